@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
 PYTEST := $(BIN)/python -m pytest
-COMPILED := $(wildcard rocketpy/broker/processor/*.pyx rocketpy/broker/processor/*.pxi rocketpy/arrow/*.pyx rocketpy/store/*.pyx)
+COMPILED := $(wildcard rocketpy/broker/fast_path/*.pyx rocketpy/broker/fast_path/*.pxi rocketpy/arrow/*.pyx rocketpy/store/recovery/*.pyx)
 # All that needs no JVM; it runs twice, with the compiled modules and in pure Python.
 WITHOUT_JVM := tests -q -m "not interop and not spark" -n 2 --dist loadfile
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
@@ -30,8 +30,8 @@ from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.json_file import JsonFile
-from rocketpy.store.real_files import RealFiles
+from rocketpy.store.files.json_file import JsonFile
+from rocketpy.store.files.real_files import RealFiles
 
 _PAUSE_S = 0.002
 _TIMEOUT_MS = 60_000

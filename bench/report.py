@@ -198,7 +198,7 @@ def about(run: Run) -> str:
 
 def abi() -> str:
     """Say which Pythons the compiled modules here were made for."""
-    found = importlib.util.find_spec("rocketpy.broker.processor._plain_sends")
+    found = importlib.util.find_spec("rocketpy.broker.fast_path._plain_sends")
     is_stable = found is not None and (found.origin or "").endswith(".abi3.so")
     return "every later CPython" if is_stable else "this interpreter"
 

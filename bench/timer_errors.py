@@ -18,7 +18,7 @@ from pathlib import Path
 
 import rocketpy
 from bench.processes import Side, compile_package, pid_own_mib, start_apache, start_rocketpy
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.runtime.clock import SystemClock
 
 _TOPIC = "bench-timed"

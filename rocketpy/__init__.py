@@ -30,36 +30,36 @@ if TYPE_CHECKING:
     from rocketpy import errors as errors
     from rocketpy.app.application import App as App
     from rocketpy.app.binding import Headers as Headers
+    from rocketpy.client.callbacks.hooks import SendRetry as SendRetry
+    from rocketpy.client.callbacks.middleware import Handle as Handle
+    from rocketpy.client.callbacks.middleware import Proceed as Proceed
+    from rocketpy.client.callbacks.middleware import Sending as Sending
     from rocketpy.client.client import Client as Client
     from rocketpy.client.client import connect as connect
+    from rocketpy.client.consumer.pull_consumer import PullConsumer as PullConsumer
+    from rocketpy.client.consumer.push_consumer import Consumer as Consumer
     from rocketpy.client.credentials import Credentials as Credentials
     from rocketpy.client.health import ClientHealth as ClientHealth
     from rocketpy.client.health import ConsumerHealth as ConsumerHealth
-    from rocketpy.client.message import Message as Message
-    from rocketpy.client.message import ReceivedMessage as ReceivedMessage
-    from rocketpy.client.middleware import Handle as Handle
-    from rocketpy.client.middleware import Proceed as Proceed
-    from rocketpy.client.middleware import Sending as Sending
-    from rocketpy.client.outcomes import Retry as Retry
-    from rocketpy.client.outcomes import ToDLQ as ToDLQ
-    from rocketpy.client.pop_consumer import PopConsumer as PopConsumer
-    from rocketpy.client.popped_message import PoppedMessage as PoppedMessage
-    from rocketpy.client.producer import Producer as Producer
-    from rocketpy.client.pull_consumer import PullConsumer as PullConsumer
-    from rocketpy.client.push_consumer import Consumer as Consumer
-    from rocketpy.client.retry_notes import SendRetry as SendRetry
-    from rocketpy.client.send_options import SendOptions as SendOptions
-    from rocketpy.client.send_result import SendResult as SendResult
-    from rocketpy.client.send_result import SendStats as SendStats
-    from rocketpy.client.send_result import SendStatus as SendStatus
-    from rocketpy.client.serializers import Serializer as Serializer
-    from rocketpy.client.serializers import json as json
-    from rocketpy.client.serializers import msgpack as msgpack
-    from rocketpy.client.serializers import plain as plain
-    from rocketpy.client.serializers import text as text
-    from rocketpy.client.transaction import Transaction as Transaction
-    from rocketpy.client.transaction import TxState as TxState
-    from rocketpy.client.typed_bodies import TypedSerializer as TypedSerializer
+    from rocketpy.client.messages.message import Message as Message
+    from rocketpy.client.messages.message import ReceivedMessage as ReceivedMessage
+    from rocketpy.client.messages.outcomes import Retry as Retry
+    from rocketpy.client.messages.outcomes import ToDLQ as ToDLQ
+    from rocketpy.client.messages.outcomes import TxState as TxState
+    from rocketpy.client.messages.send_options import SendOptions as SendOptions
+    from rocketpy.client.messages.serializers import Serializer as Serializer
+    from rocketpy.client.messages.serializers import json as json
+    from rocketpy.client.messages.serializers import msgpack as msgpack
+    from rocketpy.client.messages.serializers import plain as plain
+    from rocketpy.client.messages.serializers import text as text
+    from rocketpy.client.messages.typed_serializer import TypedSerializer as TypedSerializer
+    from rocketpy.client.pop.pop_consumer import PopConsumer as PopConsumer
+    from rocketpy.client.pop.popped_message import PoppedMessage as PoppedMessage
+    from rocketpy.client.producer.producer import Producer as Producer
+    from rocketpy.client.producer.transaction import Transaction as Transaction
+    from rocketpy.client.sending.result import SendResult as SendResult
+    from rocketpy.client.sending.result import SendStats as SendStats
+    from rocketpy.client.sending.result import SendStatus as SendStatus
     from rocketpy.proto.allocation import by_machine_room as by_machine_room
     from rocketpy.proto.allocation import consistent_hash as consistent_hash
     from rocketpy.proto.allocation import fixed_queues as fixed_queues
@@ -72,40 +72,40 @@ _HOME = {
     "App": "app.application",
     "Client": "client.client",
     "ClientHealth": "client.health",
-    "Consumer": "client.push_consumer",
+    "Consumer": "client.consumer.push_consumer",
     "ConsumerHealth": "client.health",
     "Credentials": "client.credentials",
-    "Handle": "client.middleware",
+    "Handle": "client.callbacks.middleware",
     "Headers": "app.binding",
-    "Message": "client.message",
+    "Message": "client.messages.message",
     "MessageQueue": "proto.message_queue",
-    "PopConsumer": "client.pop_consumer",
-    "PoppedMessage": "client.popped_message",
-    "Proceed": "client.middleware",
-    "Producer": "client.producer",
-    "PullConsumer": "client.pull_consumer",
-    "ReceivedMessage": "client.message",
-    "Retry": "client.outcomes",
-    "SendOptions": "client.send_options",
-    "SendResult": "client.send_result",
-    "SendRetry": "client.retry_notes",
-    "SendStats": "client.send_result",
-    "SendStatus": "client.send_result",
-    "Sending": "client.middleware",
-    "Serializer": "client.serializers",
-    "ToDLQ": "client.outcomes",
-    "Transaction": "client.transaction",
-    "TxState": "client.transaction",
-    "TypedSerializer": "client.typed_bodies",
+    "PopConsumer": "client.pop.pop_consumer",
+    "PoppedMessage": "client.pop.popped_message",
+    "Proceed": "client.callbacks.middleware",
+    "Producer": "client.producer.producer",
+    "PullConsumer": "client.consumer.pull_consumer",
+    "ReceivedMessage": "client.messages.message",
+    "Retry": "client.messages.outcomes",
+    "SendOptions": "client.messages.send_options",
+    "SendResult": "client.sending.result",
+    "SendRetry": "client.callbacks.hooks",
+    "SendStats": "client.sending.result",
+    "SendStatus": "client.sending.result",
+    "Sending": "client.callbacks.middleware",
+    "Serializer": "client.messages.serializers",
+    "ToDLQ": "client.messages.outcomes",
+    "Transaction": "client.producer.transaction",
+    "TxState": "client.messages.outcomes",
+    "TypedSerializer": "client.messages.typed_serializer",
     "by_machine_room": "proto.allocation",
     "connect": "client.client",
     "consistent_hash": "proto.allocation",
     "fixed_queues": "proto.allocation",
-    "json": "client.serializers",
+    "json": "client.messages.serializers",
     "machine_room_nearby": "proto.allocation",
-    "msgpack": "client.serializers",
-    "plain": "client.serializers",
-    "text": "client.serializers",
+    "msgpack": "client.messages.serializers",
+    "plain": "client.messages.serializers",
+    "text": "client.messages.serializers",
 }
 
 __all__ = ["__version__", "errors", *_HOME]  # noqa: PLE0604 - all of them are strings

@@ -28,10 +28,10 @@ except ModuleNotFoundError as _error:
     ) from _error
 
 from rocketpy import __version__
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.middleware import Handle, HandleMiddleware, Proceed, Sending
-from rocketpy.client.retry_notes import SendRetry
-from rocketpy.client.send_result import SendResult
+from rocketpy.client.callbacks.hooks import SendRetry
+from rocketpy.client.callbacks.middleware import Handle, HandleMiddleware, Proceed, Sending
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.sending.result import SendResult
 
 Attributes = dict[str, str | int]
 

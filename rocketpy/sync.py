@@ -27,38 +27,36 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
-from rocketpy.client.blocking_face import Face, awaited, called
-from rocketpy.client.blocking_message import (
+from rocketpy.client.blocking.facade import Face, awaited, called
+from rocketpy.client.blocking.loop_thread import LoopThread
+from rocketpy.client.blocking.message import (
     PoppedMessage,
     ReceivedMessage,
     blocking,
     blocking_handler,
     followed,
 )
-from rocketpy.client.blocking_sends import BlockingSends, follow
-from rocketpy.client.checks import BATCH
+from rocketpy.client.blocking.send_queue import BlockingSends, follow
+from rocketpy.client.callbacks.handlers import is_coroutine_function, refuse_on_thread
 from rocketpy.client.client import Client as AsyncClient
 from rocketpy.client.config import ClientConfig
-from rocketpy.client.consume_stats import ConsumeStats
-from rocketpy.client.durations import Duration
-from rocketpy.client.group_consumer import GroupConsumer
-from rocketpy.client.handlers import is_coroutine_function
+from rocketpy.client.consumer.consume_stats import ConsumeStats
+from rocketpy.client.consumer.group_consumer import GroupConsumer
+from rocketpy.client.consumer.pull_consumer import PullConsumer as AsyncPullConsumer
+from rocketpy.client.consumer.push_consumer import Consumer as AsyncConsumer
 from rocketpy.client.health import ClientHealth
-from rocketpy.client.life import Closes
-from rocketpy.client.loop_thread import LoopThread
-from rocketpy.client.message import Message
-from rocketpy.client.option_types import refuse_generators
-from rocketpy.client.options import function_options
-from rocketpy.client.own_handler import refuse_on_thread
-from rocketpy.client.pop_consumer import PopConsumer as AsyncPopConsumer
-from rocketpy.client.producer import Producer as AsyncProducer
-from rocketpy.client.pull_consumer import PullConsumer as AsyncPullConsumer
-from rocketpy.client.push_consumer import Consumer as AsyncConsumer
-from rocketpy.client.send_options import SendOptions
-from rocketpy.client.send_result import SendResult, SendStats
-from rocketpy.client.surrounded_producer import SurroundedProducer
-from rocketpy.client.transaction import Transaction as AsyncTransaction
-from rocketpy.client.transaction import TxState
+from rocketpy.client.lifecycle import Closes
+from rocketpy.client.messages.message import Message
+from rocketpy.client.messages.outcomes import TxState
+from rocketpy.client.messages.send_options import SendOptions
+from rocketpy.client.options.durations import Duration
+from rocketpy.client.options.keyword_options import function_options
+from rocketpy.client.options.validation import BATCH, refuse_generators
+from rocketpy.client.pop.pop_consumer import PopConsumer as AsyncPopConsumer
+from rocketpy.client.producer.middleware_producer import SurroundedProducer
+from rocketpy.client.producer.producer import Producer as AsyncProducer
+from rocketpy.client.producer.transaction import Transaction as AsyncTransaction
+from rocketpy.client.sending.result import SendResult, SendStats
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
 

@@ -24,12 +24,12 @@ from rocketpy.client.config import (
     PopConsumerConfig,
     ProducerConfig,
     PullConsumerConfig,
+    ResponderConfig,
 )
-from rocketpy.client.responder_config import ResponderConfig
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
-from rocketpy.runtime.config import Option, camel_case, options_of
-from rocketpy.runtime.config_values import allowed, value_text
+from rocketpy.runtime.config.config import Option, camel_case, options_of
+from rocketpy.runtime.config.values import allowed, value_text
 from rocketpy.store.config import MessageStoreConfig
 
 OUTPUT = Path(__file__).parent.parent / "docs" / "configuration.md"

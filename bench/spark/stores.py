@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rocketpy.proto.message import host_to_bytes
 from rocketpy.proto.record import body_crc, pack_blank, pack_record, record_size, topic_field
 from rocketpy.proto.tags import tags_code
-from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
+from rocketpy.store.consume_queue.queue_entry import ENTRY, ENTRY_BYTES
 
 TOPIC = "BenchTopic"
 QUEUES = 2

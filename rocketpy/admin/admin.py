@@ -30,10 +30,10 @@ from rocketpy.admin import messages as of_messages
 from rocketpy.admin import offsets as of_offsets
 from rocketpy.admin import topics as of_topics
 from rocketpy.admin.servers import Servers
+from rocketpy.client.cluster.name_servers import NameServers, find_addresses
+from rocketpy.client.cluster.remoting import Remoting
 from rocketpy.client.credentials import Credentials, RequestSigner, find_credentials
-from rocketpy.client.durations import Duration, to_ms
-from rocketpy.client.name_servers import NameServers, find_addresses
-from rocketpy.client.seams import Remoting
+from rocketpy.client.options.durations import Duration, to_ms
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import Clock, SystemClock

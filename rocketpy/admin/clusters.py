@@ -21,7 +21,7 @@ from rocketpy.proto.headers.namesrv import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from rocketpy.runtime.properties_file import format_properties, read_properties
+from rocketpy.runtime.config.properties_file import format_properties, read_properties
 
 # ---- status
 

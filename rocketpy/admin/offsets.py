@@ -10,7 +10,7 @@ from typing import Literal
 from rocketpy.admin.groups import group_config, group_configs, group_lag, no_group
 from rocketpy.admin.results import OffsetMove, QueueLag
 from rocketpy.admin.servers import Servers
-from rocketpy.client.option_types import fits
+from rocketpy.client.options.validation import fits
 from rocketpy.errors import (
     BrokerError,
     ClientError,

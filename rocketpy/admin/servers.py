@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from rocketpy.client.name_servers import NameServers
-from rocketpy.client.seams import Remoting
+from rocketpy.client.cluster.name_servers import NameServers
+from rocketpy.client.cluster.remoting import Remoting
 from rocketpy.errors import BrokerError, ClientError, NoRouteError, RocketPyError
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rocketpy.proto.codes import RequestCode, ResponseCode

@@ -17,8 +17,8 @@ from typing import Final, ParamSpec
 
 from rocketpy.admin.admin import Admin as AsyncAdmin
 from rocketpy.admin.admin import connect as connect_async
-from rocketpy.client.blocking_face import Face, awaited
-from rocketpy.client.loop_thread import LoopThread
+from rocketpy.client.blocking.facade import Face, awaited
+from rocketpy.client.blocking.loop_thread import LoopThread
 
 P = ParamSpec("P")
 

@@ -37,20 +37,19 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar
 
 from rocketpy.app.binding import bound, wishes_of
+from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
+from rocketpy.client.callbacks.hooks import TxChecker
+from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddleware
 from rocketpy.client.client import Client, connect
-from rocketpy.client.config import ConsumerConfig
-from rocketpy.client.handlers import ErrorHandler, Handler, is_coroutine_function
-from rocketpy.client.middleware import HandleMiddleware, SendMiddleware
-from rocketpy.client.option_types import refuse_generators
-from rocketpy.client.options import method_options
-from rocketpy.client.producer import Producer
-from rocketpy.client.push_consumer import Consumer
-from rocketpy.client.responder_config import ResponderConfig
-from rocketpy.client.serializers import Serializer, json_or_text
-from rocketpy.client.transaction import TxChecker
-from rocketpy.client.typed_bodies import TypedSerializer
+from rocketpy.client.config import ConsumerConfig, ResponderConfig
+from rocketpy.client.consumer.push_consumer import Consumer
+from rocketpy.client.messages.serializers import Serializer, json_or_text
+from rocketpy.client.messages.typed_serializer import TypedSerializer
+from rocketpy.client.options.keyword_options import method_options
+from rocketpy.client.options.validation import refuse_generators
+from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import ClosedError, ConfigError
-from rocketpy.remoting.event_loop import new_event_loop
+from rocketpy.remoting.network.event_loop import new_event_loop
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from rocketpy.client.handlers import Handler, is_coroutine_function
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.producer import Producer
-from rocketpy.client.serializers import PLAIN, Serializer, json, json_or_text, text
-from rocketpy.client.typed_bodies import TypedSerializer
+from rocketpy.client.callbacks.handlers import Handler, is_coroutine_function
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.serializers import PLAIN, Serializer, json, json_or_text, text
+from rocketpy.client.messages.typed_serializer import TypedSerializer
+from rocketpy.client.producer.producer import Producer
 
 Part = Literal["message", "headers", "producer", "body"]
 MakeProducer = Callable[[], Producer]

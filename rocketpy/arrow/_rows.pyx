@@ -34,8 +34,8 @@ cdef extern from *:
 
 SOURCES = <bytes>ROCKETPY_SOURCES  # `rocketpy.compiled_module` compares it with those beside it
 
-include "../broker/processor/_plain_sends_text.pxi"
-include "../broker/processor/_plain_sends_crc.pxi"
+include "../broker/fast_path/_plain_sends_text.pxi"
+include "../broker/fast_path/_plain_sends_crc.pxi"
 
 cdef extern from *:
     """

@@ -16,21 +16,21 @@ from typing import Any, Final
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.fast_path.compiled_path import ServesPlainSends, compiled_sends, send_path
+from rocketpy.broker.fast_path.pull_service import PullRuns
+from rocketpy.broker.live_config import ConfigHolder
 from rocketpy.broker.parts import BrokerParts
-from rocketpy.broker.processor.plain_sends import ServesPlainSends, compiled_sends, send_path
-from rocketpy.broker.processor.pull_runs import PullRuns
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.requests import build_requests
 from rocketpy.errors import StoreError
 from rocketpy.proto.codes import RequestCode
-from rocketpy.remoting.channel import ChannelListener
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
-from rocketpy.remoting.network import Network
+from rocketpy.remoting.connection.channel import ChannelListener
+from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock, SystemClock
-from rocketpy.runtime.live_settings import LiveSettings
+from rocketpy.runtime.config.live_config import LiveSettings
 from rocketpy.runtime.service import (
     LoopService,
     LoopServices,
@@ -41,8 +41,8 @@ from rocketpy.runtime.service import (
     run_services_on_loop,
 )
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.files import StoreFiles
-from rocketpy.store.real_files import RealFiles
+from rocketpy.store.files.real_files import RealFiles
+from rocketpy.store.files.store_files import StoreFiles
 
 logger: Any = structlog.get_logger(__name__)
 
@@ -262,7 +262,7 @@ class Broker:
             server.set_byte_handler(sends, sends.look_ahead)
         elif pulls is not None:
             # Not loaded where the compiled path does the same.
-            from rocketpy.broker.processor.known_pulls import KnownPulls  # noqa: PLC0415
+            from rocketpy.broker.fast_path.json_pull_cache import KnownPulls
 
             known = KnownPulls(pulls, config.max_frame_bytes)
             pulls.answer = known.answer

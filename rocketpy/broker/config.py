@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 from rocketpy.errors import ConfigError
 from rocketpy.lazy_dataclass import lazy_dataclass
-from rocketpy.runtime.config import option
+from rocketpy.runtime.config.config import option
 
 MASTER_ID: Final = 0
 

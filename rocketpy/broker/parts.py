@@ -1,67 +1,87 @@
 """Builds what a broker is made of; each part is handed only what it needs.
 
 Source: BrokerController.initialize (5.4.0).
+
+Who is told of a message that came: capabilities whose service sleeps, and then the pulls.
+
+It is called for each message that is stored, so it costs no more than a look into a dictionary.
 """
 
 import random
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from rocketpy.broker.arrivals import telling
-from rocketpy.broker.build_pop import PopNeeds, build_pop
+from rocketpy.broker.clients.client_registry import ConsumerTable, ProducerTable
+from rocketpy.broker.clients.memberships import Memberships
+from rocketpy.broker.clients.queue_locks import QueueLocks
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.cluster.name_server_link import NameServerLink
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.delay.feature import DelaySettings, build_delay
-from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.feature import Feature
-from rocketpy.broker.filter.consumer_filters import ConsumerFilters
-from rocketpy.broker.identity import BrokerIdentity
-from rocketpy.broker.internal_put import InternalPut
-from rocketpy.broker.memberships import Memberships
-from rocketpy.broker.message_counter import MessageCounter
-from rocketpy.broker.name_server import NameServerLink
-from rocketpy.broker.operation.postponement import Postponement
-from rocketpy.broker.operation.pull import PullOperation
-from rocketpy.broker.operation.pull_filters import PullFilters
-from rocketpy.broker.operation.put_transforms import RetryRedirect
-from rocketpy.broker.operation.rewrites import Rewrites
-from rocketpy.broker.operation.send import SendOperation
-from rocketpy.broker.operation.send_admission import SendAdmission
-from rocketpy.broker.operation.send_back import SendBack
-from rocketpy.broker.operation.send_runs import SendRuns
-from rocketpy.broker.page_cache_estimate import PageCacheEstimate
+from rocketpy.broker.filters.consumer_filters import ConsumerFilters
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.long_polling.resumption import Resumption
+from rocketpy.broker.long_polling.suspended_requests import SuspendedRequests
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
+from rocketpy.broker.metadata.persistent_table import TableWriter
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.operation.pull.filters import PullFilters
+from rocketpy.broker.operation.pull.pull import PullOperation
+from rocketpy.broker.operation.scheduling.scheduling import Postponement
+from rocketpy.broker.operation.send.admission import SendAdmission
+from rocketpy.broker.operation.send.bulk_send import SendRuns
+from rocketpy.broker.operation.send.put_transforms import RetryRedirect
+from rocketpy.broker.operation.send.rewrites import Rewrites
+from rocketpy.broker.operation.send.send import SendOperation
+from rocketpy.broker.operation.send.send_back import SendBack
 from rocketpy.broker.pools import build_pools
+from rocketpy.broker.pop.feature import PopNeeds, build_pop
 from rocketpy.broker.pop.waiters import Listener
 from rocketpy.broker.processor.client_manage import ClientManageProcessor
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.broker.processor.reply_message import ReplyMessageProcessor
-from rocketpy.broker.processor.resumption import Resumption
 from rocketpy.broker.processor.send_back import build_send_back
 from rocketpy.broker.processor.send_message import SendMessageProcessor
-from rocketpy.broker.queue_locks import QueueLocks
-from rocketpy.broker.registry import ConsumerTable, ProducerTable
-from rocketpy.broker.request_modes import MessageRequestModes
-from rocketpy.broker.stats import BrokerStats
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.suspended_requests import SuspendedRequests
-from rocketpy.broker.table_writer import TableWriter
+from rocketpy.broker.stats.broker_stats import BrokerStats
+from rocketpy.broker.stats.message_counter import MessageCounter
+from rocketpy.broker.stats.page_cache_estimate import PageCacheEstimate
+from rocketpy.broker.system_topics.put_retry import SetAside
+from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.broker.timer.feature import TimerNeeds, TimerPut, build_timer, timer_limits
-from rocketpy.broker.topics import TopicTable
 from rocketpy.broker.transaction.feature import build_transactions
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.machine import total_memory_bytes
+from rocketpy.runtime.os_resources import total_memory_bytes
 from rocketpy.runtime.service import Service
+from rocketpy.store.append.bulk_append import RunAppend
 from rocketpy.store.config import parse_delay_levels
-from rocketpy.store.files import StoreFiles
-from rocketpy.store.json_file import JsonFile
+from rocketpy.store.files.json_file import JsonFile
+from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.run_append import RunAppend
+
+
+def telling(features: Iterable[Feature], pulls: Listener) -> Listener:
+    """Return what tells capabilities of messages in their topics, and pulls of all.
+
+    Args:
+        features: see `Feature.arrivals`.
+        pulls: told of every message.
+    """
+    told = {topic: each for one in features for topic, each in one.arrivals.items()}
+
+    def on_arrival(topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
+        if topic in told:  # first: no fault of another's may keep its service asleep
+            told[topic](queue_id)
+        pulls(topic, queue_id, next_offset, tags_code)
+
+    return on_arrival
 
 
 class BrokerParts:

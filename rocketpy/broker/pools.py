@@ -4,7 +4,7 @@ Source: BrokerController.initializeResources, registerProcessor (5.4.0).
 """
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.runtime.clock import Clock
 
 

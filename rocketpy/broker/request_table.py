@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from rocketpy.proto.command import RemotingCommand
-from rocketpy.remoting.business import BusinessPool
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor, Response, RunProcessor
+from rocketpy.remoting.business_pool import BusinessPool
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor, Response, RunProcessor
 from rocketpy.remoting.server import RemotingServer
 
 Guard: TypeAlias = Callable[[Channel, RemotingCommand], RemotingCommand | None]

@@ -5,33 +5,32 @@ Source: BrokerController.registerProcessor (5.4.0).
 
 from typing import Final
 
+from rocketpy.broker.admin.client_relay import RelayAdmin
 from rocketpy.broker.admin.config import ConfigAdmin
 from rocketpy.broker.admin.connections import ConnectionAdmin
-from rocketpy.broker.admin.consume_stats import ConsumeStatsAdmin
+from rocketpy.broker.admin.consumer_lag import ConsumeStatsAdmin
 from rocketpy.broker.admin.groups import GroupAdmin
 from rocketpy.broker.admin.offsets import OffsetAdmin
 from rocketpy.broker.admin.queues import QueueAdmin
-from rocketpy.broker.admin.relay import RelayAdmin
 from rocketpy.broker.admin.runtime_info import RuntimeInfoAdmin
-from rocketpy.broker.admin.stats_data import StatsAdmin
+from rocketpy.broker.admin.stats import StatsAdmin
 from rocketpy.broker.admin.topic_creations import TopicCreations
 from rocketpy.broker.admin.topics import TopicAdmin
 from rocketpy.broker.admin.unsupported import UnsupportedAdmin
+from rocketpy.broker.cluster.topic_queues import TopicQueues
 from rocketpy.broker.operation.consumer_progress import ConsumerProgress
-from rocketpy.broker.operation.find_messages import FindMessages
-from rocketpy.broker.operation.queue_lock import QueueLocking
-from rocketpy.broker.page_cache_estimate import PageCacheEstimate
+from rocketpy.broker.operation.lock_queues import QueueLocking
+from rocketpy.broker.operation.query_messages import FindMessages
 from rocketpy.broker.parts import BrokerParts
-from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor
-from rocketpy.broker.processor.lock import LockProcessor
-from rocketpy.broker.processor.offsets import OffsetProcessor
+from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor, LockProcessor
 from rocketpy.broker.processor.query_assignment import QueryAssignmentProcessor
 from rocketpy.broker.processor.query_message import QueryMessageProcessor
+from rocketpy.broker.processor.queue_offsets import OffsetProcessor
 from rocketpy.broker.request_table import Guard, RequestTable
-from rocketpy.broker.topic_queues import TopicQueues
+from rocketpy.broker.stats.page_cache_estimate import PageCacheEstimate
 from rocketpy.proto.codes import RequestCode
-from rocketpy.remoting.dispatch import RunProcessor
-from rocketpy.runtime.machine import total_memory_bytes
+from rocketpy.remoting.connection.dispatch import RunProcessor
+from rocketpy.runtime.os_resources import total_memory_bytes
 
 _SENDS: Final = (
     RequestCode.SEND_MESSAGE,

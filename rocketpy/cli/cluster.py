@@ -3,7 +3,7 @@
 import click
 
 from rocketpy import admin as rocketpy_admin
-from rocketpy.client.name_servers import parse_addresses
+from rocketpy.client.cluster.name_servers import parse_addresses
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.completion import broker_names, topic_names
 from rocketpy.terminal.render import show

@@ -4,12 +4,12 @@ import os
 
 import click
 
+from rocketpy.client.cluster.name_servers import parse_addresses
 from rocketpy.client.credentials import (
     ACCESS_KEY_VARIABLE,
     SECRET_KEY_VARIABLE,
     SECURITY_TOKEN_VARIABLE,
 )
-from rocketpy.client.name_servers import parse_addresses
 from rocketpy.terminal import contexts
 from rocketpy.terminal.choice import context_names
 from rocketpy.terminal.common import CONTEXT, output_option

@@ -18,10 +18,9 @@ import click
 
 from rocketpy.errors import ConfigError
 from rocketpy.runtime import logs
-from rocketpy.runtime.config import ConfigSet
-from rocketpy.runtime.descriptors import raise_descriptor_limit
-from rocketpy.runtime.heap import give_back_big_blocks
-from rocketpy.runtime.without_rich import structlog
+from rocketpy.runtime.config.config import ConfigSet
+from rocketpy.runtime.logs import structlog
+from rocketpy.runtime.os_resources import give_back_big_blocks, raise_descriptor_limit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -122,7 +121,7 @@ def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> in
     Raises:
         RocketPyError: it cannot start.
     """
-    from rocketpy.remoting.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
+    from rocketpy.remoting.network.event_loop import new_event_loop
 
     _logger.info("descriptors", limit=raise_descriptor_limit())
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

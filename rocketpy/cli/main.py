@@ -106,7 +106,7 @@ class LazyGroup(HintingGroup):
 def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     """Print the version and end; looked up only when asked for."""
     if value:
-        from rocketpy.broker.processor.plain_sends import is_compiled  # noqa: PLC0415
+        from rocketpy.broker.fast_path.compiled_path import is_compiled
 
         path = "compiled" if is_compiled() else "python"
         click.echo(f"rocketpy, version {__version__} (plain sends: {path})")

@@ -8,8 +8,8 @@ import click
 
 from rocketpy.cli.daemon import collect_seldom, common_options, report_configuration, run_server
 from rocketpy.runtime import logs
-from rocketpy.runtime.config import ConfigSet, Sources
-from rocketpy.runtime.live_settings import load_with_live_file
+from rocketpy.runtime.config.config import ConfigSet, Sources
+from rocketpy.runtime.config.live_config import load_with_live_file
 from rocketpy.terminal.guard import run_command
 
 

@@ -8,8 +8,8 @@ from typing import Final
 import click
 
 import rocketpy
-from rocketpy.client.send_options import SendOptions
-from rocketpy.client.send_result import SendResult
+from rocketpy.client.messages.send_options import SendOptions
+from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.terminal.common import (

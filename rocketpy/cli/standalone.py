@@ -15,8 +15,8 @@ from rocketpy.cli.broker import broker_classes, build_broker, load_config
 from rocketpy.cli.daemon import collect_seldom, common_options, report_configuration, run_server
 from rocketpy.errors import ConfigError, StartError
 from rocketpy.runtime import logs
-from rocketpy.runtime.config import ConfigSet, Sources, options_of
-from rocketpy.runtime.live_settings import load_with_live_file
+from rocketpy.runtime.config.config import ConfigSet, Sources, options_of
+from rocketpy.runtime.config.live_config import load_with_live_file
 
 if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker

@@ -6,30 +6,30 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
-from rocketpy.client.checks import checked_group
+from rocketpy.client.callbacks.handlers import refuse_in_task
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.cluster.name_servers import find_addresses
+from rocketpy.client.cluster.remoting import Remoting
 from rocketpy.client.config import (
     ClientConfig,
     ConsumerConfig,
     PopConsumerConfig,
     ProducerConfig,
     PullConsumerConfig,
+    ResponderConfig,
 )
+from rocketpy.client.consumer.group_consumer import GroupConsumer
+from rocketpy.client.consumer.pull_consumer import PullConsumer
+from rocketpy.client.consumer.push_consumer import Consumer
 from rocketpy.client.credentials import RequestSigner, find_credentials
-from rocketpy.client.group_consumer import GroupConsumer
 from rocketpy.client.health import ClientHealth
-from rocketpy.client.instance import Instance
-from rocketpy.client.life import StartsAndCloses
-from rocketpy.client.name_servers import find_addresses
-from rocketpy.client.options import function_options, method_options
-from rocketpy.client.own_handler import refuse_in_task
-from rocketpy.client.pop_consumer import PopConsumer
-from rocketpy.client.producer import Producer
-from rocketpy.client.pull_consumer import PullConsumer
-from rocketpy.client.push_consumer import Consumer
-from rocketpy.client.request_reply import answering
-from rocketpy.client.responder_config import ResponderConfig
-from rocketpy.client.seams import Remoting
-from rocketpy.client.surrounded_producer import SurroundedProducer
+from rocketpy.client.lifecycle import StartsAndCloses
+from rocketpy.client.options.keyword_options import function_options, method_options
+from rocketpy.client.options.validation import checked_group
+from rocketpy.client.pop.pop_consumer import PopConsumer
+from rocketpy.client.producer.middleware_producer import SurroundedProducer
+from rocketpy.client.producer.producer import Producer
+from rocketpy.client.producer.request_reply import answering
 from rocketpy.errors import ClosedError, ConfigError
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.remoting.client import RemotingClient
@@ -187,7 +187,7 @@ class Client(StartsAndCloses):
         """Return a consumer whose handler answers requests: what it returns is the answer.
 
         Takes what `consumer` takes, `reply_middlewares` and `reply_serializer`
-        (`rocketpy.client.responder_config.ResponderConfig`). The handler gets a message, or its
+        (`rocketpy.client.config.ResponderConfig`). The handler gets a message, or its
         body and the message; None is no answer. An answer that comes too late is only logged.
         Requests that are sent once it has started are answered.
 

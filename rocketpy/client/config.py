@@ -5,6 +5,8 @@ One dataclass an object that users make; its fields are the keyword arguments of
 something takes is in seconds, or a timedelta.
 
 Source: ClientConfig, DefaultMQProducer, DefaultMQPushConsumer, DefaultLitePullConsumer (5.4.0).
+
+Settings of a responder: those of a consumer, and what its answers go through.
 """
 
 import math
@@ -13,24 +15,26 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, cast
 
-from rocketpy.client.allocate import AllocationName
-from rocketpy.client.assignment_hooks import AssignmentHook
+from rocketpy.client.callbacks.handlers import ErrorHandler, Handler
+from rocketpy.client.callbacks.hooks import AssignmentHook, RetryHook, TxChecker
+from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddleware
 from rocketpy.client.credentials import Credentials
-from rocketpy.client.durations import Duration, to_s
-from rocketpy.client.handlers import ErrorHandler, Handler
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.middleware import HandleMiddleware, SendMiddleware
-from rocketpy.client.option_types import described, fits, refuse_generators, takes
-from rocketpy.client.retry_notes import RetryHook
-from rocketpy.client.serializers import PLAIN, Serializer
-from rocketpy.client.transaction import TxChecker
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.serializers import PLAIN, Serializer
+from rocketpy.client.options.durations import Duration, to_s
+from rocketpy.client.options.validation import described, fits, refuse_generators, takes
 from rocketpy.errors import ConfigError
-from rocketpy.proto.allocation import Allocation
+from rocketpy.proto.allocation import (
+    Allocation,
+)
 from rocketpy.proto.pop import MAX_POP_COUNT
 from rocketpy.proto.properties import PROPERTY_SHARDING_KEY
 from rocketpy.proto.trace import TRACE_TOPIC
 from rocketpy.proto.validators import is_valid_name
 from rocketpy.remoting.config import RemotingClientConfig
+
+AllocationName = Literal["avg", "circle", "consistent_hash"]
+
 
 FlowControlRetry = Literal["backoff", "immediate", "none"]
 LatencyProfile = Literal["4.x", "5.x"]
@@ -217,7 +221,7 @@ class ProducerConfig(Checked):
         tx_checker: answers brokers that ask how a transaction ended (`Producer.transaction`): a
             function, or coroutine function, of the message, that returns a `TxState`.
         middlewares: coroutine functions around each send, the outermost first; see
-            `rocketpy.client.middleware`.
+            `rocketpy.client.callbacks.middleware`.
         on_retry: called with each attempt that failed and is followed by another (`SendRetry`).
         trace: record each send in the trace topic, as official clients do.
         trace_topic: where to; the official one by default.
@@ -277,7 +281,7 @@ class ConsumerConfig(Checked):
             read (`UnreadableBodyError`). It returns, and the message is done, or it raises as a
             handler does. Without one, a body that cannot be read makes a dead letter.
         middlewares: coroutine functions around each call of the handler, the outermost first; see
-            `rocketpy.client.middleware`.
+            `rocketpy.client.callbacks.middleware`.
         start: where a group without a stored offset begins: `"latest"`, `"earliest"`, a time
             (a datetime, or ms since 1970).
         concurrency: handlers that run at the same time.
@@ -435,7 +439,7 @@ class PopConsumerConfig(Checked):
             read (`UnreadableBodyError`). It returns, and the message is done, or it raises as a
             handler does. Without one, a body that cannot be read makes a dead letter.
         middlewares: coroutine functions around each call of the handler, the outermost first; see
-            `rocketpy.client.middleware`.
+            `rocketpy.client.callbacks.middleware`.
         start: where a group without an offset begins: `"earliest"`, or `"latest"`, which to
             brokers means with the last message of each queue, and a young queue whole.
         ordered: one message of a queue after the other: nobody of the group gets a queue while
@@ -496,3 +500,30 @@ class PopConsumerConfig(Checked):
             raise ConfigError(f"a pop asks for 1 to {MAX_POP_COUNT} messages", key="pop_batch")
         if to_s(self.invisible_time) > MAX_INVISIBLE_S:
             raise ConfigError("a message stays invisible for 3 days at most", key="invisible_time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponderConfig(ConsumerConfig):
+    """Settings of a responder.
+
+    Attributes:
+        reply_middlewares: coroutine functions around each answer that is sent, the outermost first;
+            see `rocketpy.client.callbacks.middleware`.
+        reply_serializer: turns answers into bytes; None for `serializer`, which reads requests.
+    """
+
+    reply_middlewares: Sequence[SendMiddleware] = ()
+    reply_serializer: Serializer | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ConfigError: one cannot be used; names the option.
+        """
+        ConsumerConfig.__post_init__(self)
+        if not all(takes(each, 2) for each in self.reply_middlewares):
+            reason = "a middleware takes what is sent, and what to call with it"
+            raise ConfigError(reason, key="reply_middlewares")
+        if self.batch != 1:
+            raise ConfigError("a responder answers one message after the other", key="batch")

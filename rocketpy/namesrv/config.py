@@ -9,8 +9,8 @@ from typing import Final
 
 from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.remoting.config import RemotingServerConfig
-from rocketpy.runtime.config import option
-from rocketpy.runtime.live_settings import LIVE_FILE_NAME
+from rocketpy.runtime.config.config import option
+from rocketpy.runtime.config.live_config import LIVE_FILE_NAME
 
 DEFAULT_PORT: Final = 9876
 

@@ -14,7 +14,7 @@ from typing import Final
 import orjson
 
 from rocketpy.errors import StartError
-from rocketpy.runtime.live_settings import replace_file
+from rocketpy.runtime.config.live_config import replace_file
 
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 

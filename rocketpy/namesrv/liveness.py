@@ -10,7 +10,7 @@ Source: RouteInfoManager.scanNotActiveBroker (5.4.0)
 import structlog
 
 from rocketpy.namesrv.route_table import RouteTable
-from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.connection.channel import Channel
 
 _logger = structlog.get_logger(__name__)
 

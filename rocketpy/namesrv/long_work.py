@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from rocketpy.remoting.channel import Channel
-from rocketpy.runtime.steps import Steps, run_to_end
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.runtime.service import Steps, run_to_end
 
 _T = TypeVar("_T")
 

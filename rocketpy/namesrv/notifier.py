@@ -15,7 +15,7 @@ from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader
 from rocketpy.remoting.client import RemotingClient
-from rocketpy.runtime.live_config import LiveConfig
+from rocketpy.runtime.config.live_config import LiveConfig
 from rocketpy.runtime.ordered_set import OrderedSet
 
 _logger = structlog.get_logger(__name__)

@@ -18,7 +18,7 @@ from rocketpy.namesrv.names import is_address, is_name, is_topic
 from rocketpy.proto.bodies.register import STEP_TOPICS, RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
 from rocketpy.proto.record import body_crc
-from rocketpy.runtime.steps import Steps
+from rocketpy.runtime.service import Steps
 
 V3_0_11: Final = 37
 """From this version on the body is a RegisterBrokerBody."""

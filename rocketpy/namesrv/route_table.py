@@ -33,7 +33,7 @@ from rocketpy.proto.bodies.route import MASTER_ID, BrokerData, QueueData, TopicR
 from rocketpy.proto.bodies.topic import DataVersion
 from rocketpy.proto.perm import PERM_READ, PERM_WRITE, is_writeable
 from rocketpy.proto.topic_names import sync_broker_member_topic
-from rocketpy.runtime.steps import Steps, run_to_end, some_at_a_time
+from rocketpy.runtime.service import Steps, run_to_end, some_at_a_time
 
 _SYNC_PREFIX: Final = sync_broker_member_topic("")
 _STEP_TOPICS: Final = 1_024

@@ -20,15 +20,14 @@ from rocketpy.namesrv.processor.topics import TopicProcessor
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import RouteLimits
 from rocketpy.proto.codes import RequestCode
-from rocketpy.remoting.business import BusinessPool
-from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
-from rocketpy.remoting.network import Network
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.live_config import LiveConfig
-from rocketpy.runtime.live_settings import LiveSettings
+from rocketpy.runtime.config.live_config import LiveConfig, LiveSettings
 from rocketpy.runtime.service import LoopServices, run_services_on_loop
 
 _logger = structlog.get_logger(__name__)

@@ -17,19 +17,16 @@ from collections.abc import Awaitable
 
 from rocketpy.errors import ClosedError, ConnectError
 from rocketpy.proto.command import RemotingCommand
-from rocketpy.remoting.config import RemotingClientConfig
-from rocketpy.remoting.dispatch import Processor, ProcessorTable
-from rocketpy.remoting.hooks import RpcHook
-from rocketpy.remoting.in_flight import Call, PendingRequest
-from rocketpy.remoting.limits import ConnectionLimits
-from rocketpy.remoting.loop_turn import LoopTurn
-from rocketpy.remoting.memory_budget import MemoryBudget
-from rocketpy.remoting.network import Network
-from rocketpy.remoting.selector import wait_until_gone
+from rocketpy.remoting.config import ConnectionLimits, RemotingClientConfig
+from rocketpy.remoting.connection.calls import Call, PendingRequest, RpcHook
+from rocketpy.remoting.connection.dispatch import Processor, ProcessorTable
+from rocketpy.remoting.connection.fair_turns import LoopTurn, WriteTurns
+from rocketpy.remoting.connection.memory_budget import MemoryBudget
+from rocketpy.remoting.network.network import Network
+from rocketpy.remoting.network.selector import wait_until_gone
+from rocketpy.remoting.network.socket_network import SocketNetwork
+from rocketpy.remoting.network.tls_context import client_context
 from rocketpy.remoting.server_peer import ServerPeer
-from rocketpy.remoting.socket_network import SocketNetwork
-from rocketpy.remoting.tls import client_context
-from rocketpy.remoting.write_turns import WriteTurns
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
 from rocketpy.runtime.service import shared_wait_ms

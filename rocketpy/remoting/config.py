@@ -4,6 +4,8 @@ Field names are Apache's keys in snake_case where Apache has the key (`listenPor
 `serverSelectorThreads`, `writeBufferHighWaterMark`); limits that Apache lacks have ours.
 
 Source: NettyServerConfig, NettyClientConfig, TlsSystemConfig (5.4.0).
+
+The limits one connection must keep to, as its selector or client hands them down.
 """
 
 import enum
@@ -202,3 +204,19 @@ def _check_water_marks(low_bytes: int, high_bytes: int, limit_bytes: int) -> Non
             f"low {low_bytes} < high {high_bytes} <= hard limit {limit_bytes} must hold",
             key="writeBufferHighWaterMark",
         )
+
+
+@lazy_dataclass(frozen=True, kw_only=True)
+class ConnectionLimits:
+    """Times and sizes; the configuration says what each means. 0 is none where that is default."""
+
+    max_frame_bytes: int
+    high_water_bytes: int
+    low_water_bytes: int
+    hard_limit_bytes: int
+    write_stall_timeout_ms: int
+    idle_timeout_ms: int
+    first_frame_timeout_ms: int = 0
+    frame_timeout_ms: int = 0
+    max_in_flight: int = 0
+    max_in_flight_bytes: int = 0

@@ -6,22 +6,21 @@ Source: NettyRemotingServer (5.4.0).
 import logging
 from collections.abc import Iterable
 
-from rocketpy.remoting.admission import Admission
-from rocketpy.remoting.business import BusinessPool, PoolStatistics
-from rocketpy.remoting.channel import ChannelListener
-from rocketpy.remoting.config import RemotingServerConfig, TlsMode
-from rocketpy.remoting.dispatch import (
+from rocketpy.remoting.business_pool import BusinessPool, PoolStatistics
+from rocketpy.remoting.config import ConnectionLimits, RemotingServerConfig, TlsMode
+from rocketpy.remoting.connection.channel import ChannelListener
+from rocketpy.remoting.connection.dispatch import (
     ByteHandler,
     LookAhead,
     Processor,
     ProcessorTable,
     RunProcessor,
 )
-from rocketpy.remoting.limits import ConnectionLimits
-from rocketpy.remoting.network import ListenEndpoint, Listening, Network
-from rocketpy.remoting.selector import Selector
-from rocketpy.remoting.socket_network import SocketNetwork
-from rocketpy.remoting.tls import server_context
+from rocketpy.remoting.network.admission import Admission
+from rocketpy.remoting.network.network import ListenEndpoint, Listening, Network
+from rocketpy.remoting.network.selector import Selector
+from rocketpy.remoting.network.socket_network import SocketNetwork
+from rocketpy.remoting.network.tls_context import server_context
 from rocketpy.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)

@@ -20,18 +20,15 @@ from rocketpy.proto.command import RemotingCommand, encode_command
 from rocketpy.proto.compiled_sends import compiled_sends
 from rocketpy.proto.frame import decode_command
 from rocketpy.proto.prepared import PreparedRequest
-from rocketpy.remoting.channel import ROCKETPY_FIELD, ROCKETPY_MSGPACK
-from rocketpy.remoting.config import RemotingClientConfig
-from rocketpy.remoting.connection import Connection
-from rocketpy.remoting.connection_owner import ConnectionOwner
-from rocketpy.remoting.dispatch import ProcessorTable
-from rocketpy.remoting.hooks import RpcHook
-from rocketpy.remoting.in_flight import Call, InFlight
-from rocketpy.remoting.limits import ConnectionLimits
-from rocketpy.remoting.loop_turn import LoopTurn
-from rocketpy.remoting.memory_budget import MemoryBudget
-from rocketpy.remoting.network import Network
-from rocketpy.remoting.write_turns import WriteTurns
+from rocketpy.remoting.config import ConnectionLimits, RemotingClientConfig
+from rocketpy.remoting.connection.calls import Call, InFlight, RpcHook
+from rocketpy.remoting.connection.channel import ROCKETPY_FIELD, ROCKETPY_MSGPACK
+from rocketpy.remoting.connection.connection import Connection
+from rocketpy.remoting.connection.connection_owner import ConnectionOwner
+from rocketpy.remoting.connection.dispatch import ProcessorTable
+from rocketpy.remoting.connection.fair_turns import LoopTurn, WriteTurns
+from rocketpy.remoting.connection.memory_budget import MemoryBudget
+from rocketpy.remoting.network.network import Network
 from rocketpy.runtime.ordered_set import OrderedSet
 
 _log = logging.getLogger(__name__)

@@ -4,22 +4,80 @@ Broker, name server and commands log events (``structlog``); the library layers 
 (``logging``). Both end in the same renderer: coloured lines for people, one JSON object a line
 for machines, with the fields of both beside their event. The library on its own never configures
 logging.
+
+structlog, imported as where rich is not installed: for daemons, which print plain tracebacks.
+
+structlog imports rich wherever it is, for tracebacks in colour: 4 MiB of an idle server's memory
+and a sixth of its start. Who imports rich later gets it, and who had it before keeps it.
+
+What a line of `logging` says as fields: its text ends in `key=%s` for each of them.
+
+The library layers log plain text, which reads well and needs no structlog. Lines for machines have
+their fields beside the event all the same: they are taken from the text's template and from its
+arguments, so that a value may hold blanks and equals signs, and a number stays one.
 """
 
 import contextlib
 import logging
+import re
 import sys
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, Literal, TextIO
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
 
 import orjson
 
-from rocketpy.runtime.log_fields import fields_of
-from rocketpy.runtime.without_rich import structlog
-
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
+
+
+__all__ = ["structlog"]
+
+_comes_with_it = not {"rich", "structlog"} & sys.modules.keys()
+if _comes_with_it:
+    sys.modules["rich"] = cast("Any", None)  # an import of it fails
+try:
+    import structlog
+finally:
+    if _comes_with_it:
+        del sys.modules["rich"]
+
+
+_SPEC: Final = r"%(?:\(\w+\))?[-#0+ ]*\d*(?:\.\d+)?[a-zA-Z]"
+_FIELDS: Final = re.compile(rf"(?P<event>.*?):?(?P<fields>(?: \w+={_SPEC})+)", re.DOTALL)
+_FIELD: Final = re.compile(rf" (\w+)=({_SPEC})")
+_AS_IT_IS: Final = re.compile(r"%(?:\(\w+\))?[sd]")
+
+
+def fields_of(template: str, arguments: object) -> tuple[str, dict[str, object]] | None:
+    """Return the event of a line and its fields, None when it has none or ends otherwise.
+
+    Args:
+        template: the first argument of the call that logged.
+        arguments: the others, a mapping when the template names its places.
+    """
+    found = _FIELDS.fullmatch(template)
+    if found is None:
+        return None
+    fields = _FIELD.findall(found["fields"])
+    if isinstance(arguments, Mapping):
+        values = [arguments[spec[2 : spec.index(")")]] for _, spec in fields]
+        event = found["event"] % arguments
+    elif isinstance(arguments, tuple):
+        before = len(arguments) - len(fields)
+        event = found["event"] % arguments[:before]
+        values = list(arguments[before:])
+    else:
+        return None
+    pairs = zip(fields, values, strict=True)
+    return event, {key: _value(spec, value, arguments) for (key, spec), value in pairs}
+
+
+def _value(spec: str, value: object, arguments: object) -> object:
+    if _AS_IT_IS.fullmatch(spec) and isinstance(value, (str, int, float, type(None))):
+        return value
+    return spec % (arguments if isinstance(arguments, Mapping) else (value,))
+
 
 LogFormat = Literal["console", "json"]
 

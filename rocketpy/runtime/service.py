@@ -7,14 +7,17 @@ itself, in any order and at any speed.
 
 A step that raises is logged and tried again later, whoever drives it: a flusher that
 dies silently would lose data long before anyone looked.
+
+Long work in steps: a generator that pauses every few milliseconds, so that others get a turn.
 """
 
 import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
+from typing import Protocol, TypeVar, runtime_checkable
 
 from rocketpy.runtime.clock import Clock
 
@@ -243,3 +246,36 @@ def run_services_on_loop(services: Iterable[Service], clock: Clock) -> LoopServi
         runner.start()
         runners.append(runner)
     return LoopServices(tuple(runners))
+
+
+_T = TypeVar("_T")
+Steps = Generator[None, None, _T]
+"""Work that pauses at each `yield`, and returns something in the end."""
+
+
+def run_to_end(steps: Steps[_T]) -> _T:
+    """Do all steps without a pause and return what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+
+
+async def in_turns(steps: Steps[_T]) -> _T:
+    """Do a step in each turn of the running loop and return what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        await asyncio.sleep(0)
+
+
+def some_at_a_time(items: Iterable[_T], count: int) -> Iterator[list[_T]]:
+    """Yield the items in lists of at most so many."""
+    rest = iter(items)
+    while some := list(islice(rest, count)):
+        yield some

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from rocketpy.admin.servers import Servers
-from rocketpy.client.broker_api import BrokerApi
+from rocketpy.client.cluster.broker_api import BrokerApi
+from rocketpy.client.cluster.name_servers import NameServers
 from rocketpy.client.credentials import RequestSigner, find_credentials
-from rocketpy.client.name_servers import NameServers
 from rocketpy.errors import ConfigError, ConnectError, RocketPyError
 from rocketpy.remoting.client import RemotingClient
-from rocketpy.remoting.event_loop import new_event_loop
+from rocketpy.remoting.network.event_loop import new_event_loop
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.spark.read_options import ConnectionOptions
 

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from rocketpy.client.broker_api import PullResult, PullStatus, pull_result
+from rocketpy.client.cluster.broker_api import PullResult, PullStatus, pull_result
 from rocketpy.errors import (
     BadBodyError,
     ClientError,
@@ -99,7 +99,7 @@ Locate = Callable[[QueueRange], Awaitable[Mapping[int, str]]]
 
 
 class PullApi(Protocol):
-    """What a fetcher needs of `rocketpy.client.broker_api.BrokerApi`."""
+    """What a fetcher needs of `rocketpy.client.cluster.broker_api.BrokerApi`."""
 
     def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int

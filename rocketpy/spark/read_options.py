@@ -45,7 +45,7 @@ _BY_QUEUE: Final = '`{"T":{"broker-a":{"0":23}}}`'
 
 
 def _servers(value: str) -> tuple[str, ...]:
-    from rocketpy.client.name_servers import parse_addresses
+    from rocketpy.client.cluster.name_servers import parse_addresses
 
     found = parse_addresses(value)
     if not found:

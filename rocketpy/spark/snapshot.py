@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rocketpy.admin.servers import Servers
 from rocketpy.admin.topics import topics as list_topics
-from rocketpy.client.route_table import subscribe_queues
+from rocketpy.client.cluster.route_table import subscribe_queues
 from rocketpy.errors import (
     BrokerError,
     ConfigError,

@@ -32,7 +32,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from rocketpy.store.files import Region, StoreFiles
+from rocketpy.store.files.store_files import Region, StoreFiles
 
 logger: logging.Logger = logging.getLogger(__name__)
 

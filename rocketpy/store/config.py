@@ -6,8 +6,8 @@ Source: MessageStoreConfig (5.4.0).
 from pathlib import Path
 
 from rocketpy.lazy_dataclass import lazy_dataclass
-from rocketpy.runtime.config import option
-from rocketpy.runtime.live_settings import LIVE_FILE_NAME
+from rocketpy.runtime.config.config import option
+from rocketpy.runtime.config.live_config import LIVE_FILE_NAME
 
 _GIB = 1 << 30
 _INT_MAX = (1 << 31) - 1

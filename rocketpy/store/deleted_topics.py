@@ -23,7 +23,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from rocketpy.store.files import StoreFiles
+from rocketpy.store.files.store_files import StoreFiles
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -22,13 +22,13 @@ from rocketpy.errors import ResourceShortError
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service, ServiceRunner, ServiceThread
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.consume_queue_table import is_safe_topic
-from rocketpy.store.files import DiskUsage, FileLock, StoreFiles
-from rocketpy.store.missing_files import check_log_is_there
+from rocketpy.store.consume_queue.consume_queue_table import is_safe_topic
+from rocketpy.store.files.real_files import RealFiles
+from rocketpy.store.files.store_files import DiskUsage, FileLock, StoreFiles
 from rocketpy.store.parts import StoreParts
-from rocketpy.store.reader import MessageReader
-from rocketpy.store.real_files import RealFiles
-from rocketpy.store.recovery import RecoveryReport
+from rocketpy.store.read.message_reader import MessageReader
+from rocketpy.store.recovery.missing_files import check_log_is_there
+from rocketpy.store.recovery.recovery import RecoveryReport
 from rocketpy.store.results import (
     GetMessageResult,
     MessageFilter,

@@ -11,36 +11,30 @@ from pathlib import Path
 from rocketpy.errors import ResourceShortError
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service
-from rocketpy.store.allocate_service import AllocateService
-from rocketpy.store.checkpoint import Checkpoint
-from rocketpy.store.cold_reads import ColdReads
-from rocketpy.store.commit_log import CommitLog
-from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
-from rocketpy.store.consume_queue_table import ConsumeQueueTable
-from rocketpy.store.deleted_topics import DeletedTopics, SweepDeletedService
-from rocketpy.store.direct_append import DirectAppend
-from rocketpy.store.dispatch import (
-    Dispatcher,
-    DispatcherList,
-)
-from rocketpy.store.dispatchers import ConsumeQueueDispatcher, IndexDispatcher
-from rocketpy.store.files import StoreFiles
-from rocketpy.store.flush import (
+from rocketpy.store.append.direct_append import DirectAppend
+from rocketpy.store.append.dispatch import Dispatcher, DispatcherList
+from rocketpy.store.append.dispatchers import ConsumeQueueDispatcher, IndexDispatcher
+from rocketpy.store.append.flush import (
     FlushConsumeQueueService,
     FlushDeadlineService,
     FlushRealTimeService,
     GroupCommitService,
     LogFlusher,
 )
-from rocketpy.store.gate import ReadOnlyLatch, WriteGate
-from rocketpy.store.index_catch_up import IndexCatchUpService, LogSlices
-from rocketpy.store.index_service import IndexService
-from rocketpy.store.offsets import StoreOffsets
-from rocketpy.store.queue_rebuild import QueueRebuilder
-from rocketpy.store.reader import MessageReader
-from rocketpy.store.recovery import Recovery
-from rocketpy.store.replayed_runs import ReplayedRuns
-from rocketpy.store.replica import ReplicaWriter
+from rocketpy.store.append.message_writer import MessageWriter
+from rocketpy.store.append.replica import ReplicaWriter
+from rocketpy.store.checkpoint import Checkpoint
+from rocketpy.store.commit_log.commit_log import CommitLog
+from rocketpy.store.commit_log.prefetch import AllocateService, ColdReads
+from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
+from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.consume_queue.queue_rebuild import QueueRebuilder
+from rocketpy.store.deleted_topics import DeletedTopics, SweepDeletedService
+from rocketpy.store.files.store_files import StoreFiles
+from rocketpy.store.index.index_service import IndexService
+from rocketpy.store.read.message_reader import MessageReader
+from rocketpy.store.recovery.index_catch_up import IndexCatchUpService, LogSlices, ReplayedRuns
+from rocketpy.store.recovery.recovery import Recovery
 from rocketpy.store.retention import (
     CleanCommitLogService,
     CleanConsumeQueueService,
@@ -49,7 +43,8 @@ from rocketpy.store.retention import (
     RetentionPolicy,
 )
 from rocketpy.store.stats import SampleService, StoreStats
-from rocketpy.store.writer import MessageWriter
+from rocketpy.store.store_offsets import StoreOffsets
+from rocketpy.store.write_gate import ReadOnlyLatch, WriteGate
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -64,7 +64,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a command's work on a loop of its own."""
-    from rocketpy.remoting.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
+    from rocketpy.remoting.network.event_loop import new_event_loop
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(coroutine)

@@ -18,19 +18,18 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from rocketpy.app.application import App, Subscription
-from rocketpy.client.checks import checked_subscription
-from rocketpy.client.config import ConsumerConfig
-from rocketpy.client.consume_service import handled
-from rocketpy.client.durations import Duration, to_ms
-from rocketpy.client.handler_threads import HandlerThreads
-from rocketpy.client.handlers import make_invoke
-from rocketpy.client.message import Message, ReceivedMessage
-from rocketpy.client.middleware import Sending, surrounded
-from rocketpy.client.outcomes import DEAD_LETTER
-from rocketpy.client.redelivery import FIRST_RETRY_LEVEL
-from rocketpy.client.responder_config import ResponderConfig
-from rocketpy.client.send_options import SendOptions
-from rocketpy.client.send_result import SendResult
+from rocketpy.client.callbacks.handler_threads import HandlerThreads
+from rocketpy.client.callbacks.handlers import make_invoke
+from rocketpy.client.callbacks.middleware import Sending, surrounded
+from rocketpy.client.config import ConsumerConfig, ResponderConfig
+from rocketpy.client.consumer.dispatch.concurrent_service import handled
+from rocketpy.client.consumer.dispatch.redelivery import FIRST_RETRY_LEVEL
+from rocketpy.client.messages.message import Message, ReceivedMessage
+from rocketpy.client.messages.outcomes import DEAD_LETTER
+from rocketpy.client.messages.send_options import SendOptions
+from rocketpy.client.options.durations import Duration, to_ms
+from rocketpy.client.options.validation import checked_subscription
+from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import ClientError
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue

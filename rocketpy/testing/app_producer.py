@@ -9,17 +9,23 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, Unpack
 
 from rocketpy.app.application import App
+from rocketpy.client.callbacks.middleware import Sending, surrounded
 from rocketpy.client.config import ProducerConfig
-from rocketpy.client.durations import Duration, to_ms, to_s
-from rocketpy.client.later import DELAYS, LEVELS_MS
-from rocketpy.client.message import Message, ReceivedMessage
-from rocketpy.client.middleware import Sending, surrounded
-from rocketpy.client.outgoing import Outgoing, build_outgoing, check_send_topic, unpacked
-from rocketpy.client.producer import Producer
-from rocketpy.client.send_options import SendOptions, check_options
-from rocketpy.client.send_result import SendResult, SendStats, SendStatus
-from rocketpy.client.surrounded_producer import make_sending
-from rocketpy.client.transaction import Transaction, TxState, check_transactional
+from rocketpy.client.messages.delivery_time import DELAYS, LEVELS_MS
+from rocketpy.client.messages.message import Message, ReceivedMessage
+from rocketpy.client.messages.outcomes import TxState
+from rocketpy.client.messages.send_options import SendOptions, check_options
+from rocketpy.client.options.durations import Duration, to_ms, to_s
+from rocketpy.client.producer.middleware_producer import make_sending
+from rocketpy.client.producer.producer import Producer
+from rocketpy.client.producer.transaction import Transaction, check_transactional
+from rocketpy.client.sending.outgoing_message import (
+    Outgoing,
+    build_outgoing,
+    check_send_topic,
+    unpacked,
+)
+from rocketpy.client.sending.result import SendResult, SendStats, SendStatus
 from rocketpy.errors import ClientError, IllegalMessageError, RequestTimeoutError
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue

@@ -17,14 +17,14 @@ from typing import Any, Self, TypeVar
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.client.durations import Duration, to_s
+from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.errors import ClosedError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.server import NameServer
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import Clock, SystemClock
-from rocketpy.runtime.config import Sources, load
+from rocketpy.runtime.config.config import Sources, load
 from rocketpy.runtime.logs import through_logging
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.testing.faults import FaultyNetwork

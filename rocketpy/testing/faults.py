@@ -11,16 +11,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from rocketpy.remoting.admission import Admission
-from rocketpy.remoting.network import ListenEndpoint, Listening
-from rocketpy.remoting.selector import Selector
-from rocketpy.remoting.socket_network import SocketListening, SocketNetwork
-from rocketpy.remoting.transport import Buffer, reset
+from rocketpy.remoting.connection.transport import Buffer, reset
+from rocketpy.remoting.network.admission import Admission
+from rocketpy.remoting.network.network import ListenEndpoint, Listening
+from rocketpy.remoting.network.selector import Selector
+from rocketpy.remoting.network.socket_network import SocketListening, SocketNetwork
 from rocketpy.runtime.ordered_set import OrderedSet
 
 
 class FaultyNetwork:
-    """The machine's sockets for one broker, with faults; satisfies `rocketpy.remoting.network`.
+    """The machine's sockets for one broker, with faults; satisfies `rocketpy.remoting.network.network`.
 
     `freeze` and `slow` may be called from any thread, `refuse` on the loop that listens. What the
     broker sends of its own, to name servers, is not touched.
@@ -41,7 +41,7 @@ class FaultyNetwork:
     async def listen(
         self, endpoint: ListenEndpoint, selectors: Sequence[Selector], admission: Admission
     ) -> Listening:
-        """Open a port; see `rocketpy.remoting.network.Network`.
+        """Open a port; see `rocketpy.remoting.network.network.Network`.
 
         Raises:
             StartError: the port is taken, or the address is not ours.
@@ -58,7 +58,7 @@ class FaultyNetwork:
         *,
         tls: ssl.SSLContext | None,
     ) -> None:
-        """Open a connection; see `rocketpy.remoting.network.Network`.
+        """Open a connection; see `rocketpy.remoting.network.network.Network`.
 
         Raises:
             OSError: refused, unreachable, no such host, or TLS failed.

@@ -35,7 +35,7 @@ from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.config import Sources, load
+from rocketpy.runtime.config.config import Sources, load
 from rocketpy.runtime.logs import through_logging
 from rocketpy.runtime.service import LoopService, Service
 from rocketpy.store.config import MessageStoreConfig

@@ -1,6 +1,6 @@
 """A file system on byte arrays that loses power, fills up and fails.
 
-Satisfies `rocketpy.store.files.StoreFiles`. What is written is in memory at once and on the
+Satisfies `rocketpy.store.files.store_files.StoreFiles`. What is written is in memory at once and on the
 "disk" after `Region.flush`. `SimFiles.power_cut` keeps what was flushed, a random subset of the
 512-byte sectors that were not, and a random prefix of the directory changes (creations,
 deletions, renames) since the last `sync_directories`. As on a file system with a journal, a file
@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 from rocketpy.errors import DiskFullError, ResourceShortError, StoreFormatError, StoreLockedError
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.files import DiskUsage
+from rocketpy.store.files.store_files import DiskUsage
 from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_node import PAGE_BYTES, SimNode
 
@@ -39,7 +39,7 @@ class ProcessEndedError(BaseException):
 
 
 class _SimRegion:
-    """Satisfies `rocketpy.store.files.Region`."""
+    """Satisfies `rocketpy.store.files.store_files.Region`."""
 
     def __init__(self, files: "SimFiles", path: Path, node: SimNode) -> None:
         self._files = files
@@ -94,7 +94,7 @@ class _SimRegion:
 
 
 class _SimFile:
-    """Satisfies `rocketpy.store.files.PlainFile`."""
+    """Satisfies `rocketpy.store.files.store_files.PlainFile`."""
 
     def __init__(self, files: "SimFiles", path: Path, node: SimNode) -> None:
         self._files = files
@@ -257,7 +257,7 @@ class SimFiles:
     # -- StoreFiles ------------------------------------------------------------------------
 
     def create(self, path: Path, size_bytes: int) -> _SimRegion:
-        """See `rocketpy.store.files.StoreFiles.create`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.create`."""
         if path in self._names:
             raise ResourceShortError(f"cannot create {path}: exists")
         self.make_directories(path.parent)
@@ -278,7 +278,7 @@ class SimFiles:
         return node
 
     def open(self, path: Path) -> _SimRegion:
-        """See `rocketpy.store.files.StoreFiles.open`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.open`."""
         self._opening(path)
         node = self._file(path)
         if not node.memory:
@@ -291,7 +291,7 @@ class SimFiles:
         return _SimRegion(self, path, node)
 
     def create_file(self, path: Path, size_bytes: int) -> _SimFile:
-        """See `rocketpy.store.files.StoreFiles.create_file`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.create_file`."""
         self.make_directories(path.parent)
         node = self._create(path, size_bytes)
         node.written = set()  # it is large and hardly written, as the timer's wheel
@@ -299,26 +299,26 @@ class SimFiles:
         return _SimFile(self, path, node)
 
     def open_file(self, path: Path) -> _SimFile:
-        """See `rocketpy.store.files.StoreFiles.open_file`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.open_file`."""
         self._opening(path)
         node = self._file(path)
         self.open_files += 1
         return _SimFile(self, path, node)
 
     def exists(self, path: Path) -> bool:
-        """See `rocketpy.store.files.StoreFiles.exists`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.exists`."""
         return path in self._names
 
     def size_bytes(self, path: Path) -> int:
-        """See `rocketpy.store.files.StoreFiles.size_bytes`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.size_bytes`."""
         return len(self._file(path).memory)
 
     def list_files(self, directory: Path) -> list[str]:
-        """See `rocketpy.store.files.StoreFiles.list_files`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.list_files`."""
         return sorted(path.name for path in self._inside(directory) if self._names[path])
 
     def list_directories(self, directory: Path) -> list[str]:
-        """See `rocketpy.store.files.StoreFiles.list_directories`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.list_directories`."""
         return sorted(path.name for path in self._inside(directory) if not self._names[path])
 
     def _inside(self, directory: Path) -> list[Path]:
@@ -327,24 +327,24 @@ class SimFiles:
         return [path for path in self._names if path.parent == directory]
 
     def make_directories(self, directory: Path) -> None:
-        """See `rocketpy.store.files.StoreFiles.make_directories`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.make_directories`."""
         for each in (*reversed(directory.parents), directory):
             if each not in self._names:
                 self._change(each, lambda names, each=each: names.__setitem__(each, None))  # type: ignore[misc]
 
     def remove(self, path: Path) -> None:
-        """See `rocketpy.store.files.StoreFiles.remove`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.remove`."""
         if path in self._names:
             self._change(path, lambda names: names.pop(path, None))
 
     def remove_tree(self, directory: Path) -> None:
-        """See `rocketpy.store.files.StoreFiles.remove_tree`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.remove_tree`."""
         inside = [path for path in self._names if path == directory or directory in path.parents]
         for path in sorted(inside, key=lambda each: -len(each.parts)):
             self.remove(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """See `rocketpy.store.files.StoreFiles.rename`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.rename`."""
         if self._names.get(source, source) is not None:
             self._file(source)  # there must be one
 
@@ -355,12 +355,12 @@ class SimFiles:
         self._change(target, change)
 
     def read_bytes(self, path: Path) -> bytes:
-        """See `rocketpy.store.files.StoreFiles.read_bytes`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.read_bytes`."""
         self._opening(path)
         return bytes(self._file(path).memory)
 
     def write_bytes(self, path: Path, data: bytes) -> None:
-        """See `rocketpy.store.files.StoreFiles.write_bytes`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.write_bytes`."""
         self.make_directories(path.parent)
         node = SimNode(bytearray(data), self._clock.time_ms())
         self.take_pages(node, 0, len(data))
@@ -368,7 +368,7 @@ class SimFiles:
         self.flush_node(path, node)
 
     def sync_directories(self) -> None:
-        """See `rocketpy.store.files.StoreFiles.sync_directories`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.sync_directories`."""
         if self._changes:
             self.before("sync", Path())
         for change, _ in self._changes:
@@ -376,31 +376,31 @@ class SimFiles:
         self._changes.clear()
 
     def touch_directory(self, directory: Path) -> None:
-        """See `rocketpy.store.files.StoreFiles.touch_directory`; changes are never forgotten."""
+        """See `rocketpy.store.files.store_files.StoreFiles.touch_directory`; changes are never forgotten."""
 
     def each(
         self, operation: Callable[[_T], _R], items: Sequence[_T], *, reads: bool = False
     ) -> list[_R]:
-        """See `rocketpy.store.files.StoreFiles.each`; one after the other."""
+        """See `rocketpy.store.files.store_files.StoreFiles.each`; one after the other."""
         del reads
         return [operation(item) for item in items]
 
     def modified_ms(self, path: Path) -> int:
-        """See `rocketpy.store.files.StoreFiles.modified_ms`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.modified_ms`."""
         return self._file(path).modified_ms
 
     def disk_usage(self, path: Path) -> DiskUsage:
-        """See `rocketpy.store.files.StoreFiles.disk_usage`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.disk_usage`."""
         del path  # one disk holds everything
         total = _HUGE_BYTES if self.capacity_bytes is None else self.capacity_bytes
         return DiskUsage(total, min(self.used_bytes, total), max(0, total - self.used_bytes))
 
     def boot_id(self) -> str:
-        """See `rocketpy.store.files.StoreFiles.boot_id`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.boot_id`."""
         return f"boot-{self._boots}"
 
     def lock(self, path: Path) -> _SimLock:
-        """See `rocketpy.store.files.StoreFiles.lock`."""
+        """See `rocketpy.store.files.store_files.StoreFiles.lock`."""
         if path in self._locked:
             raise StoreLockedError(f"another process uses the store: {path} is locked")
         self.make_directories(path.parent)

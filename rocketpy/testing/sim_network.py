@@ -1,6 +1,6 @@
 """A network in memory, with delay, cuts in mid-frame, half-open peers, partitions, slow readers.
 
-Each `SimHost` has a name, which is its address, and satisfies `rocketpy.remoting.network.Network`;
+Each `SimHost` has a name, which is its address, and satisfies `rocketpy.remoting.network.network.Network`;
 what a program sends and receives goes through the host it was given. A connection is two pipes. A
 pipe keeps the order of its bytes, delivers them in pieces of any size after any delay within
 `SimNetwork.latency_ms`, and holds at most a window of bytes that the reader has not taken: behind
@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rocketpy.errors import StartError
-from rocketpy.remoting.admission import Admission
-from rocketpy.remoting.network import ListenEndpoint, Listening
-from rocketpy.remoting.selector import Selector
+from rocketpy.remoting.network.admission import Admission
+from rocketpy.remoting.network.network import ListenEndpoint, Listening
+from rocketpy.remoting.network.selector import Selector
 from rocketpy.testing.sim_loop import SimLoop
 from rocketpy.testing.sim_transport import SimConnection, SimTransport
 
@@ -111,7 +111,7 @@ class SimNetwork:
 
 
 class SimHost:
-    """One machine; satisfies `rocketpy.remoting.network.Network`.
+    """One machine; satisfies `rocketpy.remoting.network.network.Network`.
 
     Attributes:
         name: also its address.
@@ -196,7 +196,7 @@ class SimHost:
 
 
 class SimListening:
-    """An open port; satisfies `rocketpy.remoting.network.Listening`."""
+    """An open port; satisfies `rocketpy.remoting.network.network.Listening`."""
 
     def __init__(
         self, host: SimHost, port: int, selectors: Sequence[Selector], admission: Admission

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketpy.errors import DiskFullError
-from rocketpy.store.real_files import RealFiles
+from rocketpy.store.files.real_files import RealFiles
 from tests.bad_input.kit import EventLog, Wire, daemon, log_until, running
 from tests.unit.store.descriptor_kit import no_descriptor_left
 
@@ -59,8 +59,8 @@ class FaultyOs:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyOs:
     faulty = FaultyOs()
-    monkeypatch.setattr("rocketpy.store.real_region.os", faulty)
-    monkeypatch.setattr("rocketpy.store.real_files.os", faulty)
+    monkeypatch.setattr("rocketpy.store.files.real_files.os", faulty)
+    monkeypatch.setattr("rocketpy.store.files.real_files.os", faulty)
     return faulty
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import (
     ClientError,
     ConfigError,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rocketpy
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from tests.conformance.worlds import World
 
 SHORT_DELAYS = {"messageDelayLevel": " ".join(f"{level}s" for level in range(1, 19))}

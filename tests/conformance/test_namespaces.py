@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.outcomes import Retry
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Retry
 from tests.conformance.worlds import World
 
 

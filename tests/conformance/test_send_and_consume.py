@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from tests.conformance.worlds import World
 
 SEND_V2 = 310

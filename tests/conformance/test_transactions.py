@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import rocketpy
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import HalfNotStoredError
 from tests.conformance.worlds import World
 

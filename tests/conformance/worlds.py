@@ -13,7 +13,7 @@ from rocketpy.errors import RequestTimeoutError
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
-from rocketpy.remoting.network import Network
+from rocketpy.remoting.network.network import Network
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.testing.cluster import LocalCluster
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation

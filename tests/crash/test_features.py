@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rocketpy.admin
-from rocketpy.client.producer import Producer
+from rocketpy.client.producer.producer import Producer
 from rocketpy.runtime.clock import SystemClock
 from tests.integration.client.daemons import Cluster
 from tests.simulation.features import (

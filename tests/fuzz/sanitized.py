@@ -13,11 +13,11 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SENDS = "rocketpy.broker.processor._plain_sends"
+SENDS = "rocketpy.broker.fast_path._plain_sends"
 ROWS = "rocketpy.arrow._rows"
 CLIENT_SENDS = "rocketpy.proto._sends"
-MESSAGES = "rocketpy.client._messages"
-RECORDS = "rocketpy.store._plain_records"
+MESSAGES = "rocketpy.client.messages._messages"
+RECORDS = "rocketpy.store.recovery._plain_records"
 _LIBRARIES = ("libasan.so", "libubsan.so")
 _FLAGS = (
     "-fsanitize=address,undefined",

@@ -32,7 +32,7 @@ from rocketpy.proto.properties import encode_properties, parse_properties
 from rocketpy.proto.record import iter_records
 from rocketpy.proto.sys_flag import CompressionType
 from rocketpy.proto.tags import IndexKeyHasher, java_string_hash
-from rocketpy.runtime.steps import run_to_end
+from rocketpy.runtime.service import run_to_end
 from tests.unit.proto.declared import declared
 
 I32 = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -8,14 +8,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketpy.client.attempt_watch import AttemptWatch
-from rocketpy.client.outgoing import Outgoing
-from rocketpy.client.queue_select import QueueTurn
-from rocketpy.client.retry_notes import RetryNotes
-from rocketpy.client.send_attempt import SendAttempt
-from rocketpy.client.send_operation import SendOperation, State
-from rocketpy.client.send_result import SendResult
-from rocketpy.client.send_window import SendWindow
+from rocketpy.client.callbacks.hooks import RetryNotes
+from rocketpy.client.sending.attempt import AttemptWatch, SendAttempt
+from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.outgoing_message import Outgoing
+from rocketpy.client.sending.queue_selection import QueueTurn
+from rocketpy.client.sending.result import SendResult
+from rocketpy.client.sending.send_operation import SendOperation, State
 from rocketpy.errors import (
     ConnectError,
     ConnectionLostError,

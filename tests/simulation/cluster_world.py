@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.producer import Producer
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import RocketPyError
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.simulation.cluster_history import ClusterHistory, Place, body_of, stored_messages

@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rocketpy.client.client import Client
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.outcomes import Retry, ToDLQ
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Retry, ToDLQ
 from rocketpy.errors import RocketPyError
 from rocketpy.testing.sim_cluster import SimBroker, SimCluster, run_simulation
 from rocketpy.testing.sim_loop import SimProcess

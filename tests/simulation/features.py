@@ -17,9 +17,9 @@ from typing import Final
 
 from rocketpy import PoppedMessage
 from rocketpy.client.client import Client
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.producer import Producer
-from rocketpy.client.transaction import TxState
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import TxState
+from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import RocketPyError
 
 TOPIC: Final = "t"

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from rocketpy.client.process_queue import ProcessQueue
+from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
 from tests.simulation.consume_world import run_seed
 from tests.simulation.seeds import run_seeds, seed_count, seeds_of
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.pop.kit import Popper, after, send, simulate
 

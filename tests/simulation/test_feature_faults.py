@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.client.producer import Producer
+from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import DiskFullError, ResourceShortError, StoreError
 from rocketpy.proto.topic_names import (
     SCHEDULE_TOPIC,

@@ -16,10 +16,10 @@ from collections import Counter
 
 import pytest
 
-from rocketpy.broker.internal_put import InternalPut
-from rocketpy.broker.operation.moment import due_ms
+from rocketpy.broker.operation.scheduling.delivery_time import due_ms
+from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.broker.timer import slot_reader
-from rocketpy.client.producer import Producer
+from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus

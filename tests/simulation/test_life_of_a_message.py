@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 
 import pytest
 
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 
 PAGE = Path(__file__).parents[2] / "docs" / "ARCHITECTURE.md"

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from rocketpy.broker.table_writer import TableWriter
-from rocketpy.client.producer import Producer
+from rocketpy.broker.metadata.persistent_table import TableWriter
+from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import RocketPyError, ServiceNotAvailableError
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.pop.ack import Acked, AckOperation
-from rocketpy.broker.pop.revive import Reviver
+from rocketpy.broker.pop.revive.revive import Reviver
 from rocketpy.proto.pop import PopHandle
 from tests.simulation.pop_world import BUFFERED_S, Holders, run_seed
 from tests.simulation.seeds import run_seeds, seed_count, seeds_of

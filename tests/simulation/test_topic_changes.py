@@ -5,9 +5,9 @@ from collections import Counter
 from typing import Final
 
 from rocketpy.client.client import Client
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.producer import Producer
-from rocketpy.client.transaction import TxState
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import TxState
+from rocketpy.client.producer.producer import Producer
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 

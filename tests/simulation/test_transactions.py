@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.broker.transaction.check_back import CheckBack
+from rocketpy.broker.transaction.fast_path import TransactionRuns
 from rocketpy.broker.transaction.ledger import HalfLedger
-from rocketpy.broker.transaction.runs import TransactionRuns
 from tests.simulation.seeds import run_seeds, seed_count, seeds_of
 from tests.simulation.transaction_world import run_seed
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.producer import Producer
-from rocketpy.client.transaction import TxState
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import TxState
+from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import RocketPyError
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.simulation.cluster_history import body_of, name_of

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, ClassVar
 
 from rocketpy.client.client import Client
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.runtime.ordered_set import OrderedSet
 from rocketpy.testing.sim_cluster import SimBroker, SimCluster, run_simulation
 from rocketpy.testing.sim_files import ProcessEndedError

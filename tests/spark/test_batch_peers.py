@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import rocketpy
 import rocketpy.admin
-from rocketpy.client.send_result import SendResult
+from rocketpy.client.sending.result import SendResult
 from tests.peer.apache import Apache, require_peer
 
 COUNT = 400

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rocketpy.runtime.log_fields import fields_of
+from rocketpy.runtime.logs import fields_of
 
 PACKAGE = Path(__file__).parents[2] / "rocketpy"
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}

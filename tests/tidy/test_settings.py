@@ -14,8 +14,8 @@ from rocketpy.remoting.config import (
     TlsClientConfig,
     TlsServerConfig,
 )
-from rocketpy.runtime.apache_keys import APACHE_KEYS, REASONS
-from rocketpy.runtime.config import options_of
+from rocketpy.runtime.config.apache_keys import APACHE_KEYS, REASONS
+from rocketpy.runtime.config.config import options_of
 from rocketpy.store.config import MessageStoreConfig
 
 PACKAGE = Path(__file__).parents[2] / "rocketpy"

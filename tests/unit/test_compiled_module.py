@@ -10,10 +10,10 @@ import pytest
 from rocketpy.compiled_module import checksum_of, load_compiled
 
 HERE = (
-    "rocketpy.broker.processor._plain_sends",
+    "rocketpy.broker.fast_path._plain_sends",
     "rocketpy.arrow._rows",
-    "rocketpy.client._messages",
-    "rocketpy.store._plain_records",
+    "rocketpy.client.messages._messages",
+    "rocketpy.store.recovery._plain_records",
 )
 
 

@@ -11,15 +11,15 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.admin.response import ok, refuse
-from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.live_config import ConfigHolder
 from rocketpy.errors import ConfigError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.fastjson import dumps
 from rocketpy.proto.headers.admin import GetBrokerConfigResponseHeader
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
-from rocketpy.runtime.properties_file import read_properties
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
+from rocketpy.runtime.config.properties_file import read_properties
 
 _log = structlog.get_logger(__name__)
 

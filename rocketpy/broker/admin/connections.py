@@ -6,9 +6,9 @@ getAllProducerInfo, queryTopicConsumeByWho, queryTopicsByConsumer, querySubscrip
 """
 
 from rocketpy.broker.admin.response import ok, refuse
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.identity import BrokerIdentity
-from rocketpy.broker.registry import ClientChannel, ConsumerTable, ProducerTable
+from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerTable, ProducerTable
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.proto.bodies.heartbeat import (
     Connection,
     ConsumerConnection,
@@ -30,8 +30,8 @@ from rocketpy.proto.headers.topic import (
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
 )
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 
 
 class ConnectionAdmin:

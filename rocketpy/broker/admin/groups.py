@@ -11,9 +11,9 @@ import structlog
 
 from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.admin.topics import page
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.stats import BrokerStats
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.proto.bodies.group import (
     GroupForbidden,
     SubscriptionGroupConfig,
@@ -31,8 +31,8 @@ from rocketpy.proto.headers.topic import (
     UpdateGroupForbiddenRequestHeader,
 )
 from rocketpy.proto.validators import check_group, check_topic
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 
 _log = structlog.get_logger(__name__)
 

@@ -9,12 +9,12 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.admin.response import ok, refuse
-from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
-from rocketpy.broker.identity import BrokerIdentity
-from rocketpy.broker.registry import ConsumerTable
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.clients.client_registry import ConsumerTable
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.proto.bodies.offset import QueryCorrectionOffsetBody, ResetOffsetBody
 from rocketpy.proto.codes import LanguageCode, RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
@@ -26,8 +26,8 @@ from rocketpy.proto.headers.offset import (
 )
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.validators import check_group
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.store.message_store import MessageStore
 
 _log = structlog.get_logger(__name__)

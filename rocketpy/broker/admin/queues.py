@@ -9,15 +9,15 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.admin.response import ok, refuse
-from rocketpy.broker.registry import ConsumerTable
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.clients.client_registry import ConsumerTable
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.proto.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.admin import QueryConsumeQueueRequestHeader
 from rocketpy.proto.subscription import SubscriptionData
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.store.message_store import MessageStore
 
 _log = structlog.get_logger(__name__)

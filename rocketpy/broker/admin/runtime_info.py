@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rocketpy.broker.admin.response import ok
-from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.fast_path.compiled_path import send_path
 from rocketpy.broker.feature import Feature
-from rocketpy.broker.processor.plain_sends import send_path
-from rocketpy.broker.stats import BrokerStats
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.codes import RPC_VERSION, RequestCode
 from rocketpy.proto.command import RemotingCommand
-from rocketpy.remoting.business import BusinessPool
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.business_pool import BusinessPool
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.store.message_store import MessageStore
 
 VERSION_NAME: Final = "V5_4_0"

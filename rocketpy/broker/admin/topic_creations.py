@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.proto.command import RemotingCommand
-from rocketpy.remoting.business import BusinessPool
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.deferred import DeferredResponse
-from rocketpy.remoting.dispatch import Processor, Response, failed
+from rocketpy.remoting.business_pool import BusinessPool
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
+from rocketpy.remoting.connection.dispatch import Processor, Response, failed
 
 _MOST_BYTES: Final = 1 << 20
 """Bodies that wait for one write; with more it is made at once."""

@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 import structlog
 
 from rocketpy.broker.admin.response import ok, refuse
-from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.identity import BrokerIdentity
-from rocketpy.broker.stats import BrokerStats
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.proto.bodies.topic import (
     CreateTopicListRequestBody,
     DataVersion,
@@ -46,8 +46,8 @@ from rocketpy.proto.topic_names import (
     pop_retry_topic_v2,
 )
 from rocketpy.proto.validators import check_topic
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.store.message_store import MessageStore
 
 _log = structlog.get_logger(__name__)

@@ -13,8 +13,8 @@ from rocketpy.proto.bodies.stats import ColdDataFlowControlInfo, HARuntimeInfo
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.admin import ResetMasterFlushOffsetHeader
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.store.message_store import MessageStore
 
 _NO_ACCOUNTS: Final = "authentication and authorization are not configured on this broker"

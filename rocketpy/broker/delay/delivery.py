@@ -28,14 +28,23 @@ from typing import Final, Protocol
 import structlog
 
 from rocketpy.broker.delay.offsets import DelayOffsets
-from rocketpy.broker.delay.set_aside import SetAside
-from rocketpy.broker.durable_progress import DurableProgress
-from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of, copy_of_raw
-from rocketpy.broker.operation.part_in_runs import StoresDue
-from rocketpy.broker.passed_over import PassedOver
-from rocketpy.broker.property_outlines import PropertyOutline, PropertyOutlines, outline_of
-from rocketpy.broker.system_queue import SystemQueue
-from rocketpy.broker.topics import SCHEDULE_QUEUE_NUMS
+from rocketpy.broker.feature import StoresDue
+from rocketpy.broker.metadata.topics import SCHEDULE_QUEUE_NUMS
+from rocketpy.broker.system_topics.durable_progress import DurableProgress
+from rocketpy.broker.system_topics.property_cache import (
+    PropertyOutline,
+    PropertyOutlines,
+    outline_of,
+)
+from rocketpy.broker.system_topics.put_retry import SetAside
+from rocketpy.broker.system_topics.skipped_messages import PassedOver
+from rocketpy.broker.system_topics.system_queue import SystemQueue
+from rocketpy.broker.system_topics.system_writer import (
+    NEVER_STORED,
+    InternalPut,
+    copy_of,
+    copy_of_raw,
+)
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.properties import (

@@ -7,20 +7,20 @@ from collections.abc import Callable
 
 from rocketpy.broker.delay.delivery import DelayDelivery
 from rocketpy.broker.delay.offsets import DelayOffsets
-from rocketpy.broker.delay.set_aside import SetAside
-from rocketpy.broker.document import JsonDocument
 from rocketpy.broker.feature import Feature
-from rocketpy.broker.internal_put import InternalPut
-from rocketpy.broker.operation.postponement import Postponement
+from rocketpy.broker.metadata.json_document import JsonDocument
+from rocketpy.broker.operation.scheduling.scheduling import Postponement
 from rocketpy.broker.request_table import RequestTable
+from rocketpy.broker.system_topics.put_retry import SetAside
+from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
-from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.connection.channel import Channel
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.json_file import dump_pretty
+from rocketpy.store.files.json_file import dump_pretty
 from rocketpy.store.message_store import MessageStore
 
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import structlog
 
-from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
-from rocketpy.broker.durable_progress import DurableProgress
+from rocketpy.broker.metadata.json_document import DataVersion, JsonDocument, as_int, as_table
+from rocketpy.broker.system_topics.durable_progress import DurableProgress
 from rocketpy.runtime.clock import Clock
 
 _log = structlog.get_logger(__name__)

@@ -5,11 +5,11 @@ Source: ConsumerManageProcessor.java (5.4.0).
 
 from typing import Protocol
 
-from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.codes import ResponseCode
 
 

@@ -13,17 +13,16 @@ import binascii
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.metadata.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.pop.check_point_buffer import CheckPointBuffer
+from rocketpy.broker.pop.check_points import CheckPointBuffer
 from rocketpy.broker.pop.checks import bad_queue, no_topic
 from rocketpy.broker.pop.order_info import NOT_POPPED, OrderTable
-from rocketpy.broker.pop.pop_key import key_of
 from rocketpy.broker.pop.positions import QueueEnds
 from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
-from rocketpy.broker.pop.revive_log import MAX_INVISIBLE_MS, ReviveLog
+from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS, ReviveLog, key_of
 from rocketpy.broker.pop.waiters import PopWaiters
-from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.pop import BatchAck, CheckPoint, PopAck
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.pop import ORDER_REVIVE_QUEUE, PopHandle, parse_handle, real_topic

@@ -12,15 +12,13 @@ from collections.abc import Callable, Hashable
 from typing import TypeAlias
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.filters import ConsumerFilter
+from rocketpy.broker.filters.message_filters import ConsumerFilter
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.pop.checks import PopChecks
-from rocketpy.broker.pop.peer_clocks import LATE_MS
+from rocketpy.broker.pop.checks import LATE_MS, PopChecks
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.queues import PERCENT, PopQueues, waits_for
-from rocketpy.broker.pop.request import PopInHand, Popped, PopRequest
-from rocketpy.broker.pop.revive_log import MAX_INVISIBLE_MS
-from rocketpy.broker.pop.take import QueueTaker
+from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS
+from rocketpy.broker.pop.take import PopInHand, Popped, PopRequest, QueueTaker
 from rocketpy.broker.pop.waiters import PopWaiters, Waiting, keys_of
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.perm import PERM_READ

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.metadata.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.proto.pop import INIT_MIN
 from rocketpy.proto.topic_names import RETRY_PREFIX

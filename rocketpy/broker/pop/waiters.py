@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from rocketpy.broker.filters import ConsumerFilter
+from rocketpy.broker.filters.message_filters import ConsumerFilter
+from rocketpy.broker.long_polling.suspended_requests import SuspendedRequest, SuspendedRequests
 from rocketpy.broker.pop.queue_locks import GroupQueue
-from rocketpy.broker.suspended_requests import SuspendedRequest, SuspendedRequests
 
 ANY_QUEUE: Final = -1
 

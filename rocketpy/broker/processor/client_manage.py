@@ -15,11 +15,7 @@ from typing import Final
 
 import structlog
 
-from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.filter.consumer_filters import ConsumerFilters
-from rocketpy.broker.filters import check_expression
-from rocketpy.broker.member_notices import MemberNotices
-from rocketpy.broker.registry import (
+from rocketpy.broker.clients.client_registry import (
     SCAN_INTERVAL_MS,
     ClientChannel,
     ConsumerGroup,
@@ -27,8 +23,12 @@ from rocketpy.broker.registry import (
     ProducerTable,
     subscription_bytes,
 )
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.clients.member_notifications import MemberNotices
+from rocketpy.broker.filters.consumer_filters import ConsumerFilters
+from rocketpy.broker.filters.message_filters import check_expression
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.errors import BadBodyError, ExpressionError
 from rocketpy.proto.bodies.heartbeat import (
     CONSUME_ACTIVELY,
@@ -50,9 +50,9 @@ from rocketpy.proto.subscription import (
     is_tag_type,
 )
 from rocketpy.proto.topic_names import RETRY_PREFIX
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.deferred import DeferredResponse
-from rocketpy.remoting.dispatch import Processor, failed
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
+from rocketpy.remoting.connection.dispatch import Processor, failed
 from rocketpy.runtime.clock import Clock
 from rocketpy.sql92.condition import Condition
 

@@ -1,22 +1,31 @@
 """Progress and members of consumer groups: 14, 15 and 38.
 
 Source: ConsumerManageProcessor.java (5.4.0).
+
+LOCK_BATCH_MQ and UNLOCK_BATCH_MQ (41, 42): who consumes a queue in order.
+
+Source: AdminBrokerProcessor.lockBatchMQ, unlockBatchMQ (5.4.0).
 """
 
+from typing import Final
+
+from rocketpy.broker.clients.client_registry import ConsumerTable
 from rocketpy.broker.operation.consumer_progress import ConsumerProgress
+from rocketpy.broker.operation.lock_queues import QueueLocking
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.registry import ConsumerTable
 from rocketpy.proto.bodies.heartbeat import GetConsumerListByGroupResponseBody
+from rocketpy.proto.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.fastjson import loads_plain
 from rocketpy.proto.headers.client import GetConsumerListByGroupRequestHeader
 from rocketpy.proto.headers.offset import (
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 
 
 class ConsumerManageProcessor:
@@ -70,3 +79,51 @@ class ConsumerManageProcessor:
                 f"no consumer for this group, {header.consumer_group}",
             )
         return make_response(request, body=GetConsumerListByGroupResponseBody(ids).encode())
+
+
+MAX_REQUEST_BYTES: Final = 1 << 20
+"""Longest body that is read; some thousands of queues."""
+
+
+class LockProcessor:
+    """Hands out queue locks."""
+
+    def __init__(self, locking: QueueLocking) -> None:
+        self._locking = locking
+
+    @property
+    def processors(self) -> dict[int, Processor]:
+        """Request code to processor."""
+        return {
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+        }
+
+    def lock(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """41: take or renew locks; the body names those that the client holds now.
+
+        Raises:
+            BadBodyError: the body is not what it should be.
+        """
+        if len(request.body) > MAX_REQUEST_BYTES:
+            return _too_long(request)
+        wanted = LockBatchRequestBody.from_json(loads_plain(request.body))
+        held = self._locking.lock(wanted.consumer_group, wanted.client_id, wanted.mq_set)
+        return make_response(request, body=LockBatchResponseBody(set(held)).encode())
+
+    def unlock(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """42: give locks back.
+
+        Raises:
+            BadBodyError: the body is not what it should be.
+        """
+        if len(request.body) > MAX_REQUEST_BYTES:
+            return _too_long(request)
+        wanted = LockBatchRequestBody.from_json(loads_plain(request.body))
+        self._locking.unlock(wanted.consumer_group, wanted.client_id, wanted.mq_set)
+        return make_response(request)
+
+
+def _too_long(request: RemotingCommand) -> RemotingCommand:
+    remark = f"the request is longer than {MAX_REQUEST_BYTES} bytes"
+    return make_response(request, ResponseCode.INVALID_PARAMETER, remark)

@@ -1,4 +1,4 @@
-"""PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361): the adapter of `rocketpy.broker.operation.pull`.
+"""PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361): the adapter of `rocketpy.broker.operation.pull.pull`.
 
 Source: PullMessageProcessor.java (5.4.0).
 """
@@ -8,27 +8,27 @@ from functools import partial
 from operator import itemgetter
 from typing import Final
 
-from rocketpy.broker.operation.pull import (
+from rocketpy.broker.long_polling.resumption import Resumption, Work
+from rocketpy.broker.operation.pull.pull import (
     MAX_PULL_BYTES,
     MAX_PULL_COUNT,
     PullOperation,
     SuspendedPull,
 )
-from rocketpy.broker.operation.pull_request import (
+from rocketpy.broker.operation.pull.request import (
     PullForbidden,
     PullOutcome,
     PullRequest,
     PullResult,
 )
 from rocketpy.broker.processor.pull_response import pull_frame
-from rocketpy.broker.processor.resumption import Resumption, Work
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
 from rocketpy.proto.headers.base import SAFE_INT_DIGITS, SAFE_LONG_DIGITS
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
-from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.connection.channel import Channel
 
 _NO_FIELDS: Final[dict[str, str]] = {}
 _LITE_PULL: Final = int(RequestCode.LITE_PULL_MESSAGE)

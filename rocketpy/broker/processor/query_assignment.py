@@ -13,12 +13,12 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.registry import ConsumerTable
-from rocketpy.broker.request_modes import MessageRequestModes
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topic_queues import TopicQueues
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.clients.client_registry import ConsumerTable
+from rocketpy.broker.cluster.topic_queues import TopicQueues
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.proto.allocation import (
     allocate_average,
     allocate_circle,
@@ -36,8 +36,8 @@ from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 
 _log = structlog.get_logger(__name__)
 

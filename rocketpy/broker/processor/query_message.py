@@ -3,7 +3,7 @@
 Source: QueryMessageProcessor.java (5.4.0).
 """
 
-from rocketpy.broker.operation.find_messages import FindMessages, KeyQuery
+from rocketpy.broker.operation.query_messages import FindMessages, KeyQuery
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, encode_head, make_response
@@ -12,8 +12,8 @@ from rocketpy.proto.headers.pull import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 
 
 class QueryMessageProcessor:

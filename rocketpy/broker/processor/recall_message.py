@@ -5,13 +5,13 @@ Source: RecallMessageProcessor (5.4.0).
 
 from typing import Final
 
-from rocketpy.broker.operation.recall import RecallOperation, RecallRequest
 from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.operation.scheduling.recall import RecallOperation, RecallRequest
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor, Response
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor, Response
 
 _NOT_DURABLE: Final = Refusal(
     ResponseCode.FLUSH_DISK_TIMEOUT, "the recall is stored but not yet on disk"

@@ -12,10 +12,10 @@ from typing import Final
 
 import structlog
 
+from rocketpy.broker.clients.client_registry import ClientChannel
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest, Sent
-from rocketpy.broker.registry import ClientChannel
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request, make_response
@@ -34,8 +34,8 @@ from rocketpy.proto.properties import (
     parse_properties,
     properties_text,
 )
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.runtime.clock import Clock
 
 _log = structlog.get_logger(__name__)

@@ -12,19 +12,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.operation.property_shapes import SPECIAL_PROPERTIES
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.send import SendOperation
+from rocketpy.broker.operation.send.bulk_send import PlainSend, SendRuns
+from rocketpy.broker.operation.send.property_scanner import SPECIAL_PROPERTIES
+from rocketpy.broker.operation.send.send import SendOperation
 from rocketpy.broker.operation.send_request import SendRequest, Sent
-from rocketpy.broker.operation.send_runs import PlainSend, SendRuns
-from rocketpy.broker.processor.plain_sends import PlainSendRules
-from rocketpy.broker.processor.send_response import SendResponses
+from rocketpy.broker.processor.send_response import PlainSendRules, SendResponses
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request
 from rocketpy.proto.headers.base import SAFE_INT_DIGITS, SAFE_LONG_DIGITS
 from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Response, flow_control
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Response, flow_control
 
 _LONG_NAMES: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)

@@ -9,13 +9,53 @@ Source: SendMessageResponseHeader.java, SendMessageProcessor.java (5.4.0).
 
 import re
 import struct
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
+from rocketpy.broker.operation.send.admission import TopicSendPolicy
 from rocketpy.proto.codes import RPC_VERSION, LanguageCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
 from rocketpy.proto.fastjson import dumps
 from rocketpy.proto.msgpack_header import encode_msgpack_header
+from rocketpy.remoting.connection.channel import Channel
+
+
+class PlainSendRules(NamedTuple):
+    """What is worked out once, in Python, for every plain send; replaced when settings change.
+
+    Attributes:
+        known: policies of the topics that were sent to.
+        count_stored: told topic, messages and bytes of what was stored.
+        special_properties: a message with one of these is not plain.
+        own_properties: added to each message, encoded.
+        max_body_bytes: limit of a body.
+        json_parts: a response's JSON header around code, physical offset (16 hexadecimal digits),
+            queue id, queue offset, UNIQ_KEY and opaque.
+        binary_parts: the same of a ROCKETMQ header: before opaque, up to the length of the ext
+            fields, then before physical offset, queue id, queue offset and UNIQ_KEY, the last three
+            as text behind its length.
+        msgpack_parts: the same of a MSGPACK header: before opaque, physical offset, queue id, queue
+            offset and UNIQ_KEY.
+        batch_msgpack_parts: the same for a batch, before all message ids instead of the offset.
+        answer_later: has responses sent when the disk has the log up to an offset: to the channel,
+            the offset, their bytes, and opaque and header type of each request.
+        next_id: what stands before the physical offset of a batch's second message.
+        delays_ms: how long the delay levels wait, level 1 first.
+    """
+
+    known: Mapping[str, TopicSendPolicy]
+    count_stored: Callable[[str, int, int], None]
+    special_properties: frozenset[str]
+    own_properties: bytes
+    max_body_bytes: int
+    json_parts: tuple[bytes, ...]
+    binary_parts: tuple[bytes, ...]
+    msgpack_parts: tuple[bytes, ...]
+    batch_msgpack_parts: tuple[bytes, ...]
+    next_id: bytes
+    delays_ms: tuple[int, ...]
+    answer_later: Callable[[Channel, int, bytes, Sequence[tuple[int, int]]], None]
+
 
 _JSON: Final = 0
 _ROCKETMQ: Final = 1

@@ -2,6 +2,8 @@
 
 Source: TimerMessageStore, RecallMessageProcessor, AdminBrokerProcessor (getTimerCheckPoint,
 getTimerMetrics) (5.4.0).
+
+How fast a count grows, between two looks.
 """
 
 from collections.abc import Callable
@@ -10,32 +12,59 @@ from pathlib import Path
 from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.delay.set_aside import SetAside
-from rocketpy.broker.document import JsonDocument
 from rocketpy.broker.feature import Feature
-from rocketpy.broker.internal_put import InternalPut
-from rocketpy.broker.operation.postponement import Postponement, TimerLimits
-from rocketpy.broker.operation.recall import RecallOperation
+from rocketpy.broker.metadata.json_document import JsonDocument
+from rocketpy.broker.operation.scheduling.recall import RecallOperation
+from rocketpy.broker.operation.scheduling.scheduling import Postponement, TimerLimits
 from rocketpy.broker.processor.recall_message import RecallMessageProcessor
 from rocketpy.broker.request_table import RequestTable
+from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.system_topics.put_retry import SetAside
+from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.broker.timer.flush import TimerFlush
-from rocketpy.broker.timer.needed_store import Store
-from rocketpy.broker.timer.rates import CountRate
 from rocketpy.broker.timer.service import TimerService
-from rocketpy.broker.topic_counts import TopicCounts
+from rocketpy.broker.timer.store_protocol import Store
 from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto import fastjson
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
 from rocketpy.proto.topic_names import TIMER_TOPIC
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.files import StoreFiles
+from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.store.timer.state import TimerState
+
+_SHORTEST_MS = 1_000
+
+
+class CountRate:
+    """The rate of a count since it was last asked for, over at least a second.
+
+    Args:
+        clock: measures.
+        count: the count; it only grows.
+    """
+
+    def __init__(self, clock: Clock, count: Callable[[], int]) -> None:
+        self._clock = clock
+        self._count = count
+        self._since_ms = clock.monotonic_ms()
+        self._before = 0
+        self._rate = 0.0
+
+    def per_second(self) -> float:
+        """Return the rate, one digit behind the point."""
+        now_ms, count = self._clock.monotonic_ms(), self._count()
+        elapsed_ms = now_ms - self._since_ms
+        if elapsed_ms >= _SHORTEST_MS:
+            self._rate = round((count - self._before) * 1_000 / elapsed_ms, 1)
+            self._since_ms, self._before = now_ms, count
+        return self._rate
+
 
 _NO_TIMER: Final = {
     "timerReadBehind": "0",

@@ -7,8 +7,8 @@ from typing import Final
 
 import structlog
 
-from rocketpy.broker.timer.needed_store import Store
 from rocketpy.broker.timer.service import TimerService
+from rocketpy.broker.timer.store_protocol import Store
 from rocketpy.errors import StoreError
 from rocketpy.store.timer.state import TimerState
 

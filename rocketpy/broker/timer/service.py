@@ -21,15 +21,15 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.delay.delivery import delivered
-from rocketpy.broker.delay.set_aside import SetAside
-from rocketpy.broker.durable_progress import DurableProgress
-from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
-from rocketpy.broker.operation.moment import decimal
-from rocketpy.broker.passed_over import PassedOver
-from rocketpy.broker.system_queue import SystemQueue
-from rocketpy.broker.timer.needed_store import Store
+from rocketpy.broker.operation.scheduling.delivery_time import decimal
+from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.system_topics.durable_progress import DurableProgress
+from rocketpy.broker.system_topics.put_retry import SetAside
+from rocketpy.broker.system_topics.skipped_messages import PassedOver
+from rocketpy.broker.system_topics.system_queue import SystemQueue
+from rocketpy.broker.system_topics.system_writer import NEVER_STORED, InternalPut, copy_of
 from rocketpy.broker.timer.slot_reader import Due, SlotReader
-from rocketpy.broker.topic_counts import TopicCounts
+from rocketpy.broker.timer.store_protocol import Store
 from rocketpy.errors import CorruptRecordError, StoreError
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.properties import (

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from rocketpy.broker.operation.moment import due_ms
+from rocketpy.broker.operation.scheduling.delivery_time import due_ms
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.properties import (
     PROPERTY_REAL_TOPIC,

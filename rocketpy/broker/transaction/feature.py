@@ -3,26 +3,25 @@
 Source: BrokerController.initialTransaction (5.4.0).
 """
 
+from rocketpy.broker.clients.client_registry import ProducerTable
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.document import JsonDocument
 from rocketpy.broker.feature import Feature
-from rocketpy.broker.identity import BrokerIdentity
-from rocketpy.broker.internal_put import InternalPut
-from rocketpy.broker.registry import ProducerTable
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.json_document import JsonDocument
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.broker.system_queue import SystemQueue
-from rocketpy.broker.topic_counts import TopicCounts
-from rocketpy.broker.topics import TopicTable
-from rocketpy.broker.transaction.ask import AskProducer
-from rocketpy.broker.transaction.check_back import CheckBack
-from rocketpy.broker.transaction.end import EndTransactions, Postpone
-from rocketpy.broker.transaction.half import HalfMessages
+from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.system_topics.system_queue import SystemQueue
+from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.transaction.check_back import AskProducer, CheckBack
+from rocketpy.broker.transaction.end_transaction import EndTransactions, Postpone
+from rocketpy.broker.transaction.fast_path import TransactionRuns
+from rocketpy.broker.transaction.half_message import HalfMessages
 from rocketpy.broker.transaction.ledger import HalfLedger
 from rocketpy.broker.transaction.op_messages import OpMessages
 from rocketpy.broker.transaction.requests import TransactionRequests
-from rocketpy.broker.transaction.runs import TransactionRuns
 from rocketpy.proto.topic_names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.message_store import MessageStore

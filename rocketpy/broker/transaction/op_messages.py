@@ -20,9 +20,9 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.document import JsonDocument, as_int, as_table
-from rocketpy.broker.internal_put import InternalPut
-from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.metadata.json_document import JsonDocument, as_int, as_table
+from rocketpy.broker.system_topics.system_queue import SystemQueue
+from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.broker.transaction.ledger import HalfLedger
 from rocketpy.proto.properties import (
     PROPERTY_TAGS,

@@ -6,15 +6,15 @@ Source: EndTransactionProcessor.java, AdminBrokerProcessor.java (5.4.0).
 import structlog
 
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.transaction.end import EndTransactions, TransactionEnd
+from rocketpy.broker.transaction.end_transaction import EndTransactions, TransactionEnd
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.transaction import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor, Response
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor, Response
 
 _log = structlog.get_logger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Final, Literal
 import rocketpy
 from rocketpy.cli.measure.figures import Figures
 from rocketpy.client.client import Client
-from rocketpy.client.producer import Producer
-from rocketpy.client.send_result import SendResult
+from rocketpy.client.producer.producer import Producer
+from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import RocketPyError
 
 __all__ = ["ConsumeLoad", "Mode", "SendLoad", "consume", "send"]

@@ -28,11 +28,11 @@ from rocketpy.proto.headers.namesrv import (
     RegisterTopicRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Response
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Response
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.live_config import LiveConfig
-from rocketpy.runtime.steps import Steps
+from rocketpy.runtime.config.live_config import LiveConfig
+from rocketpy.runtime.service import Steps
 
 _logger = structlog.get_logger(__name__)
 

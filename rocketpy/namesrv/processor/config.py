@@ -12,9 +12,9 @@ from rocketpy.errors import ConfigError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.remoting.channel import Channel
-from rocketpy.runtime.live_config import LiveConfig
-from rocketpy.runtime.properties_file import read_properties
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.runtime.config.live_config import LiveConfig
+from rocketpy.runtime.config.properties_file import read_properties
 
 _logger = structlog.get_logger(__name__)
 

@@ -15,8 +15,8 @@ from rocketpy.proto.headers.namesrv import (
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
-from rocketpy.remoting.channel import Channel
-from rocketpy.runtime.live_config import LiveConfig
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.runtime.config.live_config import LiveConfig
 
 
 class KvProcessor:

@@ -20,9 +20,9 @@ from rocketpy.proto.headers.namesrv import (
     GetBrokerMemberGroupRequestHeader,
     GetRouteInfoRequestHeader,
 )
-from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.connection.channel import Channel
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.live_config import LiveConfig
+from rocketpy.runtime.config.live_config import LiveConfig
 
 _HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 

@@ -24,10 +24,10 @@ from rocketpy.proto.headers.namesrv import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Response
-from rocketpy.runtime.live_config import LiveConfig
-from rocketpy.runtime.steps import Steps
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Response
+from rocketpy.runtime.config.live_config import LiveConfig
+from rocketpy.runtime.service import Steps
 
 _logger = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketpy.errors import StoreFormatError
-from rocketpy.store.queue_entry import BLANK_SIZE, ENTRY_BYTES
+from rocketpy.store.consume_queue.queue_entry import BLANK_SIZE, ENTRY_BYTES
 
 Int64s = npt.NDArray[np.int64]
 

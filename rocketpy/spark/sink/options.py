@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from rocketpy.client.checks import checked_group
-from rocketpy.client.outgoing import check_send_topic
+from rocketpy.client.options.validation import checked_group
+from rocketpy.client.sending.outgoing_message import check_send_topic
 from rocketpy.errors import ConfigError, IllegalMessageError
 from rocketpy.proto.topic_names import DLQ_PREFIX
 from rocketpy.spark.options import choice, duration_ms, option, size_bytes, text, whole

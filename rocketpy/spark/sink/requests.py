@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from rocketpy.client.batch import BatchPart, split_batches
-from rocketpy.client.outgoing import Outgoing
-from rocketpy.client.queue_select import queue_index_by_key
-from rocketpy.client.send_operation import QueueChooser
+from rocketpy.client.producer.batch import BatchPart, split_batches
+from rocketpy.client.sending.outgoing_message import Outgoing
+from rocketpy.client.sending.queue_selection import queue_index_by_key
+from rocketpy.client.sending.send_operation import QueueChooser
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import is_retry_topic
 from rocketpy.spark.sink.rows import SinkRow

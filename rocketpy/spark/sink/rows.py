@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketpy.client.later import Moment, level_property
-from rocketpy.client.outgoing import Outgoing, check_send_topic, id_properties
+from rocketpy.client.messages.delivery_time import Moment, level_property
+from rocketpy.client.sending.outgoing_message import Outgoing, check_send_topic, id_properties
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.properties import (

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rocketpy.client.send_operation import SendOperation
-from rocketpy.client.send_result import SendResult
-from rocketpy.client.send_window import SendWindow
+from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.result import SendResult
+from rocketpy.client.sending.send_operation import SendOperation
 from rocketpy.errors import IllegalMessageError, MessageIllegalError, RocketPyError
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.spark.sink.options import SinkOptions

@@ -12,14 +12,14 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.cluster.message_ids import MsgIds
 from rocketpy.client.config import ClientConfig, ProducerConfig
 from rocketpy.client.credentials import RequestSigner, find_credentials
-from rocketpy.client.instance import Instance
-from rocketpy.client.msg_ids import MsgIds
-from rocketpy.client.send_transport import SendTransport
+from rocketpy.client.sending.transport import SendTransport
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.remoting.client import RemotingClient
-from rocketpy.remoting.event_loop import new_event_loop
+from rocketpy.remoting.network.event_loop import new_event_loop
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.spark.connection import refused_static
 from rocketpy.spark.sink.options import SinkOptions

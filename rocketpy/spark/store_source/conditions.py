@@ -20,7 +20,7 @@ from rocketpy.arrow import RowSchema
 from rocketpy.proto.subscription import SUB_ALL
 from rocketpy.spark.store_source.options import StoreOptions
 from rocketpy.spark.store_source.plan import Task
-from rocketpy.store.scan.pieces import QueuePiece
+from rocketpy.store.scan.plan import QueuePiece
 
 _ORDER: Final = {
     spark.GreaterThan: "greater",

@@ -10,8 +10,8 @@ from rocketpy.spark.offsets import EARLIEST, LATEST, QueueRange
 from rocketpy.spark.planning import split_ranges
 from rocketpy.spark.store_source.options import StoreOptions
 from rocketpy.store.scan.directory import StoreDirectory
-from rocketpy.store.scan.pieces import Piece, QueuePiece, plan
-from rocketpy.store.scan.wanted import QueueName, Wanted
+from rocketpy.store.scan.plan import Piece, QueuePiece, plan
+from rocketpy.store.scan.request import QueueName, Wanted
 
 
 class Task(NamedTuple):

@@ -16,7 +16,7 @@ from rocketpy.spark.store_source.conditions import Conditions
 from rocketpy.spark.store_source.options import StoreOptions
 from rocketpy.spark.store_source.plan import Task, tasks
 from rocketpy.store.scan.directory import StoreDirectory
-from rocketpy.store.scan.pieces import read
+from rocketpy.store.scan.plan import read
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from rocketpy.arrow.lost_rows import LOST_UNTIL
 from rocketpy.arrow.schema import PROPERTIES, RowSchema
 from rocketpy.sql92.condition import Condition
-from rocketpy.store.scan.wanted import Wanted
+from rocketpy.store.scan.request import Wanted
 
 _NAME = "properties"
 

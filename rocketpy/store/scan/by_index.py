@@ -7,12 +7,12 @@ from typing import Final
 from rocketpy.errors import CorruptRecordError, StoreFormatError
 from rocketpy.proto.message import decode_message
 from rocketpy.proto.tags import IndexKeyHasher
-from rocketpy.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
-from rocketpy.store.index_lookup import IndexLookup
+from rocketpy.store.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
+from rocketpy.store.index.index_lookup import IndexLookup
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queue_table import QueueTable
-from rocketpy.store.scan.wanted import Wanted
+from rocketpy.store.scan.request import Wanted
 
 _ENTRIES_PER_SLOT: Final = 4
 _NO_LIMIT: Final = 1 << 62

@@ -16,7 +16,7 @@ from rocketpy.proto.record_check import RecordState
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log, MappedLog
 from rocketpy.store.scan.log_walk import stretches
-from rocketpy.store.scan.wanted import Wanted
+from rocketpy.store.scan.request import Wanted
 
 if TYPE_CHECKING:
     from rocketpy.arrow import RecordDecoder

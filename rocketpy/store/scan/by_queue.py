@@ -9,11 +9,11 @@ import pyarrow as pa
 from rocketpy.arrow.gather import Int64s
 from rocketpy.arrow.heads import Mask
 from rocketpy.arrow.lost_rows import lost_rows
-from rocketpy.store.queue_entry import BLANK_SIZE
+from rocketpy.store.consume_queue.queue_entry import BLANK_SIZE
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queues import Queue
-from rocketpy.store.scan.tails import LOST_SIZE
-from rocketpy.store.scan.wanted import QueueName, Wanted
+from rocketpy.store.scan.request import QueueName, Wanted
+from rocketpy.store.scan.unflushed_tail import LOST_SIZE
 
 if TYPE_CHECKING:
     from rocketpy.arrow import RecordDecoder

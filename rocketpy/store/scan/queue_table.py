@@ -1,10 +1,9 @@
 """Every consume queue of a store, with what its files have and what the log has beyond them."""
 
 from rocketpy.store.scan.directory import StoreDirectory
-from rocketpy.store.scan.known_end import read_checkpoint
-from rocketpy.store.scan.log import Log
+from rocketpy.store.scan.log import Log, read_checkpoint
 from rocketpy.store.scan.queues import Queue
-from rocketpy.store.scan.tails import tails
+from rocketpy.store.scan.unflushed_tail import tails
 
 
 class QueueTable:

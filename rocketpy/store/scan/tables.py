@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from rocketpy.store.scan.directory import StoreDirectory
-from rocketpy.store.scan.known_end import log_of
+from rocketpy.store.scan.log import log_of
 from rocketpy.store.scan.queue_table import QueueTable
 
 _ATTRIBUTES: Final = pa.map_(pa.string(), pa.string())

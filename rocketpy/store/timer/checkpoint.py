@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from rocketpy.store.files import StoreFiles
+from rocketpy.store.files.store_files import StoreFiles
 
 logger: logging.Logger = logging.getLogger(__name__)
 

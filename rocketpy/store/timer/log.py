@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rocketpy.proto.record import BLANK_MAGIC
-from rocketpy.store.files import PlainFile, StoreFiles
+from rocketpy.store.files.store_files import PlainFile, StoreFiles
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rocketpy.errors import ResourceShortError
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.files import StoreFiles
+from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.timer.checkpoint import TimerCheckpoint, TimerMarks
 from rocketpy.store.timer.log import MAGIC_DELETE, UNIT_BYTES, TimerLog, TimerUnit
 from rocketpy.store.timer.wheel import SLOTS, Slot, TimerWheel

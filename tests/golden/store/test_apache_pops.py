@@ -5,23 +5,22 @@ from pathlib import Path
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.delay.set_aside import SetAside
-from rocketpy.broker.internal_put import InternalPut
-from rocketpy.broker.operation.postponement import Postponement
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.operation.scheduling.scheduling import Postponement
 from rocketpy.broker.pop.order_info import OrderTable
 from rocketpy.broker.pop.queue_locks import GroupQueue
-from rocketpy.broker.pop.retry_topics import RetryTopics
-from rocketpy.broker.pop.revive import ReviveQueue, Reviver
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.system_queue import SystemQueue
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.pop.revive.revive import RetryTopics, ReviveQueue, Reviver
+from rocketpy.broker.system_topics.put_retry import SetAside
+from rocketpy.broker.system_topics.system_queue import SystemQueue
+from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.pop import REVIVE_GROUP, revive_topic
-from rocketpy.store.json_file import JsonFile
+from rocketpy.store.files.json_file import JsonFile
+from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.real_files import RealFiles
 from rocketpy.testing.sim_clock import SimClock
 from tests.golden.store.test_apache_stores import open_store, unpack
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from rocketpy.broker.delay.offsets import DelayOffsets
-from rocketpy.broker.delay.set_aside import SetAside
-from rocketpy.broker.internal_put import InternalPut
-from rocketpy.broker.operation.postponement import Postponement
+from rocketpy.broker.operation.scheduling.scheduling import Postponement
+from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.system_topics.put_retry import SetAside
+from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.broker.timer.service import TimerService
-from rocketpy.broker.topic_counts import TopicCounts
-from rocketpy.store.json_file import JsonFile, dump_pretty
+from rocketpy.store.files.json_file import JsonFile, dump_pretty
+from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.real_files import RealFiles
 from rocketpy.store.timer.checkpoint import TimerCheckpoint
 from rocketpy.store.timer.log import UNIT, UNIT_BYTES, TimerUnit
 from rocketpy.store.timer.state import TimerState

@@ -15,9 +15,9 @@ from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.proto.command import RemotingCommand, make_request, make_response
 from rocketpy.proto.message import decode_messages
-from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.remoting.connection.channel import Channel
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
 

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.metadata.persistent_table import TableWriter
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.send import SendOperation
-from rocketpy.broker.operation.send_admission import SendAdmission
+from rocketpy.broker.operation.send.admission import SendAdmission
+from rocketpy.broker.operation.send.send import SendOperation
 from rocketpy.broker.operation.send_request import SendRequest, Sent
-from rocketpy.broker.table_writer import TableWriter
-from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import DiskFullError
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.runtime.clock import SystemClock

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import rocketpy.admin
-from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.fast_path.compiled_path import is_compiled
 from tests.integration.cli.test_daemon import daemon, ready_line
 
 NO_MODULE = """
 import sys
-sys.modules["rocketpy.broker.processor._plain_sends"] = None
+sys.modules["rocketpy.broker.fast_path._plain_sends"] = None
 from rocketpy.cli.main import main
 main()
 """

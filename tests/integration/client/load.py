@@ -11,7 +11,7 @@ from typing import Any
 
 from rocketpy.client.client import Client
 from rocketpy.client.config import ClientConfig
-from rocketpy.client.send_result import SendResult
+from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.message_queue import MessageQueue

@@ -10,7 +10,7 @@ import pytest
 
 import rocketpy
 import rocketpy.admin
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.compiled_sends import compiled_sends
 from rocketpy.remoting.server_peer import ClientConnection

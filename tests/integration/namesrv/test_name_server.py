@@ -16,9 +16,9 @@ from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
-from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import SystemClock
 

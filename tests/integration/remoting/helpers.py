@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
 from rocketpy.proto.frame import CommandReader
-from rocketpy.remoting.business import BusinessPool
-from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import SystemClock
 

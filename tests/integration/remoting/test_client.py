@@ -10,7 +10,7 @@ from rocketpy.errors import (
     TooManyInFlightError,
 )
 from rocketpy.proto.command import RemotingCommand, make_request, make_response
-from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.connection.channel import Channel
 from tests.integration.remoting.helpers import (
     ECHO,
     LATER,

@@ -6,8 +6,8 @@ import pytest
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError, StartError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
-from rocketpy.remoting.business import BusinessPool
-from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.business_pool import BusinessPool
+from rocketpy.remoting.connection.channel import Channel
 from tests.integration.remoting.helpers import (
     BIG,
     ECHO,

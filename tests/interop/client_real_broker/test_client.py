@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import rocketpy
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rocketpy
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rocketpy
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import MessageIllegalError
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]

@@ -6,7 +6,7 @@ import base64
 import pytest
 
 import rocketpy
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.proto.trace import (
     TRACE_TOPIC,
     ConsumeBeginTrace,

@@ -21,7 +21,7 @@ from rocketpy.remoting.config import (
     TlsServerConfig,
 )
 from rocketpy.runtime.clock import SystemClock
-from rocketpy.runtime.config import Sources, load
+from rocketpy.runtime.config.config import Sources, load
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.testing.cluster import SMALL_STORE
 

@@ -10,8 +10,8 @@ import pytest
 
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand
-from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.config import TlsMode, TlsServerConfig
+from rocketpy.remoting.connection.channel import Channel
 from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient, bodies, wait_for
 

@@ -13,7 +13,7 @@ import pytest
 import rocketpy.admin
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.connection.channel import Channel
 from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient, bodies, wait_for
 

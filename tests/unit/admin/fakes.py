@@ -10,7 +10,7 @@ from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.remoting.hooks import RpcHook
+from rocketpy.remoting.connection.calls import RpcHook
 
 Response = Callable[[RemotingCommand], RemotingCommand]
 

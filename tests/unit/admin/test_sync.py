@@ -9,7 +9,7 @@ import pytest
 from rocketpy.admin import Admin as AsyncAdmin
 from rocketpy.admin import connect as connect_async
 from rocketpy.admin.sync import Admin, connect
-from rocketpy.client.loop_thread import NAME, LoopThread
+from rocketpy.client.blocking.loop_thread import NAME, LoopThread
 from rocketpy.errors import ClosedError, ConnectError, NoNameServerError
 from rocketpy.proto.codes import RequestCode
 from tests.unit.admin.fakes import FakeRemoting

@@ -9,7 +9,7 @@ import pytest
 import rocketpy
 from rocketpy import Headers, Producer, ReceivedMessage, TypedSerializer
 from rocketpy.app.binding import bound, wishes_of
-from rocketpy.client.serializers import json, json_or_text, msgpack, plain, text
+from rocketpy.client.messages.serializers import json, json_or_text, msgpack, plain, text
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rocketpy.proto.command import RemotingCommand, make_request
-from rocketpy.remoting.deferred import DeferredResponse
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.store.results import (
     GetMessageResult,
     GetMessageStatus,

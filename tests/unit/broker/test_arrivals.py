@@ -2,8 +2,8 @@
 
 import pytest
 
-from rocketpy.broker.arrivals import telling
 from rocketpy.broker.feature import Feature
+from rocketpy.broker.parts import telling
 
 
 def test_a_capability_is_told_of_its_topics_before_pulls_are_told_of_all() -> None:

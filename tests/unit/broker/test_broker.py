@@ -13,12 +13,12 @@ from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.errors import DiskFullError, StartError
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.remoting.admission import Admission
-from rocketpy.remoting.network import ListenEndpoint
-from rocketpy.remoting.selector import Selector
+from rocketpy.remoting.network.admission import Admission
+from rocketpy.remoting.network.network import ListenEndpoint
+from rocketpy.remoting.network.selector import Selector
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.files import StoreFiles
-from rocketpy.store.real_files import RealFiles
+from rocketpy.store.files.real_files import RealFiles
+from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.timer.wheel import WHEEL_BYTES
 from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_files import SimFiles

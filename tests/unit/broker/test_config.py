@@ -7,7 +7,7 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.errors import ConfigError
-from rocketpy.runtime.config import Sources, load
+from rocketpy.runtime.config.config import Sources, load
 
 
 def loaded(**values: str) -> BrokerConfig:

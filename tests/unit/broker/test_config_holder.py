@@ -1,10 +1,10 @@
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.live_config import ConfigHolder
 from rocketpy.errors import ConfigError
 from rocketpy.remoting.config import RemotingServerConfig
-from rocketpy.runtime.config import options_of
+from rocketpy.runtime.config.config import options_of
 from rocketpy.store.config import MessageStoreConfig
 from tests.unit.broker.fakes import FakeClock
 

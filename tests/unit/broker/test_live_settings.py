@@ -21,8 +21,8 @@ from rocketpy.proto.fastjson import dumps, loads
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.subscription import build_subscription
-from rocketpy.remoting.deferred import DeferredResponse
-from rocketpy.runtime.properties_file import parse_properties
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
+from rocketpy.runtime.config.properties_file import parse_properties
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.results import PutMessage, PutMessageStatus
 from rocketpy.testing.sim_clock import SimClock

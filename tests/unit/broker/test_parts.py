@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.live_config import ConfigHolder
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.broker.request_table import RequestTable

@@ -4,7 +4,7 @@ import pytest
 
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.business_pool import BusinessPool
 from tests.unit.broker.fakes import FakeChannel, FakeClock, request
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rocketpy.cli.consume import _Reader
 from rocketpy.cli.main import command
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.terminal.guard import run_command

@@ -4,7 +4,7 @@ import pytest
 
 from rocketpy.cli.main import command
 from rocketpy.cli.send import _Lines
-from rocketpy.client.send_options import SendOptions
+from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.terminal.guard import run_command
 
 

@@ -8,7 +8,7 @@ from rocketpy.cli.standalone import Standalone, split_overrides
 from rocketpy.errors import ConfigError, StartError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.server import NameServer
-from rocketpy.runtime.config import ConfigSet
+from rocketpy.runtime.config.config import ConfigSet
 
 
 def test_each_server_gets_the_keys_it_knows() -> None:

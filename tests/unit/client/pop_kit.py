@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from rocketpy.client.pop_hand import PopHand
-from rocketpy.client.popped_message import PoppedMessage
-from rocketpy.client.serializers import PLAIN
+from rocketpy.client.messages.serializers import PLAIN
+from rocketpy.client.pop.invisible_messages import PopHand
+from rocketpy.client.pop.popped_message import PoppedMessage
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
 from rocketpy.proto.message import MessageExt, encode_message

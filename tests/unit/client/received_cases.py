@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.plain_messages import plain_messages
-from rocketpy.client.process_queue import Limits, ProcessQueue
-from rocketpy.client.serializers import PLAIN
+from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
+from rocketpy.client.messages.compiled_decoder import plain_messages
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.serializers import PLAIN
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.compression import deflate
 from rocketpy.proto.message import decode_messages, host_to_bytes

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import Cluster, pass_time

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.msg_ids import MsgIds
+from rocketpy.client.cluster.message_ids import MsgIds
+from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.runtime.clock import Clock
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, of_topic, until

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import rocketpy
+from rocketpy.client.cluster.name_servers import find_addresses
 from rocketpy.client.config import ClientConfig, ProducerConfig
-from rocketpy.client.name_servers import find_addresses
-from rocketpy.client.serializers import json as json_serializer
-from rocketpy.client.serializers import plain
+from rocketpy.client.messages.serializers import json as json_serializer
+from rocketpy.client.messages.serializers import plain
 from rocketpy.errors import ConfigError, IllegalMessageError, RequestTimeoutError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.remoting.config import RemotingClientConfig

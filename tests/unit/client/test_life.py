@@ -9,12 +9,12 @@ import pytest
 
 from rocketpy.client.client import Client
 from rocketpy.client.config import ClientConfig
-from rocketpy.client.life import Closes
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.pop_consumer import PopConsumer
-from rocketpy.client.producer import Producer
-from rocketpy.client.pull_consumer import PullConsumer
-from rocketpy.client.push_consumer import Consumer
+from rocketpy.client.consumer.pull_consumer import PullConsumer
+from rocketpy.client.consumer.push_consumer import Consumer
+from rocketpy.client.lifecycle import Closes
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.pop.pop_consumer import PopConsumer
+from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.testing.sim_loop import SimLoop

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rocketpy.client.config import ConsumerConfig, PullConsumerConfig
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.serializers import json as json_serializer
-from rocketpy.client.serializers import plain
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.serializers import json as json_serializer
+from rocketpy.client.messages.serializers import plain
 from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import Cluster, pass_time, run_sim

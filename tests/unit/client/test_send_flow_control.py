@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from rocketpy.client.send_pauses import backoff_ms, pause_ms, share_ms
+from rocketpy.client.sending.backoff import backoff_ms, pause_ms, share_ms
 from rocketpy.errors import FlowControlError
 from tests.unit.client.sends import SEND, Sends, warm
 from tests.unit.client.sim import Cluster, run_sim

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.client.send_result import SendResult
+from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import (
     BrokerError,
     ConnectError,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from rocketpy.client import tracer as module
-from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.outcomes import Retry
-from rocketpy.client.tracer import Tracer
+from rocketpy.client import tracing as module
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Retry
+from rocketpy.client.tracing import Tracer
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.trace import (
     TRACE_TOPIC,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import rocketpy
-from rocketpy.client.option_types import described, fits, takes
-from rocketpy.client.serializers import Serializer
+from rocketpy.client.messages.serializers import Serializer
+from rocketpy.client.options.validation import described, fits, takes
 from rocketpy.errors import (
     ClientError,
     ConfigError,

@@ -17,8 +17,8 @@ from rocketpy.namesrv.route_types import MinBrokerChange
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketpy.proto.command import RemotingCommand, make_request
-from rocketpy.remoting.dispatch import Processor
-from rocketpy.runtime.live_config import LiveConfig
+from rocketpy.remoting.connection.dispatch import Processor
+from rocketpy.runtime.config.live_config import LiveConfig
 
 
 class VirtualClock:

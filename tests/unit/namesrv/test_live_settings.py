@@ -12,8 +12,7 @@ from rocketpy.namesrv.notifier import MinBrokerNotifier
 from rocketpy.namesrv.route_types import MinBrokerChange
 from rocketpy.namesrv.server import NameServer
 from rocketpy.remoting.client import RemotingClient
-from rocketpy.runtime.live_config import LiveConfig
-from rocketpy.runtime.live_settings import LiveSettings
+from rocketpy.runtime.config.live_config import LiveConfig, LiveSettings
 from tests.unit.namesrv.conftest import VirtualClock
 
 

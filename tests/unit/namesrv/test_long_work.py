@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rocketpy.namesrv.long_work import LongWork
-from rocketpy.runtime.steps import Steps
+from rocketpy.runtime.service import Steps
 
 
 class FakeChannel:

@@ -13,7 +13,7 @@ from rocketpy.namesrv.registration import (
 )
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketpy.runtime.steps import run_to_end
+from rocketpy.runtime.service import run_to_end
 
 
 def decode_topics(body: bytes, version: int) -> RegisteredTopics:

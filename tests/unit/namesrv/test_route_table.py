@@ -8,7 +8,7 @@ from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import BrokerKey, MinBrokerChange, RegisterOutcome, RouteLimits
 from rocketpy.proto.bodies.route import QueueData
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
-from rocketpy.runtime.steps import run_to_end
+from rocketpy.runtime.service import run_to_end
 
 
 def topics(*names: str, **changes: Any) -> dict[str, TopicConfig]:

@@ -5,7 +5,7 @@ import struct
 
 import msgpack  # type: ignore[import-untyped]
 
-from rocketpy.client.send_result import read_send_response, result_of
+from rocketpy.client.sending.result import read_send_response, result_of
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
 from rocketpy.proto.compiled_sends import CompiledSends
 from rocketpy.proto.frame import MAX_FRAME_BYTES, CommandReader, decode_command

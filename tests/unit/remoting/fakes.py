@@ -8,14 +8,13 @@ from typing import Any
 
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
 from rocketpy.proto.frame import CommandReader
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.connection import Connection
-from rocketpy.remoting.deferred import DeferredResponse
-from rocketpy.remoting.dispatch import ProcessorTable
-from rocketpy.remoting.limits import ConnectionLimits
-from rocketpy.remoting.loop_turn import LoopTurn
-from rocketpy.remoting.memory_budget import MemoryBudget
-from rocketpy.remoting.write_turns import WriteTurns
+from rocketpy.remoting.config import ConnectionLimits
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.connection import Connection
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
+from rocketpy.remoting.connection.dispatch import ProcessorTable
+from rocketpy.remoting.connection.fair_turns import LoopTurn, WriteTurns
+from rocketpy.remoting.connection.memory_budget import MemoryBudget
 
 
 class ManualClock:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.testing.sim_loop import LoopClock, SimLoop, pass_time
 from rocketpy.testing.sim_network import SimNetwork

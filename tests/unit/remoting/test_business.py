@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.business_pool import BusinessPool
 from tests.unit.remoting.fakes import ManualClock
 
 

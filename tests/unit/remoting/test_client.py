@@ -16,7 +16,7 @@ from rocketpy.errors import (
 from rocketpy.proto.command import RemotingCommand, make_request, make_response
 from rocketpy.proto.compiled_sends import StoredAnswer
 from rocketpy.remoting import server_peer
-from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.connection.channel import Channel
 from rocketpy.testing.sim_loop import pass_time
 from tests.unit.remoting.sim import ADDRESS, ECHO, LATER, SILENT, World, run
 

@@ -7,7 +7,7 @@ from rocketpy.remoting.config import (
     TlsMode,
     TlsServerConfig,
 )
-from rocketpy.remoting.tls import server_context
+from rocketpy.remoting.network.tls_context import server_context
 
 
 def test_defaults_are_the_documented_ones() -> None:

@@ -3,11 +3,12 @@
 import dataclasses
 
 import pytest
+from tests.unit.remoting.test_memory_budget import Peer
 
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
-from rocketpy.remoting.business import BusinessPool
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.connection import Connection
+from rocketpy.remoting.business_pool import BusinessPool
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.connection import Connection
 from tests.unit.remoting.fakes import (
     LIMITS,
     FakeTransport,
@@ -18,7 +19,6 @@ from tests.unit.remoting.fakes import (
     feed,
     request,
 )
-from tests.unit.remoting.test_memory_budget import Peer
 
 
 def big(channel: Channel, command: RemotingCommand) -> RemotingCommand:

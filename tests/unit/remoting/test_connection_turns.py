@@ -2,11 +2,12 @@
 
 import dataclasses
 
-from rocketpy.proto.command import RemotingCommand, encode_command
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.connection import Connection
-from tests.unit.remoting.fakes import LIMITS, FakeTransport, Rig, echo, feed, request
 from tests.unit.remoting.test_memory_budget import Peer
+
+from rocketpy.proto.command import RemotingCommand, encode_command
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.connection import Connection
+from tests.unit.remoting.fakes import LIMITS, FakeTransport, Rig, echo, feed, request
 
 
 def test_who_wants_one_thing_waits_for_a_short_slice_of_each_who_wants_many() -> None:

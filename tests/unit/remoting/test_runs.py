@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.connection import Connection
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.connection import Connection
 from tests.unit.remoting.fakes import Rig
 
 

@@ -9,8 +9,8 @@ import pytest
 from rocketpy.errors import ClosedError, ConnectError, RequestTimeoutError
 from rocketpy.proto.command import make_request
 from rocketpy.remoting.config import RemotingClientConfig
-from rocketpy.remoting.dispatch import ProcessorTable
-from rocketpy.remoting.in_flight import PendingRequest
+from rocketpy.remoting.connection.calls import PendingRequest
+from rocketpy.remoting.connection.dispatch import ProcessorTable
 from rocketpy.remoting.server_peer import ServerPeer, split_address
 from tests.unit.remoting.fakes import LIMITS, FakeFuture, FakeLoop, ManualClock
 

@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 
-from rocketpy.runtime.descriptors import DescriptorGauge, raise_descriptor_limit
+from rocketpy.runtime.os_resources import DescriptorGauge, raise_descriptor_limit
 
 RAISED = """
 import resource

@@ -1,6 +1,6 @@
 import pytest
 
-from rocketpy.runtime.log_fields import fields_of
+from rocketpy.runtime.logs import fields_of
 
 
 class Named:

@@ -5,7 +5,7 @@ import os
 import resource
 from collections.abc import Iterator
 
-from rocketpy.store.descriptors import process_reserve
+from rocketpy.store.files.descriptor_reserve import process_reserve
 
 
 @contextlib.contextmanager

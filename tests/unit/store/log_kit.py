@@ -4,11 +4,11 @@ import threading
 import zlib
 
 from rocketpy.proto.record import topic_field
-from rocketpy.store.commit_log import CommitLog
+from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.consume_queue_table import ConsumeQueueTable
-from rocketpy.store.offsets import StoreOffsets
+from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.results import PutMessage
+from rocketpy.store.store_offsets import StoreOffsets
 from rocketpy.testing.sim_files import SimFiles
 
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"

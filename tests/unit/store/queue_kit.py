@@ -3,10 +3,10 @@
 import threading
 from pathlib import Path
 
-from rocketpy.store.consume_queue import ConsumeQueue
-from rocketpy.store.files import StoreFiles
-from rocketpy.store.queue_entry import ENTRY_BYTES
-from rocketpy.store.queue_space import QueueSpace
+from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
+from rocketpy.store.consume_queue.queue_entry import ENTRY_BYTES
+from rocketpy.store.consume_queue.tail_memory import QueueSpace
+from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.testing.sim_files import SimFiles
 
 DIRECTORY = Path("/store/consumequeue/T/0")

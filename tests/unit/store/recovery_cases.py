@@ -10,9 +10,9 @@ from rocketpy.errors import StoreError
 from rocketpy.proto.properties import encode_properties
 from rocketpy.proto.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
-from rocketpy.store import recovered_runs
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.replayed_runs import Replayed, ReplayedRuns
+from rocketpy.store.recovery import bulk_recovery as recovered_runs
+from rocketpy.store.recovery.index_catch_up import Replayed, ReplayedRuns
 from rocketpy.store.results import PutMessage
 from tests.unit.store.store_kit import Kit
 

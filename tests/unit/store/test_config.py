@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketpy.runtime.config import Sources, load
+from rocketpy.runtime.config.config import Sources, load
 from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
 
 

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, index_file_bytes
+from rocketpy.store.consume_queue.queue_entry import ENTRY
+from rocketpy.store.consume_queue.queue_entry import ENTRY_BYTES as QUEUE_ENTRY_BYTES
+from rocketpy.store.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, index_file_bytes
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.queue_entry import ENTRY
-from rocketpy.store.queue_entry import ENTRY_BYTES as QUEUE_ENTRY_BYTES
 from rocketpy.testing.sim_clock import SimClock
 from tests.unit.store.store_kit import TOPIC, message
 

@@ -1,6 +1,6 @@
 """The row of offsets, and who is told when one moves."""
 
-from rocketpy.store.offsets import StoreOffsets
+from rocketpy.store.store_offsets import StoreOffsets
 
 
 class Waiting:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.index_service import IndexService
+from rocketpy.store.index.index_service import IndexService
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.parts import StoreParts
 from rocketpy.store.results import PutMessageStatus

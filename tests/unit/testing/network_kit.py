@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from rocketpy.remoting.network import ListenEndpoint
+from rocketpy.remoting.network.network import ListenEndpoint
 from rocketpy.testing.sim_loop import SimLoop
 from rocketpy.testing.sim_network import SimHost, SimNetwork
 

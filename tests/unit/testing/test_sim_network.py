@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rocketpy.errors import StartError
-from rocketpy.remoting.network import ListenEndpoint
+from rocketpy.remoting.network.network import ListenEndpoint
 from rocketpy.testing.sim_loop import pass_time
 from tests.unit.testing.network_kit import PORT, End, Pair, connect, run
 

@@ -5,19 +5,19 @@ import inspect
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerTable, ProducerTable
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.registry import ClientChannel, ConsumerTable, ProducerTable
-from rocketpy.broker.stats import BrokerStats
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.files import DiskUsage
+from rocketpy.store.files.store_files import DiskUsage
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-from rocketpy.broker.admin.consume_stats import ConsumeStatsAdmin
+from rocketpy.broker.admin.consumer_lag import ConsumeStatsAdmin
 from rocketpy.proto.fastjson import loads
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.broker.admin.kit import Kit, ask

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.admin.relay import RelayAdmin
+from rocketpy.broker.admin.client_relay import RelayAdmin
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.command import make_request, make_response
 from rocketpy.proto.fastjson import loads

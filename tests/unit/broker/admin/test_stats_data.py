@@ -1,4 +1,4 @@
-from rocketpy.broker.admin.stats_data import StatsAdmin
+from rocketpy.broker.admin.stats import StatsAdmin
 from rocketpy.proto.fastjson import loads
 from tests.unit.broker.admin.kit import Kit, ask
 

@@ -10,15 +10,15 @@ import pytest
 
 from rocketpy.broker.admin.topic_creations import TopicCreations
 from rocketpy.broker.admin.topics import TopicAdmin
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.errors import DiskFullError
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
-from rocketpy.remoting.business import BusinessPool
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.deferred import DeferredResponse
+from rocketpy.remoting.business_pool import BusinessPool
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.runtime.clock import SystemClock
-from rocketpy.store.json_file import JsonFile
+from rocketpy.store.files.json_file import JsonFile
 from rocketpy.testing.sim_files import ProcessEndedError, SimFiles
 from tests.unit.broker.admin.kit import Kit
 from tests.unit.broker.fakes import FakeChannel

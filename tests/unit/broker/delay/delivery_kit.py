@@ -6,15 +6,15 @@ from typing import Any
 
 from rocketpy.broker.delay.delivery import DelayDelivery
 from rocketpy.broker.delay.offsets import DelayOffsets
-from rocketpy.broker.delay.set_aside import SetAside
-from rocketpy.broker.internal_put import InternalPut
-from rocketpy.broker.operation.postponement import Postponement
+from rocketpy.broker.operation.scheduling.scheduling import Postponement
+from rocketpy.broker.system_topics.put_retry import SetAside
+from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.properties import encode_properties
 from rocketpy.proto.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.config import parse_delay_levels
-from rocketpy.store.json_file import JsonFile
+from rocketpy.store.files.json_file import JsonFile
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from tests.unit.store.store_kit import Kit as StoreKit

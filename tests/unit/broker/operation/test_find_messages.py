@@ -1,6 +1,6 @@
 """Look-ups by key ask the index and believe the records only."""
 
-from rocketpy.broker.operation.find_messages import FindMessages, FoundMessages, KeyQuery
+from rocketpy.broker.operation.query_messages import FindMessages, FoundMessages, KeyQuery
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.message import MessageExt, decode_message, encode_message

@@ -3,10 +3,10 @@
 from typing import Any
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.pop.order_info import OrderTable
 from rocketpy.broker.pop.positions import PopPositions
-from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.pop import CheckPoint
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus

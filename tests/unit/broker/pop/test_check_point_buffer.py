@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.pop.check_point_buffer import CheckPointBuffer
-from rocketpy.broker.pop.pop_key import PopKey, key_of
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.pop.check_points import CheckPointBuffer
 from rocketpy.broker.pop.positions import PopPositions
 from rocketpy.broker.pop.queue_locks import GroupQueue
-from rocketpy.broker.pop.revive_log import ReviveLog
+from rocketpy.broker.pop.revive.revive_log import PopKey, ReviveLog, key_of
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.proto.pop import BATCH_ACK_TAG, CHECK_POINT_TAG
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus

@@ -1,6 +1,6 @@
 """Requests that are late, and peers whose clocks are wrong."""
 
-from rocketpy.broker.pop.peer_clocks import LATE_MS, PeerClocks
+from rocketpy.broker.pop.checks import LATE_MS, PeerClocks
 from rocketpy.testing.sim_clock import SimClock
 
 POLL_MS = 5_000

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.pop.revive import ReviveService
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.pop.revive.revive import ReviveService
 from rocketpy.errors import DiskFullError
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.topic_names import RETRY_PREFIX

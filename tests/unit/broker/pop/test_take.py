@@ -4,14 +4,12 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.filters import TagFilter
-from rocketpy.broker.operation.pull import MAX_PULL_BYTES
-from rocketpy.broker.pop.check_point_buffer import CheckPointBuffer
-from rocketpy.broker.pop.pop_key import key_of
+from rocketpy.broker.filters.message_filters import TagFilter
+from rocketpy.broker.operation.pull.pull import MAX_PULL_BYTES
+from rocketpy.broker.pop.check_points import CheckPointBuffer
 from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
-from rocketpy.broker.pop.request import PopInHand, PopRequest
-from rocketpy.broker.pop.revive_log import ReviveLog
-from rocketpy.broker.pop.take import QueueTaker
+from rocketpy.broker.pop.revive.revive_log import ReviveLog, key_of
+from rocketpy.broker.pop.take import PopInHand, PopRequest, QueueTaker
 from rocketpy.proto.bodies.pop import CheckPoint
 from rocketpy.proto.compression import deflate
 from rocketpy.proto.message import decode_message, decode_messages

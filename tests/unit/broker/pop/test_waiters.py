@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from rocketpy.broker.filters import TagFilter
+from rocketpy.broker.filters.message_filters import TagFilter
+from rocketpy.broker.long_polling.suspended_requests import SuspendedRequests
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.waiters import Listener, PopWaiters, Waiting, keys_of
-from rocketpy.broker.suspended_requests import SuspendedRequests
 
 
 class Wanted:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rocketpy.broker.broker import Broker
-from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.proto.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketpy.proto.subscription import build_subscription
 from rocketpy.proto.tags import tags_code

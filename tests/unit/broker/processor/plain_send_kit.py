@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from rocketpy.broker.broker import Broker
-from rocketpy.broker.operation.part_in_runs import StoresDue
-from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.fast_path.compiled_path import is_compiled
+from rocketpy.broker.feature import StoresDue
 from rocketpy.proto.message import BatchItem, encode_batch
-from rocketpy.remoting.connection import Connection
+from rocketpy.remoting.connection.connection import Connection
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor.delay_frames import some_delayed
 from tests.unit.broker.processor.frames import binary_frame, ext_of, frame, msgpack_frame

@@ -3,13 +3,13 @@ from typing import Any
 import orjson
 import pytest
 
+from rocketpy.broker.clients.client_registry import ConsumerTable, ProducerTable
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.filter.consumer_filters import ConsumerFilters
+from rocketpy.broker.filters.consumer_filters import ConsumerFilters
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.processor.client_manage import ClientManageProcessor, complete_subscription
-from rocketpy.broker.registry import ConsumerTable, ProducerTable
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError, DiskFullError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
@@ -17,7 +17,7 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.tags import tags_code
 from rocketpy.remoting.config import RemotingServerConfig
-from rocketpy.remoting.deferred import DeferredResponse
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.store.config import MessageStoreConfig
 from tests.unit.broker.fakes import FakeChannel, FakeClock, FakeLoop, MemoryFile, request
 

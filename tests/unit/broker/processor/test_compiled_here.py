@@ -2,7 +2,7 @@
 
 import os
 
-from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.compiler import compiler
 

@@ -3,14 +3,14 @@ from typing import Any
 import orjson
 import pytest
 
+from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerTable
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.consumer_progress import ConsumerProgress
 from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor
-from rocketpy.broker.registry import ClientChannel, ConsumerTable
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.config import RemotingServerConfig

@@ -3,12 +3,12 @@ from typing import Any
 import orjson
 import pytest
 
+from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerTable
+from rocketpy.broker.clients.queue_locks import QueueLocks
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.operation.queue_lock import QueueLocking
-from rocketpy.broker.processor.lock import MAX_REQUEST_BYTES, LockProcessor
-from rocketpy.broker.queue_locks import QueueLocks
-from rocketpy.broker.registry import ClientChannel, ConsumerTable
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.operation.lock_queues import QueueLocking
+from rocketpy.broker.processor.consumer_manage import MAX_REQUEST_BYTES, LockProcessor
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.bodies.topic import TopicConfig
 from tests.unit.broker.fakes import FakeChannel, FakeClock, MemoryFile, request

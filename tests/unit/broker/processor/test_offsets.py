@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.processor.offsets import OffsetProcessor
+from rocketpy.broker.processor.queue_offsets import OffsetProcessor
 from rocketpy.errors import HeaderFieldError
 from tests.unit.broker.fakes import FakeChannel, FakeStore, request
 

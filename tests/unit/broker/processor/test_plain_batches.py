@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.message import BatchItem, encode_batch
 from tests.unit.broker.processor.frames import binary_frame, ext_of, frame, msgpack_frame

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.fast_path.compiled_path import is_compiled
 from tests.unit.broker.processor.delay_frames import LEVELS, UNIQ_KEY, some_delayed
 from tests.unit.broker.processor.frames import ext_of, frame
 from tests.unit.broker.processor.plain_send_kit import (

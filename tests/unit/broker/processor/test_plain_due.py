@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.processor import plain_send_kit

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.broker import Broker
-from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.errors import ResourceShortError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.message import decode_messages
-from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor import plain_send_kit
 from tests.unit.broker.processor.frames import binary_frame, frame, msgpack_frame

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.fast_path.compiled_path import is_compiled
 from tests.fuzz.run_cases import run_case
 
 

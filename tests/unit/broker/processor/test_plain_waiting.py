@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from rocketpy.broker.broker import Broker
-from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand

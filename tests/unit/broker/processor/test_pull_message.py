@@ -3,19 +3,19 @@ from typing import Any
 
 import pytest
 
+from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerTable
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.filter.consumer_filters import ConsumerFilters
-from rocketpy.broker.filters import SqlFilter
-from rocketpy.broker.operation.pull import PullOperation, SuspendedPull
-from rocketpy.broker.operation.pull_filters import PullFilters
+from rocketpy.broker.filters.consumer_filters import ConsumerFilters
+from rocketpy.broker.filters.message_filters import SqlFilter
+from rocketpy.broker.long_polling.resumption import Resumption
+from rocketpy.broker.long_polling.suspended_requests import SuspendedRequests
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.operation.pull.filters import PullFilters
+from rocketpy.broker.operation.pull.pull import PullOperation, SuspendedPull
 from rocketpy.broker.processor import pull_message
 from rocketpy.broker.processor.pull_message import PullMessageProcessor, read_pull
-from rocketpy.broker.processor.resumption import Resumption
-from rocketpy.broker.registry import ClientChannel, ConsumerTable
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.suspended_requests import SuspendedRequests
-from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
@@ -23,7 +23,7 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.subscription import build_subscription
 from rocketpy.proto.tags import tags_code
-from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.store.results import GetMessageResult, GetMessageStatus
 from tests.unit.broker.fakes import (
     FakeChannel,

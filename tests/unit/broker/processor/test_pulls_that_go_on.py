@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from rocketpy.broker.broker import Broker
-from rocketpy.broker.processor.plain_sends import is_compiled
-from rocketpy.broker.processor.pull_runs import PullRuns
+from rocketpy.broker.fast_path.compiled_path import is_compiled
+from rocketpy.broker.fast_path.pull_service import PullRuns
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation

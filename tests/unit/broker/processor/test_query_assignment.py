@@ -3,14 +3,14 @@ from typing import Any
 import orjson
 import pytest
 
+from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerTable
+from rocketpy.broker.cluster.topic_queues import RouteResponse, TopicQueues
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.processor.query_assignment import QueryAssignmentProcessor
-from rocketpy.broker.registry import ClientChannel, ConsumerTable
-from rocketpy.broker.request_modes import MessageRequestModes
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topic_queues import RouteResponse, TopicQueues
-from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.bodies.route import QueueData, TopicRouteData
 from rocketpy.proto.bodies.topic import TopicConfig

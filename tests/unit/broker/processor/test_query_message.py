@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.operation.find_messages import FindMessages
+from rocketpy.broker.operation.query_messages import FindMessages
 from rocketpy.broker.processor.query_message import QueryMessageProcessor
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.command import RemotingCommand

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from rocketpy.broker.clients.client_registry import ClientChannel
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.broker.processor.reply_message import ReplyMessageProcessor
-from rocketpy.broker.registry import ClientChannel
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.send import (

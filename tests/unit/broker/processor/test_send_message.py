@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.operation.postponement import Postponement
-from rocketpy.broker.operation.put_transforms import RetryRedirect
-from rocketpy.broker.operation.send import SendOperation
-from rocketpy.broker.operation.send_admission import SendAdmission
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.operation.scheduling.scheduling import Postponement
+from rocketpy.broker.operation.send.admission import SendAdmission
+from rocketpy.broker.operation.send.put_transforms import RetryRedirect
+from rocketpy.broker.operation.send.send import SendOperation
 from rocketpy.broker.processor.send_message import SendMessageProcessor
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
@@ -21,7 +21,7 @@ from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.message import BatchItem, encode_batch
 from rocketpy.proto.properties import parse_properties, properties_text
 from rocketpy.proto.tags import tags_code
-from rocketpy.remoting.deferred import DeferredResponse
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.store.results import PutMessageStatus
 from tests.unit.broker.fakes import (
     FakeChannel,

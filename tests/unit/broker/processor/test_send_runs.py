@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.operation.send_runs import SendRuns
+from rocketpy.broker.operation.send.bulk_send import SendRuns
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
-from rocketpy.store.run_append import PlacedRun, PutRun
+from rocketpy.store.append.bulk_append import PlacedRun, PutRun
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.processor.frames import ext_of, frame
 from tests.unit.broker.processor.plain_send_kit import (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketpy.broker.processor.pull_runs import PullRuns
+from rocketpy.broker.fast_path.pull_service import PullRuns
 
 
 class NothingKnown:
@@ -28,7 +28,7 @@ def ordinary_pulls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let brokers that are started now serve everything in Python, and pulls the ordinary way."""
     with monkeypatch.context() as patched:
         patched.setenv("ROCKETPY_PURE", "1")
-        patched.setattr("rocketpy.broker.processor.known_pulls.KnownPulls", NothingKnown)
+        patched.setattr("rocketpy.broker.fast_path.json_pull_cache.KnownPulls", NothingKnown)
         yield
 
 

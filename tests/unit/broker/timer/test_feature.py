@@ -12,7 +12,7 @@ from rocketpy.proto.fastjson import loads
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.recall_handle import decode_recall_handle
-from rocketpy.remoting.deferred import DeferredResponse
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.results import PutMessage, PutMessageStatus
 from rocketpy.testing.sim_clock import SimClock

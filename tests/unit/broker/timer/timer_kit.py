@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rocketpy.broker.delay.set_aside import SetAside
-from rocketpy.broker.internal_put import InternalPut
-from rocketpy.broker.operation.postponement import Postponement, TimerLimits
 from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.operation.scheduling.scheduling import Postponement, TimerLimits
+from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.system_topics.put_retry import SetAside
+from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.broker.timer.flush import TimerFlush
 from rocketpy.broker.timer.service import TimerService
-from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.properties import encode_properties
 from rocketpy.proto.topic_names import TIMER_TOPIC

@@ -5,16 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
-from rocketpy.broker.system_queue import SystemQueue
-from rocketpy.broker.topic_counts import TopicCounts
-from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.system_topics.system_queue import SystemQueue
+from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.broker.transaction.check_back import CheckBack
-from rocketpy.broker.transaction.end import EndTransactions, TransactionEnd
-from rocketpy.broker.transaction.half import HalfMessages
+from rocketpy.broker.transaction.end_transaction import EndTransactions, TransactionEnd
+from rocketpy.broker.transaction.half_message import HalfMessages
 from rocketpy.broker.transaction.ledger import HalfLedger
 from rocketpy.broker.transaction.op_messages import OpMessages, parse_op_body
 from rocketpy.proto.bodies.topic import TopicConfig

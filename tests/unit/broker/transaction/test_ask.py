@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from rocketpy.broker.registry import ClientChannel
-from rocketpy.broker.transaction.ask import AskProducer
+from rocketpy.broker.clients.client_registry import ClientChannel
+from rocketpy.broker.transaction.check_back import AskProducer
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
 from rocketpy.proto.message import MessageExt, decode_message
 from tests.unit.broker.fakes import FakeChannel

@@ -6,8 +6,8 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.send_request import SendRequest
-from rocketpy.broker.property_outlines import PropertyOutlines
-from rocketpy.broker.transaction.half import (
+from rocketpy.broker.system_topics.property_cache import PropertyOutlines
+from rocketpy.broker.transaction.half_message import (
     HalfMessages,
     committed_message,
     given_up,

@@ -2,8 +2,8 @@
 
 import pytest
 
+from rocketpy.broker.transaction.fast_path import TransactionRuns
 from rocketpy.broker.transaction.ledger import Claim, HalfState
-from rocketpy.broker.transaction.runs import TransactionRuns
 from tests.unit.broker.transaction.kit import COMMIT, Kit
 
 

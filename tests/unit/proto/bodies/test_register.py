@@ -11,7 +11,7 @@ from rocketpy.proto.bodies.topic import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rocketpy.runtime.steps import run_to_end
+from rocketpy.runtime.service import run_to_end
 
 
 def decode_compressed(data: bytes, version: int = 493) -> RegisterBrokerBody:

@@ -12,8 +12,8 @@ from rocketpy.runtime.clock import SystemClock
 from rocketpy.spark.jobs.audit import audit_here, decode_audit, encode_audit
 from rocketpy.spark.jobs.audit_store import Audit, Finding, Store, by_message
 from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.consume_queue.queue_entry import ENTRY
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.queue_entry import ENTRY
 from rocketpy.store.results import PutMessage, PutMessageStatus
 
 COUNT = 25

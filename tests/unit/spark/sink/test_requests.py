@@ -1,8 +1,8 @@
 """Messages become requests: batches of one topic, single ones, a line for each ordered queue."""
 
-from rocketpy.client.later import Moment
-from rocketpy.client.outgoing import Outgoing
-from rocketpy.client.queue_select import queue_index_by_key
+from rocketpy.client.messages.delivery_time import Moment
+from rocketpy.client.sending.outgoing_message import Outgoing
+from rocketpy.client.sending.queue_selection import queue_index_by_key
 from rocketpy.proto.message import decode_batch
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.sink.requests import Request, make_requests

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rocketpy.client.config import ProducerConfig
-from rocketpy.client.outgoing import Outgoing, id_properties
-from rocketpy.client.send_transport import SendTransport
+from rocketpy.client.sending.outgoing_message import Outgoing, id_properties
+from rocketpy.client.sending.transport import SendTransport
 from rocketpy.errors import BrokerError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.spark.options import parse_options

@@ -9,8 +9,8 @@ import pytest
 
 from rocketpy.arrow import row_schema
 from rocketpy.store.scan.directory import StoreDirectory
-from rocketpy.store.scan.pieces import Piece, QueuePiece, plan, read
-from rocketpy.store.scan.wanted import Wanted
+from rocketpy.store.scan.plan import Piece, QueuePiece, plan, read
+from rocketpy.store.scan.request import Wanted
 from tests.unit.store.scan.kit import Written
 
 WANTED = Wanted(schema=row_schema(columns=["topic", "queueId", "queueOffset", "body"]))

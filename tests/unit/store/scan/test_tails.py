@@ -9,12 +9,11 @@ import pytest
 from rocketpy.errors import StoreFormatError
 from rocketpy.proto.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rocketpy.store.scan import queue_table
-from rocketpy.store.scan import tails as module
+from rocketpy.store.scan import unflushed_tail as module
 from rocketpy.store.scan.directory import StoreDirectory
-from rocketpy.store.scan.known_end import read_checkpoint
-from rocketpy.store.scan.log import Log
+from rocketpy.store.scan.log import Log, read_checkpoint
 from rocketpy.store.scan.queue_table import QueueTable
-from rocketpy.store.scan.tails import tails
+from rocketpy.store.scan.unflushed_tail import tails
 from tests.unit.store.scan.kit import Written
 
 

@@ -1,6 +1,6 @@
 """Check sums of pages: what differs is found, and nothing else."""
 
-from rocketpy.store.timer.page_sums import PageSums
+from rocketpy.store.timer.wheel import PageSums
 
 
 def test_pages_that_differ_are_found_with_those_of_their_group() -> None:

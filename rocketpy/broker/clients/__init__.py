@@ -1,0 +1,1 @@
+"""Connected clients: producers, consumers, their groups and queue locks."""

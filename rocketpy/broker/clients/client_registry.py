@@ -1,0 +1,454 @@
+"""Who is connected: producers and consumers, by group and by channel.
+
+Both tables are fed by heartbeats and pruned three ways: the client says good-bye, its
+connection closes, or it stays silent for ``channelExpiredTimeout`` (120 s, looked at every 10 s)
+by a clock that no change of the wall clock moves. Whatever changes the members or the
+subscriptions of a consumer group is reported to `on_change`, which tells every member to rebalance.
+
+Source: ProducerManager.java, ConsumerManager.java, ConsumerGroupInfo.java (5.4.0).
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import structlog
+
+from rocketpy.broker.clients.memberships import MEMBER_BYTES, Memberships
+from rocketpy.proto.subscription import SubscriptionData
+from rocketpy.remoting.connection.channel import Channel
+
+_log = structlog.get_logger(__name__)
+
+SCAN_INTERVAL_MS: Final = 10_000
+
+_SUBSCRIPTION_BYTES: Final = 500
+_TAG_BYTES: Final = 250
+"""A tag as text and as hash, each in a set."""
+
+
+def subscription_bytes(subscription: SubscriptionData) -> int:
+    """Estimated memory of a subscription."""
+    tags = subscription.tags_set
+    return (
+        _SUBSCRIPTION_BYTES
+        + len(subscription.topic)
+        + len(subscription.sub_string)
+        + sum(map(len, tags))
+        + _TAG_BYTES * max(len(tags), len(subscription.code_set))
+    )
+
+
+class ClientChannel:
+    """One client on one connection.
+
+    Attributes:
+        channel: the connection.
+        client_id: as the client calls itself.
+        language: LanguageCode value.
+        version: the client's version ordinal.
+        last_update_ms: wall time of its last heartbeat, for people.
+        seen_ms: monotonic time of its last heartbeat.
+    """
+
+    __slots__ = ("channel", "client_id", "language", "last_update_ms", "seen_ms", "version")
+
+    def __init__(
+        self,
+        channel: Channel,
+        client_id: str,
+        language: int,
+        version: int,
+        last_update_ms: int,
+        seen_ms: int = 0,
+    ) -> None:
+        self.channel: Channel = channel
+        self.client_id: str = client_id
+        self.language: int = language
+        self.version: int = version
+        self.last_update_ms: int = last_update_ms
+        self.seen_ms: int = seen_ms
+
+    @property
+    def size_bytes(self) -> int:
+        """Estimated memory of one membership."""
+        return MEMBER_BYTES + len(self.client_id)
+
+
+class _MemberTable(ABC):
+    """What both tables share: a lock, and bounds.
+
+    Args:
+        memberships: with its bounds.
+    """
+
+    def __init__(self, memberships: Memberships) -> None:
+        self._lock = threading.Lock()
+        self._memberships = memberships
+
+    @property
+    def max_per_channel(self) -> int:
+        """Groups one connection may be in."""
+        return self._memberships.max_per_channel
+
+    @property
+    def max_members(self) -> int:
+        """Members of all groups together."""
+        return self._memberships.max_members
+
+    def make_room(self, channel: Channel, sizes: Mapping[str, int]) -> bool:
+        """Make sure that a connection may be in groups; those who took most are closed for it.
+
+        Args:
+            channel: the connection.
+            sizes: the groups, with the estimated memory of what the connection says of each.
+
+        Returns:
+            False when it has too many groups, or takes as much as any other already.
+        """
+        with self._lock:
+            giving_way = self._memberships.room_for(channel, sizes)
+        if giving_way is None:
+            return False
+        for other in giving_way:
+            self.forget_channel(other)
+            other.close(
+                "it named more groups and subscriptions than any other when there was no room"
+            )
+        return True
+
+    @abstractmethod
+    def forget_channel(self, channel: Channel) -> None:
+        """Remove a closed connection from every group."""
+
+
+class ProducerTable(_MemberTable):
+    """Producer groups and their connections; safe from any thread.
+
+    Args:
+        memberships: with its bounds.
+    """
+
+    def __init__(self, memberships: Memberships | None = None) -> None:
+        super().__init__(memberships or Memberships())
+        self._groups: dict[str, dict[Channel, ClientChannel]] = {}
+        self._by_client_id: dict[str, ClientChannel] = {}
+
+    def register(self, group: str, client: ClientChannel) -> None:
+        """Add a client to a group, or refresh it."""
+        with self._lock:
+            self._groups.setdefault(group, {})[client.channel] = client
+            self._by_client_id[client.client_id] = client
+            size_bytes = client.size_bytes + len(group)
+            self._memberships.add(client.channel, group, size_bytes, client.seen_ms)
+
+    def unregister(self, group: str, channel: Channel) -> None:
+        """Remove a client which says good-bye."""
+        with self._lock:
+            self._remove(group, channel)
+
+    def forget_channel(self, channel: Channel) -> None:
+        """Remove a closed connection from every group."""
+        with self._lock:
+            for group in self._memberships.groups_of(channel):
+                self._remove(group, channel)
+
+    def expire(self, older_than_ms: int) -> list[Channel]:
+        """Remove clients unheard of since a monotonic time; they should be closed."""
+        with self._lock:
+            unheard = self._memberships.unheard_since(older_than_ms)
+            for channel, group in unheard:
+                self._remove(group, channel)
+        return [channel for channel, _ in unheard]
+
+    def clients(self, group: str) -> list[ClientChannel]:
+        """The connected members of a group; empty when it is unknown."""
+        with self._lock:
+            return list(self._groups.get(group, {}).values())
+
+    def groups(self) -> dict[str, list[ClientChannel]]:
+        """Every group with its members."""
+        with self._lock:
+            return {group: list(members.values()) for group, members in self._groups.items()}
+
+    def find_client(self, client_id: str) -> ClientChannel | None:
+        """The connection of a producer known by its client id: the one heard of last."""
+        return self._by_client_id.get(client_id)
+
+    def _remove(self, group: str, channel: Channel) -> None:
+        self._memberships.remove(channel, group)
+        members = self._groups.get(group)
+        client = None if members is None else members.pop(channel, None)
+        if members is None or client is None:
+            return
+        if not members:
+            del self._groups[group]
+        found = self._by_client_id.get(client.client_id)
+        is_last = not self._memberships.groups_of(channel)
+        if is_last and found is not None and found.channel is channel:
+            del self._by_client_id[client.client_id]
+
+
+class ConsumerGroup:
+    """One consumer group while it has members.
+
+    Attributes:
+        name: the group.
+        consume_type: CONSUME_ACTIVELY, CONSUME_PASSIVELY or CONSUME_POP.
+        message_model: CLUSTERING or BROADCASTING.
+        consume_from_where: as the last heartbeat said.
+        subscriptions: topic to what the group wants of it.
+        last_update_ms: wall time of the last change or heartbeat.
+        subscription_bytes: estimated memory of the subscriptions.
+        bearer: the connection that the subscriptions are counted for: who sent them last.
+        is_divided: members want different things; each heartbeat replaces what the others want.
+    """
+
+    __slots__ = (
+        "_by_client_id",
+        "_members",
+        "_wants",
+        "bearer",
+        "consume_from_where",
+        "consume_type",
+        "is_divided",
+        "last_update_ms",
+        "message_model",
+        "name",
+        "subscription_bytes",
+        "subscriptions",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+        self.consume_type: str = ""
+        self.message_model: str = ""
+        self.consume_from_where: str = ""
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.last_update_ms: int = 0
+        self.subscription_bytes: int = 0
+        self.bearer: Channel | None = None
+        self.is_divided: bool = False
+        self._wants: dict[Channel, int] = {}
+        self._members: dict[Channel, ClientChannel] = {}
+        self._by_client_id: dict[str, dict[Channel, None]] = {}
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether every member gets every message."""
+        return self.message_model == "BROADCASTING"
+
+    def clients(self) -> list[ClientChannel]:
+        """The connected members."""
+        return list(self._members.values())
+
+    def client_ids(self) -> list[str]:
+        """Ids of the connected members, each once."""
+        return list(dict.fromkeys(client.client_id for client in self.clients()))
+
+    def find_client(self, client_id: str) -> ClientChannel | None:
+        """The member of that id."""
+        channels = self._by_client_id.get(client_id)
+        return None if not channels else self._members.get(next(iter(channels)))
+
+    def put_member(self, client: ClientChannel) -> bool:
+        """Add or refresh a member; true when it is new or changed its id."""
+        old = self._members.get(client.channel)
+        self._members[client.channel] = client
+        if old is not None and old.client_id == client.client_id:
+            return False
+        if old is not None:
+            self._forget_id(old)
+        self._by_client_id.setdefault(client.client_id, {})[client.channel] = None
+        return True
+
+    def remove_member(self, channel: Channel) -> ClientChannel | None:
+        """Remove a connection; the member it was, or None."""
+        member = self._members.pop(channel, None)
+        if member is not None:
+            self._forget_id(member)
+            self._wants.pop(channel, None)
+            self.is_divided = len(set(self._wants.values())) > 1
+        return member
+
+    def put_wants(self, channel: Channel, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Note what one member wants; true when members begin to want different things by it."""
+        self._wants[channel] = hash(
+            frozenset((one.topic, one.expression_type, one.sub_string) for one in subscriptions)
+        )
+        was_divided = self.is_divided
+        self.is_divided = len(set(self._wants.values())) > 1
+        return self.is_divided and not was_divided
+
+    def _forget_id(self, member: ClientChannel) -> None:
+        channels = self._by_client_id[member.client_id]
+        del channels[member.channel]
+        if not channels:
+            del self._by_client_id[member.client_id]
+
+    def put_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Replace what the group subscribes to; true when topics came or went.
+
+        An older version of a topic's subscription never replaces a newer one.
+        """
+        wanted = {one.topic: one for one in subscriptions}
+        table = dict(self.subscriptions)
+        changed = False
+        for topic, new in wanted.items():
+            old = table.get(topic)
+            if old is None:
+                changed = True
+                table[topic] = new
+            elif new.sub_version > old.sub_version:
+                table[topic] = new
+        for topic in [topic for topic in table if topic not in wanted]:
+            del table[topic]
+            changed = True
+        self.subscriptions = table
+        self.subscription_bytes = sum(map(subscription_bytes, table.values()))
+        return changed
+
+
+class ConsumerTable(_MemberTable):
+    """Consumer groups which have members; safe from any thread.
+
+    Args:
+        memberships: with its bounds.
+
+    Attributes:
+        on_change: called (without a lock held) with a group whose members or topics changed.
+        version: goes up after each change of what groups are and want, while the lock is held.
+    """
+
+    def __init__(self, memberships: Memberships | None = None) -> None:
+        super().__init__(memberships or Memberships())
+        self.on_change: Callable[[ConsumerGroup], None] | None = None
+        self.version: int = 0
+        self._groups: dict[str, ConsumerGroup] = {}
+
+    def register(
+        self,
+        group: str,
+        client: ClientChannel,
+        subscriptions: Iterable[SubscriptionData] | None,
+        *,
+        consume_type: str,
+        message_model: str,
+        consume_from_where: str,
+    ) -> bool:
+        """Take one heartbeat of a consumer.
+
+        Args:
+            group: consumer group.
+            client: who sent it, with the time of now.
+            subscriptions: the whole set; None keeps what is known (heartbeat V2).
+            consume_type: of the group, last writer wins.
+            message_model: of the group.
+            consume_from_where: of the group.
+
+        Returns:
+            Whether members or topics changed.
+        """
+        with self._lock:
+            entry = self._groups.get(group)
+            if entry is None:
+                entry = self._groups[group] = ConsumerGroup(group)
+            entry.consume_type = consume_type
+            entry.message_model = message_model
+            entry.consume_from_where = consume_from_where
+            entry.last_update_ms = client.last_update_ms
+            changed = entry.put_member(client)
+            size_bytes = client.size_bytes + len(group)
+            self._memberships.add(client.channel, group, size_bytes, client.seen_ms)
+            if subscriptions is not None:
+                wanted = list(subscriptions)
+                if entry.put_wants(client.channel, wanted):
+                    _log.warning(
+                        "members of a group subscribe differently: each heartbeat replaces what "
+                        "the others want, and messages are missed",
+                        group=group,
+                        client=client.client_id,
+                        wants={one.topic: one.sub_string[:200] for one in wanted[:20]},
+                    )
+                changed |= entry.put_subscriptions(wanted)
+                self._bear(entry, client)
+            elif entry.bearer in {None, client.channel}:
+                self._bear(entry, client)
+            self.version += 1
+        if changed:
+            self._report(entry)
+        return changed
+
+    def unregister(self, group: str, channel: Channel) -> None:
+        """Remove a client which says good-bye."""
+        with self._lock:
+            entry = self._remove(group, channel)
+        if entry is not None:
+            self._report(entry)
+
+    def forget_channel(self, channel: Channel) -> None:
+        """Remove a closed connection from every group."""
+        with self._lock:
+            names = self._memberships.groups_of(channel)
+            touched = [entry for name in names if (entry := self._remove(name, channel))]
+        for entry in touched:
+            self._report(entry)
+
+    def expire(self, older_than_ms: int) -> list[Channel]:
+        """Remove clients unheard of since a monotonic time; they should be closed."""
+        touched: dict[str, ConsumerGroup] = {}
+        with self._lock:
+            unheard = self._memberships.unheard_since(older_than_ms)
+            for channel, group in unheard:
+                entry = self._remove(group, channel)
+                if entry is not None:
+                    touched[group] = entry
+        for entry in touched.values():
+            self._report(entry)
+        return [channel for channel, _ in unheard]
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        """A group with members, or None."""
+        return self._groups.get(name)
+
+    def groups(self) -> list[ConsumerGroup]:
+        """Every group with members."""
+        with self._lock:
+            return list(self._groups.values())
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What a group wants of a topic, or None."""
+        entry = self._groups.get(group)
+        return None if entry is None else entry.subscriptions.get(topic)
+
+    def groups_of_topic(self, topic: str) -> set[str]:
+        """Names of the groups with members that subscribe to a topic."""
+        return {entry.name for entry in self.groups() if topic in entry.subscriptions}
+
+    def _remove(self, group: str, channel: Channel) -> ConsumerGroup | None:
+        self._memberships.remove(channel, group)
+        entry = self._groups.get(group)
+        if entry is None or entry.remove_member(channel) is None:
+            return None
+        remaining = next(iter(entry.clients()), None)
+        if remaining is None:
+            del self._groups[group]
+        elif entry.bearer is channel:
+            entry.bearer = None
+            self._bear(entry, remaining)
+        self.version += 1
+        return entry
+
+    def _bear(self, entry: ConsumerGroup, client: ClientChannel) -> None:
+        """Count the subscriptions of a group, which it has once, for one of its members."""
+        own_bytes = client.size_bytes + len(entry.name)
+        if entry.bearer not in {None, client.channel}:
+            assert entry.bearer is not None
+            self._memberships.resize(entry.bearer, entry.name, own_bytes)
+        entry.bearer = client.channel
+        self._memberships.resize(client.channel, entry.name, own_bytes + entry.subscription_bytes)
+
+    def _report(self, entry: ConsumerGroup) -> None:
+        if self.on_change is not None:
+            self.on_change(entry)

@@ -1,0 +1,1 @@
+"""This broker in its cluster: identity, name servers, routes."""

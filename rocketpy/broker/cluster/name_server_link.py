@@ -1,0 +1,332 @@
+"""This broker's line to the name servers: registration, repeated, and good-bye.
+
+The whole topic table goes to every name server in parallel at the start, after 10 s and then
+every ``registerNameServerPeriod`` (30 s). A created or changed topic goes at once, alone.
+
+Source: BrokerOuterAPI.java, BrokerController.registerBrokerAll (5.4.0).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from functools import partial
+from itertools import compress
+from typing import Any, Final
+
+import structlog
+
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.cluster.topic_queues import RouteResponse
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.errors import BadBodyError, ConnectionLostError, RocketPyError
+from rocketpy.proto.bodies.register import RegisterBrokerBody
+from rocketpy.proto.bodies.route import TopicRouteData
+from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.headers.namesrv import (
+    GetRouteInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from rocketpy.proto.perm import PERM_READ, PERM_WRITE
+from rocketpy.proto.record import body_crc
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.runtime.ordered_set import OrderedSet
+from rocketpy.runtime.service import Steps, in_turns
+
+logger: Any = structlog.get_logger(__name__)
+
+_SECOND_REGISTRATION_MS: Final = 10_000
+_START_WAIT_MS: Final = 5_000
+_GOODBYE_MS: Final = 3_000
+_ANNOUNCE_WAIT_MS: Final = 1_000
+_ROUTE_MS: Final = 3_000
+_PERHAPS_TLS: Final = (
+    "it closes the connection without an answer: if it takes TLS only "
+    "(tls.server.mode=enforcing), set it to permissive, for brokers register in plain text"
+)
+
+
+class NameServerLink:
+    """Tells the name servers about this broker; lives on the loop that calls `start`."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        *,
+        configs: ConfigHolder,
+        identity: BrokerIdentity,
+        topics: TopicTable,
+    ) -> None:
+        self._client = client
+        self._configs = configs
+        self._identity = identity
+        self._topics = topics
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._periodic: asyncio.Task[None] | None = None
+        self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
+        self._changed: dict[str, TopicConfig] = {}
+        self._announcing: asyncio.Task[None] | None = None
+        self._told: asyncio.Future[None] | None = None
+        self._unreachable: set[str] = set()
+        self._answered: set[str] = set()
+        self._missed: set[str] = set()
+        self._building = asyncio.Lock()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The name servers, as configured."""
+        return self._configs.broker.name_server_addresses
+
+    async def start(self) -> None:
+        """Register for the first time (waiting a few seconds at most), then keep doing it."""
+        self._loop = asyncio.get_running_loop()
+        if not self.addresses:
+            logger.info("no name server configured")
+            return
+        first = self._spawn(self.register_all())
+        await asyncio.wait({first}, timeout=_START_WAIT_MS / 1000)
+        self._periodic = asyncio.create_task(self._keep_registering())
+
+    async def stop(self) -> None:
+        """Say good-bye to every name server that can be reached, and close the line."""
+        tasks = list(self._tasks)
+        if self._periodic is not None:
+            tasks.append(self._periodic)
+            self._periodic = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._loop = None
+        reachable = [one for one in self.addresses if one not in self._unreachable]
+        await asyncio.gather(*(self._say_goodbye(one) for one in reachable))
+        await self._client.close()
+
+    def topic_changed(self, topic: TopicConfig) -> None:
+        """Announce a created or changed topic soon; any thread."""
+        loop = self._loop
+        if loop is None:
+            return
+        try:
+            loop.call_soon_threadsafe(self._announce_soon, topic)
+        except RuntimeError:
+            logger.debug("loop closed, topic not announced", topic=topic.topic_name)
+
+    def when_announced(self, callback: Callable[[], None]) -> None:
+        """Call back once name servers know all changes so far, after a second at most; any thread.
+
+        Who is told that a topic was made may look for its route at once.
+
+        Args:
+            callback: called once, on this link's loop; at once when nobody is to be told.
+        """
+        loop = self._loop
+        if loop is None:
+            callback()
+            return
+        try:
+            # Behind the announcement that the change itself has asked for in the same way.
+            loop.call_soon_threadsafe(self._call_when_announced, callback)
+        except RuntimeError:
+            callback()
+
+    def register_soon(self) -> None:
+        """Register everything again now; any thread."""
+        loop = self._loop
+        if loop is None:
+            return
+        try:
+            loop.call_soon_threadsafe(lambda: self._spawn(self.register_all()))
+        except RuntimeError:
+            logger.debug("loop closed, not registered again")
+
+    async def register_all(self) -> None:
+        """Send the whole topic table to every name server."""
+        behind, self._missed = self._missed, set()
+        heard: set[str] = set()
+        try:
+            heard = await self._register(self._all)
+        finally:
+            self._missed |= behind - heard
+
+    async def fetch_route(self, topic: str) -> RouteResponse:
+        """Ask the name servers, one after the other, for the route of a topic; any loop."""
+        loop = self._loop
+        if loop is None:
+            return RouteResponse(was_reached=False)
+        if loop is asyncio.get_running_loop():
+            return await self._fetch_route(topic)
+        future = asyncio.run_coroutine_threadsafe(self._fetch_route(topic), loop)
+        return await asyncio.wrap_future(future)
+
+    async def _fetch_route(self, topic: str) -> RouteResponse:
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        for address in self.addresses:
+            request = make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.to_ext())
+            response = await self._call(address, request, _ROUTE_MS)
+            if response is None:
+                continue
+            if response.code == ResponseCode.TOPIC_NOT_EXIST:
+                return RouteResponse(was_reached=True)
+            try:
+                if response.code == ResponseCode.SUCCESS:
+                    return RouteResponse(True, TopicRouteData.decode(response.body))
+            except BadBodyError as error:
+                logger.warning("route cannot be read", name_server=address, error=str(error))
+        return RouteResponse(was_reached=False)
+
+    async def _keep_registering(self) -> None:
+        wait_ms = _SECOND_REGISTRATION_MS
+        while True:
+            await asyncio.sleep(wait_ms / 1000)
+            await self.register_all()
+            wait_ms = self._configs.broker.register_period_ms
+
+    def _announce_soon(self, topic: TopicConfig) -> None:
+        self._changed[topic.topic_name] = topic
+        if self._announcing is None and self._loop is not None:
+            self._announcing = self._spawn(self._announce())
+
+    async def _announce(self) -> None:
+        """Tell of changes, round by round: who waits for one is not held up by those behind it."""
+        told = None
+        try:
+            while self._changed:
+                changed, self._changed = self._changed, {}
+                told, self._told = self._told, None
+                self._note_missed(await self._register(partial(self._as_now, changed)))
+                _resolve(told)
+        finally:
+            # Who came while the last round was made has nothing of his own to wait for.
+            self._announcing = None
+            _resolve(told)
+            _resolve(self._told)
+            self._told = None
+
+    def _note_missed(self, heard: set[str]) -> None:
+        """Have the whole table told anew when a name server hears of changes after it missed some.
+
+        It has the newest version then, under which it takes over nothing more.
+        """
+        is_behind = not self._missed.isdisjoint(heard)
+        self._missed.update(address for address in self.addresses if address not in heard)
+        if is_behind:
+            self._topics.renew_version()
+            self._spawn(self.register_all())
+
+    def _as_now(self, changed: dict[str, TopicConfig]) -> list[TopicConfig]:
+        """Return topics as they are now: two changes of one may be heard of in the other order."""
+        written = self._topics.written
+        return [written[name] for name in changed if name in written]
+
+    def _all(self) -> Iterable[TopicConfig]:
+        """Return every topic that is on disk: the name servers hear of no other."""
+        return self._topics.written.values()
+
+    def _call_when_announced(self, callback: Callable[[], None]) -> None:
+        if self._announcing is None or self._loop is None:
+            callback()
+            return
+        if self._told is None:
+            self._told = self._loop.create_future()
+        self._spawn(_call_after(self._told, callback))
+
+    async def _register(self, topics: Callable[[], Iterable[TopicConfig]]) -> set[str]:
+        """Tell all name servers of topics; return the addresses of those that took them over."""
+        # What is said of later changes comes behind: one body at a time.
+        async with self._building:
+            body = await in_turns(self._body(topics))
+        addresses = self.addresses
+        took = await asyncio.gather(*(self._register_at(address, body) for address in addresses))
+        return set(compress(addresses, took))
+
+    async def _register_at(self, address: str, body: bytes) -> bool:
+        identity = self._identity
+        config = self._configs.broker
+        header = RegisterBrokerRequestHeader(
+            broker_name=identity.broker_name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster_name,
+            ha_server_addr=identity.ha_address,
+            broker_id=identity.broker_id,
+            enable_acting_master=False,
+            body_crc32=body_crc(body),
+        )
+        request = make_request(RequestCode.REGISTER_BROKER, header.to_ext(), body)
+        response = await self._call(address, request, config.register_broker_timeout_mills)
+        if response is not None and response.code != 0:
+            logger.warning(
+                "name server refused the registration",
+                name_server=address,
+                code=response.code,
+                remark=response.remark,
+            )
+        return response is not None and response.code == 0
+
+    async def _say_goodbye(self, address: str) -> None:
+        identity = self._identity
+        header = UnRegisterBrokerRequestHeader(
+            broker_name=identity.broker_name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster_name,
+            broker_id=identity.broker_id,
+        )
+        request = make_request(RequestCode.UNREGISTER_BROKER, header.to_ext())
+        await self._call(address, request, _GOODBYE_MS)
+
+    async def _call(
+        self, address: str, request: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand | None:
+        try:
+            response = await self._client.invoke(address, request, timeout_ms)
+        except RocketPyError as error:
+            if address not in self._unreachable:
+                self._unreachable.add(address)
+                hint = {}
+                if isinstance(error, ConnectionLostError) and address not in self._answered:
+                    hint = {"hint": _PERHAPS_TLS}
+                logger.warning(
+                    "name server unreachable", name_server=address, error=str(error), **hint
+                )
+            return None
+        self._answered.add(address)
+        if address in self._unreachable:
+            self._unreachable.discard(address)
+            logger.info("name server reachable again", name_server=address)
+        return response
+
+    def _body(self, topics: Callable[[], Iterable[TopicConfig]]) -> Steps[bytes]:
+        permission = self._configs.broker.broker_permission
+        # Before the topics: one that comes in between makes another version.
+        version = DataVersion.from_json(self._topics.data_version)
+        told = topics()
+        # A broker which must not be written (or read) takes that right from all its topics.
+        if permission != PERM_READ | PERM_WRITE:
+            told = (replace(topic, perm=topic.perm & permission) for topic in told)
+        wrapper = TopicConfigSerializeWrapper(
+            data_version=version,
+            mapping_data_version=replace(version, counter=0),
+            topic_queue_mapping_detail_map={},
+            topic_queue_mapping_info_map={},
+        )
+        return RegisterBrokerBody(wrapper).encode_with(told)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _resolve(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)
+
+
+async def _call_after(told: asyncio.Future[None], callback: Callable[[], None]) -> None:
+    try:
+        await asyncio.wait({told}, timeout=_ANNOUNCE_WAIT_MS / 1000)
+    finally:
+        callback()  # also when the broker stops meanwhile

@@ -1,0 +1,67 @@
+"""How a group gets the messages of a topic, as tools set it: messageRequestMode.json.
+
+The broker tells it to members that ask it for their queues (400).
+
+Source: MessageRequestModeManager.java (5.4.0).
+"""
+
+import threading
+from typing import Final
+
+from rocketpy.broker.metadata.json_document import JsonDocument, as_table
+from rocketpy.proto.bodies.group import (
+    MessageRequestModeSerializeWrapper,
+    SetMessageRequestModeRequestBody,
+)
+
+MAX_MODES: Final = 10_000
+"""Pairs of topic and group; Apache knows no bound."""
+
+
+class MessageRequestModes:
+    """Modes by topic and group; safe from any thread.
+
+    Args:
+        file: messageRequestMode.json.
+        max_modes: how many pairs of topic and group may be set.
+    """
+
+    def __init__(self, file: JsonDocument, max_modes: int = MAX_MODES) -> None:
+        self._file = file
+        self._max_modes = max_modes
+        self._lock = threading.Lock()
+        self._table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
+
+    def load(self) -> None:
+        """Read messageRequestMode.json."""
+        value = as_table(self._file.load())
+        with self._lock:
+            self._table = MessageRequestModeSerializeWrapper.from_json(
+                value
+            ).message_request_mode_map
+
+    def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
+        """The mode that was set; None when none was."""
+        return self._table.get(topic, {}).get(group)
+
+    def put(self, mode: SetMessageRequestModeRequestBody) -> bool:
+        """Set the mode of a topic and a group, and write the file; False when there is no room."""
+        with self._lock:
+            before = self._table.get(mode.topic, {}).get(mode.consumer_group)
+            if before is None and sum(map(len, self._table.values())) >= self._max_modes:
+                return False
+            self._table.setdefault(mode.topic, {})[mode.consumer_group] = mode
+            if before != mode:
+                self._file.save(self.snapshot().to_json())
+        return True
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget a topic that is deleted; the file follows with the next change."""
+        with self._lock:
+            self._table.pop(topic, None)
+
+    def snapshot(self) -> MessageRequestModeSerializeWrapper:
+        """Return the whole table."""
+        return MessageRequestModeSerializeWrapper(
+            message_request_mode_map={topic: dict(groups) for topic, groups in self._table.items()}
+        )

@@ -1,0 +1,416 @@
+"""What the tables of topics and groups share: a lock, a version, and a file written as a whole.
+
+A change has two moments. It is *seen* when the changed entries take the place of those before: from
+then on the broker works with it. It is *settled* when the file has it, or cannot have it: only then
+is anybody told, and nobody but a thread that may wait holds on for that (`docs/decisions/0004`).
+
+The thread that brings changed tables to disk, so that no loop waits for it.
+
+It writes as soon as anything changed, all of it together, and what changed meanwhile with the next
+write: a slow disk means more changes a write, not more writes.
+
+Source: ConfigManager.persist (5.4.0), which every thread that changes a table does itself.
+"""
+
+import logging
+import threading
+from abc import ABC
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from rocketpy.broker.metadata.json_document import DataVersion, JsonDocument
+from rocketpy.proto.json_body import Body
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.files.json_file import UnchangingEntries, UnchangingJson
+
+_log = logging.getLogger(__name__)
+
+E = TypeVar("E", bound=Body)
+Settled: TypeAlias = Callable[[Exception | None], None]
+"""Told once, on any thread: None, or why the file could not be written and nothing changed."""
+
+
+class _Write(NamedTuple, Generic[E]):
+    """One write of the file.
+
+    Attributes:
+        seen: the entries that everybody saw when it began.
+        entries: those that it writes.
+        leaving: those that are seen and not written.
+        version: of what it writes.
+        document: what the file gets, its entries not yet as JSON; None: it has all of it.
+        told: called when it worked.
+        waiting: called when it is over.
+    """
+
+    seen: Mapping[str, E]
+    entries: Mapping[str, E]
+    leaving: Mapping[str, E]
+    version: DataVersion
+    document: dict[str, Any] | None
+    told: list[Callable[[], None]]
+    waiting: list[Settled]
+
+
+class PersistentTable(ABC, Generic[E]):
+    """A table of named entries in one JSON file; safe from any thread, reads take no lock.
+
+    One write takes all changes so far, and the next one those that came meanwhile. When the file
+    cannot be written, all changes that are not in it are undone, and whoever wanted them is told.
+
+    The lock is never held while a file is written: changes with `write_soon` wait for no disk.
+
+    Attributes:
+        entries: what everybody sees; replaced as a whole, never changed.
+        written: those that the file has; replaced as a whole, never changed.
+        on_change: called with the name of each entry that is seen differently from now on.
+    """
+
+    _table_key: ClassVar[str]
+    """Under what the entries stand in the file."""
+
+    def __init__(self, file: JsonDocument, clock: Clock, entries: Mapping[str, E]) -> None:
+        self.entries: Mapping[str, E] = dict(entries)
+        self.written: Mapping[str, E] = self.entries
+        self.on_change: Callable[[str], None] | None = None
+        self._file = file
+        self._clock = clock
+        self._lock = threading.RLock()
+        # One writer of the file at a time, so that no older content replaces a newer one.
+        self._writing = threading.Lock()
+        self._wake: Callable[[], None] | None = None
+        self._version = DataVersion(clock.time_ms())
+        self._depth = 0
+        self._draft: dict[str, E] | None = None
+        self._leaving: dict[str, E] = {}
+        self._touched: list[str] = []
+        self._to_tell: list[Callable[[], None]] = []
+        self._waiting: list[Settled] = []
+        self._in_hand: _Write[E] | None = None
+        self._failure: Exception | None = None
+        self._documents: dict[str, tuple[Body, UnchangingJson]] = {}
+
+    def use_writer(self, wake: Callable[[], None]) -> None:
+        """Leave to a service what `write_soon` changes; without one it is written at once.
+
+        Args:
+            wake: has `write` called soon, on a thread that may wait for the disk; any thread.
+        """
+        self._wake = wake
+
+    def persist(self) -> None:
+        """Write the file.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        failure = self._write(anyway=True)
+        if failure is not None:
+            raise failure
+
+    def write(self) -> None:
+        """Write what is not written yet, if anything is, and tell those who wait for it.
+
+        Who calls this waits for the disk, and for a write that is made already.
+        """
+        self._write(anyway=False)
+
+    @contextmanager
+    def one_write(self) -> Iterator[None]:
+        """Keep others from changing the table, and wait until all changes inside are written.
+
+        Raises:
+            StoreError: the file cannot be written; nothing changed then.
+        """
+        outcomes: SimpleQueue[Exception | None] = SimpleQueue()
+        waits = False
+        try:
+            with self._lock:
+                is_outermost = self._depth == 0
+                try:
+                    with self._together():
+                        yield
+                finally:
+                    if is_outermost and self._is_dirty:
+                        waits = True
+                        self._waiting.append(outcomes.put)
+        finally:
+            if waits:
+                self.write()
+        # Another thread may have written it, and be about to say so.
+        failure = outcomes.get() if waits else None
+        if failure is not None:
+            raise failure
+
+    @contextmanager
+    def write_soon(self) -> Iterator[None]:
+        """Keep others from changing the table; the changes are seen behind it, and written soon.
+
+        Raises:
+            StoreError: there is no service that writes, and the file cannot be written.
+        """
+        if self._wake is None:
+            with self.one_write():
+                yield
+            return
+        try:
+            with self._together():
+                yield
+        finally:
+            if self._is_dirty:
+                self._wake()
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the last write did not work; None when it did."""
+        return self._failure
+
+    def is_written(self, name: str) -> bool:
+        """Whether the file has an entry of this name, if only as it was before its last change."""
+        return name in self.written
+
+    def when_settled(self, names: Iterable[str], done: Settled) -> None:
+        """Call back once those of these entries that are there are in the file, or cannot be.
+
+        Args:
+            names: the entries; who must know that one is there looks whether it `is_written` when
+                he is told, because a failed write before this call has undone it.
+            done: called once, perhaps at once, on any thread.
+        """
+        with self._lock:
+            left = [name for name in names if name in self.entries and name not in self.written]
+            if left:
+                write = self._in_hand
+                if write is not None and all(name in write.entries for name in left):
+                    write.waiting.append(done)
+                    return
+                self._waiting.append(done)
+        if not left:
+            done(None)
+        elif self._wake is not None:
+            self._wake()
+        else:
+            self.write()
+
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call back once the changes so far are on disk, if they come there; inside `one_write`."""
+        assert self._depth, "nothing waits to be written"
+        self._to_tell.append(callback)
+
+    def current(self, name: str) -> E | None:
+        """Return an entry with the changes so far, or None; inside `one_write`."""
+        return self._current().get(name)
+
+    @property
+    def data_version(self) -> dict[str, int]:
+        """The DataVersion of what is written, as JSON."""
+        return self._version.to_json()
+
+    def renew_version(self) -> None:
+        """Make another version of the same content, for who took the last one over in part."""
+        with self._lock:
+            self._version.bump(self._clock)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Let the changes inside be seen together, behind it."""
+        with self._lock:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if self._depth == 0 and self._draft is not None:
+                    self.entries, self._draft = self._draft, None
+                    touched, self._touched = self._touched, []
+                    self._tell_of(touched)
+
+    @contextmanager
+    def _changing(self, *names: str) -> Iterator[dict[str, E]]:
+        """Change these of the entries that are yielded; inside `one_write` or `write_soon`."""
+        assert self._depth, "nobody would see it"
+        self._touched += names
+        if self._draft is None:
+            self._draft = dict(self.entries)
+        yield self._draft
+
+    def _leave(self, name: str) -> E | None:
+        """Let an entry go, which others see until the file lacks it; inside `one_write`."""
+        found = self._current().get(name)
+        if found is not None:
+            self._leaving[name] = found
+        return found
+
+    @property
+    def _is_dirty(self) -> bool:
+        """Whether the file is to change."""
+        return self.entries is not self.written or bool(self._leaving)
+
+    def _current(self) -> Mapping[str, E]:
+        """The entries with the changes so far; under the lock."""
+        return self.entries if self._draft is None else self._draft
+
+    def _check_is_writable(self) -> None:
+        """Write a file that could not be written last time, before anything more is to go into it.
+
+        Otherwise everybody who sends to a topic that cannot be made would leave a message behind
+        that counts for nothing. Not where changes are made together, which holds the lock that a
+        write takes: a heartbeat, which stores nothing, and who waits anyway (`one_write`).
+
+        Raises:
+            StoreError: the file still cannot be written.
+        """
+        if self._failure is None or self._wake is None or self._depth:
+            return
+        failure = self._write(anyway=True)
+        if failure is not None:
+            raise failure
+
+    def _write(self, *, anyway: bool) -> Exception | None:
+        """Write the file if anything is not in it, and tell; return why it cannot be written."""
+        with self._writing:
+            write = self._begin(anyway=anyway)
+            failure = None if write.document is None else self._save(write.document)
+            told = self._end(write, failure)
+        calls: list[Callable[[], object]] = [*told]
+        calls += [partial(done, failure) for done in write.waiting]
+        for call in calls:
+            try:
+                call()
+            except Exception:  # noqa: BLE001 - one's fault must not keep the others waiting
+                _log.exception("who waited for a table failed table=%s", self._table_key)
+        return failure
+
+    def _begin(self, *, anyway: bool) -> "_Write[E]":
+        """Take all changes so far."""
+        with self._lock:
+            is_changed = self._is_dirty
+            seen = entries = self.entries
+            leaving, self._leaving = self._leaving, {}
+            if leaving:
+                entries = {
+                    name: entry for name, entry in seen.items() if leaving.get(name) is not entry
+                }
+            version = self._version.next(self._clock) if is_changed else self._version
+            document = None
+            if is_changed or anyway:
+                document = {
+                    "dataVersion": version.to_json(),
+                    **self._beside(),
+                    self._table_key: entries,
+                }
+            told, self._to_tell = self._to_tell, []
+            waiting, self._waiting = self._waiting, []
+            self._in_hand = _Write(seen, entries, leaving, version, document, told, waiting)
+            return self._in_hand
+
+    def _save(self, document: dict[str, Any]) -> Exception | None:
+        try:
+            self._file.save({**document, self._table_key: self._table(document[self._table_key])})
+        except Exception as error:  # noqa: BLE001 - whatever it is, everybody who waits is told
+            return error
+        return None
+
+    def _end(self, write: "_Write[E]", failure: Exception | None) -> list[Callable[[], None]]:
+        """Note how a write ended; return who is told of the changes."""
+        with self._lock:
+            self._in_hand = None
+            if write.document is not None:
+                self._failure = failure
+            if failure is not None:
+                write.waiting.extend(self._waiting)
+                self._waiting, self._to_tell, self._leaving = [], [], {}
+                self._undo(failure)
+                return []
+            is_changed, self.written = write.entries is not self.written, write.entries
+            self._let_go(write)
+            if is_changed:
+                # Behind the entries: who reads the version first has at least its content then. It
+                # may have been renewed meanwhile.
+                write.version.counter = max(write.version.counter, self._version.counter + 1)
+                self._version = write.version
+            if write.document is not None:
+                self._wrote()
+        return write.told
+
+    def _let_go(self, write: "_Write[E]") -> None:
+        """Let nobody see any more what left with a write, unless it was put there anew."""
+        now = self.entries
+        gone = {name for name, entry in write.leaving.items() if now.get(name) is entry}
+        if now is write.seen:
+            self.entries = self.written
+        elif gone:
+            self.entries = {name: entry for name, entry in now.items() if name not in gone}
+        self._tell_of(gone)
+
+    def _undo(self, failure: Exception) -> None:
+        """Let everybody see what the file has, as the changes since cannot be written."""
+        before, kept = self.entries, self._undone(failure)
+        if before is self.written:
+            return
+        # Not the same table: who looked meanwhile is to see that it changed again.
+        self.written = dict(self.written)
+        now = self.entries = {**self.written, **kept} if kept else self.written
+        for name in self._documents.keys() - now.keys():
+            # Nobody would ask for those again that are not there after all.
+            del self._documents[name]
+        self._tell_of([name for name in {**before, **now} if before.get(name) is not now.get(name)])
+
+    def _tell_of(self, changed: Iterable[str]) -> None:
+        if self.on_change is not None:
+            for name in changed:
+                self.on_change(name)
+
+    def _beside(self) -> dict[str, Any]:
+        """Return what the file holds beside version and entries; replaced as a whole if at all."""
+        return {}
+
+    def _wrote(self) -> None:
+        """Note that the file has what `_beside` returned last."""
+
+    def _undone(self, failure: Exception) -> Mapping[str, E]:  # noqa: ARG002 - for subclasses
+        """Undo what stands beside the entries; return those entries that stay though unwritten."""
+        return {}
+
+    def _table(self, entries: Mapping[str, E]) -> UnchangingEntries:
+        """Return the entries as they are written; made once each, for all are written each time."""
+        documents = self._documents
+        table = UnchangingEntries()
+        for name, entry in entries.items():
+            known = documents.get(name)
+            if known is None or known[0] is not entry:
+                known = documents[name] = entry, UnchangingJson(entry.to_json())
+            table[name] = known[1]
+        if len(documents) > len(table):
+            self._documents = {name: documents[name] for name in table}
+        return table
+
+
+_IDLE_MS: Final = 3_600_000
+
+
+class TableWriter:
+    """Writes tables whenever one of them changed; idle otherwise.
+
+    Args:
+        tables: what it writes, in this order.
+    """
+
+    name = "TableWriter"
+
+    def __init__(self, *tables: PersistentTable[Any]) -> None:
+        self._tables = tables
+
+    def use_wake(self, wake: Callable[[], None]) -> None:
+        """Take over the writing; see `rocketpy.runtime.service.WokenService`."""
+        for table in self._tables:
+            table.use_writer(wake)
+
+    def step(self, now_ms: int) -> int:
+        """Write what changed; see `rocketpy.runtime.service.Service.step`."""
+        for table in self._tables:
+            table.write()
+        return now_ms + _IDLE_MS

@@ -1,0 +1,327 @@
+"""The topics of this broker: topics.json, the topics every broker has, and auto-creation.
+
+A send to an unknown topic may create it from a topic whose permission has the inherit
+bit (TBW102 unless the client names another): the smaller of both sides' queue counts, the
+template's permission without that bit.
+
+Source: TopicConfigManager.java, TopicConfig.java (5.4.0).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Final
+
+import structlog
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.metadata.json_document import JsonDocument, as_table
+from rocketpy.broker.metadata.persistent_table import PersistentTable, Settled
+from rocketpy.errors import StoreError
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.perm import PERM_INHERIT, PERM_READ, PERM_WRITE
+from rocketpy.proto.pop import revive_topic
+from rocketpy.proto.topic_names import (
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    NOT_ALLOWED_SEND_TOPICS,
+    OFFSET_MOVED_TOPIC,
+    ROCKSDB_TRANS_HALF_TOPIC,
+    ROCKSDB_TRANS_OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from rocketpy.runtime.clock import Clock
+
+_log = structlog.get_logger(__name__)
+
+SCHEDULE_QUEUE_NUMS: Final = 18
+NOT_SENDABLE_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
+    ROCKSDB_TRANS_HALF_TOPIC,
+    ROCKSDB_TRANS_OP_HALF_TOPIC,
+}
+
+
+class TopicTable(PersistentTable[TopicConfig]):
+    """Every topic of this broker; safe from any thread, reads take no lock.
+
+    Attributes:
+        on_written: called with each created or changed topic, after it was written to disk.
+        on_delete: called with each deleted topic as it was, after it is gone from the disk.
+    """
+
+    entries: Mapping[str, TopicConfig]
+    written: Mapping[str, TopicConfig]
+    _table_key: ClassVar[str] = "topicConfigTable"
+
+    def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
+        self.on_written: Callable[[TopicConfig], None] | None = None
+        self.on_delete: Callable[[TopicConfig], None] | None = None
+        self._config = config
+        self._said_full = False
+        self._doomed: frozenset[str] = frozenset()
+        self._system = {one.topic_name: one for one in system_topics(config)}
+        super().__init__(file, clock, self._system)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings (auto-creation on or off)."""
+        self._config = config
+        # A broker that started without auto-creation has no topic to inherit from yet.
+        for topic in system_topics(config):
+            if topic.topic_name == AUTO_CREATE_TOPIC and topic.topic_name not in self.entries:
+                with self.one_write():
+                    self._put_if_absent(topic)
+
+    def load(self) -> None:
+        """Read topics.json; topics that every broker has are added when it lacks them."""
+        value = as_table(self._file.load())
+        with self._lock:
+            self.entries = {
+                **self._system,
+                **{
+                    name: _named(TopicConfig.from_json(entry), name)
+                    for name, entry in as_table(value.get("topicConfigTable")).items()
+                },
+            }
+            self.written = self.entries
+            self._version.load(value.get("dataVersion"))
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """A topic, or None."""
+        return self.entries.get(topic)
+
+    def exists(self, topic: str) -> bool:
+        """Whether there is a topic; those of the broker itself always are."""
+        return topic in self.entries or self.is_system(topic)
+
+    def queue_of(self, topic: str, queue_id: int) -> int | None:
+        """The queue in which consumers find what belongs into one; None without the topic.
+
+        A topic that has fewer queues than when a message was sent to be stored there later: the
+        one that is gone would be read by nobody (Apache stores the message there all the same).
+
+        Args:
+            topic: the topic.
+            queue_id: where the message belongs.
+        """
+        found = self.entries.get(topic)
+        if found is None:
+            return None
+        count = found.read_queue_nums
+        return queue_id if queue_id < count or count <= 0 else queue_id % count
+
+    def all(self) -> dict[str, TopicConfig]:
+        """A copy of the whole table."""
+        return dict(self.entries)
+
+    def is_system(self, topic: str) -> bool:
+        """Whether the name belongs to the broker itself."""
+        return topic in self._system or topic.startswith("rmq_sys_")
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of topics.json."""
+        return {
+            "dataVersion": self._version.to_json(),
+            "topicConfigTable": {name: one.to_json() for name, one in self.all().items()},
+        }
+
+    def put(self, topic: TopicConfig) -> None:
+        """Create or replace a topic, write the file, report the change.
+
+        Raises:
+            StoreError: the file cannot be written; the table is as it was.
+        """
+        with self.one_write(), self._changing(topic.topic_name) as topics:
+            self._put(topics, topic)
+
+    def delete(self, topic: str) -> TopicConfig | None:
+        """Forget a topic; the one that was there, or None.
+
+        Raises:
+            StoreError: the file cannot be written; the topic is still there.
+        """
+        with self.one_write():
+            old = self._leave(topic)
+            if old is not None and self.on_delete is not None:
+                self._to_tell.append(partial(self.on_delete, old))
+        return old
+
+    @contextmanager
+    def deleting(self, topics: Iterable[str]) -> Iterator[None]:
+        """Let no message make topics anew before all that is left of them is gone, too.
+
+        Its queue would go with theirs, though its sender was told that it is stored.
+
+        Args:
+            topics: what is deleted inside.
+        """
+        with self._lock:
+            before, self._doomed = self._doomed, self._doomed.union(topics)
+            added = self._doomed - before
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._doomed -= added
+
+    def when_created(self, topics: Sequence[str], done: Settled) -> None:
+        """Call back once the file has topics that were just seen, or with why it has not.
+
+        Args:
+            topics: the topics.
+            done: called once, perhaps at once, on any thread.
+        """
+
+        def settled(failure: Exception | None) -> None:
+            if failure is None and not all(map(self.is_written, topics)):
+                # A write that failed before anybody asked has undone it; or it was deleted since.
+                failure = self.failure or StoreError("it is not there any more")
+            done(failure)
+
+        self.when_settled(topics, settled)
+
+    def create_on_send(
+        self, topic: str, template: str, client_queue_nums: int, topic_sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """Create a topic because someone sends to it; see `write_soon`.
+
+        Args:
+            topic: the unknown topic.
+            template: topic to inherit from, TBW102 for nearly every client.
+            client_queue_nums: at most this many queues.
+            topic_sys_flag: unit bits of the new topic.
+
+        Returns:
+            The topic (perhaps created by another thread meanwhile), or None when it may
+            not be created.
+
+        Raises:
+            StoreError: the file cannot be written, now or when it was last tried.
+        """
+        source = self.get(template)
+        if source is None or not source.perm & PERM_INHERIT:
+            return self.get(topic)
+        if template == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
+            return self.get(topic)
+        if self._is_full():
+            return self.get(topic)
+        nums = max(0, min(client_queue_nums, source.write_queue_nums))
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=nums,
+            write_queue_nums=nums,
+            perm=source.perm & ~PERM_INHERIT,
+            topic_filter_type=source.topic_filter_type,
+            topic_sys_flag=topic_sys_flag,
+        )
+        return self._put_if_absent(created)
+
+    def _is_full(self) -> bool:
+        """Whether no send may create another topic; operators still may. Apache has no bound."""
+        limit = self._config.max_topics_for_auto_create
+        if len(self.entries) < limit:
+            self._said_full = False
+            return False
+        if not self._said_full:
+            self._said_full = True
+            _log.warning("no more topics are created by sends", maxTopicsForAutoCreate=limit)
+        return True
+
+    def absence(self, topic: str) -> str:
+        """Say to a producer that a topic is not there, and why it was not created."""
+        remark = f"topic[{topic}] not exist, apply first please!"
+        if self._config.auto_create_topic_enable and self._is_full():
+            limit = self._config.max_topics_for_auto_create
+            remark += f" No more are created: there are {limit} (maxTopicsForAutoCreate)."
+        return remark
+
+    def create_on_send_back(
+        self,
+        topic: str,
+        queue_nums: int,
+        perm: int = PERM_READ | PERM_WRITE,
+        topic_sys_flag: int = 0,
+    ) -> TopicConfig:
+        """Ensure a retry or dead-letter topic; whatever exists already stays as it is.
+
+        As with `write_soon`; inside `one_write` it is on disk behind it.
+
+        Raises:
+            StoreError: the file cannot be written, now or when it was last tried.
+        """
+        found = self.get(topic)
+        if found is not None:
+            return found
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=perm,
+            topic_sys_flag=topic_sys_flag,
+        )
+        return self._put_if_absent(created)
+
+    def _put_if_absent(self, topic: TopicConfig) -> TopicConfig:
+        self._check_is_writable()
+        with self.write_soon():
+            found = self._current().get(topic.topic_name)
+            if found is not None:
+                return found
+            # A heartbeat stores nothing, and makes its topics together.
+            if topic.topic_name in self._doomed and self._depth == 1:
+                raise StoreError("it is being deleted")
+            with self._changing(topic.topic_name) as topics:
+                return self._put(topics, topic)
+
+    def _put(self, topics: dict[str, TopicConfig], topic: TopicConfig) -> TopicConfig:
+        own = topics[topic.topic_name] = replace(topic, attributes=dict(topic.attributes))
+        self._to_tell.append(partial(self._tell_written, own.topic_name))
+        return own
+
+    def _tell_written(self, name: str) -> None:
+        found = self.written.get(name)
+        if found is not None and self.on_written is not None:  # it was not deleted meanwhile
+            self.on_written(found)
+
+
+def _named(topic: TopicConfig, name: str) -> TopicConfig:
+    """Return a topic under the name at which it stands in the table."""
+    return topic if topic.topic_name == name else replace(topic, topic_name=name)
+
+
+def system_topics(config: BrokerConfig) -> list[TopicConfig]:
+    """The topics a 5.4.0 broker has from its first start."""
+
+    def topic(name: str, queue_nums: int, perm: int = PERM_READ | PERM_WRITE) -> TopicConfig:
+        return TopicConfig(name, queue_nums, queue_nums, perm)
+
+    cluster, broker = config.broker_cluster_name, config.broker_name
+    inherit = PERM_INHERIT
+    cluster_perm = inherit | (PERM_READ | PERM_WRITE if config.cluster_topic_enable else 0)
+    broker_perm = inherit | (PERM_READ | PERM_WRITE if config.broker_topic_enable else 0)
+    found = [
+        topic(SELF_TEST_TOPIC, 1),
+        topic(BENCHMARK_TOPIC, 1024),
+        topic(cluster, 16, cluster_perm),
+        topic(broker, 1, broker_perm),
+        topic(OFFSET_MOVED_TOPIC, 1),
+        topic(SCHEDULE_TOPIC, SCHEDULE_QUEUE_NUMS),
+        topic(f"{cluster}_REPLY_TOPIC", 1),
+        topic(revive_topic(cluster), config.revive_queue_num),
+        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, inherit),
+        topic(TRANS_HALF_TOPIC, 1),
+        topic(TRANS_OP_HALF_TOPIC, 1),
+        topic(ROCKSDB_TRANS_HALF_TOPIC, 1),
+        topic(ROCKSDB_TRANS_OP_HALF_TOPIC, 1),
+        topic(TIMER_TOPIC, 1),
+    ]
+    if config.auto_create_topic_enable:
+        nums = config.default_topic_queue_nums
+        found.append(topic(AUTO_CREATE_TOPIC, nums, inherit | PERM_READ | PERM_WRITE))
+    if config.trace_topic_enable:
+        found.append(topic(config.msg_trace_topic_name, 1))
+    return found

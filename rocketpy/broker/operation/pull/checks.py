@@ -1,0 +1,207 @@
+"""Who may pull what: names, permissions, and what is taken. Checks run in Apache's order.
+
+A consumer asks for the same with each pull, only at another offset. So what was allowed is
+remembered for as long as nothing changes that it was allowed by: the settings and the tables of
+topics and groups are replaced as a whole with each change, and the table of connected consumers
+counts its own. Refusals are not remembered, nor conditions, which depend on more.
+
+Source: PullMessageProcessor.processRequest (5.4.0).
+"""
+
+import itertools
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from rocketpy.broker.clients.client_registry import ConsumerTable
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.filters.message_filters import ConsumerFilter, SqlFilter
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.operation.pull.filters import PullFilters
+from rocketpy.broker.operation.pull.request import PullForbidden, PullRefused, PullRequest
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.perm import PERM_READ
+
+KEPT_EXPRESSION_CHARS: Final = 200
+"""A longer expression is not kept between pulls."""
+MAX_ALLOWED: Final = 4_096
+"""Pulls that are remembered, about a kilobyte each."""
+_KEPT_CODES: Final = 32
+"""Who takes more tags is checked each time: each pull has codes of its own."""
+_FORBIDDEN_BROKER: Final = 1
+_FORBIDDEN_GROUP: Final = 2
+_FORBIDDEN_TOPIC: Final = 3
+_Key: TypeAlias = tuple[object, ...]
+
+
+class AllowedPull(NamedTuple):
+    """What a pull that may be carried out was found to be.
+
+    Attributes:
+        group: whose it is.
+        topic: that it reads.
+        message_filter: what it takes; None takes everything.
+    """
+
+    group: SubscriptionGroupConfig
+    topic: TopicConfig
+    message_filter: ConsumerFilter | None
+
+
+class Standing(NamedTuple):
+    """What pulls are allowed by, as it was at one moment.
+
+    Attributes:
+        number: of no other standing.
+        config: the broker's settings.
+        topics: topic table.
+        groups: group table.
+        forbidden: topics that groups may not read.
+        consumers: `ConsumerTable.version`.
+        allowed: pulls, by what is the same in each of a consumer's pulls of one queue.
+    """
+
+    number: int
+    config: BrokerConfig
+    topics: Mapping[str, TopicConfig]
+    groups: Mapping[str, SubscriptionGroupConfig]
+    forbidden: Mapping[str, Mapping[str, int]]
+    consumers: int
+    allowed: dict[_Key, AllowedPull]
+
+
+class PullChecks:
+    """Says who may pull what; any thread.
+
+    Args:
+        topics: topic table.
+        groups: group table.
+        filters: what consumers take.
+        config: the broker's settings; see `configure`.
+
+    Attributes:
+        topics: as given.
+        groups: as given.
+        consumers: what connected consumers said.
+        config: the settings now.
+        last: what `standing` returned last. It is what pulls are allowed by now while these four
+            are as it says: whoever asks at each pull may compare instead.
+    """
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        filters: PullFilters,
+        config: BrokerConfig,
+    ) -> None:
+        self.topics: TopicTable = topics
+        self.groups: SubscriptionGroupTable = groups
+        self._filters = filters
+        self.consumers: ConsumerTable = filters.consumers
+        self.config: BrokerConfig = config
+        self._numbers = itertools.count(1)
+        self.last: Standing = self._stand()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self.config = config
+
+    def standing(self) -> Standing:
+        """Return what pulls are allowed by now: another one once anything of it has changed.
+
+        Whoever remembers what a check said asks for this first, and remembers both: what changes
+        during the check then has changed since.
+        """
+        found = self.last
+        if (
+            found.topics is self.topics.entries
+            and found.groups is self.groups.entries
+            and found.consumers == self.consumers.version
+            and found.config is self.config
+            and found.forbidden is self.groups.forbidden
+        ):
+            return found
+        found = self.last = self._stand()
+        return found
+
+    def _stand(self) -> Standing:
+        topics, groups = self.topics, self.groups
+        return Standing(
+            next(self._numbers),
+            self.config,
+            topics.entries,
+            groups.entries,
+            groups.forbidden,
+            self.consumers.version,
+            {},
+        )
+
+    def check(self, wanted: PullRequest) -> AllowedPull:
+        """Check a pull.
+
+        Raises:
+            PullRefused: it may not pull, or not like this.
+        """
+        allowed = self.standing().allowed
+        key = (wanted[0], wanted[1], wanted[2], *wanted[8:])
+        found = allowed.get(key)
+        if found is None:
+            group, topic = self.names(wanted)
+            found = AllowedPull(group, topic, self._filters.of(wanted, group))
+            if is_kept(wanted, found):
+                if len(allowed) >= MAX_ALLOWED:
+                    allowed.clear()
+                allowed[key] = found
+        return found
+
+    def names(self, wanted: PullRequest) -> tuple[SubscriptionGroupConfig, TopicConfig]:
+        """Check all but what is taken.
+
+        Raises:
+            PullRefused: it may not pull.
+        """
+        config = self.config
+        if not config.broker_permission & PERM_READ:
+            remark = f"the broker[{config.broker_name}] pulling message is forbidden"
+            raise PullRefused(PullForbidden(_FORBIDDEN_BROKER, remark))
+        if wanted.is_lite and not config.lite_pull_message_enable:
+            remark = f"the broker[{config.broker_name}] for lite pull consumer is forbidden"
+            raise PullRefused(PullForbidden(_FORBIDDEN_BROKER, remark))
+        group = self.groups.get_or_create(wanted.group)
+        if group is None:
+            remark = f"subscription group [{wanted.group}] does not exist"
+            raise PullRefused.with_code(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not group.consume_enable:
+            remark = f"subscription group no permission, {wanted.group}"
+            raise PullRefused(PullForbidden(_FORBIDDEN_GROUP, remark))
+        topic = self.topics.get(wanted.topic)
+        if topic is None:
+            remark = f"topic[{wanted.topic}] not exist, apply first please!"
+            raise PullRefused.with_code(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if not topic.perm & PERM_READ:
+            remark = f"the topic[{wanted.topic}] pulling message is forbidden"
+            raise PullRefused(PullForbidden(_FORBIDDEN_TOPIC, remark))
+        if not 0 <= wanted.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{wanted.queue_id}] is illegal, topic:[{wanted.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+            )
+            raise PullRefused.with_code(ResponseCode.INVALID_PARAMETER, remark)
+        if topic.is_batch_cq:
+            # Rather than wait for ever beside messages that this version cannot read.
+            remark = "this broker version does not support topics with queue.type BatchCQ"
+            raise PullRefused.with_code(ResponseCode.SYSTEM_ERROR, remark)
+        return group, topic
+
+
+def is_kept(wanted: PullRequest, allowed: AllowedPull) -> bool:
+    """Whether what was allowed may be remembered as long as the standing is the same."""
+    message_filter = allowed.message_filter
+    if message_filter is not None and (
+        isinstance(message_filter, SqlFilter) or len(message_filter.codes) > _KEPT_CODES
+    ):
+        return False
+    return wanted.expression is None or len(wanted.expression) <= KEPT_EXPRESSION_CHARS

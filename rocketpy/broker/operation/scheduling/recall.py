@@ -1,0 +1,170 @@
+"""Calling a timed message back: another timed message of the same moment that takes it out.
+
+Source: RecallMessageProcessor, TimerMessageStore.buildDeleteKey (5.4.0).
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.operation.scheduling.delivery_time import decimal
+from rocketpy.broker.operation.scheduling.scheduling import Postponement
+from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.errors import BadBodyError
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.perm import PERM_WRITE
+from rocketpy.proto.properties import (
+    PROPERTY_BORN_TIMESTAMP,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DEL_UNIQKEY,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_UNIQ_KEY,
+    encode_properties,
+)
+from rocketpy.proto.recall_handle import RecallHandle, decode_recall_handle
+from rocketpy.proto.tags import tags_code
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import PutMessage, PutMessageStatus
+
+_TAG: Final = "_RECALL_TAG_"
+_BODY: Final = b"0"
+
+_FORBIDDEN: Final = Refusal(
+    ResponseCode.NO_PERMISSION,
+    "recall failed, operation is forbidden: recallMessageEnable is false",
+)
+_NOT_AVAILABLE: Final = Refusal(
+    ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available"
+)
+
+
+class RecallRequest(NamedTuple):
+    """What a producer wants back.
+
+    Attributes:
+        topic: of the message.
+        handle: what the response to the send said.
+        producer_group: who asks.
+        born_host: the asker's address, as in records.
+    """
+
+    topic: str
+    handle: str
+    producer_group: str
+    born_host: bytes
+
+
+class Recalled(NamedTuple):
+    """A recall that is stored.
+
+    Attributes:
+        message_id: of the message that was called back.
+        phy_end: the recall is safe once the commit log is on disk up to here.
+    """
+
+    message_id: str
+    phy_end: int
+
+
+class RecallOperation:
+    """Calls timed messages back; safe from any thread.
+
+    Args:
+        put: stores the recall.
+        postponement: lets it wait where the message waits.
+        topic_exists: whether the broker has a topic.
+        config: the broker's settings.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        put: InternalPut,
+        postponement: Postponement,
+        *,
+        topic_exists: Callable[[str], bool],
+        config: BrokerConfig,
+        clock: Clock,
+    ) -> None:
+        self._put = put
+        self._postponement = postponement
+        self._topic_exists = topic_exists
+        self._config = config
+        self._clock = clock
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self._config = config
+
+    def when_durable(self, recalled: Recalled, callback: Callable[[bool], None]) -> None:
+        """Call back once a recall is as safe as the mode asks for, or that failed."""
+        self._put.when_durable(recalled.phy_end, callback)
+
+    def recall(self, request: RecallRequest) -> Recalled | Refusal:
+        """Call a message back.
+
+        The message is not delivered when the recall comes into the timer wheel before it is due.
+        """
+        handle = self._admit(request)
+        if isinstance(handle, Refusal):
+            return handle
+        now_ms = self._clock.time_ms()
+        properties = {
+            PROPERTY_TAGS: _TAG,
+            PROPERTY_TIMER_DEL_UNIQKEY: handle.message_id,
+            PROPERTY_UNIQ_KEY: handle.message_id,
+            PROPERTY_TIMER_DELIVER_MS: handle.timestamp,
+            PROPERTY_BORN_TIMESTAMP: str(now_ms),
+        }
+        if request.producer_group:
+            properties[PROPERTY_PRODUCER_GROUP] = request.producer_group
+        message = PutMessage(
+            handle.topic,
+            0,
+            _BODY,
+            encode_properties(properties),
+            request.born_host,
+            born_timestamp_ms=now_ms,
+            tags_code=tags_code(_TAG),
+            uniq_key=handle.message_id,
+            tags=_TAG,
+        )
+        refused = self._postponement.postpone(message)
+        if refused is not None:
+            return refused
+        result = self._put.put(message)
+        if result.status is PutMessageStatus.PUT_OK:
+            return Recalled(handle.message_id, result.phy_end)
+        remark = f"recall failed, execute error: {result.status.value}"
+        return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+    def _admit(self, request: RecallRequest) -> RecallHandle | Refusal:
+        config, now_ms = self._config, self._clock.time_ms()
+        if not config.recall_message_enable:
+            return _FORBIDDEN
+        if config.start_accept_send_request_time_stamp > now_ms:
+            return _NOT_AVAILABLE
+        if not config.broker_permission & PERM_WRITE:
+            return _NOT_AVAILABLE
+        if not self._topic_exists(request.topic):
+            remark = f"recall failed, the topic[{request.topic}] not exist"
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
+        try:
+            handle = decode_recall_handle(request.handle)
+        except BadBodyError as error:
+            return _illegal(str(error))
+        if handle.topic != request.topic:
+            return _illegal("recall failed, topic not match")
+        if handle.broker_name != config.broker_name:
+            return _illegal("recall failed, broker service not available")
+        moment_ms = decimal(handle.timestamp)
+        limit_ms = self._postponement.timers.max_delay_ms
+        if moment_ms is None or not 0 < moment_ms - now_ms < limit_ms:
+            return _illegal("recall failed, timestamp invalid")
+        return handle
+
+
+def _illegal(remark: str) -> Refusal:
+    return Refusal(ResponseCode.ILLEGAL_OPERATION, remark)

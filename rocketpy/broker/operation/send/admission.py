@@ -1,0 +1,276 @@
+"""What may be sent where: the checks of a send, with Apache's codes.
+
+What a topic allows is worked out once (`TopicSendPolicy`) and kept in `SendAdmission.known` until
+the topic changes, so that an ordinary send costs one look-up.
+
+Source: AbstractSendMessageProcessor.msgCheck, SendMessageProcessor.handlePutMessageResult (5.4.0).
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.metadata.persistent_table import Settled
+from rocketpy.broker.metadata.topics import NOT_SENDABLE_TOPICS, TopicTable
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.operation.send_request import SendRequest
+from rocketpy.errors import StoreError
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.perm import PERM_WRITE
+from rocketpy.proto.sys_flag import MULTI_TAGS, TRANSACTION_MASK
+from rocketpy.proto.topic_names import RETRY_PREFIX
+from rocketpy.proto.validators import check_topic
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import PutMessageStatus
+
+_UNIT: Final = 1
+_UNIT_SUB: Final = 2
+
+
+class TopicSendPolicy(NamedTuple):
+    """What a send needs to know of a topic.
+
+    Attributes:
+        config: what this was worked out from.
+        is_simple: an ordinary message needs no look at anything but this.
+        is_open: nothing but the queue id need be checked.
+        is_plain: no `PutTransform` has to do with its messages, as with those of a retry topic.
+        queue_limit: queue ids from here on are refused.
+        write_queue_nums: for a random choice.
+        sys_flag: bits every message of the topic gets.
+        is_written: the topic was on disk when this was worked out.
+    """
+
+    config: TopicConfig
+    is_simple: bool
+    is_open: bool
+    is_plain: bool
+    queue_limit: int
+    write_queue_nums: int
+    sys_flag: int
+    is_written: bool
+
+
+class SendAdmission:
+    """Knows what may be sent where.
+
+    Args:
+        topics: the topic table; changed topics must be reported to `forget`.
+        config: the broker's settings; see `configure`.
+        clock: time, for a broker that opens later.
+        max_body_bytes: limit of a body.
+        unavailable_reason: why the store refuses writes, if it does.
+
+    Attributes:
+        known: policies of the topics that were sent to and are on disk.
+        max_body_bytes: limit of a body.
+    """
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        max_body_bytes: int,
+        unavailable_reason: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.known: dict[str, TopicSendPolicy] = {}
+        self.max_body_bytes = max_body_bytes
+        self._topics = topics
+        self._config = config
+        self._clock = clock
+        self._unavailable_reason = unavailable_reason
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self._config = config
+        self.known.clear()
+
+    def forget(self, topic: str) -> None:
+        """A topic changed or went: work out its policy anew."""
+        self.known.pop(topic, None)
+
+    def exists(self, topic: str) -> bool:
+        """Whether the broker has the topic."""
+        return self._topics.get(topic) is not None
+
+    def is_written(self, topic: str) -> bool:
+        """Whether the topic is on disk."""
+        return self._topics.is_written(topic)
+
+    def when_settled(self, topic: str, done: Settled) -> None:
+        """Call back once the topic is on disk, or why it is not."""
+        self._topics.when_created((topic,), done)
+
+    def not_created(self, failure: Exception | None = None) -> Refusal:
+        """A topic that cannot be written is none; the next send tries again.
+
+        Args:
+            failure: why not; None: as the table says, unless it was written meanwhile.
+        """
+        why = failure or self._topics.failure or "try again"
+        return self.not_available(f"the topic cannot be created: {why}")
+
+    def admit(self, request: SendRequest) -> TopicSendPolicy | Refusal:
+        """Check a send whose topic's policy is unknown or not simple; remembers the policy."""
+        config = self._config
+        opens_ms = config.start_accept_send_request_time_stamp
+        if opens_ms > self._clock.time_ms():
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {opens_ms}")
+        topic = request.topic
+        problem = check_topic(topic)
+        if problem is not None:
+            return Refusal(ResponseCode.INVALID_PARAMETER, problem)
+        if topic in NOT_SENDABLE_TOPICS:
+            remark = f"Sending message to topic[{topic}] is forbidden."
+            return Refusal(ResponseCode.NO_PERMISSION, remark)
+        try:
+            found = self._topics.get(topic) or self._create(request)
+        except (StoreError, OSError) as error:
+            return self.not_created(error)
+        if found is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, self._topics.absence(topic))
+        if found.is_batch_cq:
+            return _NO_BATCH_CQ
+        writable = bool(config.broker_permission & PERM_WRITE)
+        if not writable and found.order:
+            remark = f"the broker[{config.broker_name}] sending message is forbidden"
+            return Refusal(ResponseCode.NO_PERMISSION, remark)
+        policy = _policy(
+            topic,
+            found,
+            is_open=opens_ms == 0 and (writable or not found.order),
+            is_written=self._topics.is_written(topic),
+        )
+        # Who is sent to by the short way is on disk: nobody looks there whether a sender must wait.
+        if policy.is_written:
+            self._remember(topic, policy, config)
+        return policy
+
+    def _remember(self, topic: str, policy: TopicSendPolicy, config: BrokerConfig) -> None:
+        self.known[topic] = policy
+        # Who changes or deletes a topic (or the settings) calls `forget` after the change. If that
+        # came before the line above, the change is seen here; if it comes later, it forgets.
+        if self._topics.get(topic) is not policy.config or self._config is not config:
+            self.known.pop(topic, None)
+
+    def admit_batch(self, topic: str, sys_flag: int, body_bytes: int) -> Refusal | None:
+        """Check what only a batch must not do."""
+        if topic.startswith(RETRY_PREFIX):
+            remark = f"batch request does not support retry group {topic}"
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+        if sys_flag & TRANSACTION_MASK:
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be transactional")
+        if body_bytes > self.max_body_bytes:
+            return self.too_large()
+        return None
+
+    def bad_queue(self, request: SendRequest, policy: TopicSendPolicy) -> Refusal:
+        """A queue id the topic does not have."""
+        return Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{request.queue_id}] is illegal (topic {request.topic}, "
+            f"{policy.queue_limit} queues). Producer: {request.producer}",
+        )
+
+    def too_large(self) -> Refusal:
+        """Body or properties over the limit."""
+        return Refusal(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {self.max_body_bytes}B, msg properties length limit 32KB.",
+        )
+
+    def not_available(self, reason: str | None = None) -> Refusal:
+        """The store takes nothing now."""
+        why = reason or self._unavailable_reason() or "disk full, read-only or shutting down"
+        return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {why}")
+
+    def not_stored(self, status: PutMessageStatus) -> Refusal:
+        """Say why a put did not end well."""
+        if status in {PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED}:
+            return self.too_large()
+        if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            return self.not_available()
+        return _BY_STATUS.get(status) or Refusal(ResponseCode.SYSTEM_ERROR, status.value)
+
+    def _create(self, request: SendRequest) -> TopicConfig | None:
+        topic = request.topic
+        is_retry = topic.startswith(RETRY_PREFIX)
+        sys_flag = (_UNIT_SUB if is_retry else _UNIT) if request.is_unit else 0
+        created = self._topics.create_on_send(
+            topic, request.template, request.template_queue_nums, sys_flag
+        )
+        if created is None and is_retry:
+            created = self._topics.create_on_send_back(topic, 1, topic_sys_flag=sys_flag)
+        return created
+
+
+def _policy(topic: str, config: TopicConfig, *, is_open: bool, is_written: bool) -> TopicSendPolicy:
+    is_plain = not topic.startswith(RETRY_PREFIX)
+    return TopicSendPolicy(
+        config=config,
+        is_simple=is_open and is_plain,
+        is_open=is_open,
+        is_plain=is_plain,
+        queue_limit=max(config.read_queue_nums, config.write_queue_nums),
+        write_queue_nums=config.write_queue_nums,
+        sys_flag=MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0,
+        is_written=is_written,
+    )
+
+
+_NO_BATCH_CQ: Final = Refusal(
+    ResponseCode.MESSAGE_ILLEGAL,
+    "this broker version does not support topics with queue.type BatchCQ",
+)
+
+_BY_STATUS: Final[Mapping[PutMessageStatus, Refusal]] = MappingProxyType(
+    {
+        status: Refusal(code, remark)
+        for status, code, remark in (
+            (PutMessageStatus.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_DISK_TIMEOUT, ""),
+            (PutMessageStatus.FLUSH_SLAVE_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ""),
+            (PutMessageStatus.SLAVE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE, ""),
+            (
+                PutMessageStatus.CREATE_MAPPED_FILE_FAILED,
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now: the disk is full, no log file could be created",
+            ),
+            (
+                PutMessageStatus.OS_PAGE_CACHE_BUSY,
+                ResponseCode.SYSTEM_BUSY,
+                "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+            ),
+            (
+                PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
+                ResponseCode.SYSTEM_ERROR,
+                "in-sync replicas not enough",
+            ),
+            (PutMessageStatus.UNKNOWN_ERROR, ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
+            (
+                PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
+                ResponseCode.SYSTEM_ERROR,
+                "too many light queues",
+            ),
+            (
+                PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL,
+                ResponseCode.SYSTEM_BUSY,
+                "timer message is under flow control",
+            ),
+            (
+                PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL,
+                ResponseCode.MESSAGE_ILLEGAL,
+                "timer message illegal",
+            ),
+            (
+                PutMessageStatus.WHEEL_TIMER_NOT_ENABLE,
+                ResponseCode.SYSTEM_ERROR,
+                "accurate timer message is not enabled",
+            ),
+        )
+    }
+)

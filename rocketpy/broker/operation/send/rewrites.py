@@ -1,0 +1,148 @@
+"""Half and delayed messages on their way to the store, without parsing what was parsed before.
+
+What put transforms make of a message depends on its properties, its topic, queue and transaction
+bits; of a message whose properties were seen before, but for its id, that is looked up.
+
+Not for what depends on more than that: a timed message (on the time), a retry (on its group).
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, NamedTuple
+
+from rocketpy.broker.operation.send.property_scanner import SPECIAL_PROPERTIES, shape_of
+from rocketpy.broker.operation.send.put_transforms import PutTransform
+from rocketpy.broker.operation.send_request import SendRequest
+from rocketpy.broker.system_topics.property_cache import (
+    HOLE,
+    PropertyOutline,
+    PropertyOutlines,
+    filled,
+)
+from rocketpy.proto.properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_TRANSACTION_PREPARED,
+    encode_properties,
+    parse_properties,
+)
+from rocketpy.proto.sys_flag import TRANSACTION_MASK
+from rocketpy.store.results import PutMessage
+
+_REMEMBERED: Final = frozenset({PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TRANSACTION_PREPARED})
+_NOT_REMEMBERED: Final = SPECIAL_PROPERTIES - _REMEMBERED
+_HOLE: Final = HOLE.encode()
+
+
+class _Rewrite(NamedTuple):
+    """What becomes of messages that differ in their id and body only."""
+
+    topic: str
+    queue_id: int
+    transaction_bits: int
+    delay_level: int
+    waits: bool
+    outline: PropertyOutline
+
+
+class Rewrites:
+    """What put transforms make of messages, remembered; safe from any thread.
+
+    Args:
+        transforms: see `rocketpy.broker.operation.send.put_transforms`.
+        complete: adds to a sender's properties what the broker adds to every message; given
+            these and the UNIQ_KEY.
+    """
+
+    def __init__(
+        self,
+        transforms: Sequence[PutTransform],
+        complete: Callable[[dict[str, str], str], dict[str, str]],
+    ) -> None:
+        self._transforms = tuple(transforms)
+        self._complete = complete
+        self._outlines: PropertyOutlines[_Rewrite | None] = PropertyOutlines(self._make)
+        self.clear: Callable[[], None] = self._outlines.clear
+
+    def message(  # noqa: PLR0917 - values in hand, as in `SendOperation.send_plain`
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        born_host: bytes,
+        flag: int,
+        sys_flag: int,
+        born_timestamp_ms: int,
+    ) -> PutMessage | None:
+        """Return the message to store; None when it has to go through the transforms.
+
+        Args:
+            topic: where it is sent to: an ordinary topic.
+            queue_id: queue within the topic.
+            body: as it is to be stored.
+            properties: as the sender made them.
+            born_host: the sender's address.
+            flag: the application's own flag.
+            sys_flag: system flags, those of the topic included.
+            born_timestamp_ms: when the sender made it.
+        """
+        bits = sys_flag & TRANSACTION_MASK
+        found = self._outlines.find(properties, (topic, queue_id, bits))
+        if found is None or found[1] is None:
+            return None
+        uniq_key, rewrite = found[0], found[1]
+        outline = rewrite.outline
+        stored, key = filled(outline, uniq_key)
+        return PutMessage(
+            rewrite.topic,
+            rewrite.queue_id,
+            body,
+            stored,
+            born_host,
+            flag,
+            sys_flag ^ bits | rewrite.transaction_bits,
+            born_timestamp_ms,
+            outline.tags_code,
+            key,
+            outline.keys,
+            outline.tags,
+            wait_store_ok=rewrite.waits,
+            delay_level=rewrite.delay_level,
+        )
+
+    def _make(self, properties: dict[str, str], place: Hashable) -> _Rewrite | None:
+        if not _NOT_REMEMBERED.isdisjoint(properties) or _REMEMBERED.isdisjoint(properties):
+            return None
+        assert isinstance(place, tuple)
+        topic, queue_id, bits = place
+        shape = shape_of(properties)
+        full = self._complete(properties, HOLE)
+        message = PutMessage(
+            topic,
+            queue_id,
+            b"",
+            encode_properties(full),
+            sys_flag=bits,
+            tags_code=shape.tags_code,
+            uniq_key=HOLE,
+            keys=properties.get(PROPERTY_KEYS),
+            tags=shape.tags,
+        )
+        request = SendRequest(topic, queue_id, b"", message.properties, b"", "", 0, bits, 0)
+        if any(transform(message, full, request) is not None for transform in self._transforms):
+            return None  # who sends it is told why
+        stored = message.properties
+        holes = sum(value == HOLE for value in parse_properties(stored).values())
+        if stored.count(_HOLE) != holes:
+            return None
+        outline = PropertyOutline(
+            tuple(stored.split(_HOLE)), HOLE, message.keys, message.tags, message.tags_code
+        )
+        return _Rewrite(
+            message.topic,
+            message.queue_id,
+            message.sys_flag,
+            message.delay_level,
+            shape.waits,
+            outline,
+        )

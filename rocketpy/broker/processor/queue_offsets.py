@@ -1,0 +1,87 @@
+"""The ends of queues: 29 by time, 30 last, 31 first, 32 when the first was stored.
+
+Any queue is answered, also one that is not there: clients ask before the first message.
+
+Source: AdminBrokerProcessor.java (5.4.0).
+"""
+
+from typing import Protocol
+
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.headers.offset import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
+    SearchOffsetRequestHeader,
+)
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor
+
+
+class QueueEnds(Protocol):
+    """What these requests need of the store."""
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First offset of a queue."""
+        ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Offset after the last of a queue."""
+        ...
+
+    def offset_by_time(self, topic: str, queue_id: int, ts_ms: int, upper: bool = False) -> int:
+        """First offset stored at or after a time."""
+        ...
+
+    def earliest_store_time_ms(self, topic: str, queue_id: int) -> int:
+        """Store time of the first message of a queue, -1 when there is none."""
+        ...
+
+
+class OffsetProcessor:
+    """Answers where queues begin and end."""
+
+    def __init__(self, store: QueueEnds) -> None:
+        self._store = store
+
+    @property
+    def processors(self) -> dict[int, Processor]:
+        """Request code to processor."""
+        return {
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
+            RequestCode.GET_MAX_OFFSET: self.last,
+            RequestCode.GET_MIN_OFFSET: self.first,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
+        }
+
+    def search(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """29: the first offset stored at or after a time."""
+        header = SearchOffsetRequestHeader.from_ext(request.ext_fields)
+        upper = (header.boundary_type or "").lower() == "upper"
+        offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, upper)
+        return _offset(request, offset)
+
+    def last(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """30: the offset the next message will get."""
+        header = GetMaxOffsetRequestHeader.from_ext(request.ext_fields)
+        return _offset(request, self._store.max_offset(header.topic, header.queue_id))
+
+    def first(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """31: the first offset that is still there."""
+        header = GetMinOffsetRequestHeader.from_ext(request.ext_fields)
+        return _offset(request, self._store.min_offset(header.topic, header.queue_id))
+
+    def earliest_time(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """32: when the first message that is still there was stored."""
+        header = GetEarliestMsgStoretimeRequestHeader.from_ext(request.ext_fields)
+        time_ms = self._store.earliest_store_time_ms(header.topic, header.queue_id)
+        response = GetEarliestMsgStoretimeResponseHeader(timestamp=time_ms)
+        return make_response(request, ext_fields=response.to_ext())
+
+
+def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:
+    response = OffsetResponseHeader(offset=max(0, offset))
+    return make_response(request, ext_fields=response.to_ext())

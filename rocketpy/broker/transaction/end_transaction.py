@@ -1,0 +1,279 @@
+"""The end of a transaction: its producer commits or rolls back, or says that it does not know.
+
+Source: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage (5.4.0). Ours: a half
+is decided once, and what is no half message is never published.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.system_topics.property_cache import PropertyOutlines
+from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.transaction.half_message import (
+    HalfOutline,
+    committed_message,
+    half_outline,
+    immunity_ms,
+    real_place,
+    resumed_half,
+)
+from rocketpy.broker.transaction.ledger import Claim, HalfLedger, HalfState
+from rocketpy.broker.transaction.op_messages import OpMessages
+from rocketpy.errors import CorruptRecordError
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.message_id import decode_message_id
+from rocketpy.proto.properties import PROPERTY_PRODUCER_GROUP
+from rocketpy.proto.raw_record import RawRecord, split_record
+from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import PutMessage, PutMessageStatus
+
+_log = structlog.get_logger(__name__)
+
+Done = Callable[[Refusal | None], None]
+"""Told once how an end went; on any thread."""
+Postpone = Callable[[PutMessage], Refusal | None]
+"""Sends a message that asks for a delay the way of delays, in place."""
+
+_HALF_TOPIC: Final = TRANS_HALF_TOPIC.encode()
+_NOT_FOUND: Final = Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+_ANSWERS: Final = {
+    Claim.OTHER: Refusal(
+        ResponseCode.SYSTEM_ERROR, "the transaction was decided before, and not in this way"
+    ),
+    Claim.GONE: Refusal(
+        ResponseCode.SYSTEM_ERROR,
+        "the transaction was decided or given up, or its producer is asked about it anew",
+    ),
+    Claim.FULL: Refusal(ResponseCode.SYSTEM_BUSY, "too many transactions are open"),
+}
+
+
+class TransactionEnd(NamedTuple):
+    """What a producer says of a transaction.
+
+    Attributes:
+        producer_group: its group.
+        half_offset: queue offset of the half message.
+        phy_offset: where the half message begins in the log.
+        decision: TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, or anything else: not decided.
+        is_from_check: it answers the broker's question.
+    """
+
+    producer_group: str
+    half_offset: int
+    phy_offset: int
+    decision: int
+    is_from_check: bool
+
+
+class _Half(NamedTuple):
+    """A half that an end names, and its properties without their id."""
+
+    stored: RawRecord
+    uniq_key: bytes
+    outline: HalfOutline
+
+
+class _Store(Protocol):
+    def look_message(self, phy_offset: int) -> memoryview | None: ...
+
+    @property
+    def is_writable(self) -> bool: ...
+
+
+class EndTransactions:
+    """Commits and rolls back; safe from any thread.
+
+    Args:
+        store: where half messages are looked up.
+        put: stores the committed ones.
+        topics: says whether their topics still exist.
+        ledger: which halves are decided.
+        ops: has decided halves written down.
+        postpone: for committed messages that ask for a delay.
+        counts: how many transactions of each topic are open.
+        config: the broker's settings; see `configure`.
+        clock: time.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts an end touches
+        self,
+        store: _Store,
+        put: InternalPut,
+        *,
+        topics: TopicTable,
+        ledger: HalfLedger,
+        ops: OpMessages,
+        postpone: Postpone,
+        counts: TopicCounts,
+        config: BrokerConfig,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._put = put
+        self._topics = topics
+        self._ledger = ledger
+        self._ops = ops
+        self._postpone = postpone
+        self._counts = counts
+        self._timeout_ms = config.transaction_time_out
+        self._clock = clock
+        self._outlines = PropertyOutlines(half_outline)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self._timeout_ms = config.transaction_time_out
+
+    def end(self, end: TransactionEnd, done: Done) -> bool:
+        """Carry out what a producer decided.
+
+        Args:
+            end: what it says.
+            done: called once, with None when a commit is stored as safely as the mode asks for,
+                or a rollback is noted.
+
+        Returns:
+            False when it decided nothing: `done` is not called then.
+        """
+        commits = end.decision == TRANSACTION_COMMIT
+        if not commits and end.decision != TRANSACTION_ROLLBACK:
+            return False
+        half = self._find(end)
+        if isinstance(half, Refusal):
+            done(half)
+        elif self._ops.is_full:
+            remark = "Service not available now. What is decided cannot be written down."
+            done(Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
+        elif commits:
+            self._commit(half, done)
+        else:
+            self._roll_back(half, done)
+        return True
+
+    def resume_check(self, message_id: str) -> Refusal | None:
+        """Have a half that was given up asked about again.
+
+        Args:
+            message_id: offset message id of the half, or of its copy among those given up.
+        """
+        try:
+            phy_offset = decode_message_id(message_id).phy_offset
+        except ValueError:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"no message id: {message_id[:64]!r}")
+        stored = self._look(phy_offset)
+        if (
+            stored is None
+            or stored.topic not in {TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC}
+            or real_place(stored.properties) is None
+        ):
+            return _NOT_FOUND
+        result = self._put.put(resumed_half(stored))
+        if result.status is PutMessageStatus.PUT_OK:
+            return None
+        remark = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+        return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+    def _find(self, end: TransactionEnd) -> _Half | Refusal:
+        record = self._store.look_message(end.phy_offset)
+        if record is None:
+            return _NOT_FOUND
+        half = split_record(record)
+        if half.topic != _HALF_TOPIC:
+            return _NOT_FOUND
+        uniq_key, outline = self._outlines.of(half.properties)
+        immune_ms = immunity_ms(outline.properties, self._timeout_ms)
+        if immune_ms is not None and not end.is_from_check:
+            age_ms = self._clock.time_ms() - half.born_timestamp_ms
+            if age_ms > immune_ms:
+                remark = "the time in which it was not to be checked is over: wait for the check"
+                return Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
+        if outline.properties.get(PROPERTY_PRODUCER_GROUP) != end.producer_group:
+            return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if half.queue_offset != end.half_offset:
+            remark = "The transaction state table offset wrong"
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        return _Half(half, uniq_key, outline)
+
+    def _look(self, phy_offset: int) -> MessageExt | None:
+        record = self._store.look_message(phy_offset)
+        if record is None:
+            return None
+        try:
+            return decode_message(record, inflate=False)
+        except CorruptRecordError as error:
+            _log.error("a damaged half message", phy_offset=phy_offset, error=str(error))
+            return None
+
+    def _roll_back(self, half: _Half, done: Done) -> None:
+        claim, places = self._ledger.claim(half.stored.queue_offset, HalfState.ROLLED_BACK)
+        if claim is Claim.YES:
+            self._ops.add(places)
+            self._ledger.settle(places)
+            place = half.outline.place
+            self._counts.add(place.topic if place else "", -1)
+        done(_ANSWERS.get(claim))
+
+    def _commit(self, half: _Half, done: Done) -> None:
+        place = half.outline.place
+        if place is None:
+            done(_NOT_FOUND)
+            return
+        queue_id = self._topics.queue_of(place.topic, place.queue_id)
+        if queue_id is None:
+            remark = f"topic[{place.topic}] not exist: it was deleted"
+            done(Refusal(ResponseCode.TOPIC_NOT_EXIST, remark))
+            return
+        claim, places = self._ledger.claim(half.stored.queue_offset, HalfState.COMMITTED)
+        if claim is not Claim.YES:
+            done(_ANSWERS.get(claim))
+            return
+        message = committed_message(half.stored, place, half.outline.committed, half.uniq_key)
+        message.queue_id = queue_id
+        refused = self._postpone(message)
+        if refused is None:
+            result = self._put.put(message)
+            if result.status is PutMessageStatus.PUT_OK:
+                self._counts.add(place.topic, -1)
+                self._when_durable(result.phy_end, places, done)
+                return
+            refused = _not_stored(result.status)
+        self._ledger.release(places)
+        done(refused)
+
+    def _when_durable(self, phy_end: int, places: tuple[int, ...], done: Done | None) -> None:
+        """Have the halves named by an op message, but never before the commit is durable."""
+        self._put.when_durable(phy_end, partial(self._committed, phy_end, places, done))
+
+    def _committed(
+        self, phy_end: int, places: tuple[int, ...], done: Done | None, is_durable: bool
+    ) -> None:
+        if is_durable:
+            self._ops.add(places)
+            self._ledger.settle(places)
+            if done is not None:
+                done(None)
+            return
+        if done is not None:
+            remark = "the committed message is stored but not yet on disk"
+            done(Refusal(ResponseCode.FLUSH_DISK_TIMEOUT, remark))
+        if self._store.is_writable:  # slow, not failed: it will be durable
+            self._when_durable(phy_end, places, None)
+
+
+def _not_stored(status: PutMessageStatus) -> Refusal:
+    if status in {PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED}:
+        remark = "The message is illegal, maybe msg body or properties length not matched."
+        return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+    if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+        return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now.")
+    return Refusal(ResponseCode.SYSTEM_ERROR, status.value)

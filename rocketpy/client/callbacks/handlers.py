@@ -1,0 +1,293 @@
+"""Calling the user's handler: coroutine or function, one message or a list, decoded or not.
+
+Closing a consumer from its own handler: the close would wait for the handler, and it for that.
+
+There are two ways to see it. A coroutine function runs in a worker's own task. A plain function
+runs on a thread, in a copy of the worker's context, and whatever it calls there blocks it. A task
+that a handler starts has such a copy too, but the handler need not wait for it: it may close.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextvars import ContextVar
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any, Final
+
+from rocketpy.client.callbacks.handler_threads import HandlerThreads
+from rocketpy.client.callbacks.middleware import HandleMiddleware, surrounded
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import DEAD_LETTER, Retry, ToDLQ
+from rocketpy.errors import ClientError, RocketPyError, UnreadableBodyError
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+Handler = Callable[..., Any]
+Invoke = Callable[[list[ReceivedMessage]], Awaitable[Any]]
+ErrorHandler = Callable[[ReceivedMessage, Exception], Any]
+"""Gets a message and why it failed; returns, and it is done, or raises as a handler does."""
+Answer = Callable[[ReceivedMessage, Any], Awaitable[None]]
+"""Sends what a handler returned to who asked."""
+_UNDONE: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
+
+
+def make_invoke(
+    handler: Handler,
+    *,
+    batch: int,
+    threads: HandlerThreads,
+    on_error: ErrorHandler | None = None,
+    middlewares: Sequence[HandleMiddleware] = (),
+    answer: Answer | None = None,
+) -> Invoke:
+    """Return what calls the handler with a list of messages.
+
+    A plain function runs in one of `threads`, so that it cannot block the loop. With `batch` above
+    1 it gets the list, else one message. A handler of two parameters gets the decoded body (or
+    bodies) first; a message whose body cannot be read goes to `on_error`, or to the dead letters,
+    and the handler gets the others. Middlewares see neither such a message nor `on_error`.
+    With `answer`, what the handler returns for its one message is sent with it, unless it is None.
+    """
+    wants_body = _positional_count(handler) >= 2
+    call: Invoke
+    if answer is None and is_coroutine_function(handler) and not wants_body:
+        call = _awaiting(handler, is_list=batch > 1)
+    else:
+        call = _Call(handler, threads, is_list=batch > 1, wants_body=wants_body, answer=answer)
+    if on_error is None and not wants_body and not middlewares:
+        return call
+    return _Guarded(call, on_error, threads, middlewares)
+
+
+def _awaiting(handler: Handler, *, is_list: bool) -> Invoke:
+    """Return what awaits a coroutine function with the list, or its one message."""
+    if is_list:
+
+        async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
+            return finished(await handler(messages))
+    else:
+
+        async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
+            return finished(await handler(messages[0]))
+
+    return call
+
+
+def finished(result: Any) -> Any:  # noqa: ANN401 - what a handler returns
+    """Return what a handler returned, unless that is its work, which nobody would do.
+
+    Raises:
+        TypeError: a coroutine that it did not await, or a generator that nobody runs through.
+    """
+    if isinstance(result, _UNDONE):
+        kind = type(result).__name__.replace("_", " ")
+        if not isinstance(result, AsyncGeneratorType):
+            result.close()  # it never ran, and is not to be said to have been forgotten
+        raise TypeError(f"a handler returned a {kind}, which nobody runs: its work was not done")
+    return result
+
+
+class _UnreadableError(Exception):
+    """Some of the messages have bodies that cannot be read; `rest` is how the others ended."""
+
+    def __init__(
+        self, bad: list[tuple[ReceivedMessage, Exception]], rest: Exception | None
+    ) -> None:
+        super().__init__(bad, rest)
+        self.bad = bad
+        self.rest = rest
+
+
+class _Call:
+    """Decodes what the handler wants decoded, and calls it: here, or in a thread."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        threads: HandlerThreads,
+        *,
+        is_list: bool,
+        wants_body: bool,
+        answer: Answer | None,
+    ) -> None:
+        self._answer = answer
+        self._handler = handler
+        self._threads = threads
+        self._is_list = is_list
+        self._wants_body = wants_body
+        self._is_async = is_coroutine_function(handler)
+
+    async def __call__(self, messages: list[ReceivedMessage]) -> None:
+        bad: list[tuple[ReceivedMessage, Exception]] = []
+        failure: Exception | None = None
+        try:
+            if self._is_async:
+                result = self._begun(messages, bad)
+            else:
+                # In a copy of the context: what a middleware has set is seen there too.
+                result = await self._threads.call(self._begun, messages, bad)
+            # Also of a lambda or partial around a coroutine function.
+            if result is not None and inspect.isawaitable(result):
+                result = await result
+            finished(result)
+            if self._answer is not None and result is not None:
+                await self._answer(messages[0], result)
+        except Exception as error:  # noqa: BLE001 - raised, or handed on below
+            failure = error
+        if bad:
+            raise _UnreadableError(bad, failure)
+        if failure is not None:
+            raise failure
+
+    def _begun(
+        self, messages: list[ReceivedMessage], bad: list[tuple[ReceivedMessage, Exception]]
+    ) -> Any:  # noqa: ANN401 - what the handler returns
+        if not self._wants_body:
+            return self._handler(messages if self._is_list else messages[0])
+        bodies, good = [], []
+        for message in messages:
+            try:
+                bodies.append(message.decode())
+            except Exception as error:  # noqa: BLE001 - the serializer is the user's
+                bad.append((message, error))
+            else:
+                good.append(message)
+        if not good:
+            return None
+        return self._handler(bodies, good) if self._is_list else self._handler(bodies[0], good[0])
+
+
+class _Guarded:
+    """Settles messages whose body cannot be read, or all that failed when there is `on_error`."""
+
+    def __init__(
+        self,
+        call: Invoke,
+        on_error: ErrorHandler | None,
+        threads: HandlerThreads,
+        middlewares: Sequence[HandleMiddleware],
+    ) -> None:
+        self._call = call
+        self._middlewares = middlewares
+        self._on_error = on_error
+        self._threads = threads
+
+    async def __call__(self, messages: list[ReceivedMessage]) -> None:
+        failure: Exception | None = None
+        bad: list[tuple[ReceivedMessage, Exception]] = []
+
+        async def handle(given: Sequence[ReceivedMessage]) -> Any:  # noqa: ANN401
+            if not given:
+                return None
+            try:
+                return await self._call(list(given))
+            except _UnreadableError as found:
+                bad.extend(found.bad)
+                if found.rest is not None:
+                    raise found.rest from None
+                return None
+
+        try:
+            finished(await surrounded(self._middlewares, handle)(messages))
+        except Exception as error:  # noqa: BLE001 - raised, or told to who handles errors
+            failure = error
+        for message, cause in bad:
+            unreadable = UnreadableBodyError(f"the body of {message!r} cannot be read: {cause}")
+            unreadable.__cause__ = cause
+            await self._settle(message, unreadable)
+        if failure is None:
+            return
+        if self._on_error is None or isinstance(failure, Retry | ToDLQ):
+            raise failure
+        unread = [id(message) for message, _ in bad]
+        for message in messages:
+            if id(message) not in unread:
+                await self._settle(message, failure)
+
+    async def _settle(self, message: ReceivedMessage, error: Exception) -> None:
+        """Do what the error handler says: it returns, and the message is done, or it raises."""
+        level = DEAD_LETTER
+        if self._on_error is None:
+            logger.error("to the dead letter queue: %(error)s", {"error": error})
+        else:
+            try:
+                await self._told(message, error)
+            except Retry as order:
+                level = order.delay_level
+            except ToDLQ as order:
+                logger.info(
+                    "to the dead letter queue: %(message)r: %(reason)s",
+                    {"message": message, "reason": order.reason},
+                )
+            except Exception:
+                logger.warning(
+                    "error handler failed, message given back: %(message)r",
+                    {"message": message},
+                    exc_info=True,
+                )
+                level = 0
+            else:
+                return
+        try:
+            await message.nack(level)
+        except RocketPyError as failure:
+            logger.warning(
+                "%(message)r was not given back and may come again: %(error)r",
+                {"message": message, "error": failure},
+            )
+
+    async def _told(self, message: ReceivedMessage, error: Exception) -> None:
+        handle = self._on_error
+        assert handle is not None
+        if is_coroutine_function(handle):
+            result = await handle(message, error)
+        else:
+            result = await self._threads.call(handle, message, error)
+            if inspect.isawaitable(result):  # of a lambda or partial around a coroutine function
+                result = await result
+        finished(result)
+
+
+def is_coroutine_function(handler: Handler) -> bool:
+    """Whether calling a handler makes a coroutine: it runs on the loop then, not on a thread."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
+    )
+
+
+def _positional_count(handler: Handler) -> int:
+    try:
+        parameters = inspect.signature(handler).parameters.values()
+    except (TypeError, ValueError):  # builtins without a signature
+        return 1
+    return sum(
+        1
+        for parameter in parameters
+        if parameter.kind in {parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD}
+        and parameter.default is parameter.empty
+    )
+
+
+WORKER: Final[ContextVar[asyncio.Task[Any] | None]] = ContextVar("WORKER", default=None)
+"""The worker that calls the handler; each sets it once, for itself."""
+_REASON: Final = (
+    "a handler cannot close its own consumer, which waits for handlers to end: call its stop(), "
+    "and close it where wait_closed() returns"
+)
+
+
+def refuse_in_task(workers: Collection[asyncio.Task[Any]]) -> None:
+    """Raise ClientError in a handler that is a coroutine function.
+
+    Args:
+        workers: of the consumer that is to be closed.
+    """
+    if workers and asyncio.current_task() in workers:
+        raise ClientError(_REASON)
+
+
+def refuse_on_thread(workers: Collection[asyncio.Task[Any]]) -> None:
+    """Raise ClientError in a handler that is a plain function, before it blocks."""
+    if workers and WORKER.get() in workers:
+        raise ClientError(_REASON)

@@ -1,0 +1,143 @@
+"""Telling a user which queues a consumer got, and which it is about to lose.
+
+What a producer tells of attempts that failed and are followed by another one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+from rocketpy.client.callbacks.handlers import is_coroutine_function
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import TxState
+from rocketpy.errors import (
+    RocketPyError,
+)
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import RETRY_PREFIX
+
+TxChecker = Callable[[ReceivedMessage], TxState | Awaitable[TxState]]
+"""Says how the local transaction of a message ended; a plain function runs in a thread."""
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+AssignmentHook = Callable[[list[MessageQueue]], Awaitable[None] | None]
+"""Gets queues; a coroutine function, or a plain one, which runs on a thread."""
+
+
+class AssignmentHooks:
+    """Calls the hooks, if there are some; what they raise is logged.
+
+    Queues of the group's retry topic are nobody's business and left out.
+
+    Args:
+        group: for the log.
+        on_assigned: told of queues that are read from now on.
+        on_revoked: told of queues that are given up now, while their offsets can be committed.
+    """
+
+    def __init__(
+        self, group: str, on_assigned: AssignmentHook | None, on_revoked: AssignmentHook | None
+    ) -> None:
+        self._group = group
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+
+    async def assigned(self, queues: Iterable[MessageQueue]) -> None:
+        """Tell of queues that are ours now."""
+        await self._tell(self._on_assigned, queues)
+
+    async def revoked(self, queues: Iterable[MessageQueue]) -> None:
+        """Tell of queues that stop being ours."""
+        await self._tell(self._on_revoked, queues)
+
+    async def _tell(self, hook: AssignmentHook | None, queues: Iterable[MessageQueue]) -> None:
+        if hook is None:
+            return
+        told = sorted(each for each in queues if not each.topic.startswith(RETRY_PREFIX))
+        if not told:
+            return
+        try:
+            if is_coroutine_function(hook):
+                work = hook(told)
+                assert work is not None
+                await work
+            else:
+                await asyncio.get_running_loop().run_in_executor(None, hook, told)
+        except Exception:
+            logger.exception(
+                "a hook of group %(group)s failed for %(queues)s",
+                {"group": self._group, "queues": told},
+            )
+
+
+class SendRetry(NamedTuple):
+    """A send that is tried again.
+
+    Attributes:
+        topic: where the message goes.
+        msg_id: its id, the same in every attempt.
+        attempt: the number of the one that failed, from 1.
+        broker: on which it failed; None when none was reached, or known.
+        error: why.
+        wait_s: until the next attempt, in seconds.
+    """
+
+    topic: str
+    msg_id: str
+    attempt: int
+    broker: str | None
+    error: RocketPyError | None
+    wait_s: float
+
+
+RetryHook = Callable[[SendRetry], object]
+"""Called on the client's loop, so it must not block; what it raises is only logged."""
+
+
+class RetryNotes:
+    """The retries of one producer: counted, logged for debugging, told to a hook.
+
+    Args:
+        hook: of the user.
+
+    Attributes:
+        count: so far.
+    """
+
+    def __init__(self, hook: RetryHook | None) -> None:
+        self.count: int = 0
+        self._hook = hook
+
+    def note(
+        self,
+        topic: str,
+        msg_id: str,
+        attempt: int,
+        broker: str | None,
+        error: RocketPyError | None,
+        wait_ms: int,
+    ) -> None:
+        """Note one; never raises."""
+        self.count += 1
+        retry = SendRetry(topic, msg_id, attempt, broker, error, wait_ms / 1000)
+        logger.debug(
+            "a send is tried again: topic=%(topic)s msg_id=%(msg_id)s attempt=%(attempt)d "
+            "broker=%(broker)s wait_s=%(wait_s)s error=%(error)r",
+            {
+                "topic": topic,
+                "msg_id": msg_id,
+                "attempt": attempt,
+                "broker": broker,
+                "wait_s": retry.wait_s,
+                "error": error,
+            },
+        )
+        if self._hook is None:
+            return
+        try:
+            self._hook(retry)
+        except Exception:
+            logger.exception("the hook for retries failed")

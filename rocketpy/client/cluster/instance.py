@@ -1,0 +1,380 @@
+"""What all producers and consumers of one client share: connections, routes, heartbeats, timers.
+
+Source: MQClientInstance (5.4.0).
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+from collections.abc import Callable, Iterable
+
+from rocketpy.client.cluster.broker_api import BrokerApi
+from rocketpy.client.cluster.broker_requests import GroupMember, ProducerMember, ServerRequests
+from rocketpy.client.cluster.message_ids import MsgIds
+from rocketpy.client.cluster.name_servers import NameServers, find_addresses
+from rocketpy.client.cluster.pending_replies import PendingRequests
+from rocketpy.client.cluster.periodic_job import PeriodicJob
+from rocketpy.client.cluster.remoting import Remoting
+from rocketpy.client.cluster.route_table import RouteTable
+from rocketpy.client.config import ClientConfig
+from rocketpy.client.options.durations import to_ms
+from rocketpy.errors import BrokerError, ClientError, RocketPyError
+from rocketpy.proto.bodies.heartbeat import (
+    EXT_DIVIDED_GROUPS,
+    CheckClientRequestBody,
+    HeartbeatData,
+    ProducerData,
+)
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.subscription import SubscriptionData, is_tag_type
+from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.ordered_set import OrderedSet
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+HEARTBEAT_MIN_PAUSE_MS = 1_000
+ROUTE_MIN_PAUSE_MS = 500
+
+
+def local_ip() -> str:
+    """Return this machine's address towards others; loopback when it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a datagram socket only looks up the route
+            address: str = probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+    return address
+
+
+def client_identity(config: ClientConfig, instance_name: str) -> str:
+    """Return `ip@instance[@unit]`."""
+    unit = f"@{config.unit_name}" if config.unit_name else ""
+    return f"{config.client_ip or local_ip()}@{instance_name}{unit}"
+
+
+def make_client_id(config: ClientConfig, process_id: int, clock: Clock, rng: random.Random) -> str:
+    """Return the client id; process id and time stand in for a missing instance name."""
+    unique = f"{process_id}#{clock.time_ms() * 1_000_000 + rng.randrange(1_000_000)}"
+    return client_identity(config, config.instance_name or unique)
+
+
+class Instance:
+    """The shared part of one client.
+
+    Args:
+        config: intervals, name servers, identity.
+        remoting: how requests travel; closed by `close`.
+        clock: wall clock and waiting.
+        rng: spreads clients over servers and queues.
+        process_id: of this process.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        remoting: Remoting,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        process_id: int,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.rng = rng
+        self.remoting = remoting
+        self.client_id: str = make_client_id(config, process_id, clock, rng)
+        self.name_servers: NameServers = NameServers(
+            find_addresses(config.name_servers), remoting, rng, to_ms(config.api_timeout)
+        )
+        self.routes: RouteTable = RouteTable(self.name_servers, config.default_topic_queues)
+        self.api: BrokerApi = BrokerApi(remoting, to_ms(config.api_timeout))
+        self.is_running: bool = False
+        self.consumers: dict[str, GroupMember] = {}
+        self._producer_groups: dict[str, OrderedSet[ProducerMember]] = {}
+        self.requests: PendingRequests = PendingRequests(self.client_id)
+        self._answer_ways: set[str] = set()  # brokers that know us well enough for answers
+        self._heartbeat_known: dict[str, str] = {}  # address -> failure, empty when it answered
+        self._divided_groups: set[str] = set()
+        self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
+        self._beating: asyncio.Future[None] | None = None  # ends with the heartbeat under way
+        ip = self.client_id.partition("@")[0]
+        # Another generator each time: for a thread of its own, as none is safe to share.
+        self.other_msg_ids: Callable[[], MsgIds] = lambda: MsgIds(ip, process_id, clock, rng)
+        ids = self.other_msg_ids()
+        self.next_msg_id: Callable[[], str] = ids.next
+        self.next_msg_ids: Callable[[int], list[str]] = ids.next_many
+        self._last_route_ms = -ROUTE_MIN_PAUSE_MS
+        self._sub_version = 0
+        self._route_job = PeriodicJob(
+            "routes", self._refresh_routes, to_ms(config.route_refresh_interval)
+        )
+        self._heartbeat_job = PeriodicJob(
+            "heartbeat", self._heartbeat_step, to_ms(config.heartbeat_interval)
+        )
+        self._jobs = [self._route_job, self._heartbeat_job]
+        self._finishing: OrderedSet[asyncio.Task[None]] = OrderedSet()
+        ServerRequests(self.consumers.get, self.producers_of, self.requests).register(remoting)
+        self.routes.on_change.append(self._route_changed)
+
+    async def start(self) -> None:
+        """Start the timers; asks nothing of the network yet."""
+        if self.is_running:
+            return
+        config = self.config
+        self.is_running = True
+        self._route_job.start(to_ms(config.route_refresh_interval))
+        self._heartbeat_job.start(HEARTBEAT_MIN_PAUSE_MS)
+
+    async def close(self) -> None:
+        """Stop the timers, leave producer groups, close every connection."""
+        if not self.is_running:
+            return
+        self.is_running = False
+        for job in self._jobs:
+            await job.stop()
+        finishing = list(self._finishing)
+        for task in finishing:
+            task.cancel()
+        if finishing:
+            await asyncio.wait(finishing)
+        await self.remoting.close()
+
+    def let_finish(self, task: asyncio.Task[None]) -> None:
+        """Keep what a consumer that left has to finish, until the client closes at the latest."""
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    @property
+    def lasting_id(self) -> str:
+        """Who this client is, the same after a restart; as Apache's clients that broadcast."""
+        return client_identity(self.config, self.config.instance_name or "DEFAULT")
+
+    def next_sub_version(self) -> int:
+        """Return the version of a new subscription: the time, but never less than the last one.
+
+        Brokers keep the subscription with the greatest version.
+        """
+        self._sub_version = max(self.clock.time_ms(), self._sub_version + 1)
+        return self._sub_version
+
+    # ---- groups
+
+    def add_producer(self, group: str, producer: ProducerMember) -> None:
+        """Have a producer group in the heartbeats; brokers we know hear of a new one at once."""
+        producers = self._producer_groups.setdefault(group, OrderedSet())
+        if not producers and self.is_running and self._heartbeat_known:
+            self._heartbeat_job.wake()
+        producers.add(producer)
+
+    def producers_of(self, group: str) -> Iterable[ProducerMember]:
+        """The producers of a group."""
+        return list(self._producer_groups.get(group, ()))
+
+    async def remove_producer(self, producer: ProducerMember) -> None:
+        """Leave the producer's group if it was the last of this client in it."""
+        for group, producers in list(self._producer_groups.items()):
+            if producer not in producers:
+                continue
+            producers.discard(producer)
+            if not producers:
+                del self._producer_groups[group]
+                await self.unregister(producer_group=group)
+
+    def add_consumer(self, consumer: GroupMember) -> None:
+        """Have a consumer in the heartbeats.
+
+        Raises:
+            ClientError: this client already has a consumer of that group.
+        """
+        if consumer.group in self.consumers:
+            raise ClientError(
+                f"this client already has a consumer of group {consumer.group}; "
+                "raise its concurrency, or connect() another client"
+            )
+        self.consumers[consumer.group] = consumer
+
+    async def remove_consumer(self, consumer: GroupMember) -> None:
+        """Leave the consumer's group, so that the others take its queues over at once."""
+        if self.consumers.get(consumer.group) is consumer:
+            del self.consumers[consumer.group]
+            await self.unregister(consumer_group=consumer.group)
+
+    async def unregister(self, *, producer_group: str = "", consumer_group: str = "") -> None:
+        """Tell every broker that a group has one member less; failures are only logged."""
+
+        async def leave(address: str) -> None:
+            try:
+                await self.api.unregister(
+                    address,
+                    self.client_id,
+                    producer_group=producer_group,
+                    consumer_group=consumer_group,
+                )
+            except RocketPyError as error:
+                logger.info(
+                    "leaving a group at %(address)s failed: %(error)r",
+                    {"address": address, "error": error},
+                )
+
+        known = [address for address, failure in self._heartbeat_known.items() if not failure]
+        await asyncio.gather(*(leave(address) for address in known))
+
+    async def check_subscriptions(
+        self, group: str, subscriptions: Iterable[SubscriptionData]
+    ) -> None:
+        """Ask a broker of each topic whether it takes a subscription by condition.
+
+        Raises:
+            BrokerError: it does not; the subscription would never be served.
+        """
+        for subscription in subscriptions:
+            if is_tag_type(subscription.expression_type):
+                continue
+            queues = await self.routes.subscribe_queues(subscription.topic)
+            address = self.routes.master_address(queues[0].broker_name) if queues else None
+            if address is None:
+                continue
+            body = CheckClientRequestBody(self.client_id, group, subscription)
+            try:
+                await self.api.check_client_config(address, body.encode())
+            except BrokerError:
+                raise
+            except RocketPyError as error:  # its pulls will say it again
+                logger.warning(
+                    "%(address)s was not asked about a filter: %(error)r",
+                    {"address": address, "error": error},
+                )
+
+    # ---- heartbeats
+
+    async def heartbeat(self) -> None:
+        """Tell every known broker about our groups; raises the last failure after trying all."""
+        beating = self._beating = asyncio.get_running_loop().create_future()
+        try:
+            await self._heartbeat()
+        finally:
+            beating.set_result(None)
+            if self._beating is beating:
+                self._beating = None
+
+    async def introduce(self) -> None:
+        """Have brokers know us that may have forgotten us; one that cannot be told is left out.
+
+        At most one heartbeat a second: of one that has just begun, only the end is waited for.
+        """
+        pause_ms = self.clock.monotonic_ms() - self._last_heartbeat_ms
+        if pause_ms >= HEARTBEAT_MIN_PAUSE_MS:
+            with contextlib.suppress(RocketPyError):  # the heartbeat job tries again, and tells
+                await self.heartbeat()
+        elif self._beating is not None:
+            await asyncio.wait([self._beating])
+
+    async def _heartbeat(self) -> None:
+        self._last_heartbeat_ms = self.clock.monotonic_ms()
+        if not self._producer_groups and not self.consumers:
+            return
+        body = HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[ProducerData(group) for group in sorted(self._producer_groups)],
+            consumer_data_set=[consumer.heartbeat_data() for consumer in self.consumers.values()],
+        ).encode()
+        addresses = self.routes.broker_addresses(with_slaves=bool(self.consumers))
+        for gone in self._heartbeat_known.keys() - set(addresses):
+            del self._heartbeat_known[gone]
+        outcomes = await asyncio.gather(
+            *(self.api.heartbeat(address, body) for address in addresses), return_exceptions=True
+        )
+        self._warn_of_divided_groups(outcomes)
+        failure: BaseException | None = None
+        is_introduced = False
+        for address, outcome in zip(addresses, outcomes, strict=True):
+            failed = isinstance(outcome, BaseException)
+            is_introduced |= not failed and self._heartbeat_known.get(address) != ""
+            self._heartbeat_known[address] = repr(outcome) if failed else ""
+            if isinstance(outcome, BaseException):
+                failure = outcome
+        if is_introduced:  # until now such a broker refused to say who is in our groups
+            self._wake_rebalance()
+        if failure is not None:
+            raise failure
+
+    def _warn_of_divided_groups(self, outcomes: Iterable[RemotingCommand | BaseException]) -> None:
+        """Say once that members of a group want different things; Apache's brokers do not tell."""
+        responses = [each for each in outcomes if isinstance(each, RemotingCommand)]
+        named = {
+            group
+            for each in responses
+            for group in each.ext_fields.get(EXT_DIVIDED_GROUPS, "").split(",")
+            if group
+        }
+        for group in sorted(named - self._divided_groups):
+            logger.warning(
+                "members of group %(group)s subscribe differently: brokers keep what was asked for "
+                "last, and messages are missed; let all of them have the same topics and filters",
+                {"group": group},
+            )
+        self._divided_groups = named
+
+    async def make_known(self, topic: str) -> None:
+        """See to it that the brokers of a topic know this client: they pass answers on to it.
+
+        Raises:
+            RocketPyError: the topic has no route, or a broker does not answer.
+        """
+        queues = await self.routes.publish_queues(topic)
+        names = dict.fromkeys(queue.broker_name for queue in queues)
+        ways = {address for name in names if (address := self.routes.master_address(name))}
+        if not ways <= self._answer_ways or any(map(self._heartbeat_known.get, ways)):
+            await self.heartbeat()
+        self._answer_ways |= ways
+
+    def heartbeat_soon(self) -> None:
+        """Send a heartbeat at once, at most one a second: a broker may have forgotten us."""
+        pause_ms = self.clock.monotonic_ms() - self._last_heartbeat_ms
+        if self.is_running and pause_ms >= HEARTBEAT_MIN_PAUSE_MS:
+            self._heartbeat_job.wake()
+
+    async def _heartbeat_step(self) -> int | None:
+        await self.heartbeat()
+        return None
+
+    # ---- routes
+
+    async def _refresh_routes(self) -> int | None:
+        await self.routes.refresh_all()
+        self._last_route_ms = self.clock.monotonic_ms()
+        return None
+
+    def refresh_routes_soon(self) -> None:
+        """Fetch all routes at once, at most twice a second: a broker may have moved."""
+        now = self.clock.monotonic_ms()
+        if self.is_running and now - self._last_route_ms >= ROUTE_MIN_PAUSE_MS:
+            self._last_route_ms = now
+            self._route_job.wake()
+
+    def _route_changed(self, topic: str) -> None:  # noqa: ARG002 - any change may concern anybody
+        self._wake_rebalance()
+        addresses = self.routes.broker_addresses(with_slaves=bool(self.consumers))
+        if set(addresses) <= self._heartbeat_known.keys():
+            self.heartbeat_soon()
+        else:  # a broker that has never heard of us cannot wait: it serves none of our consumers
+            self._heartbeat_job.wake()
+
+    def _wake_rebalance(self) -> None:
+        for consumer in self.consumers.values():
+            consumer.wake_rebalance()
+
+    # ---- health
+
+    def failures(self) -> dict[str, str]:
+        """Return what does not work now, by name: background jobs and brokers."""
+        found = {job.name: repr(job.failure) for job in self._jobs if job.failure is not None}
+        if self.name_servers.failure:
+            found["name server"] = self.name_servers.failure
+        for address, failure in self._heartbeat_known.items():
+            if failure:
+                found[f"broker {address}"] = failure
+        return found

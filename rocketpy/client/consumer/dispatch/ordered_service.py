@@ -1,0 +1,231 @@
+"""Handing messages over in order: lanes, each with one handler at a time, beside each other.
+
+A lane is a queue (`ordered`) or a key (`order_by_key`). Its life:
+
+    from       event                                                to
+    (none)     a message comes                                      READY
+    READY      a worker takes its next messages                     RUNNING
+    READY      its queue may not be worked on now                   WAITING
+    RUNNING    the handler succeeded, or what failed was given up   READY, or (none) when empty
+    RUNNING    the handler failed                                   WAITING
+    WAITING    a while later                                        READY
+
+A message that fails stays in front of its lane, so nothing of the lane overtakes it.
+
+Source: ConsumeMessageOrderlyService (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Final
+
+from rocketpy.client.callbacks.handlers import Invoke
+from rocketpy.client.consumer.consume_stats import ConsumeStats
+from rocketpy.client.consumer.dispatch.concurrent_service import Delivery, Workers, handled
+from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import DEAD_LETTER
+from rocketpy.errors import RocketPyError
+from rocketpy.runtime.clock import Clock
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+LaneOf = Callable[[ProcessQueue, ReceivedMessage], Hashable]
+"""Names the lane of a message; those of one lane are handled one after the other."""
+
+BLOCKED_PAUSE_S: Final = 0.1
+"""How often a lane looks whether its queue may be worked on again."""
+
+
+def queue_lane(queue: ProcessQueue, _message: ReceivedMessage) -> Hashable:
+    """All messages of a queue are one lane, also after the queue was begun afresh."""
+    return queue.queue
+
+
+def key_lane(key_of: Callable[[ReceivedMessage], Hashable | None]) -> LaneOf:
+    """Return what makes a lane of each key; a message without a key has one for itself.
+
+    Args:
+        key_of: the key of a message; None when it has none.
+    """
+
+    def lane_of(queue: ProcessQueue, message: ReceivedMessage) -> Hashable:
+        key = key_of(message)
+        return (queue.queue, message.offset) if key is None else (key,)
+
+    return lane_of
+
+
+class _Lane:
+    __slots__ = ("deliveries", "name")
+
+    def __init__(self, name: Hashable) -> None:
+        self.name = name
+        self.deliveries: deque[Delivery] = deque()
+
+
+class OrderedService:
+    """Calls the handler with messages lane by lane.
+
+    Args:
+        invoke: calls the user's handler.
+        concurrency: lanes that are worked on at the same time.
+        batch: most messages of one lane per call.
+        lane_of: which messages are of one lane.
+        may_run: whether messages of a queue may be handled now.
+        bury: sends a message to the dead letters; None when there are none (broadcasting): it is
+            dropped then.
+        max_retries: failures of a message after the first one before it is buried; below 0: none
+            is too many.
+        suspend_ms: how long a lane waits after its handler failed.
+        stats: counts.
+        clock: for the time a handler takes.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is one rule of handing over
+        self,
+        invoke: Invoke,
+        *,
+        concurrency: int,
+        batch: int,
+        lane_of: LaneOf,
+        may_run: Callable[[ProcessQueue], bool],
+        bury: Callable[[ReceivedMessage], Awaitable[None]] | None,
+        max_retries: int,
+        suspend_ms: int,
+        stats: ConsumeStats,
+        clock: Clock,
+    ) -> None:
+        self._invoke = invoke
+        self._batch = batch
+        self._lane_of = lane_of
+        self._may_run = may_run
+        self._bury = bury
+        self._max_retries = max_retries
+        self._suspend_s = suspend_ms / 1000
+        self._stats = stats
+        self._clock = clock
+        self._lanes: dict[Hashable, _Lane] = {}
+        self._workers = Workers(self._work_on, concurrency)
+
+    @property
+    def tasks(self) -> Sequence[asyncio.Task[None]]:
+        """See `ConsumeService.tasks`."""
+        return self._workers.tasks
+
+    def halt(self) -> None:
+        """See `ConsumeService.halt`."""
+        self._workers.halt()
+
+    async def stop(self, timeout_s: float) -> None:
+        """See `ConsumeService.stop`."""
+        await self._workers.stop(timeout_s)
+
+    def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Put messages at the end of their lanes."""
+        fresh = []
+        for message in messages:
+            name = self._lane_of(queue, message)
+            lane = self._lanes.get(name)
+            if lane is None:
+                lane = self._lanes[name] = _Lane(name)
+                fresh.append(lane)
+            lane.deliveries.append(Delivery(queue, message))
+        self._workers.add(fresh)
+
+    async def give_back(
+        self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
+    ) -> None:
+        """Take a handler's word that a message is not done: its lane waits, or it is buried.
+
+        A `GiveBack`. The handler's end decides what the lane does next.
+        """
+        if delay_level == DEAD_LETTER:
+            await self._give_up(queue, message)
+        else:
+            queue.leave(message)
+
+    # ---- one turn of a lane
+
+    async def _work_on(self, lane: _Lane) -> None:
+        messages, queue = self._next(lane)
+        if queue is None:
+            del self._lanes[lane.name]
+            return
+        if not self._may_run(queue):
+            self._wait(lane, BLOCKED_PAUSE_S)
+            return
+        if await self._handle(queue, messages):
+            self._workers.add([lane])
+        else:
+            self._wait(lane, self._suspend_s)
+
+    def _next(self, lane: _Lane) -> tuple[list[ReceivedMessage], ProcessQueue | None]:
+        """Return the next messages of one queue, left in the lane; forget those that are done."""
+        deliveries = lane.deliveries
+        while deliveries and not deliveries[0].queue.holds(deliveries[0].message):
+            deliveries.popleft()
+        if not deliveries:
+            return [], None
+        queue = deliveries[0].queue
+        messages: list[ReceivedMessage] = []
+        for delivery in deliveries:
+            if len(messages) == self._batch or delivery.queue is not queue:
+                break
+            if queue.holds(delivery.message):
+                messages.append(delivery.message)
+        return messages, queue
+
+    async def _handle(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> bool:
+        """Call the handler; return whether the lane may go on."""
+        started_ms = self._clock.monotonic_ms()
+        for message in messages:
+            queue.begin(message, started_ms)
+        try:
+            delay_level = await handled(self._invoke, messages)
+            queue.last_consume_ms = self._clock.time_ms()
+            spent_ms = self._clock.monotonic_ms() - started_ms
+            ok = delay_level is None
+            self._stats.handled(messages[0].topic, len(messages), spent_ms, ok=ok)
+            goes_on = True
+            for message in messages:
+                if delay_level is None and queue.finish(message):
+                    continue
+                if queue.holds(message):
+                    queue.stay(message)
+                    goes_on = await self._failed(queue, message, delay_level) and goes_on
+        finally:
+            for message in messages:
+                queue.end(message)
+        return goes_on
+
+    async def _failed(
+        self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int | None
+    ) -> bool:
+        """Count a failure; return whether the message is out of the way."""
+        is_last = 0 <= self._max_retries <= message.retries
+        if (is_last or delay_level == DEAD_LETTER) and await self._give_up(queue, message):
+            return True
+        message.retries += 1
+        message.ext.reconsume_times += 1
+        return False
+
+    async def _give_up(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
+        if self._bury is None:
+            logger.warning("broadcast message is given up: %(message)r", {"message": message})
+        else:
+            try:
+                await self._bury(message)
+            except RocketPyError as error:
+                logger.warning(
+                    "%(message)r is not among the dead letters yet: %(error)r",
+                    {"message": message, "error": error},
+                )
+                return False
+        queue.remove(message)
+        return True
+
+    def _wait(self, lane: _Lane, pause_s: float) -> None:
+        asyncio.get_running_loop().call_later(pause_s, self._workers.add, [lane])

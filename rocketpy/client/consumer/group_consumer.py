@@ -1,0 +1,474 @@
+"""What the members of a consumer group share, however messages come to them: life, subscriptions.
+
+Source: DefaultMQPushConsumerImpl (5.4.0).
+
+Waiting for the first round of a consumer: what is its own, and where that begins.
+
+Until then, a group that begins with the latest message would miss what is sent.
+"""
+
+import asyncio
+import contextlib
+import logging
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Generic, TypeVar
+
+from rocketpy.client.callbacks.handler_threads import HandlerThreads
+from rocketpy.client.callbacks.handlers import Answer, Invoke, make_invoke, refuse_in_task
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.cluster.periodic_job import PeriodicJob
+from rocketpy.client.config import ConsumerConfig, PopConsumerConfig, check_handler
+from rocketpy.client.consumer.consume_stats import ConsumeStats
+from rocketpy.client.consumer.group_membership import HandlerMember
+from rocketpy.client.consumer.iteration import BatchIterator, MessageIterator, Source
+from rocketpy.client.health import ConsumerHealth
+from rocketpy.client.lifecycle import StartsAndCloses
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.options.durations import Duration, to_s
+from rocketpy.client.options.validation import (
+    BATCH,
+    checked_count,
+    checked_group,
+    checked_subscription,
+)
+from rocketpy.errors import ClosedError, RocketPyError
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import wrap_namespace
+from rocketpy.proto.subscription import SubscriptionData
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_AGAIN_S: Final = 1.0
+
+
+async def _nothing_more() -> None:
+    pass
+
+
+async def wait_for_first_round(
+    group: str,
+    done: asyncio.Event,
+    rounds: PeriodicJob,
+    limit_s: float,
+    then: Callable[[], Awaitable[None]] = _nothing_more,
+) -> None:
+    """Wait until a round has said what is ours, with a new round each second.
+
+    Args:
+        group: for the warning when the time is over.
+        done: set by the round.
+        rounds: makes them, in the background; goes on when the time is over.
+        limit_s: at most so long; 0 does not wait.
+        then: waits, within the same time, for what the round has begun.
+    """
+    if not limit_s:
+        return
+    try:
+        async with asyncio.timeout(limit_s):
+            while not done.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_AGAIN_S):
+                        await done.wait()
+                        break
+                rounds.wake()
+            await then()
+    except TimeoutError:
+        logger.warning(
+            "group %(group)s: its brokers did not say within %(limit_s)s s where it begins "
+            "(%(error)r); what is sent before they do may be missed; they are asked again in the "
+            "background",
+            {"group": group, "limit_s": limit_s, "error": rounds.failure},
+        )
+
+
+C = TypeVar("C", ConsumerConfig, PopConsumerConfig)
+M = TypeVar("M", bound=ReceivedMessage)
+NOT_TO_ITERATE: Final = "start the consumer first (async with), and give it no handler, to iterate"
+
+QUICK_ROUNDS: Final = 15
+"""A topic nobody serves is looked for this often in quick rounds, then in the normal interval."""
+_QUICK_PAUSE_MS: Final = 1_000
+_LEAVE_S: Final = 1.0
+"""How long brokers are waited for at least, however long handlers took."""
+
+
+class GroupConsumer(StartsAndCloses, Generic[C, M]):
+    """A member of a consumer group; `Consumer` and `PopConsumer` are the two kinds.
+
+    Args:
+        instance: connections, routes, heartbeats.
+        group: its group, the namespace included.
+        config: its settings.
+    """
+
+    config: C
+
+    def __init__(self, instance: Instance, group: str, config: C) -> None:
+        self.group: str = checked_group(group)
+        check_handler(config)
+        self.config = config
+        self._instance = instance
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._untold: dict[str, SubscriptionData | None] = {}  # by topic, what was wanted before
+        self._stats = ConsumeStats(instance.clock)
+        self._jobs: list[PeriodicJob] = []
+        self._member: HandlerMember[C]
+        self._running = False
+        self._failure: BaseException | None = None
+        self._was_begun = False
+        self._was_closed = False
+        self._ended = asyncio.Event()  # closed, or failed in a way that does not pass
+        self._placed = asyncio.Event()
+        self._quick_rounds = QUICK_ROUNDS
+        self._executor: ThreadPoolExecutor | None = None
+        self._answer: Answer | None = None
+        self._taking: BatchIterator[M] | None = None
+
+    def __repr__(self) -> str:
+        """Say of which group it is and what it reads."""
+        topics = ", ".join(self._subscriptions)
+        state = "" if self._running else ", closed" if self._was_closed else ", not started"
+        return f"<{type(self).__name__} of group {self.group}, topics: {topics}{state}>"
+
+    def _subscribe_all(self) -> None:
+        config = self.config
+        for topic in [config.topic] if isinstance(config.topic, str) else config.topic:
+            self.subscribe(topic, config.filter, config.sql)
+
+    def subscribe(self, topic: str, filter: str = "*", sql: str = "") -> None:  # noqa: A002
+        """Subscribe to one more topic, or to the same one with another filter.
+
+        Before the start or after it; after it, the topic's queues are read within a second or two,
+        and `start="latest"` means from then on.
+
+        Args:
+            topic: its name.
+            filter: tags, `"a || b"` or `"*"`.
+            sql: instead of tags, a condition on properties.
+
+        Raises:
+            TypeError: several topics, or another value that is no text.
+            ExpressionError: `sql` is no condition; says where.
+            ConfigError: the name or the filter is not usable.
+        """
+        for name, value in (("topic", topic), ("filter", filter), ("sql", sql)):
+            if not isinstance(value, str):
+                raise TypeError(f"subscribe() takes one text as {name}, not {value!r}"[:200])
+        topic = wrap_namespace(self._instance.config.namespace, topic)
+        version = self._instance.next_sub_version()
+        before = self._subscriptions.get(topic)
+        wanted = checked_subscription(topic, filter, sql, version)
+        self._subscriptions[topic] = wanted
+        if self._running:
+            self._untold.setdefault(topic, before)
+            self._instance.let_finish(asyncio.create_task(self._tell(wanted)))
+
+    async def _tell(self, wanted: SubscriptionData) -> None:
+        """Have brokers hear of a subscription, then read by it: they refuse pulls by others."""
+        topic = wanted.topic
+        with contextlib.suppress(RocketPyError):  # the rounds say it
+            await self._instance.routes.refresh(topic)
+        with contextlib.suppress(RocketPyError):  # the heartbeat job says it
+            await self._instance.heartbeat()
+        if self._subscriptions.get(topic) is wanted:
+            self._untold.pop(topic, None)
+            self._wake()
+
+    @property
+    def _topics(self) -> list[str]:
+        """The topics to read: those that brokers have heard of."""
+        return [each for each in self._subscriptions if self._untold.get(each, ...) is not None]
+
+    def _subscription(self, topic: str) -> SubscriptionData:
+        """Return what to ask for of a topic: the newest that brokers have heard of."""
+        return self._untold.get(topic) or self._subscriptions[topic]
+
+    async def start(self) -> None:
+        """Join the group, learn what is ours and where to begin, and begin to receive.
+
+        What is sent after this returned is received. That takes the brokers of the topics: when
+        they do not answer within `start_timeout`, a warning says so, and they are asked again in
+        the background. A topic that does not exist yet is not waited for: it is read from its
+        first message on.
+
+        Raises:
+            NoNameServerError: none is configured or none answers.
+            ClosedError: the client is not started, or the consumer was closed.
+            ClientError: this client already has a consumer of the group.
+            BrokerError: a broker does not take a condition it subscribes with.
+        """
+        self._check_loop()
+        self._was_begun = True
+        if self._running:
+            return
+        instance = self._instance
+        if not instance.is_running or self._was_closed:
+            raise ClosedError("the consumer's client is not started, or the consumer was closed")
+        self._before_joining()
+        for topic in list(self._subscriptions):
+            await instance.routes.refresh(topic)
+        await instance.check_subscriptions(self.group, self._subscriptions.values())
+        instance.add_consumer(self._member)
+        self._running = True
+        self._start_service(self._make_invoke())
+        try:
+            try:
+                await instance.heartbeat()
+            except RocketPyError as error:  # the heartbeat job goes on trying, health() shows it
+                logger.warning(
+                    "first heartbeat of group %(group)s failed: %(error)r",
+                    {"group": self.group, "error": error},
+                )
+            for job in self._jobs:
+                job.start()
+            await wait_for_first_round(
+                self.group,
+                self._placed,
+                self._jobs[0],
+                to_s(self.config.start_timeout),
+                self._wait_for_positions,
+            )
+        except asyncio.CancelledError:  # who started it has no consumer to close
+            await self.close()
+            raise
+
+    def _make_invoke(self) -> Invoke | None:
+        """Return what calls the user's handler, None without one."""
+        config = self.config
+        if config.handler is None:
+            return None
+        self._executor = ThreadPoolExecutor(config.concurrency, f"rocketpy-{self.group}")
+        return make_invoke(
+            config.handler,
+            batch=config.batch,
+            threads=HandlerThreads(self._executor, config.concurrency, self._instance.clock),
+            on_error=config.on_error,
+            middlewares=config.middlewares,
+            answer=self._answer,
+        )
+
+    def _warn_if_forgotten(self) -> None:
+        """Say that a handler never got anything, for want of a start."""
+        if not self._was_begun and self.config.handler is not None:
+            logger.warning(
+                "the consumer of group %(group)s was never started, so its handler got nothing: "
+                "use `async with`, or await start()",
+                {"group": self.group},
+            )
+
+    async def close(self) -> None:
+        """Take no more messages, finish handlers in hand, leave the group.
+
+        Offsets are stored; what was popped and is not settled is given back. Takes at most
+        `stop_timeout`, or a second longer when handlers need all of it: what a broker that does
+        not answer was not told by then, it finds out by itself.
+        There is one close, and every call waits for its end.
+
+        Raises:
+            ClientError: called by the consumer's own handler, which it waits for: see `stop`.
+        """
+        refuse_in_task(self._workers())
+        await super().close()
+
+    async def _close(self) -> None:
+        self._was_closed = True
+        if not self._running:
+            self._ended.set()
+            return
+        self._running = False
+        began_ms = self._instance.clock.monotonic_ms()
+        for job in self._jobs:
+            await job.stop()
+        leave = await self._finish()
+        await self._within(began_ms, leave)
+        await self._within(began_ms, self._instance.remove_consumer(self._member))
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._placed.set()
+        self._ended.set()
+
+    async def _within(self, began_ms: int, work: Coroutine[Any, Any, None]) -> None:
+        """Do what brokers are asked for, as far as it is done in the time left."""
+        spent_s = (self._instance.clock.monotonic_ms() - began_ms) / 1000
+        limit_s = max(_LEAVE_S, to_s(self.config.stop_timeout) - spent_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                await work
+        except TimeoutError:
+            logger.warning(
+                "group %(group)s: a broker did not answer before the close ended",
+                {"group": self.group},
+            )
+
+    async def wait_closed(self) -> None:
+        """Wait until closed, or until a background task fails in a way that does not pass.
+
+        Raises:
+            Exception: that failure.
+        """
+        self._check_loop()
+        await self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Take nothing more, for a signal handler: what is in hand is finished.
+
+        Loops end after the message in hand, which is done then; handlers finish theirs;
+        `wait_closed` returns. `close`, or the end of the `async with` block, does the rest.
+
+        Example:
+            ::
+
+                loop.add_signal_handler(signal.SIGTERM, consumer.stop)
+        """
+        if self._running:
+            self._halt()
+        self._ended.set()
+
+    @abstractmethod
+    def _workers(self) -> Sequence[asyncio.Task[None]]:
+        """The tasks that call the handler."""
+
+    @abstractmethod
+    def _halt(self) -> None:
+        """Have the service hand out no more."""
+
+    def _fail(self, error: BaseException) -> None:
+        """Have `wait_closed` and `health` tell of a failure that does not pass by itself."""
+        self._failure = error
+        self._ended.set()
+
+    # ---- receiving
+
+    def __aiter__(self) -> MessageIterator[M]:
+        """Begin a loop of its own; raises ClosedError before the start, or with a handler."""
+        self._check_loop()
+        return MessageIterator(self._source())
+
+    async def __anext__(self) -> M:
+        """Return the next message of one common loop, for `anext(consumer)` in one task.
+
+        The message before is done by that. A call that is cancelled, or out of time, costs nothing.
+        """
+        messages = await self._take(1, None)
+        if messages is None:
+            raise StopAsyncIteration
+        return messages[0]
+
+    async def getone(self, timeout: Duration | None = None) -> M | None:  # noqa: ASYNC109 - a time without a message is no error
+        """Return the next message, None when none comes in time.
+
+        What `getone`, `getmany` or `anext` returned before is done by that. A call that is
+        cancelled costs nothing.
+
+        Args:
+            timeout: of waiting; None is no limit.
+
+        Raises:
+            ClosedError: not started, stopped or closed, or there is a handler.
+        """
+        messages = await self.getmany(1, timeout)
+        return messages[0] if messages else None
+
+    async def getmany(
+        self,
+        max_messages: int = BATCH,
+        timeout: Duration | None = None,  # noqa: ASYNC109
+    ) -> list[M]:
+        """Return up to `max_messages` that are there, waiting for the first.
+
+        All of them are done when the next are asked for: see `getone`.
+
+        Args:
+            max_messages: 1 or more.
+            timeout: of waiting; None is no limit.
+
+        Returns:
+            The messages; none when none came in time.
+
+        Raises:
+            ClosedError: not started, stopped or closed, or there is a handler.
+            ValueError: `max_messages` is less than 1.
+        """
+        messages = await self._take(max_messages, None if timeout is None else to_s(timeout))
+        if messages is None:
+            raise ClosedError("the consumer was stopped or closed")
+        return messages
+
+    def batches(self, max_messages: int = BATCH) -> BatchIterator[M]:
+        """Return a loop over lists of messages, of 1 to `max_messages` that are there.
+
+        A list is done when the next one is asked for; when the loop is left, what was in hand is
+        given again, as in a loop over single messages.
+
+        Raises:
+            ClosedError: not started, or there is a handler.
+            ValueError: `max_messages` is less than 1.
+
+        Example:
+            ::
+
+                async for messages in consumer.batches(max_messages=500):
+                    await store([message.body for message in messages])
+        """
+        self._check_loop()
+        return BatchIterator(self._source(), checked_count(max_messages))
+
+    async def _take(self, max_messages: int, timeout_s: float | None) -> list[M] | None:
+        self._check_loop()
+        if self._taking is None:
+            self._taking = BatchIterator(self._source(), BATCH)
+        return await self._taking.take(checked_count(max_messages), timeout_s)
+
+    @abstractmethod
+    def _source(self) -> Source[M]:
+        """Return what hands messages out; raises ClosedError when nobody may iterate."""
+
+    @property
+    @abstractmethod
+    def assignment(self) -> list[MessageQueue]:
+        """What this member reads now."""
+
+    @property
+    def stats(self) -> ConsumeStats:
+        """Counts and rates by topic."""
+        return self._stats
+
+    @abstractmethod
+    def health(self) -> ConsumerHealth:
+        """Return what is read, how far it is, and what fails in the background."""
+
+    # ---- rounds
+
+    def _next_round_ms(self, *, is_complete: bool) -> int | None:
+        """Say when to look again: soon and some times, if something was missing."""
+        if is_complete:
+            self._quick_rounds = QUICK_ROUNDS
+            return None
+        self._quick_rounds -= 1
+        return _QUICK_PAUSE_MS if self._quick_rounds >= 0 else None
+
+    def _wake(self) -> None:
+        """Look at once what is ours."""
+        if self._running:
+            self._quick_rounds = QUICK_ROUNDS
+            self._jobs[0].wake()
+
+    # ---- what the kinds differ in
+
+    def _before_joining(self) -> None:
+        """Subscribe to what the group needs of its own."""
+
+    @abstractmethod
+    def _start_service(self, invoke: Invoke | None) -> None:
+        """Make what hands messages to the user; `invoke` calls the handler, if there is one."""
+
+    async def _wait_for_positions(self) -> None:
+        """Wait until it is known where to begin in what is ours."""
+
+    @abstractmethod
+    async def _finish(self) -> Coroutine[Any, Any, None]:
+        """Stop receiving, finish what is in hand; return what is left to tell the brokers."""

@@ -1,0 +1,294 @@
+"""Where a group's offsets are kept: at the broker, or in a local file when broadcasting.
+
+Source: RemoteBrokerOffsetStore, LocalFileOffsetStore (5.4.0).
+
+Where to begin in a queue: the stored offset, else what the start setting says.
+
+Source: RebalancePushImpl.computePullFromWhere (5.4.0).
+"""
+
+import asyncio
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.config import StartPosition
+from rocketpy.errors import (
+    BadBodyError,
+    ClientError,
+    ConfigError,
+    NoRouteError,
+    OffsetFileError,
+    RocketPyError,
+)
+from rocketpy.proto.bodies.heartbeat import (
+    CONSUME_FROM_FIRST_OFFSET,
+    CONSUME_FROM_LAST_OFFSET,
+    CONSUME_FROM_TIMESTAMP,
+)
+from rocketpy.proto.bodies.offset import OffsetSerializeWrapper
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import RETRY_PREFIX
+
+T = TypeVar("T")
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class OffsetStore(Protocol):
+    """Offsets of one group: the next message to read of each queue."""
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Return the stored offset, None when there is none; raises RocketPyError."""
+        ...
+
+    async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:
+        """Store offsets; `final` waits for the responses. Raises RocketPyError."""
+        ...
+
+
+class BrokerOffsetStore:
+    """Offsets at the broker that holds the queue.
+
+    Args:
+        instance: connections and routes.
+        group: whose offsets.
+    """
+
+    def __init__(self, instance: Instance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._saved: dict[MessageQueue, int] = {}
+
+    def _address(self, queue: MessageQueue) -> str:
+        found = self._instance.routes.read_address(queue.broker_name)
+        if found is None:
+            raise NoRouteError(f"broker {queue.broker_name} has no address")
+        return found[0]
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Ask the broker."""
+        self._saved.pop(queue, None)
+        return await self._instance.api.query_offset(self._address(queue), self._group, queue)
+
+    async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:
+        """Tell the brokers what changed since the last time, all at once; one-way unless `final`.
+
+        A broker that does not answer is asked once, not for each of its queues.
+        """
+        changed: dict[str, dict[MessageQueue, int]] = defaultdict(dict)
+        for queue, offset in offsets.items():
+            if final or self._saved.get(queue) != offset:
+                changed[queue.broker_name][queue] = offset
+        outcomes = await asyncio.gather(
+            *(self._save_at_one(each, final=final) for each in changed.values())
+        )
+        for failure in outcomes:
+            if failure is not None:
+                raise failure
+
+    async def _save_at_one(
+        self, offsets: dict[MessageQueue, int], *, final: bool
+    ) -> RocketPyError | None:
+        """Tell one broker; return what went wrong."""
+        failure: RocketPyError | None = None
+        for queue, offset in offsets.items():
+            try:
+                await self._instance.api.update_offset(
+                    self._address(queue), self._group, queue, offset, oneway=not final
+                )
+            except ClientError as error:
+                return error
+            except RocketPyError as error:
+                failure = error
+            else:
+                self._saved[queue] = offset
+        return failure
+
+
+class LocalOffsetStore:
+    """Offsets in a file, for broadcasting; Apache's own format, with a `.bak` of the last one.
+
+    Args:
+        path: of `offsets.json`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets: dict[MessageQueue, int] | None = None
+        self._turn = asyncio.Lock()
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Read the file the first time, then look in memory.
+
+        Raises:
+            OffsetFileError: it is there and cannot be read.
+        """
+        async with self._turn:
+            return (await self._known()).get(queue)
+
+    async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:  # noqa: ARG002
+        """Write the file if anything changed.
+
+        Raises:
+            OffsetFileError: it cannot be written; the next save tries again.
+        """
+        async with self._turn:
+            known = await self._known()
+            merged = {**known, **offsets}
+            if merged != known:
+                await self._in_thread(lambda: self._write(merged))
+                self._offsets = merged
+
+    async def _known(self) -> dict[MessageQueue, int]:
+        if self._offsets is None:
+            self._offsets = await self._in_thread(self._read)
+        return self._offsets
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(work)
+        except OSError as error:
+            raise OffsetFileError(f"offset file {self._path}: {error}") from error
+
+    def _read(self) -> dict[MessageQueue, int]:
+        for path in (self._path, self._path.with_name(self._path.name + ".bak")):
+            try:
+                return OffsetSerializeWrapper.decode(path.read_bytes()).offset_table
+            except FileNotFoundError:
+                continue
+            except BadBodyError as error:
+                logger.warning(
+                    "offset file %(path)s cannot be read: %(error)s", {"path": path, "error": error}
+                )
+        return {}
+
+    def _write(self, offsets: dict[MessageQueue, int]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
+        fresh.write_bytes(OffsetSerializeWrapper(offsets).encode())
+        if self._path.exists():
+            self._path.replace(self._path.with_name(self._path.name + ".bak"))
+        fresh.replace(self._path)
+
+
+def make_offset_store(
+    instance: Instance, group: str, *, broadcast: bool, directory: str
+) -> OffsetStore:
+    """Return the store a consumer needs.
+
+    Args:
+        instance: connections; who the client is.
+        group: whose offsets.
+        broadcast: offsets stay here.
+        directory: where, when broadcasting; empty means `~/.rocketmq_offsets`.
+    """
+    if not broadcast:
+        return BrokerOffsetStore(instance, group)
+    home = Path(directory) if directory else Path.home() / ".rocketmq_offsets"
+    return LocalOffsetStore(home / instance.lasting_id / group / "offsets.json")
+
+
+def start_time_ms(start: StartPosition) -> int | None:
+    """Return the time a start position names, None when it names an end of the queue.
+
+    Raises:
+        ConfigError: neither a time nor `"latest"` or `"earliest"`.
+    """
+    if isinstance(start, datetime):
+        return int(start.timestamp() * 1000)
+    if isinstance(start, int):
+        return start
+    if start not in {"latest", "earliest"}:
+        raise ConfigError(f"{start!r} is not latest, earliest or a time", key="start")
+    return None
+
+
+def consume_from_where(start: StartPosition) -> str:
+    """Return the wire's word for a start position."""
+    if start == "latest":
+        return CONSUME_FROM_LAST_OFFSET
+    return CONSUME_FROM_FIRST_OFFSET if start == "earliest" else CONSUME_FROM_TIMESTAMP
+
+
+def read_address(instance: Instance, queue: MessageQueue) -> str:
+    """Return where a queue is read; raises NoRouteError when nobody knows."""
+    found = instance.routes.read_address(queue.broker_name)
+    if found is None:
+        raise NoRouteError(f"broker {queue.broker_name} has no address")
+    return found[0]
+
+
+async def checked_offset(instance: Instance, queue: MessageQueue, offset: int) -> int:
+    """Return an offset that a queue has.
+
+    Raises:
+        ClientError: it is outside of the queue.
+        RocketPyError: the broker does not say.
+    """
+    address = read_address(instance, queue)
+    low = await instance.api.min_offset(address, queue)
+    high = await instance.api.max_offset(address, queue)
+    if not low <= offset <= high:
+        raise ClientError(f"offset {offset} of {queue} is outside {low}..{high}")
+    return offset
+
+
+class StartFinder:
+    """Finds the first offset to pull.
+
+    Where nothing is stored, it is what the start setting says, with two exceptions, without
+    which messages would be lost. A queue that came while the consumer was there (a broker or a
+    queue more, a topic that its first message made) begins with its first message. So does a
+    retry topic: whatever is in it is the group's own.
+
+    Args:
+        instance: connections and routes.
+        store: stored offsets.
+        start: where to begin without one.
+        keep: store what was found, so that a member that dies before its first commit has not
+            moved the group's beginning past messages that came meanwhile.
+    """
+
+    def __init__(
+        self, instance: Instance, store: OffsetStore, start: StartPosition, *, keep: bool
+    ) -> None:
+        self._keep = keep
+        self._instance = instance
+        self._store = store
+        self._start = start
+        self._time_ms = start_time_ms(start)
+        self._first_seen: dict[str, frozenset[MessageQueue]] = {}
+
+    def saw(self, topic: str, queues: Iterable[MessageQueue]) -> None:
+        """Note the queues that a topic has; those that are there the first time are not new."""
+        if topic not in self._first_seen:
+            self._first_seen[topic] = frozenset(queues)
+
+    async def find(self, queue: MessageQueue) -> int:
+        """Return where to begin.
+
+        Raises:
+            RocketPyError: the broker does not say; better no start than a wrong one.
+        """
+        stored = await self._store.load(queue)
+        if stored is not None:
+            return stored
+        if self._start == "earliest" or queue.topic.startswith(RETRY_PREFIX):
+            return 0
+        is_new = queue not in self._first_seen.get(queue.topic, (queue,))
+        offset = 0 if is_new else await self._asked(queue)
+        if self._keep:
+            await self._store.save({queue: offset}, final=True)
+        return offset
+
+    async def _asked(self, queue: MessageQueue) -> int:
+        address = read_address(self._instance, queue)
+        if self._time_ms is None:
+            return await self._instance.api.max_offset(address, queue)
+        return await self._instance.api.search_offset(address, queue, self._time_ms)

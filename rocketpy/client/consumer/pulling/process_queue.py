@@ -1,0 +1,417 @@
+"""The client's copy of what it pulled from one queue and has not finished.
+
+The committed offset is the smallest unfinished one, so a crash repeats messages and never loses
+one. Source: ProcessQueue (5.4.0).
+
+Step 30 of a message's life (docs/ARCHITECTURE.md).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final, Literal
+
+from rocketpy.client.messages.compiled_decoder import plain_messages
+from rocketpy.client.messages.message import NOT_TO_BE_GIVEN_BACK, ReceivedMessage
+from rocketpy.client.messages.serializers import Serializer
+from rocketpy.errors import ClosedError
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.runtime.clock import Clock
+
+# The fixed part of a message that its body does not show; keeps tiny messages from being free.
+_OVERHEAD_BYTES = 200
+_OFFSET_OF: Final[Callable[[ReceivedMessage], int]] = attrgetter("offset")
+_BODY_OF: Final[Callable[[ReceivedMessage], bytes]] = attrgetter("body")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to pause pulling: any of the three exceeded (`>`)."""
+
+    messages: int = 1000
+    size_bytes: int = 100 * 1024 * 1024
+    span: int = 2000
+
+
+class CacheTotal:
+    """Unfinished messages of all queues of one consumer, and their common limit.
+
+    Args:
+        limit: above it, no queue pulls.
+    """
+
+    __slots__ = ("_limit", "_waiting", "messages")
+
+    def __init__(self, limit: int) -> None:
+        self.messages: int = 0
+        self._limit = limit
+        self._waiting: set[ProcessQueue] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the limit forbids pulling more."""
+        return self.messages > self._limit
+
+    def add(self, count: int) -> None:
+        """Count messages in (or out, when negative), and wake the queues that may pull again."""
+        self.messages += count
+        if self._waiting and not self.is_full:
+            waiting, self._waiting = self._waiting, set()
+            for queue in waiting:
+                queue.look_again()
+
+    def wait(self, queue: "ProcessQueue") -> None:
+        """Have a queue look again when there is room."""
+        self._waiting.add(queue)
+
+    def forget(self, queue: "ProcessQueue") -> None:
+        """Wake a queue no more."""
+        self._waiting.discard(queue)
+
+
+class ProcessQueue:
+    """Unfinished messages of one queue, by offset, with the three limits on pulling.
+
+    It is what its messages report their outcome to (`ack`, `nack`).
+
+    Args:
+        queue: which queue.
+        limits: when `is_full`.
+        serializer: for `message.decode()`.
+        give_back: what `message.nack()` calls; None when that is impossible.
+        total: what all queues of the consumer count in; None without a common limit.
+        namespace: of the client; topics of messages are without it.
+        clock: of the times given to `begin`; None: nobody is told that messages are in progress.
+    """
+
+    __slots__ = (
+        "_clock", "_give_back", "_idle_waiter", "_leaving", "_namespace", "_plain",
+        "_serializer", "_space_waiter", "_started",
+        "_total", "broker_max_offset", "broker_min_offset", "closing", "dropped",
+        "last_consume_ms", "last_pull_ms", "limits", "messages", "next_pull_offset", "paused",
+        "pulled_at_ms", "pulled_end_offset", "queue", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        limits: Limits,
+        *,
+        serializer: Serializer | None = None,
+        give_back: "GiveBack | None" = None,
+        total: CacheTotal | None = None,
+        namespace: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        self.queue: MessageQueue = queue
+        self._clock = clock
+        self.limits: Limits = limits
+        self._serializer = serializer
+        self._namespace = namespace
+        self._give_back = give_back
+        self._total = total
+        self._plain = plain_messages(
+            queue, serializer=serializer, settlement=self, namespace=namespace
+        )
+        self.messages: dict[int, ReceivedMessage] = {}  # ascending: pulls only append
+        self.size_bytes: int = 0
+        self.dropped: bool = False
+        self.closing: bool = (
+            False  # no further handler begins; it is dropped when none runs any more
+        )
+        self.paused: bool = False
+        self.next_pull_offset: int = -1
+        self.pulled_end_offset: int = -1  # after the last message put in here; -1 before the first
+        self.broker_min_offset: int = 0
+        self.broker_max_offset: int = 0
+        self.last_pull_ms: int = 0  # wall clock, for reports
+        self.pulled_at_ms: int = 0  # the same, or when reading began, monotonic
+        self.last_consume_ms: int = 0  # wall clock, for reports
+        self._started: dict[int, int] = {}  # offset -> when its handler began, monotonic
+        self._leaving: set[int] = set()  # offsets whose message is given back, or is to come again
+        self._space_waiter: asyncio.Future[None] | None = None
+        self._idle_waiter: asyncio.Future[None] | None = None
+
+    def receive(self, ext: MessageExt) -> ReceivedMessage:
+        """Return a stored message as what users get; it is not put in here yet."""
+        return ReceivedMessage(
+            ext,
+            self.queue,
+            serializer=self._serializer,
+            settlement=self,
+            namespace=self._namespace,
+        )
+
+    def receive_plain(self, records: bytes) -> list[ReceivedMessage] | None:
+        """Return the messages of a pull at once, None when it has to be done by `receive`."""
+        return None if self._plain is None else self._plain(records)
+
+    def put(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Add what a pull brought, in the order of the offsets."""
+        if not messages:
+            return
+        self.messages.update(zip(map(_OFFSET_OF, messages), messages, strict=True))
+        self.size_bytes += sum(map(len, map(_BODY_OF, messages))) + len(messages) * _OVERHEAD_BYTES
+        if self._total is not None:
+            self._total.add(len(messages))
+        self.pulled_end_offset = messages[-1].offset + 1
+
+    def remove(self, message: ReceivedMessage) -> bool:
+        """Finish a message; False if it was not, or no longer, here."""
+        if self.messages.pop(message.offset, None) is None:
+            return False
+        self._leaving.discard(message.offset)
+        self.size_bytes -= len(message.body) + _OVERHEAD_BYTES
+        if self._total is not None:
+            self._total.add(-1)
+        self.look_again()
+        return True
+
+    def holds(self, message: ReceivedMessage) -> bool:
+        """Tell whether the message is unfinished and the queue still ours."""
+        return not self.dropped and message.offset in self.messages
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """Finish a message on its user's word."""
+        self.remove(message)
+
+    async def nack(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Give a message back on its user's word.
+
+        Raises:
+            ClosedError: nobody here can give back.
+        """
+        if self._give_back is None:
+            raise ClosedError(NOT_TO_BE_GIVEN_BACK)
+        await self._give_back(self, message, delay_level)
+
+    def begin(self, message: ReceivedMessage, now_ms: int) -> None:
+        """Note that the message's handler begins now (monotonic)."""
+        if message.offset in self.messages:
+            self._started[message.offset] = now_ms
+
+    def take(self, message: ReceivedMessage, now_ms: int) -> bool:
+        """Note that the message is in hand from now on (monotonic), if it `waits`."""
+        offset = message.offset
+        if self.dropped or offset not in self.messages or offset in self._leaving:
+            return False
+        self._started[offset] = now_ms
+        return True
+
+    def take_run(self, messages: Sequence[ReceivedMessage], now_ms: int) -> list[ReceivedMessage]:
+        """Do as `take` with many, and return those that are in hand now."""
+        if self.dropped:
+            return []
+        table, leaving = self.messages, self._leaving
+        found = [each for each in messages if each.offset in table and each.offset not in leaving]
+        self._started.update(dict.fromkeys(map(_OFFSET_OF, found), now_ms))
+        return found
+
+    def settle(self, message: ReceivedMessage, now_ms: int) -> int | None:
+        """End a message and finish it, unless it is given back meanwhile: it was handled.
+
+        Args:
+            message: of this queue.
+            now_ms: monotonic.
+
+        Returns:
+            How long it was in hand, ms; None when it was not finished here.
+        """
+        offset = message.offset
+        started_ms = self._started.pop(offset, now_ms)
+        if self._idle_waiter is not None:
+            self._look_idle()
+        table = self.messages
+        if self.dropped or offset in self._leaving or table.pop(offset, None) is None:
+            return None
+        self.size_bytes -= len(message.body) + _OVERHEAD_BYTES
+        if self._total is not None:
+            self._total.add(-1)
+        if self._space_waiter is not None and len(table) <= self.limits.messages:
+            self.look_again()
+        return now_ms - started_ms
+
+    def settle_run(self, messages: Sequence[ReceivedMessage], now_ms: int) -> tuple[int, int]:
+        """Do as `settle` with many.
+
+        Args:
+            messages: of this queue.
+            now_ms: monotonic.
+
+        Returns:
+            How many were finished here, none of a queue that is not ours, and how long they were
+            in hand together, ms.
+        """
+        table, leaving, is_dropped = self.messages, self._leaving, self.dropped
+        end, finish = self._started.pop, table.pop
+        count = spent_ms = size_bytes = 0
+        for message in messages:
+            offset = message.offset
+            started_ms = end(offset, now_ms)
+            if is_dropped or offset in leaving or finish(offset, None) is None:
+                continue
+            size_bytes += len(message.body)
+            count += 1
+            spent_ms += now_ms - started_ms
+        self._look_idle()
+        if count:
+            self.size_bytes -= size_bytes + count * _OVERHEAD_BYTES
+            if self._total is not None:
+                self._total.add(-count)
+            self.look_again()
+        return count, spent_ms
+
+    def in_progress(self, message: ReceivedMessage) -> None:
+        """Count the time that a handler may have the message from now on."""
+        if self._clock is not None and self._started.pop(message.offset, None) is not None:
+            # At the end, for those of the longest come first.
+            self._started[message.offset] = self._clock.monotonic_ms()
+
+    def end(self, message: ReceivedMessage) -> None:
+        """Note that the message's handler has ended, however it ended."""
+        self._started.pop(message.offset, None)
+        self._look_idle()
+
+    def _look_idle(self) -> None:
+        waiter = self._idle_waiter
+        if waiter is not None and not self._started and not waiter.done():
+            waiter.set_result(None)
+
+    async def wait_idle(self, limit_s: float) -> bool:
+        """Wait until no handler has a message of the queue; False when one still has."""
+        if self._started:
+            self._idle_waiter = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._idle_waiter], timeout=limit_s)
+        return not self._started
+
+    def finish(self, message: ReceivedMessage) -> bool:
+        """Finish a message whose handler succeeded; False if it was given back meanwhile."""
+        if message.offset in self._leaving:
+            return False
+        return self.remove(message)
+
+    def started_ms(self, message: ReceivedMessage) -> int | None:
+        """Return when the message's handler began (monotonic), None when none has it in hand."""
+        return self._started.get(message.offset)
+
+    def leave(self, message: ReceivedMessage) -> bool:
+        """Take the one right to give the message back; `stay` gives it up again.
+
+        Returns:
+            False when it is finished, when the queue is not ours, or when somebody has the right.
+        """
+        offset = message.offset
+        if self.dropped or offset not in self.messages or offset in self._leaving:
+            return False
+        self._leaving.add(offset)
+        return True
+
+    def waits(self, message: ReceivedMessage) -> bool:
+        """Tell whether the message is unfinished, and not given back or to come again later."""
+        offset = message.offset
+        return not self.dropped and offset in self.messages and offset not in self._leaving
+
+    def stay(self, message: ReceivedMessage) -> None:
+        """Note that the message, which could not be given back, may be handled here again."""
+        self._leaving.discard(message.offset)
+
+    def overdue(self, since_ms: int, limit: int) -> list[ReceivedMessage]:
+        """Return messages whose handlers began before `since_ms`, those of the longest first."""
+        found: list[ReceivedMessage] = []
+        for offset, started_ms in self._started.items():
+            if started_ms >= since_ms or len(found) == limit:
+                break
+            if offset not in self._leaving and offset in self.messages:
+                found.append(self.messages[offset])
+        return found
+
+    @property
+    def first_offset(self) -> int | None:
+        """The smallest unfinished offset, or None when everything is finished."""
+        return next(iter(self.messages), None)
+
+    @property
+    def commit_offset(self) -> int | None:
+        """What may be committed now: the smallest unfinished offset, else the end of what came."""
+        first = self.first_offset
+        if first is not None:
+            return first
+        return self.next_pull_offset if self.next_pull_offset >= 0 else None
+
+    @property
+    def span(self) -> int:
+        """How far the unfinished messages are apart."""
+        first = self.first_offset
+        return 0 if first is None else self.pulled_end_offset - 1 - first
+
+    @property
+    def lag(self) -> int:
+        """Messages on the broker that this group has not finished, as of the last pull."""
+        committed = self.commit_offset
+        return 0 if committed is None else max(0, self.broker_max_offset - committed)
+
+    def is_full(self) -> Literal["messages", "size", "span", "all"] | None:
+        """Return which limit forbids pulling more, if any."""
+        limits = self.limits
+        if len(self.messages) > limits.messages:
+            return "messages"
+        if self.size_bytes > limits.size_bytes:
+            return "size"
+        if len(self.messages) > 1 and self.span > limits.span:
+            return "span"
+        if self._total is not None and self._total.is_full:
+            return "all"
+        return None
+
+    def look_again(self) -> None:
+        """End a wait for space if there is some."""
+        if self._space_waiter is None:
+            return
+        full = self.is_full()
+        if full is None:
+            self._wake()
+        elif full == "all" and self._total is not None:
+            self._total.wait(self)  # by now only the others keep us from pulling
+
+    async def wait_for_space(self) -> None:
+        """Wait until no limit forbids pulling, or the queue is dropped."""
+        while not self.dropped and (self.is_full() is not None or self.paused):
+            waiter = asyncio.get_running_loop().create_future()
+            self._space_waiter = waiter
+            if self._total is not None and self.is_full() == "all":
+                self._total.wait(self)
+            try:
+                await waiter
+            finally:
+                self._space_waiter = None
+                if self._total is not None:
+                    self._total.forget(self)
+
+    def pause(self) -> None:
+        """Pull no more until `resume`."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Pull again."""
+        self.paused = False
+        self._wake()
+
+    def drop(self) -> None:
+        """Give the queue up: results of messages still in hand no longer count."""
+        self.dropped = True
+        if self._total is not None:
+            total, self._total = self._total, None
+            total.forget(self)
+            total.add(-len(self.messages))
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._space_waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+GiveBack = Callable[[ProcessQueue, ReceivedMessage, int], Awaitable[None]]
+"""Has a message of a queue delivered again, after a delay of that level."""

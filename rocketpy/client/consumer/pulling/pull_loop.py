@@ -1,0 +1,379 @@
+"""Pulling one queue for as long as it is ours: limits, long polling, what each response means.
+
+Step 28 of a message's life (docs/ARCHITECTURE.md).
+
+Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper.processPullResult (5.4.0).
+
+How soon to ask again a broker that answers early, with nothing.
+
+One that holds a question until there is something, or for as long as it was asked to, is asked
+again at once. One that does not would be asked as fast as it answers, for ever.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter, ge
+from typing import Final, NamedTuple
+
+from rocketpy.client.cluster.broker_api import PullResult, PullStatus, pull_result
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.errors import (
+    BadBodyError,
+    BrokerError,
+    ClientError,
+    CorruptRecordError,
+    NoRouteError,
+    RocketPyError,
+)
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.headers.pull import PullMessageRequestHeader
+from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.subscription import SubscriptionData
+from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from rocketpy.proto.topic_names import LMQ_PREFIX
+
+SHORTEST_PAUSE_MS: Final = 20
+
+
+class Fruitless:
+    """Counts the answers of one broker, one after the other, that brought nothing.
+
+    Args:
+        held_ms: how long the broker was asked to hold a question.
+        longest_ms: no pause is longer.
+    """
+
+    __slots__ = ("_count", "_longest_ms")
+
+    def __init__(self, held_ms: int, longest_ms: int) -> None:
+        self._count = 0
+        self._longest_ms = max(SHORTEST_PAUSE_MS, min(held_ms, longest_ms))
+
+    def pause_ms(self, *, is_fruitless: bool, spent_ms: int) -> int:
+        """Return how long to wait before the next question.
+
+        Args:
+            is_fruitless: the answer has brought nothing.
+            spent_ms: how long it took.
+        """
+        if not is_fruitless:
+            self._count = 0
+            return 0
+        pause_ms = min(SHORTEST_PAUSE_MS << min(self._count, 16), self._longest_ms)
+        self._count += 1
+        return max(0, pause_ms - spent_ms)
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+FLOW_CONTROL_PAUSE_MS = 20
+MOST_BODY_BYTES: Final = 16 * 1024 * 1024
+"""Bodies of one response, inflated, that are enough: what is behind them is asked for again."""
+_OFFSET_OF: Final[Callable[[ReceivedMessage], int]] = attrgetter("offset")
+_FORGOTTEN = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullSettings:
+    """What every pull of one consumer says.
+
+    Attributes:
+        post_subscription: send the expression with each pull (the heartbeat does not carry it).
+        commit_offset: let pulls carry the offset to store.
+    """
+
+    group: str
+    batch: int = 32
+    batch_bytes: int = 256 * 1024
+    interval_ms: int = 0
+    suspend_ms: int = 15_000
+    timeout_ms: int = 30_000
+    error_pause_ms: int = 1_000
+    post_subscription: bool = False
+    commit_offset: bool = True
+
+
+class Pulled(NamedTuple):
+    """What the body of a response holds.
+
+    Attributes:
+        messages: in order.
+        bad: those whose body cannot be inflated, with the reason; its `body` is as stored.
+        is_whole: whether that is all of it; the rest would be too large once inflated.
+    """
+
+    messages: list[MessageExt]
+    bad: list[tuple[MessageExt, Exception]]
+    is_whole: bool
+
+
+def decode_pulled(body: bytes) -> Pulled:
+    """Decode the body of a response to a pull or a pop.
+
+    Bodies that are compressed may inflate to a thousand times their size: what is read ends with
+    the message that exceeds `MOST_BODY_BYTES`.
+
+    Raises:
+        CorruptRecordError: the records themselves do not add up.
+    """
+    good: list[MessageExt] = []
+    bad: list[tuple[MessageExt, Exception]] = []
+    position, size_bytes = 0, 0
+    while position < len(body) and size_bytes < MOST_BODY_BYTES:
+        try:
+            message = decode_message(body, position)
+        except CorruptRecordError as error:
+            message = decode_message(body, position, inflate=False)
+            bad.append((message, error))
+        else:
+            good.append(message)
+        size_bytes += len(message.body)
+        position += message.store_size_bytes
+    return Pulled(good, bad, position == len(body))
+
+
+def check_topic(wanted: str, topic: str) -> None:
+    """Refuse a message of another topic than the queue's: it is the answer to somebody else.
+
+    Args:
+        wanted: the queue's; in a light queue lie messages of any topic.
+        topic: the message's.
+
+    Raises:
+        BadBodyError: it is another one.
+    """
+    if topic != wanted and not wanted.startswith(LMQ_PREFIX):
+        raise BadBodyError(f"a pull of topic {wanted} brought a message of topic {topic[:255]}")
+
+
+def check_row(messages: Sequence[ReceivedMessage], begin: int, end: int) -> None:
+    """Refuse messages that are no row of one queue: some would come twice, or be passed over.
+
+    Args:
+        messages: what a pull brought.
+        begin: the offset that was asked for; none may come before it.
+        end: where the broker goes on; none may come there or later.
+
+    Raises:
+        BadBodyError: the offsets do not ascend, or leave the range, or there are none.
+    """
+    offsets = list(map(_OFFSET_OF, messages))
+    if not offsets:
+        raise BadBodyError(f"a pull from offset {begin} found messages, and brought none")
+    first, last = offsets[0], offsets[-1]
+    if first >= begin and last < end:
+        is_dense = last - first == len(offsets) - 1 and offsets == list(range(first, last + 1))
+        if is_dense or not any(map(ge, offsets, islice(offsets, 1, None))):
+            return
+    raise BadBodyError(
+        f"a pull from offset {begin} brought {len(offsets)} messages that are no row up to {end}, "
+        f"the first at {first}, the last at {last}"
+    )
+
+
+class PullLoop:
+    """Pulls one queue until it is dropped.
+
+    Args:
+        instance: connections and routes.
+        queue: where messages go and what the limits are.
+        subscription: says what is wanted now; asked for each pull.
+        settings: the same for all queues of a consumer.
+        deliver: takes messages that are in the process queue already.
+        reject: takes a message whose body cannot be inflated.
+        offset_moved: told the right offset when the broker says ours is outside the queue.
+        on_failure: told each failure, and None after a success.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        queue: ProcessQueue,
+        subscription: Callable[[], SubscriptionData],
+        settings: PullSettings,
+        *,
+        deliver: Callable[[ProcessQueue, list[ReceivedMessage]], None],
+        reject: Callable[[ProcessQueue, ReceivedMessage, Exception], Awaitable[None]],
+        offset_moved: Callable[[ProcessQueue, int], Awaitable[None]],
+        on_failure: Callable[[ProcessQueue, Exception | None], None],
+    ) -> None:
+        self._instance = instance
+        self._queue = queue
+        self._subscription = subscription
+        self._settings = settings
+        self._deliver = deliver
+        self._reject = reject
+        self._offset_moved = offset_moved
+        self._on_failure = on_failure
+        self._broker_id = 0
+        self._failing = False
+        self._fruitless = Fruitless(settings.suspend_ms, settings.error_pause_ms)
+
+    def _header(
+        self, subscription: SubscriptionData, *, to_slave: bool
+    ) -> PullMessageRequestHeader:
+        settings, entry = self._settings, self._queue
+        # After a failure the broker shall answer at once, so that it is known when that has passed.
+        flag = 0 if self._failing else PULL_SUSPEND
+        expression = None
+        if settings.post_subscription:
+            flag |= PULL_SUBSCRIPTION
+            expression = subscription.sub_string
+        commit_offset = entry.commit_offset or 0
+        if settings.commit_offset and commit_offset and not to_slave:
+            flag |= PULL_COMMIT_OFFSET
+        else:
+            commit_offset = 0
+        return PullMessageRequestHeader(
+            consumer_group=settings.group,
+            topic=entry.queue.topic,
+            queue_id=entry.queue.queue_id,
+            queue_offset=entry.next_pull_offset,
+            max_msg_nums=settings.batch,
+            sys_flag=flag,
+            commit_offset=commit_offset,
+            suspend_timeout_millis=settings.suspend_ms,
+            subscription=expression,
+            sub_version=subscription.sub_version,
+            expression_type=subscription.expression_type,
+            max_msg_bytes=settings.batch_bytes,
+            bname=entry.queue.broker_name,
+        )
+
+    async def run(self) -> None:
+        """Pull until the queue is dropped; `queue.next_pull_offset` says where to begin."""
+        queue = self._queue
+        while not queue.dropped:
+            if queue.paused or queue.is_full() is not None:
+                await queue.wait_for_space()
+                continue
+            pause_ms = 0
+            try:
+                subscription = self._subscription()
+                result = await self._pull(subscription)
+                if self._queue.dropped:  # while we waited
+                    return
+                asked = queue.next_pull_offset
+                await self._use(result, subscription.tags_set)
+            except RocketPyError as error:
+                pause_ms = self._note_failure(error)
+            else:
+                self._note_success()
+                pause_ms = self._fruitless.pause_ms(
+                    is_fruitless=queue.next_pull_offset <= asked,
+                    spent_ms=self._instance.clock.monotonic_ms() - queue.pulled_at_ms,
+                )
+                pause_ms = max(self._settings.interval_ms, pause_ms)
+            if pause_ms:
+                await asyncio.sleep(pause_ms / 1000)
+
+    async def _pull(self, subscription: SubscriptionData) -> PullResult:
+        queue = self._queue
+        found = self._instance.routes.read_address(queue.queue.broker_name, self._broker_id)
+        if found is None:
+            raise NoRouteError(f"broker {queue.queue.broker_name} has no address")
+        address, is_slave = found
+        header = self._header(subscription, to_slave=is_slave)
+        queue.last_pull_ms = self._instance.clock.time_ms()
+        queue.pulled_at_ms = self._instance.clock.monotonic_ms()
+        api = self._instance.api
+        return pull_result(await api.pull(address, header, self._settings.timeout_ms))
+
+    async def _use(self, result: PullResult, tags: set[str]) -> None:
+        queue = self._queue
+        self._broker_id = result.suggested_broker_id
+        queue.broker_min_offset = result.min_offset
+        queue.broker_max_offset = result.max_offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            # Inside of the queue, an offset is refused because somebody has reset the group's.
+            is_inside = result.min_offset <= queue.next_pull_offset <= result.max_offset
+            logger.log(
+                logging.INFO if is_inside else logging.WARNING,
+                "offset %(offset)d of %(queue)s: the broker goes on at %(next_offset)d "
+                "(%(reason)s)",
+                {
+                    "reason": "a reset" if is_inside else "no such message",
+                    "offset": queue.next_pull_offset,
+                    "queue": queue.queue,
+                    "next_offset": result.next_begin_offset,
+                },
+            )
+            await self._offset_moved(queue, result.next_begin_offset)
+            return
+        if result.next_begin_offset < queue.next_pull_offset:
+            raise BadBodyError(
+                f"a pull from offset {queue.next_pull_offset} is to go on before it, at "
+                f"{result.next_begin_offset}"
+            )
+        if result.status is PullStatus.FOUND:
+            await self._take(result, tags)
+        else:
+            queue.next_pull_offset = result.next_begin_offset
+
+    async def _take(self, result: PullResult, tags: set[str]) -> None:
+        """Hand over what came; `tags` as text, because brokers compare their hashes."""
+        queue = self._queue
+        asked, following = queue.next_pull_offset, result.next_begin_offset
+        plain = None if result.offset_delta else queue.receive_plain(result.body)
+        if plain is not None:
+            check_row(plain, asked, following)
+            if tags:
+                plain = [message for message in plain if message.ext.tags in tags]
+            queue.put(plain)
+            queue.next_pull_offset = following
+            if plain:
+                self._deliver(queue, plain)
+            return
+        exts, bad, is_whole = decode_pulled(result.body)
+        for ext in [*exts, *(ext for ext, _ in bad)]:
+            check_topic(queue.queue.topic, ext.topic)
+            ext.queue_offset += result.offset_delta
+        messages = [queue.receive(ext) for ext in exts]
+        rejected = [(queue.receive(ext), error) for ext, error in bad]
+        everything = messages
+        if rejected:
+            everything = sorted([*messages, *(m for m, _ in rejected)], key=_OFFSET_OF)
+        check_row(everything, asked, following)
+        if not is_whole:
+            following = everything[-1].offset + 1
+        if tags:
+            messages = [message for message in messages if message.ext.tags in tags]
+            kept = {*map(_OFFSET_OF, messages), *(m.offset for m, _ in rejected)}
+            everything = [message for message in everything if message.offset in kept]
+        queue.put(everything)
+        queue.next_pull_offset = following
+        if messages:
+            self._deliver(queue, messages)
+        for message, error in rejected:
+            await self._reject(queue, message, error)
+
+    def _note_success(self) -> None:
+        if self._failing:
+            self._failing = False
+            self._on_failure(self._queue, None)
+
+    def _note_failure(self, error: RocketPyError) -> int:
+        """Keep the failure where health() sees it; returns the pause until the next pull, ms."""
+        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+            return FLOW_CONTROL_PAUSE_MS
+        self._failing = True
+        self._on_failure(self._queue, error)
+        if isinstance(error, ClientError):
+            self._broker_id = 0
+            self._instance.refresh_routes_soon()
+            self._instance.heartbeat_soon()
+        elif isinstance(error, BrokerError) and error.code in _FORGOTTEN:
+            self._instance.heartbeat_soon()
+        return self._settings.error_pause_ms

@@ -1,0 +1,253 @@
+"""The queues that one consumer reads now: a process queue and a pull loop each.
+
+A queue's life, as the consumer sees it:
+
+    from       event                                                    to
+    (none)     begin: it is ours, and where to begin is known           READING
+    READING    a pull fails in a way that passes: failures says so      READING
+    READING    restart: a reset, a seek, an offset outside the queue    READING, afresh
+    READING    a pull loop ends by a fault of ours: broken is told      BROKEN
+    BROKEN     restart, or nobody pulled it for two minutes             READING, afresh
+    any        stop: it is not ours any more, or the consumer closes    (none)
+
+Afresh means a new process queue: messages of the old one still in hand no longer count.
+
+Source: RebalanceImpl.processQueueTable, PullMessageService (5.4.0).
+
+What a consumer is told not to read for now: everything, topics, or queues.
+"""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
+from rocketpy.client.consumer.pulling.pull_loop import PullLoop, PullSettings
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.errors import RocketPyError
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import wrap_namespace
+from rocketpy.proto.subscription import SubscriptionData
+
+
+def chosen(namespace: str, what: Iterable[str | MessageQueue]) -> list[str | MessageQueue] | None:
+    """Return what a user named, with the brokers' names of topics; None for everything.
+
+    Raises:
+        TypeError: neither a topic's name nor a queue.
+    """
+    found: list[str | MessageQueue] = []
+    for each in what:
+        if isinstance(each, MessageQueue):
+            found.append(each)
+        elif isinstance(each, str):
+            found.append(wrap_namespace(namespace, each))
+        else:
+            raise TypeError(f"{each!r} is neither the name of a topic nor a MessageQueue")
+    return found or None
+
+
+class Pauses:
+    """Pauses and their ends, the last word first, a queue's own before its topic's.
+
+    Lasts whether or not a queue is read now.
+    """
+
+    def __init__(self) -> None:
+        self._everything = False
+        self._words: dict[str | MessageQueue, bool] = {}
+
+    def holds(self, queue: MessageQueue) -> bool:
+        """Whether a queue is paused."""
+        words = self._words
+        return words.get(queue, words.get(queue.topic, self._everything))
+
+    def set(self, what: Iterable[str | MessageQueue] | None, *, paused: bool) -> None:
+        """Pause or resume topics and queues, everything when None."""
+        if what is None:
+            self._everything = paused
+            self._words.clear()
+            return
+        for each in what:
+            if isinstance(each, str):  # its queues have no word of their own any more
+                for queue in [one for one in self._words if _is_of(one, each)]:
+                    del self._words[queue]
+            self._words[each] = paused
+
+
+def _is_of(one: str | MessageQueue, topic: str) -> bool:
+    return isinstance(one, MessageQueue) and one.topic == topic
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class QueueReaders:
+    """Begins, restarts and stops to read queues.
+
+    Args:
+        instance: connections and routes.
+        settings: the same for all pulls.
+        make_queue: makes an empty process queue.
+        subscription: says what is wanted of a topic.
+        deliver: takes messages that are in their process queue already.
+        reject: takes a message whose body cannot be inflated.
+        moved: told the right offset of a queue when the broker says that ours is outside of it.
+        broken: told of a failure that does not pass by itself.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        settings: PullSettings,
+        make_queue: Callable[[MessageQueue], ProcessQueue],
+        *,
+        subscription: Callable[[str], SubscriptionData],
+        deliver: Callable[[ProcessQueue, list[ReceivedMessage]], None],
+        reject: Callable[[ProcessQueue, ReceivedMessage, Exception], Awaitable[None]],
+        moved: Callable[[MessageQueue, int], Awaitable[None]],
+        broken: Callable[[BaseException], None],
+    ) -> None:
+        self._instance = instance
+        self._settings = settings
+        self._make_queue = make_queue
+        self._subscription = subscription
+        self._deliver = deliver
+        self._reject = reject
+        self._moved = moved
+        self._broken = broken
+        self._queues: dict[MessageQueue, ProcessQueue] = {}
+        self._loops: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._failures: dict[MessageQueue, str] = {}
+        self._moved_ms: dict[MessageQueue, int] = {}  # when a broker moved us last, monotonic
+        self._pauses = Pauses()
+        self.queues: Mapping[MessageQueue, ProcessQueue] = MappingProxyType(self._queues)
+        self.failures: Mapping[MessageQueue, str] = MappingProxyType(self._failures)
+
+    def begin(self, queue: MessageQueue, offset: int) -> None:
+        """Read a queue from an offset on."""
+        assert queue not in self._queues, queue
+        entry = self._make_queue(queue)
+        entry.next_pull_offset = offset
+        entry.pulled_at_ms = self._instance.clock.monotonic_ms()
+        if self._pauses.holds(queue):
+            entry.pause()
+        loop = PullLoop(
+            self._instance,
+            entry,
+            functools.partial(self._subscription, queue.topic),
+            self._settings,
+            deliver=self._deliver,
+            reject=self._reject,
+            offset_moved=self._offset_moved,
+            on_failure=self._note,
+        )
+        self._queues[queue] = entry
+        task = asyncio.create_task(loop.run(), name=f"rocketpy-pull-{queue}")
+        task.add_done_callback(self._loop_ended)
+        self._loops[queue] = task
+        logger.info(
+            "group %(group)s: reading %(queue)s from %(offset)d",
+            {"group": self._settings.group, "queue": queue, "offset": offset},
+        )
+
+    async def stop(self, queue: MessageQueue) -> None:
+        """Read a queue no more; what is in hand no longer counts. An unknown one does nothing."""
+        self._moved_ms.pop(queue, None)
+        await self._end(queue)
+
+    async def _end(self, queue: MessageQueue) -> None:
+        entry = self._queues.pop(queue, None)
+        if entry is None:
+            return
+        entry.drop()
+        self._failures.pop(queue, None)
+        await self.silence([queue])
+
+    async def restart(self, queue: MessageQueue, offset: int) -> None:
+        """Go on with another offset of a queue that is read, paused or not as it was."""
+        await self._end(queue)
+        if queue in self._queues:
+            return  # somebody else began it while we waited for the loop
+        self.begin(queue, offset)
+
+    async def silence(self, queues: Iterable[MessageQueue]) -> None:
+        """End the pull loops of queues; their messages in hand still count."""
+        current = asyncio.current_task()
+        tasks = [task for queue in queues if (task := self._loops.pop(queue, None)) is not None]
+        waited = [task for task in tasks if task is not current]
+        for task in waited:
+            task.cancel()
+        if waited:
+            await asyncio.wait(waited)
+
+    def pause(self, what: Iterable[str | MessageQueue] | None = None) -> None:
+        """Pull no more of these topics and queues, read now or later (of all when None)."""
+        self._pauses.set(what, paused=True)
+        self._follow_pauses()
+
+    def resume(self, what: Iterable[str | MessageQueue] | None = None) -> None:
+        """End a `pause`."""
+        self._pauses.set(what, paused=False)
+        self._follow_pauses()
+
+    def _follow_pauses(self) -> None:
+        for queue, entry in self._queues.items():
+            paused = self._pauses.holds(queue)
+            if paused and not entry.paused:
+                entry.pause()
+            elif entry.paused and not paused:
+                entry.resume()
+
+    async def _offset_moved(self, entry: ProcessQueue, offset: int) -> None:
+        queue, clock = entry.queue, self._instance.clock
+        moved_ms = self._moved_ms.get(queue)
+        if moved_ms is not None:  # a broker that moves us again and again is not to set our pace
+            left_ms = moved_ms + self._settings.error_pause_ms - clock.monotonic_ms()
+            await asyncio.sleep(max(0, left_ms) / 1000)
+        if self._queues.get(queue) is entry:
+            self._moved_ms[queue] = clock.monotonic_ms()
+            await self._moved(queue, offset)
+
+    def _note(self, entry: ProcessQueue, error: Exception | None) -> None:
+        if self._queues.get(entry.queue) is not entry:
+            return
+        if error is None:
+            self._recovered(entry.queue)
+            return
+        broker_name = entry.queue.broker_name
+        if not any(queue.broker_name == broker_name for queue in self._failures):
+            logger.warning(
+                "%(broker_name)s cannot be read from, which is tried again every %(pause_s)s s: "
+                "group=%(group)s queue=%(queue)s reason=%(error)r",
+                {
+                    "broker_name": broker_name,
+                    "pause_s": self._settings.error_pause_ms / 1000,
+                    "group": self._settings.group,
+                    "queue": entry.queue,
+                    "error": error,
+                },
+            )
+        self._failures[entry.queue] = repr(error)
+        if isinstance(error, RocketPyError) and not error.retriable:
+            self._broken(error)
+
+    def _recovered(self, queue: MessageQueue) -> None:
+        if self._failures.pop(queue, None) is None:
+            return
+        if not any(other.broker_name == queue.broker_name for other in self._failures):
+            logger.warning(
+                "%(broker_name)s can be read from again: group=%(group)s",
+                {"broker_name": queue.broker_name, "group": self._settings.group},
+            )
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        logger.error(
+            "pulling stopped by an unexpected error: %(error)r", {"error": error}, exc_info=error
+        )
+        self._broken(error)

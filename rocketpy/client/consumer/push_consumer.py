@@ -1,0 +1,384 @@
+"""A member of a consumer group: its queues, its pulls, its handler or iterator.
+
+Source: DefaultMQPushConsumerImpl (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from rocketpy.client.callbacks.handlers import Invoke
+from rocketpy.client.callbacks.hooks import AssignmentHooks
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.cluster.periodic_job import PeriodicJob
+from rocketpy.client.config import ConsumerConfig
+from rocketpy.client.consumer.dispatch.concurrent_service import (
+    ConsumeService,
+    HandlerService,
+    IteratorService,
+)
+from rocketpy.client.consumer.dispatch.ordered_service import OrderedService, key_lane, queue_lane
+from rocketpy.client.consumer.dispatch.redelivery import Redelivery, Returns
+from rocketpy.client.consumer.group_consumer import NOT_TO_ITERATE, GroupConsumer
+from rocketpy.client.consumer.group_membership import PushMember
+from rocketpy.client.consumer.iteration import Source
+from rocketpy.client.consumer.offset_store import StartFinder, checked_offset, make_offset_store
+from rocketpy.client.consumer.pulling.process_queue import GiveBack, Limits, ProcessQueue
+from rocketpy.client.consumer.pulling.pull_loop import PullSettings
+from rocketpy.client.consumer.pulling.queue_readers import QueueReaders, chosen
+from rocketpy.client.consumer.queue_locks import RENEW_INTERVAL_MS, QueueLockKeeper
+from rocketpy.client.consumer.rebalance import Balance, Rebalancer, find_allocation
+from rocketpy.client.consumer.status_reports import consumer_health
+from rocketpy.client.health import ConsumerHealth
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import DEAD_LETTER
+from rocketpy.client.options.durations import to_ms, to_s
+from rocketpy.client.tracing import Tracer
+from rocketpy.errors import ClientError, ClosedError, RocketPyError
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import retry_topic
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+# What is consumed in order is never far apart.
+_ANY_SPAN = 1 << 62
+# Not longer, because the lock's other queues and the next rounds wait for it.
+_DRAIN_S = 1.0
+
+
+class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
+    """Receives a group's messages; made by `Client.consumer`.
+
+    At least once: after a crash or a change of members a message may come again.
+    With a handler, returning means done, raising means again later
+    (`Retry` and `ToDLQ` say how).
+    Without one, iterate: a message is done when the next one is asked for. One that was in hand
+    when a loop was left comes again in the next one. Several tasks may iterate, each for itself.
+
+    Example:
+        ::
+
+            async with client.consumer("orders", group="billing", filter="paid") as consumer:
+                async for message in consumer:
+                    print(message.queue, message.offset, message.body)
+    """
+
+    def __init__(self, instance: Instance, group: str, config: ConsumerConfig) -> None:
+        super().__init__(instance, group, config)
+        span = _ANY_SPAN if config.ordered else config.max_span
+        self._limits = Limits(config.max_cached_messages, config.max_cached_bytes, span)
+        self._store = make_offset_store(
+            instance, group, broadcast=config.broadcast, directory=config.offset_dir
+        )
+        self._finder = StartFinder(instance, self._store, config.start, keep=True)
+        self._redelivery = Redelivery(instance, group, config.max_retries)
+        self._returns = self._make_returns()
+        self._give_back: GiveBack = self._returns.give_back
+        self._tracer: Tracer | None = None
+        self._service: ConsumeService | None = None
+        self._readers = QueueReaders(
+            instance,
+            _pull_settings(group, config),
+            self._make_queue,
+            subscription=self._subscription,
+            deliver=self._deliver,
+            reject=self._reject,
+            moved=self._moved,
+            broken=self._broken,
+        )
+        self._rebalancer = Rebalancer(
+            instance,
+            group,
+            None if config.broadcast else find_allocation(config.allocation),
+            self._readers.queues,
+            saw=self._finder.saw,
+            acquire=self._acquire,
+            release=self._release,
+            takeover_pause_ms=to_ms(config.takeover_pause),
+        )
+        self._hooks = AssignmentHooks(group, config.on_assigned, config.on_revoked)
+        self._locks = self._make_locks()
+        self._jobs = self._make_jobs()
+        self._member: PushMember = PushMember(
+            instance,
+            group,
+            config,
+            subscriptions=self._subscriptions,
+            readers=self._readers,
+            store=self._store,
+            stats=self._stats,
+            wake=self._wake,
+        )
+        self._subscribe_all()
+
+    def _make_returns(self) -> Returns:
+        config = self.config
+        return Returns(
+            None if config.broadcast else self._redelivery,
+            clock=self._instance.clock,
+            deliver=self._deliver_again,
+            local_retry_ms=to_ms(config.local_retry_pause),
+            consume_timeout_ms=to_ms(config.consume_timeout),
+        )
+
+    def _make_locks(self) -> QueueLockKeeper | None:
+        if not self.config.is_ordered or self.config.broadcast:
+            return None
+        queues = self._readers.queues
+        return QueueLockKeeper(self._instance, self.group, queues, self._wake)
+
+    def _make_jobs(self) -> list[PeriodicJob]:
+        persist_ms = to_ms(self._instance.config.persist_interval)
+        group, config = self.group, self.config
+        jobs = [
+            PeriodicJob(f"rebalance {group}", self._rebalance, to_ms(config.rebalance_interval)),
+            PeriodicJob(f"offsets {group}", self._persist, persist_ms),
+        ]
+        if self._locks is not None:
+            jobs.append(PeriodicJob(f"locks {group}", self._locks.renew, RENEW_INTERVAL_MS))
+        elif not config.is_ordered:
+            jobs.append(PeriodicJob(f"overdue {group}", self._sweep, persist_ms))
+        return jobs
+
+    # ---- life
+
+    def _before_joining(self) -> None:
+        if not self.config.broadcast:
+            self.subscribe(retry_topic(self.group))
+
+    def _start_service(self, invoke: Invoke | None) -> None:
+        config, clock = self.config, self._instance.clock
+        if config.trace:
+            self._tracer = Tracer(self._instance, self.group, "CONSUME", config.trace_topic)
+            invoke = None if invoke is None else self._tracer.traced(invoke)
+        self._member.start(invoke)
+        if invoke is None:
+            trace = None if self._tracer is None else self._tracer.begin_consuming
+            self._service = IteratorService(stats=self._stats, clock=clock, trace=trace)
+        elif config.is_ordered:
+            self._service = self._make_ordered(invoke)
+        else:
+            self._service = HandlerService(
+                invoke,
+                concurrency=config.concurrency,
+                batch=config.batch,
+                give_back=self._give_back,
+                stats=self._stats,
+                clock=clock,
+            )
+
+    def _make_ordered(self, invoke: Invoke) -> OrderedService:
+        config, redelivery = self.config, self._redelivery
+
+        async def bury(message: ReceivedMessage) -> None:
+            await redelivery.send_copy(message, DEAD_LETTER)
+
+        service = OrderedService(
+            invoke,
+            concurrency=config.concurrency,
+            batch=config.batch,
+            lane_of=queue_lane if config.ordered else key_lane(config.key_of),
+            may_run=self._may_run,
+            bury=None if config.broadcast else bury,
+            max_retries=config.max_retries,
+            suspend_ms=to_ms(config.ordered_retry_pause),
+            stats=self._stats,
+            clock=self._instance.clock,
+        )
+        self._give_back = service.give_back
+        return service
+
+    async def _finish(self) -> Coroutine[Any, Any, None]:
+        await self._readers.silence(list(self._readers.queues))
+        assert self._service is not None
+        await self._service.stop(to_s(self.config.stop_timeout))
+        await self._hooks.revoked(self._readers.queues)
+        offsets = self._member.offsets()
+        idle: list[MessageQueue] = []
+        for queue, entry in list(self._readers.queues.items()):
+            await self._readers.stop(queue)
+            if await entry.wait_idle(0):
+                idle.append(queue)
+        return self._leave_queues(offsets, idle)
+
+    async def _leave_queues(
+        self, offsets: dict[MessageQueue, int], idle: list[MessageQueue]
+    ) -> None:
+        try:
+            await self._store.save(offsets, final=True)
+        except RocketPyError as error:
+            logger.warning(
+                "last offsets of group %(group)s were not stored: %(error)r",
+                {"group": self.group, "error": error},
+            )
+        if self._locks is not None:
+            await self._locks.give_back(idle)
+        if self._tracer is not None:
+            await self._tracer.close()
+
+    # ---- receiving
+
+    def _source(self) -> Source[ReceivedMessage]:
+        if not isinstance(self._service, IteratorService):
+            raise ClosedError(NOT_TO_ITERATE)
+        return self._service
+
+    def _workers(self) -> Sequence[asyncio.Task[None]]:
+        return () if self._service is None else self._service.tasks
+
+    def _halt(self) -> None:
+        assert self._service is not None
+        self._service.halt()
+
+    def pause(self, *what: str | MessageQueue) -> None:
+        """Pull no more of these topics and queues until `resume`; of all when none is named.
+
+        What is pulled already is still delivered. A pause lasts, also for queues that come later,
+        and over resets of offsets. Redeliveries come from a topic of the group, which is paused
+        with all, or by its name (`"%RETRY%"` and the group's).
+        """
+        self._readers.pause(chosen(self._instance.config.namespace, what))
+
+    def resume(self, *what: str | MessageQueue) -> None:
+        """Pull these topics and queues again; all when none is named."""
+        self._readers.resume(chosen(self._instance.config.namespace, what))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues this member has now."""
+        return sorted(self._readers.queues)
+
+    # ---- queues
+
+    async def _rebalance(self) -> int | None:
+        had = set(self._readers.queues)
+        try:
+            balance = await self._rebalancer.round(self._topics)
+        finally:
+            await self._hooks.assigned(self._readers.queues.keys() - had)
+        if balance is not Balance.OUTSIDE:
+            self._placed.set()
+        return self._next_round_ms(is_complete=balance is Balance.COMPLETE)
+
+    async def _acquire(self, queue: MessageQueue) -> bool:
+        if self._locks is not None and not await self._locks.take(queue):
+            return False
+        self._readers.begin(queue, await self._finder.find(queue))
+        return True
+
+    def _may_run(self, entry: ProcessQueue) -> bool:
+        """Whether a handler may begin with a message of the queue."""
+        if self._locks is None:
+            return True
+        return not entry.closing and self._locks.holds(entry.queue)
+
+    def _make_queue(self, queue: MessageQueue) -> ProcessQueue:
+        return ProcessQueue(
+            queue,
+            self._limits,
+            serializer=self.config.serializer,
+            give_back=self._returns.give_back,
+            namespace=self._instance.config.namespace,
+            clock=self._instance.clock,
+        )
+
+    async def _release(self, entry: ProcessQueue) -> bool:
+        queue, locks = entry.queue, self._locks
+        if locks is not None:
+            # Whoever has it next begins after the handler that still runs.
+            entry.closing = True
+            await self._readers.silence([queue])
+            if not await entry.wait_idle(_DRAIN_S):
+                return False
+        await self._hooks.revoked([queue])
+        offset = entry.commit_offset
+        await self._readers.stop(queue)
+        logger.info(
+            "group %(group)s: gave %(queue)s up at %(offset)s",
+            {"group": self.group, "queue": queue, "offset": offset},
+        )
+        try:
+            # Without the lock somebody else may have come further by now.
+            if offset is not None and (locks is None or locks.holds(queue)):
+                await self._store.save({queue: offset}, final=True)
+        finally:
+            if locks is not None:
+                await locks.give_back([queue])
+        return True
+
+    async def _moved(self, queue: MessageQueue, offset: int) -> None:
+        if self._running:
+            await self._member.go_on(queue, offset)
+
+    def _broken(self, error: BaseException) -> None:
+        if isinstance(error, RocketPyError):  # the broker refuses: perhaps it is not ours any more
+            self._wake()
+            return
+        self._fail(error)
+        if isinstance(self._service, IteratorService):
+            self._service.fail(error)
+
+    # ---- messages
+
+    def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        assert self._service is not None
+        self._stats.pulled(messages[0].topic, len(messages))
+        self._service.deliver(queue, messages)
+
+    async def _reject(
+        self, queue: ProcessQueue, message: ReceivedMessage, error: Exception
+    ) -> None:
+        logger.error(
+            "the body of %(message)r cannot be read, giving it back: %(error)s",
+            {"message": message, "error": error},
+        )
+        await self._returns.give_back(queue, message, 0)
+
+    def _deliver_again(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        if self._running:
+            assert self._service is not None
+            self._service.deliver(queue, messages)
+
+    # ---- offsets
+
+    async def _persist(self) -> int | None:
+        self._stats.sample()
+        await self._store.save(self._member.offsets())
+        return None
+
+    async def _sweep(self) -> int | None:
+        await self._returns.give_back_overdue(list(self._readers.queues.values()))
+        return None
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue with this offset of a queue; what is in hand of it no longer counts.
+
+        Raises:
+            ClientError: the queue is not this member's, or the offset outside of it.
+        """
+        if queue not in self._readers.queues:
+            raise ClientError(f"{queue} is not assigned to this consumer")
+        await self._member.go_on(queue, await checked_offset(self._instance, queue, offset))
+
+    async def commit(self) -> None:
+        """Store the offsets now and wait for the brokers' responses."""
+        await self._store.save(self._member.offsets(), final=True)
+
+    def health(self) -> ConsumerHealth:
+        """Return the state of every queue and what fails in the background."""
+        unserved = self._rebalancer.unserved
+        return consumer_health(self.group, self._readers, self._jobs, self._failure, unserved)
+
+
+def _pull_settings(group: str, config: ConsumerConfig) -> PullSettings:
+    return PullSettings(
+        group=group,
+        batch=config.pull_batch,
+        batch_bytes=config.pull_batch_bytes,
+        interval_ms=to_ms(config.pull_interval),
+        suspend_ms=to_ms(config.pull_wait),
+        timeout_ms=to_ms(config.pull_timeout),
+        error_pause_ms=to_ms(config.pull_error_pause),
+        commit_offset=not config.broadcast,
+    )

@@ -1,0 +1,141 @@
+"""The brokers' locks on the queues of an ordered consumer: taken, renewed, given back.
+
+A broker lets a lock go 60 s after its last renewal, or when it is given back. Here a lock counts
+for 30 s after the renewal was asked for, so that two members never believe they have one. A lock
+that lapsed, here or there, is not simply renewed: somebody else may have had the queue, so it is
+given up and taken afresh, with the offset that the group has stored by then.
+
+Source: RebalanceImpl.lock, lockAll, unlock, ProcessQueue.isLockExpired (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
+from rocketpy.errors import NoRouteError, RocketPyError
+from rocketpy.proto.message_queue import MessageQueue
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+LOCK_LIFE_MS: Final = 30_000
+RENEW_INTERVAL_MS: Final = 20_000
+
+
+def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    """Return queues by the name of their broker."""
+    found: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in queues:
+        found[queue.broker_name].append(queue)
+    return found
+
+
+class QueueLockKeeper:
+    """Keeps the locks of one consumer's queues.
+
+    Args:
+        instance: connections and routes.
+        group: whose locks.
+        queues: the queues that the consumer has.
+        lapsed: told when a lock is gone: its queue is `closing` then.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        group: str,
+        queues: Mapping[MessageQueue, ProcessQueue],
+        lapsed: Callable[[], None],
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._queues = queues
+        self._lapsed = lapsed
+        self._renewed_ms: dict[MessageQueue, int] = {}
+
+    def holds(self, queue: MessageQueue) -> bool:
+        """Tell whether the queue's lock is ours beyond doubt."""
+        renewed_ms = self._renewed_ms.get(queue)
+        if renewed_ms is None:
+            return False
+        return self._instance.clock.monotonic_ms() - renewed_ms <= LOCK_LIFE_MS
+
+    async def take(self, queue: MessageQueue) -> bool:
+        """Take a queue's lock; False when somebody else has it.
+
+        Raises:
+            RocketPyError: the broker does not say.
+        """
+        asked_ms = self._instance.clock.monotonic_ms()
+        if queue not in await self._lock(queue.broker_name, [queue]):
+            return False
+        self._renewed_ms[queue] = asked_ms
+        return True
+
+    async def renew(self) -> None:
+        """Renew the locks of all queues, a broker at a time.
+
+        Raises:
+            RocketPyError: the last failure, after every broker was asked.
+        """
+        failure: RocketPyError | None = None
+        for broker_name, queues in by_broker(self._queues).items():
+            try:
+                await self._renew(broker_name, queues)
+            except RocketPyError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def _renew(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        asked_ms = self._instance.clock.monotonic_ms()
+        held = await self._lock(broker_name, queues)
+        for queue in queues:
+            entry = self._queues.get(queue)
+            if entry is None:
+                continue
+            if queue in held and self.holds(queue):
+                self._renewed_ms[queue] = asked_ms
+                continue
+            logger.warning(
+                "group %(group)s: the lock of %(queue)s lapsed",
+                {"group": self._group, "queue": queue},
+            )
+            self._renewed_ms.pop(queue, None)
+            entry.closing = True
+            self._lapsed()
+
+    async def give_back(self, queues: Iterable[MessageQueue]) -> None:
+        """Let others have queues, all brokers at once.
+
+        A failure only makes them wait until the locks expire.
+        """
+        held = [queue for queue in queues if self._renewed_ms.pop(queue, None) is not None]
+        await asyncio.gather(
+            *(self._unlock(broker_name, each) for broker_name, each in by_broker(held).items())
+        )
+
+    async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        try:
+            address = self._address(broker_name)
+            client_id = self._instance.client_id
+            await self._instance.api.unlock_queues(address, self._group, client_id, queues)
+        except RocketPyError as error:
+            logger.info(
+                "locks of %(queues)s were not given back: %(error)r",
+                {"queues": queues, "error": error},
+            )
+
+    async def _lock(self, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        address = self._address(broker_name)
+        client_id = self._instance.client_id
+        return await self._instance.api.lock_queues(address, self._group, client_id, queues)
+
+    def _address(self, broker_name: str) -> str:
+        address = self._instance.routes.master_address(broker_name)
+        if address is None:
+            raise NoRouteError(f"broker {broker_name} has no master")
+        return address

@@ -1,0 +1,287 @@
+"""One round of dealing out queues among the members of a group.
+
+Source: RebalanceImpl (5.4.0).
+
+Who in a group reads which queue: the rule a consumer was given, by name or as a function.
+
+The rules themselves are `rocketpy.proto.allocation`'s: brokers that balance use them too.
+
+Whether a consumer's group exists: where brokers do not make groups, nobody else says it.
+
+A broker drops a heartbeat's unknown groups in silence; later it says only that it knows no member
+of such a group. What it says of a group that is not there comes with a pull.
+
+Topics that a consumer wants and nobody serves: told once, and once more when they come.
+
+A consumer often starts a moment before the first message makes its topic, so it is only worth a
+warning when the topic does not follow.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final
+
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.config import AllocationName
+from rocketpy.client.consumer.offset_store import read_address
+from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
+from rocketpy.errors import BrokerError, NoRouteError, RocketPyError, SubscriptionGroupNotExistError
+from rocketpy.proto.allocation import (
+    Allocation,
+    allocate_average,
+    allocate_circle,
+    consistent_hash,
+    java_sorted,
+    sorted_queues,
+)
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.headers.pull import PullMessageRequestHeader
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import RETRY_PREFIX
+from rocketpy.runtime.clock import Clock
+
+_RULES: Final[dict[str, Allocation]] = {
+    "avg": allocate_average,
+    "circle": allocate_circle,
+    "consistent_hash": consistent_hash(),
+}
+
+
+def find_allocation(chosen: AllocationName | Allocation) -> Allocation:
+    """Return the rule of that name, or the function itself."""
+    return chosen if callable(chosen) else _RULES[chosen]
+
+
+_TIMEOUT_MS: Final = 3_000
+
+
+async def check_group_exists(instance: Instance, group: str, queue: MessageQueue) -> None:
+    """Ask the broker of a queue, with a pull that changes nothing; for who is no member there.
+
+    A heartbeat follows: once somebody makes the group, only that lets us in.
+
+    Raises:
+        SubscriptionGroupNotExistError: it has no such group, and makes none.
+    """
+    header = PullMessageRequestHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=0,
+        max_msg_nums=1,
+        sys_flag=0,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        bname=queue.broker_name,
+    )
+    instance.heartbeat_soon()
+    try:
+        address = read_address(instance, queue)
+        response = await instance.api.pull(address, header, _TIMEOUT_MS)
+    except RocketPyError:  # who asks has an error of its own to tell
+        return
+    if response.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+        raise SubscriptionGroupNotExistError(response.code, response.remark or "")
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+WARN_AFTER_MS: Final = 10_000
+
+
+class UnservedTopics:
+    """Those of one consumer.
+
+    Args:
+        group: its group, for the log.
+        clock: for how long they have been missed (monotonic).
+    """
+
+    def __init__(self, group: str, clock: Clock) -> None:
+        self._group = group
+        self._clock = clock
+        self._missed_ms: dict[str, int] = {}  # since when, by topic
+        self._told: set[str] = set()  # in a warning
+
+    def note(self, topic: str, *, is_served: bool) -> None:
+        """Take what a look-up found; a group's own retry topic may come with its first message."""
+        if topic.startswith(RETRY_PREFIX):
+            return
+        if is_served:
+            if self._missed_ms.pop(topic, None) is not None:
+                self._note_served(topic)
+            return
+        now_ms = self._clock.monotonic_ms()
+        if topic not in self._missed_ms:
+            self._missed_ms[topic] = now_ms
+            self._log(logging.INFO, "topic %(topic)s is not there yet: group=%(group)s", topic)
+        elif topic not in self._told and now_ms - self._missed_ms[topic] >= WARN_AFTER_MS:
+            self._told.add(topic)
+            text = (
+                "no broker has topic %(topic)s: create it, or check its name; it is looked for "
+                "again and again: group=%(group)s"
+            )
+            self._log(logging.WARNING, text, topic)
+
+    def _note_served(self, topic: str) -> None:
+        level = logging.WARNING if topic in self._told else logging.INFO
+        self._told.discard(topic)
+        self._log(level, "topic %(topic)s is there now: group=%(group)s", topic)
+
+    def _log(self, level: int, text: str, topic: str) -> None:
+        logger.log(level, text, {"topic": topic, "group": self._group})
+
+    def failures(self) -> dict[str, str]:
+        """Return what health says of them."""
+        return {
+            f"topic {topic}": "no broker has it: create it, or check its name"
+            for topic in self._missed_ms
+        }
+
+
+PULL_EXPIRED_MS = 120_000
+
+
+class Balance(IntEnum):
+    """How far a round came; that of several topics is the least of theirs."""
+
+    OUTSIDE = 0
+    """A broker does not count us as a member yet."""
+    WAITING = 1
+    """A queue is not to be had yet, or not to be given up."""
+    ABSENT = 2
+    """Nobody serves a topic."""
+    COMPLETE = 3
+    """We have all that is ours."""
+
+
+class Rebalancer:
+    """Finds out which queues are ours, gives up the others, takes the new ones.
+
+    Args:
+        instance: connections and routes.
+        group: whose queues.
+        allocate: the group's common rule; None means every queue is ours (broadcasting).
+        saw: told the queues that a topic has, in each round.
+        owned: the queues we have; changed by `acquire` and `release` only.
+        acquire: starts on a queue; False when it is not to be had yet. It may raise
+            RocketPyError. Either way it is tried again.
+        release: gives a queue up; False when that has to wait for a handler.
+        takeover_pause_ms: time for the former owner to store its offset.
+
+    Attributes:
+        unserved: topics that no broker has.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        group: str,
+        allocate: Allocation | None,
+        owned: Mapping[MessageQueue, ProcessQueue],
+        *,
+        saw: Callable[[str, Sequence[MessageQueue]], None],
+        acquire: Callable[[MessageQueue], Awaitable[bool]],
+        release: Callable[[ProcessQueue], Awaitable[bool]],
+        takeover_pause_ms: int,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._allocate = allocate
+        self._owned = owned
+        self._saw = saw
+        self._acquire = acquire
+        self._release = release
+        self._takeover_pause_ms = takeover_pause_ms
+        self.unserved: UnservedTopics = UnservedTopics(group, instance.clock)
+
+    async def round(self, topics: Iterable[str]) -> Balance:
+        """Do one round over all topics.
+
+        Returns:
+            How far it came: short of COMPLETE, it is to be tried again soon.
+
+        Raises:
+            RocketPyError: the last thing that went wrong, after every topic was tried.
+        """
+        wanted = list(topics)
+        failure: RocketPyError | None = None
+        balance = Balance.COMPLETE
+        for queue in [queue for queue in self._owned if queue.topic not in wanted]:
+            if not await self._release(self._owned[queue]):
+                balance = Balance.WAITING
+        for topic in wanted:
+            try:
+                balance = min(balance, await self._topic_round(topic))
+            except RocketPyError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return balance
+
+    async def _topic_round(self, topic: str) -> Balance:
+        queues = await self._instance.routes.subscribe_queues(topic)
+        self._saw(topic, queues)
+        self.unserved.note(topic, is_served=bool(queues))
+        if not queues:
+            return Balance.ABSENT
+        alone = True
+        client_ids: list[str] = []
+        if self._allocate is None:
+            mine = set(queues)
+        else:
+            client_ids = await self._client_ids(topic, queues[0])
+            alone = client_ids == [self._instance.client_id]
+            if self._instance.client_id not in client_ids:
+                self._instance.heartbeat_soon()
+            mine = set(self._allocate(self._instance.client_id, sorted_queues(queues), client_ids))
+        settled = True
+        for queue, process_queue in list(self._owned.items()):
+            if queue.topic == topic and (queue not in mine or self._is_over(process_queue)):
+                settled = await self._release(process_queue) and settled
+        fresh = sorted_queues(mine - self._owned.keys())
+        if fresh and not alone and self._takeover_pause_ms:
+            await asyncio.sleep(self._takeover_pause_ms / 1000)
+        failure: RocketPyError | None = None
+        for queue in fresh:
+            try:
+                settled = await self._acquire(queue) and settled
+            except RocketPyError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        if not alone and self._instance.client_id not in client_ids:
+            return Balance.OUTSIDE
+        return Balance.COMPLETE if settled else Balance.WAITING
+
+    async def _client_ids(self, topic: str, queue: MessageQueue) -> list[str]:
+        addresses = self._instance.routes.brokers_of([topic])
+        if not addresses:
+            raise NoRouteError(f"no broker of topic {topic} is known")
+        address = self._instance.rng.choice(addresses)
+        api = self._instance.api
+        try:
+            return java_sorted(await api.consumer_ids(address, self._group))
+        except BrokerError:  # it knows no member: of a group that is not there it says no more
+            await check_group_exists(self._instance, self._group, queue)
+        # As after its restart, which is no failure: it has to hear of us first.
+        await self._instance.introduce()
+        return java_sorted(await api.consumer_ids(address, self._group))
+
+    def _is_over(self, queue: ProcessQueue) -> bool:
+        """Tell whether a queue has to begin afresh, though it is ours."""
+        if queue.closing:
+            return True
+        if queue.paused or queue.is_full() is not None:
+            return False
+        idle_ms = self._instance.clock.monotonic_ms() - queue.pulled_at_ms
+        if idle_ms > PULL_EXPIRED_MS:
+            logger.warning(
+                "queue %(queue)s was not pulled for %(idle_ms)d ms, starting afresh",
+                {"queue": queue.queue, "idle_ms": idle_ms},
+            )
+            return True
+        return False

@@ -1,0 +1,150 @@
+"""The reports a broker asks a consumer for.
+
+Source: ConsumerRunningInfo, ProcessQueueInfo, ConsumeMessageDirectlyResult (5.4.0).
+
+The health of a consumer, put together from what it is made of.
+"""
+
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+
+from rocketpy.client.callbacks.handlers import Invoke
+from rocketpy.client.cluster.periodic_job import PeriodicJob
+from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
+from rocketpy.client.consumer.pulling.queue_readers import QueueReaders
+from rocketpy.client.consumer.rebalance import UnservedTopics
+from rocketpy.client.health import ConsumerHealth, QueueHealth
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Retry, ToDLQ
+from rocketpy.proto.bodies.heartbeat import CONSUME_ACTIVELY, CONSUME_PASSIVELY
+from rocketpy.proto.bodies.running import (
+    CONSUME_LATER,
+    CONSUME_SUCCESS,
+    CONSUME_THROW_EXCEPTION,
+    PROP_CLIENT_VERSION,
+    PROP_CONSUME_ORDERLY,
+    PROP_CONSUME_TYPE,
+    PROP_CONSUMER_START_TIMESTAMP,
+    PROP_NAMESERVER_ADDR,
+    PROP_THREADPOOL_CORE_SIZE,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    ProcessQueueInfo,
+)
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.subscription import SubscriptionData
+from rocketpy.runtime.clock import Clock
+
+_MIB = 1024 * 1024
+_VERSION = "V5_4_0"
+
+PULL_PROPERTIES = {PROP_CONSUME_TYPE: CONSUME_ACTIVELY, PROP_CLIENT_VERSION: _VERSION}
+"""What a pull consumer reports of its settings."""
+
+
+def push_properties(
+    name_servers: Iterable[str], concurrency: int, started_ms: int, *, ordered: bool
+) -> dict[str, str]:
+    """Return what a push consumer reports of its settings."""
+    return {
+        PROP_NAMESERVER_ADDR: ";".join(name_servers),
+        PROP_CONSUME_TYPE: CONSUME_PASSIVELY,
+        PROP_CONSUME_ORDERLY: "true" if ordered else "false",
+        PROP_THREADPOOL_CORE_SIZE: str(concurrency),
+        PROP_CLIENT_VERSION: _VERSION,
+        PROP_CONSUMER_START_TIMESTAMP: str(started_ms),
+    }
+
+
+def _queue_info(queue: ProcessQueue) -> ProcessQueueInfo:
+    first = queue.first_offset
+    return ProcessQueueInfo(
+        commit_offset=queue.commit_offset or 0,
+        cached_msg_min_offset=first if first is not None else 0,
+        cached_msg_max_offset=queue.pulled_end_offset - 1 if first is not None else 0,
+        cached_msg_count=len(queue.messages),
+        cached_msg_size_in_mi_b=queue.size_bytes // _MIB,
+        droped=queue.dropped,
+        last_pull_timestamp=queue.last_pull_ms,
+        last_consume_timestamp=queue.last_consume_ms,
+    )
+
+
+def running_info(
+    queues: Mapping[MessageQueue, ProcessQueue],
+    subscriptions: Iterable[SubscriptionData],
+    rates: Mapping[str, ConsumeStatus],
+    properties: Mapping[str, str],
+) -> ConsumerRunningInfo:
+    """Return the body of the response to GET_CONSUMER_RUNNING_INFO."""
+    return ConsumerRunningInfo(
+        properties=dict(properties),
+        subscription_set=list(subscriptions),
+        mq_table={queue: _queue_info(entry) for queue, entry in queues.items()},
+        status_table=dict(rates),
+    )
+
+
+def nobody_handles(reason: str) -> ConsumeMessageDirectlyResult:
+    """Return the report of a consumer that has no handler to call."""
+    return ConsumeMessageDirectlyResult(consume_result=CONSUME_THROW_EXCEPTION, remark=reason)
+
+
+async def consume_and_report(
+    invoke: Invoke, message: ReceivedMessage, clock: Clock
+) -> ConsumeMessageDirectlyResult:
+    """Call the handler with one message, outside of any queue, and report how it went."""
+    started_ms = clock.monotonic_ms()
+    result, remark = CONSUME_SUCCESS, None
+    try:
+        await invoke([message])
+    except (Retry, ToDLQ) as order:
+        result, remark = CONSUME_LATER, repr(order)
+    except Exception as error:  # noqa: BLE001 - the user's handler may raise anything
+        result, remark = CONSUME_THROW_EXCEPTION, "".join(traceback.format_exception(error))
+    return ConsumeMessageDirectlyResult(
+        consume_result=result,
+        remark=remark,
+        spent_time_mills=clock.monotonic_ms() - started_ms,
+    )
+
+
+def consumer_health(
+    group: str,
+    readers: QueueReaders,
+    jobs: Sequence[PeriodicJob],
+    failure: BaseException | None,
+    unserved: UnservedTopics,
+) -> ConsumerHealth:
+    """Return the state of every queue and what fails in the background."""
+    failures = {**job_failures(jobs), **unserved.failures(), **queue_failures(readers.failures)}
+    if failure is not None:
+        failures["pulling"] = repr(failure)
+    return ConsumerHealth(
+        group,
+        {
+            queue: _queue_health(entry, readers.failures.get(queue, ""))
+            for queue, entry in readers.queues.items()
+        },
+        failures,
+    )
+
+
+def job_failures(jobs: Sequence[PeriodicJob]) -> dict[str, str]:
+    """Return why background jobs fail, by name; nothing of those that do not."""
+    return {job.name: repr(job.failure) for job in jobs if job.failure is not None}
+
+
+def queue_failures(failures: Mapping[MessageQueue, str]) -> dict[str, str]:
+    """Return why queues are not read, by a name for people."""
+    return {
+        f"queue {queue.topic}@{queue.broker_name}:{queue.queue_id}": failure
+        for queue, failure in failures.items()
+    }
+
+
+def _queue_health(queue: ProcessQueue, failure: str) -> QueueHealth:
+    return QueueHealth(
+        queue.commit_offset or 0, queue.lag, len(queue.messages), queue.last_pull_ms, failure
+    )

@@ -1,0 +1,76 @@
+"""What a pull brought, by the compiled decoder where there is one.
+
+`_messages.pyx` makes messages of a pull whose records all are plain, and reads of each only what is
+needed to hand it out. `rocketpy.proto.message` is the reference, decodes every other pull, and all
+of them where RocketPy is pure (docs/decisions/0011-a-compiled-decoder-for-received-messages.md).
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from rocketpy.client.messages.message import ReceivedMessage, Settlement
+from rocketpy.client.messages.serializers import Serializer
+from rocketpy.compiled_module import load_compiled
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import unwrap_namespace
+from rocketpy.proto.topic_names import RETRY_PREFIX
+
+_MODULE: Final = "rocketpy.client.messages._messages"
+_MOST_TOPIC_BYTES: Final = 255
+
+_Shared: TypeAlias = tuple[tuple[str, object], ...]
+MakeMessages: TypeAlias = Callable[
+    [bytes, bytes, type[ReceivedMessage], _Shared], list[ReceivedMessage] | None
+]
+PlainMessages: TypeAlias = Callable[[bytes], list[ReceivedMessage] | None]
+
+
+def compiled_messages() -> MakeMessages | None:
+    """Return what makes messages of plain records; None when it is not there or not wanted.
+
+    Raises:
+        ImportError: it is not there and ROCKETPY_COMPILED=1 says that it must be.
+    """
+    module = load_compiled(_MODULE)
+    if module is None:
+        return None
+    make: MakeMessages = module.messages
+    return make
+
+
+def plain_messages(
+    queue: MessageQueue,
+    *,
+    serializer: Serializer | None,
+    settlement: Settlement,
+    namespace: str,
+) -> PlainMessages | None:
+    """Return what makes messages of the pulls of a queue, of those that it takes.
+
+    Args:
+        queue: where they come from.
+        serializer: as for `ReceivedMessage`.
+        settlement: as for `ReceivedMessage`.
+        namespace: as for `ReceivedMessage`.
+
+    Returns:
+        A function that returns None for a pull that it leaves to others; or None when it would
+        leave all of them: without the compiled module, and for a retry topic, whose messages each
+        have a topic of their own.
+    """
+    make = compiled_messages()
+    topic = queue.topic.encode()
+    if make is None or queue.topic.startswith(RETRY_PREFIX) or len(topic) > _MOST_TOPIC_BYTES:
+        return None
+    shown = unwrap_namespace(namespace, queue.topic) if namespace else queue.topic
+    shared = (
+        ("queue", queue),
+        ("topic", shown),
+        ("_serializer", serializer),
+        ("_settlement", settlement),
+    )
+
+    def plain(records: bytes) -> list[ReceivedMessage] | None:
+        return make(records, topic, ReceivedMessage, shared)
+
+    return plain

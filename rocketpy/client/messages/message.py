@@ -1,0 +1,228 @@
+"""The messages a user sees: the one to send, and the one received."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rocketpy.client.messages.outcomes import check_level
+from rocketpy.client.messages.serializers import PLAIN, Serializer
+from rocketpy.errors import ClosedError
+from rocketpy.proto.message import MessageExt, decode_without_body
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import unwrap_namespace
+from rocketpy.proto.properties import (
+    PROPERTY_DLQ_ORIGIN_TOPIC,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+    SYSTEM_PROPERTIES,
+)
+from rocketpy.proto.topic_names import RETRY_PREFIX
+
+NOT_TO_BE_GIVEN_BACK = "only messages of a group consumer can be given back"
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """A message to send, for code that builds messages in one place and sends them in another.
+
+    Attributes:
+        topic: where it goes.
+        body: anything the producer's serializer takes.
+        tag: what consumers filter by.
+        keys: what messages can be looked up by; no blanks inside a key.
+        headers: properties of your own.
+        order_key: messages with the same key go to the same queue, in the order they are sent.
+        flag: a number of your own, carried along.
+
+    Example:
+        >>> Message(topic="orders", body=b"o1", tag="paid", keys=["o1"]).tag
+        'paid'
+    """
+
+    topic: str
+    body: Any = b""
+    tag: str = ""
+    keys: Iterable[str] | str = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    order_key: str | int | None = None
+    flag: int = 0
+
+
+class Settlement(Protocol):
+    """What takes the outcome of a message: whoever handed it out."""
+
+    def ack(self, message: "ReceivedMessage") -> None:
+        """Count the message as done; twice does no harm."""
+        ...
+
+    async def nack(self, message: "ReceivedMessage", delay_level: int) -> None:
+        """Have the message delivered again; raises ClosedError where that is impossible."""
+        ...
+
+    def in_progress(self, message: "ReceivedMessage") -> None:
+        """Count the time that the message may be in hand from now on."""
+        ...
+
+
+class ReceivedMessage:
+    """A message from a broker.
+
+    Attributes:
+        topic: the topic it was sent to (of a redelivery, the original one).
+        body: its bytes, inflated.
+        ext: the stored message with every field of the wire, read when it is first asked for.
+        queue: the queue it came from (of a redelivery, the retry topic's).
+        offset: its place in the queue.
+        retries: how often it was delivered before this time.
+
+    Args:
+        ext: the stored message.
+        queue: where it came from.
+        serializer: reads the body in `decode`; None for plain bytes.
+        settlement: takes the outcome; None for a message that nobody waits for.
+        namespace: of the client; `topic` is without it.
+    """
+
+    __slots__ = (
+        "_rest", "_serializer", "_settlement", "body", "ext", "offset", "queue", "retries", "topic",
+    )  # fmt: skip
+
+    ext: MessageExt
+    offset: int
+    _rest: bytes  # the record without its body, of a message whose `ext` was not asked for
+
+    def __init__(
+        self,
+        ext: MessageExt,
+        queue: MessageQueue,
+        *,
+        serializer: Serializer | None = None,
+        settlement: Settlement | None = None,
+        namespace: str = "",
+    ) -> None:
+        self.ext = ext
+        self.body: bytes = ext.body
+        self.queue: MessageQueue = queue
+        self.offset = ext.queue_offset
+        self.topic: str = ext.topic
+        if self.topic.startswith(RETRY_PREFIX):
+            self.topic = ext.properties.get(PROPERTY_RETRY_TOPIC, self.topic)
+        if namespace:
+            self.topic = unwrap_namespace(namespace, self.topic)
+        self.retries: int = ext.reconsume_times
+        self._serializer = serializer
+        self._settlement = settlement
+
+    if not TYPE_CHECKING:  # for a checker, a class with this method has every attribute
+
+        def __getattr__(self, name: str) -> object:
+            if name != "ext":
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            self.ext = decode_without_body(self._rest, self.body)
+            return self.ext
+
+    @property
+    def id(self) -> str:
+        """The id its producer gave it; the same in every redelivery, so fit to find duplicates."""
+        return self.ext.msg_id
+
+    msg_id = id  # noqa: A003 - the official clients' word
+
+    @property
+    def offset_id(self) -> str:
+        """The broker's id: its address and the message's place in its log."""
+        return self.ext.offset_msg_id
+
+    @property
+    def tag(self) -> str:
+        """The tag, or an empty string."""
+        return self.ext.tags or ""
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys it can be looked up by."""
+        return self.ext.keys
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, the system's included."""
+        return self.ext.properties
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The properties its sender gave it."""
+        return {
+            name: value
+            for name, value in self.ext.properties.items()
+            if name not in SYSTEM_PROPERTIES
+        }
+
+    @property
+    def born_at(self) -> datetime:
+        """When it was sent, by its sender's clock."""
+        return datetime.fromtimestamp(self.ext.born_timestamp_ms / 1000, UTC)
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored it."""
+        return datetime.fromtimestamp(self.ext.store_timestamp_ms / 1000, UTC)
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic of the first delivery, also in a dead letter queue."""
+        properties = self.ext.properties
+        return (
+            properties.get(PROPERTY_DLQ_ORIGIN_TOPIC)
+            or properties.get(PROPERTY_RETRY_TOPIC)
+            or self.topic
+        )
+
+    @property
+    def origin_id(self) -> str:
+        """The broker's id of the first delivery: `offset_id`, unless this is a redelivery."""
+        return self.ext.properties.get(PROPERTY_ORIGIN_MESSAGE_ID) or self.offset_id
+
+    def decode(self, serializer: Serializer | None = None) -> Any:  # noqa: ANN401
+        """Return the body as a value, by the consumer's serializer or by the one given.
+
+        Raises:
+            ValueError: the bytes are not what the serializer reads.
+        """
+        return (serializer or self._serializer or PLAIN).loads(self.body)
+
+    async def ack(self) -> None:
+        """Mark it as done, so that the group's offset may pass it; twice does no harm."""
+        if self._settlement is not None:
+            self._settlement.ack(self)
+
+    async def nack(self, delay_level: int = 0) -> None:
+        """Give it back: it is delivered again later, to some member of the group.
+
+        Args:
+            delay_level: 1..18 of the broker's levels (1 s, 5 s, 10 s, 30 s, 1 min, ...); 0 lets
+                the time grow with each retry, from 10 s to 2 h; -1 means the dead letter queue.
+
+        Raises:
+            ClosedError: it was not received by a group consumer, which alone can give back.
+            TypeError: `delay_level` is no whole number.
+        """
+        check_level(delay_level)
+        if self._settlement is None:
+            raise ClosedError(NOT_TO_BE_GIVEN_BACK)
+        await self._settlement.nack(self, delay_level)
+
+    async def in_progress(self) -> None:
+        """Say that it is still worked on: its `consume_timeout` begins anew.
+
+        Nothing happens to a message that is settled, or has no such limit.
+        """
+        if self._settlement is not None:
+            self._settlement.in_progress(self)
+
+    def __repr__(self) -> str:
+        """Say where it is from; the body may be large or private and is left out."""
+        return (
+            f"{type(self).__name__}({self.queue.topic}@{self.queue.broker_name}"
+            f":{self.queue.queue_id}+{self.offset}, {len(self.body)} bytes)"
+        )

@@ -1,0 +1,184 @@
+"""Whether a value fits the annotation of an option, and in words what would.
+
+Type checkers say the same earlier; a value that passed unseen would fail later, and elsewhere.
+
+Names and filters that users give, checked before anything is sent.
+"""
+
+import functools
+import inspect
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+from rocketpy.errors import ConfigError, ExpressionError
+from rocketpy.proto.subscription import (
+    EXPRESSION_SQL92,
+    EXPRESSION_TAG,
+    SUB_ALL,
+    SubscriptionData,
+    build_subscription,
+)
+from rocketpy.proto.validators import check_group, check_topic
+from rocketpy.sql92.condition import compile_condition
+
+_WORDS: Final[dict[object, str]] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    NoneType: "None",
+}
+
+
+def fits(kind: Any, value: object) -> bool:  # noqa: ANN401 - an annotation
+    """Tell whether a value is of the kind that an annotation names."""
+    origin = get_origin(kind)
+    if origin in {Union, UnionType}:
+        return any(fits(each, value) for each in get_args(kind))
+    if origin is Literal:
+        return any(type(value) is type(each) and value == each for each in get_args(kind))
+    if origin is Callable:
+        return callable(value)
+    if origin is Sequence:
+        (item,) = get_args(kind)
+        if not isinstance(value, Collection) or isinstance(value, str | bytes):
+            return False
+        return all(fits(item, each) for each in value)
+    if kind is float:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        return math.isfinite(value)
+    if kind is int and isinstance(value, bool):
+        return False
+    methods = _methods(kind)
+    if methods:
+        return all(callable(getattr(value, name, None)) for name in methods)
+    return isinstance(value, kind)
+
+
+def described(kind: Any) -> str:  # noqa: ANN401
+    """Return in words what fits an annotation."""
+    origin = get_origin(kind)
+    if origin in {Union, UnionType}:
+        return " or ".join(dict.fromkeys(described(each) for each in get_args(kind)))
+    if origin is Literal:
+        return " or ".join(repr(each) for each in get_args(kind))
+    if origin is Callable:
+        return "a function"
+    if origin is Sequence:
+        return f"a list with {described(get_args(kind)[0])} in each place"
+    methods = _methods(kind)
+    if methods:
+        return f"an object with {' and '.join(methods)}"
+    return _WORDS.get(kind) or f"a {kind.__name__}"
+
+
+def _methods(kind: Any) -> list[str]:  # noqa: ANN401
+    """The methods of a protocol; nothing of another class."""
+    if not getattr(kind, "_is_protocol", False):
+        return []
+    return [name for name in vars(kind) if not name.startswith("_")]
+
+
+def refuse_generators(values: Mapping[str, object]) -> None:
+    """Refuse functions with `yield`: calling one makes a generator, and runs nothing of it.
+
+    Args:
+        values: by their option, functions or lists of them among others.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    for name, value in values.items():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if callable(each) and _is_generator(each):
+                raise ConfigError(f"{each!r} has a yield: called, it would do nothing", key=name)
+
+
+def _is_generator(function: Any) -> bool:  # noqa: ANN401 - anything that is called
+    while isinstance(function, functools.partial):
+        function = function.func
+    for each in (function, getattr(function, "__call__", None)):  # noqa: B004 - an object's own
+        if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
+            return True
+    return False
+
+
+def takes(handler: Callable[..., Any], *counts: int) -> bool:
+    """Whether a function can be called with as many arguments as one of the counts says."""
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # builtins without a signature
+        return True
+    for count in counts:
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        return True
+    return False
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+BATCH: Final = 500
+"""Most messages of one list, when nobody says how many."""
+
+
+def checked_count(max_messages: int) -> int:
+    """Return how many messages are asked for; raises ValueError when that is none."""
+    if max_messages < 1:
+        raise ValueError(f"max_messages is {max_messages}, not 1 or more")
+    return max_messages
+
+
+def checked_group(group: str) -> str:
+    """Return the name of a group.
+
+    Raises:
+        ConfigError: no group can have it.
+    """
+    reason = check_group(group)
+    if reason is not None:
+        raise ConfigError(reason, key="group")
+    return group
+
+
+def checked_subscription(topic: str, tags: str, sql: str, version: int) -> SubscriptionData:
+    """Return what a consumer wants of a topic.
+
+    Args:
+        topic: its name.
+        tags: `"a || b"`, or `"*"`, which also stands beside a condition.
+        sql: a condition on properties; empty filters by tags.
+        version: brokers keep the subscription with the greatest one.
+
+    Raises:
+        ConfigError: the name or the tags cannot be used, or there are tags and a condition.
+        ExpressionError: `sql` is no condition.
+    """
+    reason = check_topic(topic)
+    if reason is not None:
+        raise ConfigError(reason, key="topic")
+    if sql:
+        if tags != SUB_ALL:
+            raise ConfigError("give tags or a condition, not both", key="sql")
+        condition = compile_condition(sql)
+        if condition.ignored_from is not None:
+            # A broker would take the condition and silently leave the rest out.
+            reason = f"the condition has ended, what is {sql[condition.ignored_from :][:40]!r}?"
+            raise ExpressionError(reason, condition.ignored_from)
+    kind = EXPRESSION_SQL92 if sql else EXPRESSION_TAG
+    if not sql and any(each in tags.replace("||", "") for each in "|,"):  # a tag may be so named
+        logger.warning(
+            "the filter %(filter)r of topic %(topic)s names a tag with | or , in it: did you mean "
+            "||, as in 'a || b'?",
+            {"filter": tags, "topic": topic},
+        )
+    try:
+        return build_subscription(topic, sql or tags, kind, sub_version=version)
+    except ValueError as error:
+        raise ConfigError(str(error), key="filter") from error

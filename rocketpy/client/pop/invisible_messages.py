@@ -1,0 +1,264 @@
+"""The messages that a pop consumer has in hand, each until it is settled or its time is over.
+
+    state     ack            nack, ToDLQ    change_invisible   its time is over
+    IN_HAND   -> ACKED       -> GIVEN_BACK  stays, new time    -> LOST
+    ACKED     nothing        nothing        nothing            nothing
+    GIVEN_BACK, LOST         nothing        nothing            nothing
+
+A settled message leaves the table at once, so that there is room for another.
+
+Source: ConsumeMessagePopConcurrentlyService, DefaultMQPushConsumerImpl.ackAsync (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.messages.serializers import Serializer
+from rocketpy.client.pop.pop_api import PoppedPlace, PopRequests, place_of
+from rocketpy.client.pop.popped_message import DEAD_LETTER, PoppedMessage
+from rocketpy.errors import ClientError, NoRouteError, RocketPyError
+from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+RETRY_DELAYS_S: Final = (
+    10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
+)  # fmt: skip
+"""After how long a message that failed comes back, by its number of retries."""
+_ACK_PAUSE_S: Final = 1.0
+_RENEWED_AT_A_TIME: Final = 64
+
+
+class _Held:
+    """A message in hand, where it lies, and the monotonic time at which it is somebody else's."""
+
+    __slots__ = ("deadline_ms", "invisible_ms", "kept", "message", "place")
+
+    def __init__(
+        self, message: PoppedMessage, place: PoppedPlace, deadline_ms: int, invisible_ms: int
+    ) -> None:
+        self.invisible_ms = invisible_ms
+        self.message = message
+        self.place = place
+        self.deadline_ms = deadline_ms
+        self.kept: asyncio.Future[None] | None = None  # ends with the request to keep it longer
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the broker is asked to leave it to us for longer."""
+        return self.kept is not None
+
+
+class PopHand:
+    """What one consumer has in hand, and how it settles it.
+
+    Args:
+        instance: connections, routes, clock.
+        group: who pops.
+        max_messages: how many it takes.
+        max_retries: deliveries after the first one, then the dead letter queue.
+        serializer: of the messages.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        group: str,
+        *,
+        max_messages: int,
+        max_retries: int,
+        serializer: Serializer,
+    ) -> None:
+        self._instance = instance
+        self._requests = PopRequests(instance.remoting)
+        self._group = group
+        self._max_messages = max_messages
+        self._max_retries = max_retries
+        self._serializer = serializer
+        self._held: dict[int, _Held] = {}
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def messages(self) -> list[PoppedMessage]:
+        """What is in hand, the oldest first."""
+        return [held.message for held in self._held.values()]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another pop may be made."""
+        return self._room.is_set()
+
+    async def wait_for_room(self) -> None:
+        """Wait until another pop may be made."""
+        await self._room.wait()
+
+    def take(self, ext: MessageExt, broker_name: str, invisible_ms: int) -> PoppedMessage:
+        """Take a message that was popped just now.
+
+        Args:
+            ext: the message.
+            broker_name: where from.
+            invisible_ms: how long it is ours.
+
+        Raises:
+            BadBodyError: it has no handle.
+        """
+        place = place_of(self._group, ext)
+        queue = MessageQueue(place.topic, broker_name, ext.queue_id)
+        message = PoppedMessage(
+            ext,
+            queue,
+            self,
+            serializer=self._serializer,
+            namespace=self._instance.config.namespace,
+        )
+        deadline_ms = self._instance.clock.monotonic_ms() + invisible_ms
+        self._held[id(message)] = _Held(message, place, deadline_ms, invisible_ms)
+        if len(self._held) >= self._max_messages:
+            self._room.clear()
+        return message
+
+    def holds(self, message: PoppedMessage) -> bool:
+        """Whether a message is still ours; one whose time is over is let go."""
+        held = self._held.get(id(message))
+        if held is None:
+            return False
+        if held.is_busy or self._instance.clock.monotonic_ms() < held.deadline_ms:
+            return True
+        logger.warning(
+            "its invisible time is over before it was settled: %(message)r", {"message": message}
+        )
+        self._let_go(held)
+        return False
+
+    def drop_all(self) -> None:
+        """Let go of everything: the consumer is closed."""
+        self._held.clear()
+        self._room.set()
+
+    # ---- outcomes
+
+    async def ack(self, message: PoppedMessage) -> None:
+        """See `PopSettlement.ack`; asked again until the message's time is over."""
+        held = self._settle(message)
+        if held is not None:
+            await self._until_deadline(held, self._requests.ack)
+
+    async def nack(self, message: PoppedMessage, delay_s: float | None) -> None:
+        """See `PopSettlement.nack`; below 0, or after the last retry, it is a dead letter."""
+        held = self._settle(message)
+        if held is None:
+            return
+        if delay_s == DEAD_LETTER or (delay_s is None and message.retries >= self._max_retries):
+            await self._to_dead_letters(held)
+            return
+        if delay_s is None:
+            delay_s = RETRY_DELAYS_S[min(message.retries, len(RETRY_DELAYS_S) - 1)]
+        place = await self._place(held)
+        await self._requests.change_invisible(self._address(held), place, int(delay_s * 1000))
+
+    async def change_invisible(self, message: PoppedMessage, seconds: float | None) -> None:
+        """See `PopSettlement.change_invisible`."""
+        held = self._held.get(id(message))
+        if held is None or held.is_busy:
+            return
+        await self._keep(held, held.invisible_ms if seconds is None else int(seconds * 1000))
+
+    async def renew(self, messages: Iterable[PoppedMessage], invisible_ms: int) -> None:
+        """Keep those that have less than half of their time left; failures are only logged."""
+        soon_ms = self._instance.clock.monotonic_ms() + invisible_ms // 2
+        due = [
+            held
+            for each in messages
+            if (held := self._held.get(id(each))) is not None and held.deadline_ms <= soon_ms
+        ]
+        for at in range(0, len(due), _RENEWED_AT_A_TIME):
+            some = due[at : at + _RENEWED_AT_A_TIME]
+            await asyncio.gather(*(self._renew(held, invisible_ms) for held in some))
+
+    async def _renew(self, held: _Held, invisible_ms: int) -> None:
+        if held.is_busy or not self.holds(held.message):
+            return
+        try:
+            await self._keep(held, invisible_ms)
+        except RocketPyError as error:
+            logger.warning(
+                "%(message)r was not kept for longer: %(error)r",
+                {"message": held.message, "error": error},
+            )
+
+    async def _keep(self, held: _Held, invisible_ms: int) -> None:
+        kept = held.kept = asyncio.get_running_loop().create_future()
+        asked_ms = self._instance.clock.monotonic_ms()
+        try:
+            held.place = await self._requests.change_invisible(
+                self._address(held), held.place, invisible_ms
+            )
+        finally:
+            held.kept = None
+            kept.set_result(None)
+        held.deadline_ms = asked_ms + invisible_ms
+
+    async def _to_dead_letters(self, held: _Held) -> None:
+        """Have the broker move it; acked when that is done, so that it is never in neither."""
+        stored = held.message.ext
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=stored.phy_offset,
+            group=self._group,
+            delay_level=-1,
+            origin_msg_id=stored.msg_id,
+            origin_topic=held.place.topic,
+            max_reconsume_times=self._max_retries,
+            bname=held.place.handle.broker_name,
+        )
+        await self._instance.api.send_back(self._address(held), header)
+        await self._until_deadline(held, self._requests.ack)
+
+    async def _until_deadline(
+        self, held: _Held, work: Callable[[str, PoppedPlace], Awaitable[None]]
+    ) -> None:
+        clock = self._instance.clock
+        while True:
+            try:
+                await work(self._address(held), await self._place(held))
+            except ClientError:
+                if clock.monotonic_ms() + _ACK_PAUSE_S * 1000 >= held.deadline_ms:
+                    raise
+                await asyncio.sleep(_ACK_PAUSE_S)
+            else:
+                return
+
+    def _settle(self, message: PoppedMessage) -> _Held | None:
+        """Take a message out of the table; None when it is settled or lost already."""
+        held = self._held.get(id(message))
+        if held is None or not self.holds(message):
+            return None
+        self._let_go(held)
+        return held
+
+    def _let_go(self, held: _Held) -> None:
+        del self._held[id(held.message)]
+        if len(self._held) < self._max_messages:
+            self._room.set()
+
+    async def _place(self, held: _Held) -> PoppedPlace:
+        """Return where it lies, by the handle that counts: keeping it longer gives it another."""
+        if held.kept is not None:
+            await asyncio.wait([held.kept])
+        return held.place
+
+    def _address(self, held: _Held) -> str:
+        name = held.place.handle.broker_name
+        address = self._instance.routes.master_address(name)
+        if address is None:
+            raise NoRouteError(f"broker {name} has no master")
+        return address

@@ -1,0 +1,325 @@
+"""A member of a group that pops: the broker deals out messages, not queues.
+
+Source: DefaultMQPushConsumerImpl with clientRebalance=false, RebalanceImpl (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from rocketpy.client.callbacks.handlers import Invoke
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.cluster.periodic_job import PeriodicJob
+from rocketpy.client.config import PopConsumerConfig
+from rocketpy.client.consumer.group_consumer import NOT_TO_ITERATE, GroupConsumer
+from rocketpy.client.consumer.group_membership import PopMember
+from rocketpy.client.consumer.iteration import Source
+from rocketpy.client.consumer.rebalance import UnservedTopics, check_group_exists
+from rocketpy.client.consumer.status_reports import job_failures, queue_failures
+from rocketpy.client.health import ConsumerHealth, QueueHealth
+from rocketpy.client.options.durations import to_ms, to_s
+from rocketpy.client.pop.invisible_messages import PopHand
+from rocketpy.client.pop.pop_api import PopRequests
+from rocketpy.client.pop.pop_loop import PopLoop, PopSettings
+from rocketpy.client.pop.pop_service import PopService
+from rocketpy.client.pop.popped_message import PoppedMessage
+from rocketpy.errors import ClosedError, RocketPyError
+from rocketpy.proto.bodies.lock import QueryAssignmentRequestBody
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.pop import INIT_MAX, INIT_MIN
+from rocketpy.runtime.ordered_set import OrderedSet
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+DEFAULT_MAX_RETRIES: Final = 16
+_SETTLED_AT_A_TIME: Final = 64
+
+
+class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
+    """Pops a group's messages; made by `Client.pop_consumer`.
+
+    Members share messages, not queues: any number of them may work on one queue. A message is
+    ours for `invisible_time`; it comes again, to any member, when it is not acked by then.
+
+    At least once: a message whose handler takes longer than that is handled twice, unless `renew`
+    is on. With a handler, returning means done, raising means again later (`Retry` and `ToDLQ` say
+    how). Without one, iterate: a message is acked when the next one is asked for, unless it was
+    acked or given back before. One that was in hand when a loop was left comes again in the next
+    one, while it is ours.
+
+    Example:
+        ::
+
+            async with client.pop_consumer("orders", group="billing") as consumer:
+                async for message in consumer:
+                    print(message.body)
+    """
+
+    def __init__(self, instance: Instance, group: str, config: PopConsumerConfig) -> None:
+        super().__init__(instance, group, config)
+        self._requests = PopRequests(instance.remoting)
+        retries = config.max_retries
+        self._hand = PopHand(
+            instance,
+            group,
+            max_messages=config.max_in_hand,
+            max_retries=DEFAULT_MAX_RETRIES if retries < 0 else retries,
+            serializer=config.serializer,
+        )
+        self._settings = PopSettings(
+            group=group,
+            batch=config.pop_batch,
+            invisible_ms=to_ms(config.invisible_time),
+            poll_ms=to_ms(config.pop_wait),
+            init_mode=INIT_MIN if config.start == "earliest" else INIT_MAX,
+            is_ordered=config.ordered,
+            error_pause_ms=to_ms(config.error_pause),
+        )
+        self._loops: dict[MessageQueue, tuple[PopLoop, asyncio.Task[None]]] = {}
+        self._settlers = asyncio.Semaphore(_SETTLED_AT_A_TIME)
+        self._settling: OrderedSet[asyncio.Task[None]] = OrderedSet()
+        self._service: PopService | None = None
+        self._unserved = UnservedTopics(group, instance.clock)
+        self._jobs = [
+            PeriodicJob(f"assignment {group}", self._assign, to_ms(config.rebalance_interval))
+        ]
+        self._jobs.append(
+            PeriodicJob(f"renewal {group}", self._renew, self._settings.invisible_ms // 4)
+        )
+        self._member = PopMember(
+            instance,
+            group,
+            config,
+            subscriptions=self._subscriptions,
+            stats=self._stats,
+            wake=self._wake,
+        )
+        self._subscribe_all()
+
+    # ---- life
+
+    def _start_service(self, invoke: Invoke | None) -> None:
+        config = self.config
+        self._member.start(invoke)
+        self._service = PopService(
+            self._hand,
+            self._stats,
+            self._instance.clock,
+            invoke=invoke,
+            concurrency=config.concurrency,
+            batch=config.batch,
+        )
+
+    async def _wait_for_positions(self) -> None:
+        for loop, _ in list(self._loops.values()):
+            await loop.began.wait()
+
+    async def _finish(self) -> Coroutine[Any, Any, None]:
+        assert self._service is not None
+        self._halt()
+        await self._stop_loops(list(self._loops))
+        await self._service.stop(to_s(self.config.stop_timeout))
+        return self._settle_rest()
+
+    async def _settle_rest(self) -> None:
+        """Give back what a loop left, or a handler that was cancelled; wait for what is settled."""
+        assert self._service is not None
+        for message in self._hand.messages:
+            if not self._service.is_handled(message):
+                self._give_back(message)
+        try:
+            while self._settling:
+                await asyncio.wait(self._settling)
+        finally:
+            for task in self._settling:
+                task.cancel()
+            self._hand.drop_all()
+
+    # ---- receiving
+
+    def _source(self) -> Source[PoppedMessage]:
+        if self._service is None or self.config.handler is not None:
+            raise ClosedError(NOT_TO_ITERATE)
+        return self._service
+
+    def _workers(self) -> Sequence[asyncio.Task[None]]:
+        return () if self._service is None else self._service.tasks
+
+    def _halt(self) -> None:
+        assert self._service is not None
+        for message in self._service.halt():
+            self._give_back(message)
+        for loop, _ in self._loops.values():
+            loop.leave()
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """What this member pops; queue id -1 is all of a broker."""
+        return sorted(self._loops)
+
+    @property
+    def in_hand(self) -> int:
+        """Messages popped and not settled."""
+        return len(self._hand)
+
+    def health(self) -> ConsumerHealth:
+        """Return what is popped and what fails in the background."""
+        reasons = {
+            queue: repr(loop.failure)
+            for queue, (loop, _) in self._loops.items()
+            if loop.failure is not None
+        }
+        failures = {
+            **job_failures(self._jobs),
+            **self._unserved.failures(),
+            **queue_failures(reasons),
+        }
+        if self._failure is not None:
+            failures["popping"] = repr(self._failure)
+        queues = {
+            queue: QueueHealth(0, 0, 0, loop.last_pop_ms, reasons.get(queue, ""))
+            for queue, (loop, _) in self._loops.items()
+        }
+        return ConsumerHealth(self.group, queues, failures)
+
+    # ---- what to pop
+
+    async def _assign(self) -> int | None:
+        """Ask for each topic what to pop, and begin and stop loops accordingly."""
+        is_complete = True
+        for topic in self._topics:
+            assigned = await self._ask(topic)
+            if assigned is None:
+                is_complete = False
+                continue
+            gone = [each for each in self._loops if each.topic == topic and each not in assigned]
+            await self._stop_loops(gone)
+            for queue in assigned:
+                if queue not in self._loops:
+                    self._begin(queue)
+        self._stats.sample()
+        self._placed.set()
+        return self._next_round_ms(is_complete=is_complete)
+
+    async def _ask(self, topic: str) -> list[MessageQueue] | None:
+        """Ask the brokers of a topic, one after the other; None: keep what there is.
+
+        A group whose mode nobody set (401) pops all brokers of the topic.
+
+        Raises:
+            SubscriptionGroupNotExistError: no broker lets it in.
+            RocketPyError: no broker says what to pop.
+        """
+        instance = self._instance
+        queues = await instance.routes.subscribe_queues(topic)
+        self._unserved.note(topic, is_served=bool(queues))
+        names = list(dict.fromkeys(each.broker_name for each in queues))
+        instance.rng.shuffle(names)
+        body = QueryAssignmentRequestBody(topic, self.group, instance.client_id, "AVG")
+        failure: RocketPyError | None = None
+        for name in names:
+            address = instance.routes.master_address(name)
+            if address is None:
+                continue
+            try:
+                timeout_ms = to_ms(instance.config.api_timeout)
+                assigned = await self._requests.assignment(address, body, timeout_ms)
+            except RocketPyError as error:
+                failure = error
+            else:
+                if assigned is None:  # it knows no member of the group
+                    queue = next(each for each in queues if each.broker_name == name)
+                    await check_group_exists(instance, self.group, queue)
+                whole = [MessageQueue(topic, each, -1) for each in names]
+                return whole if assigned == [] else assigned
+        if failure is not None:
+            raise failure
+        return None
+
+    def _begin(self, queue: MessageQueue) -> None:
+        assert self._service is not None
+        if self._service.is_halted:
+            return
+        loop = PopLoop(
+            self._instance,
+            queue,
+            self._settings,
+            self._hand,
+            subscription=lambda: self._subscription(queue.topic),
+            deliver=self._deliver,
+            settle=self._settle,
+        )
+        task = asyncio.create_task(loop.run(), name=f"rocketpy-pop-{queue}")
+        task.add_done_callback(self._loop_ended)
+        self._loops[queue] = loop, task
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        logger.error(
+            "popping stopped by an unexpected error: %(error)r", {"error": error}, exc_info=error
+        )
+        self._fail(error)
+        if self._service is not None:
+            self._service.fail(error)
+
+    async def _stop_loops(self, queues: list[MessageQueue]) -> None:
+        ended: list[asyncio.Task[None]] = []
+        for loop, task in [self._loops.pop(queue) for queue in queues]:
+            if loop.leave():
+                self._instance.let_finish(task)
+            else:
+                task.cancel()
+                ended.append(task)
+        if ended:
+            await asyncio.wait(ended)
+
+    # ---- messages
+
+    def _deliver(self, messages: list[PoppedMessage]) -> None:
+        assert self._service is not None
+        if self._service.is_halted:  # of a pop that waited when we left: for the next member
+            for message in messages:
+                self._give_back(message)
+            return
+        self._stats.pulled(messages[0].topic, len(messages))
+        self._service.deliver(messages)
+
+    def _give_back(self, message: PoppedMessage) -> None:
+        """Have the next member get it at once: no handler of ours will."""
+        self._settle(self._hand.nack(message, 0))
+
+    def _settle(self, work: Coroutine[None, None, None]) -> None:
+        """Settle a message that nobody gets; failures are logged, it comes back then."""
+
+        async def settled() -> None:
+            try:
+                async with self._settlers:
+                    await work
+            except RocketPyError as error:
+                logger.info("a message was not settled and comes back: %(error)r", {"error": error})
+            finally:
+                work.close()  # when it did not begin
+
+        task = asyncio.create_task(settled())
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _renew(self) -> int | None:
+        """Keep what waits for a handler, or everything in hand, as the settings say.
+
+        Nothing that waits is kept while nobody takes a message for a whole invisible time: other
+        members may do better than handlers that hang.
+        """
+        assert self._service is not None
+        invisible_ms = self._settings.invisible_ms
+        if self.config.renew:
+            messages = self._hand.messages
+        elif self._service.idle_ms < invisible_ms:
+            messages = self._service.waiting
+        else:
+            return None
+        # A close does not cancel it: whoever settles such a message needs its new handle.
+        self._settle(self._hand.renew(messages, invisible_ms))
+        return None

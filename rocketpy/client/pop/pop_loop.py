@@ -1,0 +1,210 @@
+"""Popping one queue, or all queues of one broker, for as long as they are assigned to us.
+
+Source: DefaultMQPushConsumerImpl.popMessage (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.consumer.pulling.pull_loop import Fruitless
+from rocketpy.client.pop.invisible_messages import PopHand
+from rocketpy.client.pop.pop_api import PopRequests, PopResult, PopStatus
+from rocketpy.client.pop.popped_message import PoppedMessage
+from rocketpy.errors import ClientError, NoRouteError, RocketPyError
+from rocketpy.proto.headers.pop import PopMessageRequestHeader
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.subscription import SubscriptionData
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+FULL_PAUSE_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopSettings:
+    """What every pop of one consumer says.
+
+    Attributes:
+        group: who pops.
+        batch: messages at most.
+        invisible_ms: how long they are ours.
+        poll_ms: how long the broker may wait for some.
+        init_mode: where a group begins that has no offset.
+        is_ordered: one pop of a queue at a time.
+        error_pause_ms: pause after a pop that failed.
+    """
+
+    group: str
+    batch: int
+    invisible_ms: int
+    poll_ms: int
+    init_mode: int
+    is_ordered: bool
+    error_pause_ms: int
+
+
+class PopLoop:
+    """Pops until it is left, or cancelled.
+
+    A pop that waits at its broker cannot be called back: the next message is for it. So who leaves
+    a loop lets it end with that pop, and what it brings is delivered as ever.
+
+    Args:
+        instance: connections, routes, clock.
+        queue: which; id -1 is all of the broker.
+        settings: the same for all loops of a consumer.
+        hand: takes what is popped, and says when there is room for more.
+        subscription: says what is wanted now.
+        deliver: gets the messages.
+        settle: runs the ack of a message that nobody wants, or gives one back.
+
+    Attributes:
+        queue: as given.
+        failure: why the last pop failed; None when it did not.
+        last_pop_ms: wall time of the last one.
+        began: the broker knows where the group begins; or it cannot be asked yet, because too much
+            is in hand.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        queue: MessageQueue,
+        settings: PopSettings,
+        hand: PopHand,
+        *,
+        subscription: Callable[[], SubscriptionData],
+        deliver: Callable[[list[PoppedMessage]], None],
+        settle: Callable[[Coroutine[None, None, None]], None],
+    ) -> None:
+        self.queue = queue
+        self.failure: Exception | None = None
+        self.last_pop_ms: int = 0
+        self.began: asyncio.Event = asyncio.Event()
+        self._instance = instance
+        self._settings = settings
+        self._hand = hand
+        self._subscription = subscription
+        self._deliver = deliver
+        self._settle = settle
+        self._requests = PopRequests(instance.remoting)
+        self._is_popping = False
+        self._left = asyncio.Event()
+        self._fruitless = Fruitless(settings.poll_ms, settings.error_pause_ms)
+
+    def leave(self) -> bool:
+        """Begin no other pop.
+
+        Returns:
+            Whether the broker holds a pop; `run` ends with its response then. Otherwise it may be
+            cancelled, and nothing is lost.
+        """
+        self._left.set()
+        self.began.set()  # a start that waits for it waits for nothing
+        return self._is_popping
+
+    async def run(self) -> None:
+        """Pop, again and again; failures are kept in `failure` and tried again."""
+        while not self._left.is_set():
+            if not self._hand.has_room:
+                self.began.set()
+            await self._hand.wait_for_room()
+            if self._left.is_set():
+                return
+            try:
+                pause_ms = await self._pop()
+            except RocketPyError as error:
+                if self._left.is_set():
+                    return
+                if self.failure is None:
+                    logger.warning(
+                        "%(queue)s cannot be popped, which is tried again: group=%(group)s "
+                        "reason=%(error)r",
+                        {"queue": self.queue, "group": self._settings.group, "error": error},
+                    )
+                self.failure = error
+                if isinstance(error, ClientError):
+                    self._instance.refresh_routes_soon()
+                pause_ms = self._settings.error_pause_ms
+            else:
+                if self.failure is not None:
+                    group = self._settings.group
+                    logger.warning(
+                        "%(queue)s can be popped again: group=%(group)s",
+                        {"queue": self.queue, "group": group},
+                    )
+                self.failure = None
+            if pause_ms and not self._left.is_set():
+                await asyncio.sleep(pause_ms / 1000)
+
+    async def _pop(self) -> int:
+        """Pop once; returns the pause until the next one, ms."""
+        queue, clock = self.queue, self._instance.clock
+        address = self._instance.routes.master_address(queue.broker_name)
+        if address is None:
+            raise NoRouteError(f"broker {queue.broker_name} has no master")
+        subscription = self._subscription()
+        self.last_pop_ms = clock.time_ms()
+        # The first one, also after a failure, waits for nothing: its response says that the group
+        # has its position, and that the broker is back.
+        is_first = self.failure is not None or not self.began.is_set()
+        poll_ms = 0 if is_first else self._settings.poll_ms
+        self._is_popping = True
+        asked_ms = clock.monotonic_ms()
+        try:
+            result = await self._requests.pop(address, self._header(subscription, poll_ms))
+        finally:
+            self._is_popping = False
+        self.began.set()
+        if result.status is PopStatus.FULL:
+            return FULL_PAUSE_MS
+        if result.status is PopStatus.FOUND:
+            self._take(result, subscription.tags_set)
+        return self._fruitless.pause_ms(
+            is_fruitless=not (result.messages or result.bad),
+            spent_ms=clock.monotonic_ms() - asked_ms,
+        )
+
+    def _take(self, result: PopResult, tags: set[str]) -> None:
+        """Hand over what came; `tags` as text, because brokers compare their hashes."""
+        wanted: list[PoppedMessage] = []
+        others: list[PoppedMessage] = []
+        for ext in result.messages:
+            message = self._held(ext, result)
+            (wanted if not tags or ext.tags in tags else others).append(message)
+        if wanted:
+            self._deliver(wanted)
+        for message in others:
+            self._settle(self._hand.ack(message))
+        for ext, error in result.bad:
+            message = self._held(ext, result)
+            logger.error(
+                "the body of %(message)r cannot be read, giving it back: %(error)s",
+                {"message": message, "error": error},
+            )
+            self._settle(self._hand.nack(message, None))
+
+    def _held(self, ext: MessageExt, result: PopResult) -> PoppedMessage:
+        return self._hand.take(ext, self.queue.broker_name, result.invisible_ms)
+
+    def _header(self, subscription: SubscriptionData, poll_ms: int) -> PopMessageRequestHeader:
+        settings, queue = self._settings, self.queue
+        return PopMessageRequestHeader(
+            consumer_group=settings.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            max_msg_nums=settings.batch,
+            invisible_time=settings.invisible_ms,
+            poll_time=poll_ms,
+            born_time=self._instance.clock.time_ms(),
+            init_mode=settings.init_mode,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            order=settings.is_ordered,
+            bname=queue.broker_name,
+        )

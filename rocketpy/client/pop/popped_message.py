@@ -1,0 +1,143 @@
+"""A message that was popped: one consumer's for a while, and then anybody's of the group again."""
+
+from typing import Final, Protocol
+
+from rocketpy.client.config import MAX_INVISIBLE_S
+from rocketpy.client.messages.delivery_time import LEVELS_MS
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import check_level
+from rocketpy.client.messages.serializers import Serializer
+from rocketpy.client.options.durations import Duration, to_s
+from rocketpy.client.options.validation import described, fits
+from rocketpy.errors import ClientError
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+
+DEAD_LETTER: Final = -1.0
+
+
+def delay_of_level(delay_level: int) -> float | None:
+    """Return after how many seconds a message of that delay level comes back.
+
+    None: the time grows with each retry; `DEAD_LETTER`: it does not come back.
+    """
+    if delay_level < 0:
+        return DEAD_LETTER
+    if delay_level == 0:
+        return None
+    return LEVELS_MS[min(delay_level, len(LEVELS_MS)) - 1] / 1000
+
+
+def checked_s(name: str, duration: Duration) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        TypeError: it is none.
+        ClientError: no message can be kept for as long.
+    """
+    if not fits(Duration, duration):
+        raise TypeError(f"{name}: {duration!r} is not {described(Duration)}")
+    seconds = to_s(duration)
+    if not 0 <= seconds <= MAX_INVISIBLE_S:
+        raise ClientError(f"{name}: {seconds} s is not between 0 and 3 days")
+    return seconds
+
+
+class PopSettlement(Protocol):
+    """What takes the outcome of a popped message: the consumer that popped it."""
+
+    async def ack(self, message: "PoppedMessage") -> None:
+        """Tell the broker that the message is done."""
+        ...
+
+    async def nack(self, message: "PoppedMessage", delay_s: float | None) -> None:
+        """Have the message come back."""
+        ...
+
+    async def change_invisible(self, message: "PoppedMessage", seconds: float | None) -> None:
+        """Keep the message for as long from now on; None is as long as when it was popped."""
+        ...
+
+
+class PoppedMessage(ReceivedMessage):
+    """A message that a pop consumer has for its invisible time.
+
+    When it is neither acked nor kept for longer, some member of the group gets it again, with
+    `retries` one higher.
+
+    Args:
+        ext: the stored message, with its handle.
+        queue: where it came from.
+        settlement: takes the outcome.
+        serializer: reads the body in `decode`.
+        namespace: of the client; `topic` is without it.
+    """
+
+    __slots__ = ("_popped",)
+
+    def __init__(
+        self,
+        ext: MessageExt,
+        queue: MessageQueue,
+        settlement: PopSettlement,
+        *,
+        serializer: Serializer | None = None,
+        namespace: str = "",
+    ) -> None:
+        super().__init__(ext, queue, serializer=serializer, namespace=namespace)
+        self._popped = settlement
+
+    async def ack(self) -> None:
+        """Tell the broker that it is done, and wait until it knows; twice does no harm.
+
+        Raises:
+            ClientError: the broker did not answer in the message's time: it may come again.
+            BrokerError: the broker refused it: it may come again.
+        """
+        await self._popped.ack(self)
+
+    async def nack(self, delay_level: int = 0, *, delay: Duration | None = None) -> None:
+        """Give it back: it is delivered again later, to some member of the group.
+
+        Args:
+            delay_level: 1..18 of the levels that brokers have by default (1 s, 5 s, 10 s, 30 s,
+                1 min, ...); 0 lets the time grow with each retry, from 10 s to 2 h; -1 means the
+                dead letter queue.
+            delay: instead of a level, so long from now; at most 3 days.
+
+        Raises:
+            TypeError: a level or time of another type.
+            ClientError: a level and a time, or a time that cannot be; nothing was sent.
+            ClientError: the broker did not answer: it comes back after its invisible time.
+            BrokerError: the broker refused it: it comes back after its invisible time.
+        """
+        check_level(delay_level)
+        delay_s = delay_of_level(delay_level)
+        if delay is not None:
+            if delay_level:
+                raise ClientError("give delay_level or delay, not both")
+            delay_s = checked_s("delay", delay)
+        await self._popped.nack(self, delay_s)
+
+    async def change_invisible(self, invisible_time: Duration) -> None:
+        """Keep it for so long from now on, more or less than it has left.
+
+        Args:
+            invisible_time: up to 3 days.
+
+        Raises:
+            TypeError: no duration.
+            ClientError: a time that cannot be; nothing was sent.
+            ClientError: the broker did not answer: the old time may still hold.
+            BrokerError: the broker refused it.
+        """
+        await self._popped.change_invisible(self, checked_s("invisible_time", invisible_time))
+
+    async def in_progress(self) -> None:
+        """Say that it is still worked on: it is ours for its `invisible_time` from now on.
+
+        Raises:
+            ClientError: the broker did not answer: the old time may still hold.
+            BrokerError: the broker refused it.
+        """
+        await self._popped.change_invisible(self, None)

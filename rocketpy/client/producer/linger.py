@@ -1,0 +1,232 @@
+"""Small sends of one topic that wait a moment for each other and travel as one batch (`linger`).
+
+Those that name a queue wait for others of the same queue; a batch of the rest goes to the next one.
+
+A batch goes when its oldest message has waited for `linger`, when it is full, or when the producer
+is flushed or closed. Each caller has a future of its own. A message whose caller has gone before
+that is not sent. Everything counts in the producer's window from the call to the result.
+
+Source: `ProduceAccumulator` (5.4.0) gathers by other rules; the parts of a batch are those of
+`rocketpy.client.producer.batch`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from rocketpy.client.config import ProducerConfig
+from rocketpy.client.messages.send_options import SendOptions
+from rocketpy.client.options.durations import to_s
+from rocketpy.client.producer.batch import BatchPart, stored_bytes
+from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.outgoing_message import Outgoing
+from rocketpy.client.sending.result import SendResult
+from rocketpy.client.sending.send_operation import SendOperation
+from rocketpy.client.sending.transport import SendTransport
+from rocketpy.errors import MessageIllegalError, own_copy
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
+from rocketpy.proto.topic_names import RETRY_PREFIX
+
+_ALONE: Final = (
+    "order_key", "selector", "delay", "deliver_at", "delay_level", "timeout", "retries",
+)  # fmt: skip
+_ANY: Final = 1 << 62
+
+
+def may_be_gathered(topic: str, message: Outgoing, options: SendOptions) -> bool:
+    """Whether a message may go with others: brokers take no such batch, or the caller wants more.
+
+    Args:
+        topic: where it goes.
+        message: the wire's parts.
+        options: of the send.
+    """
+    if message.sys_flag or topic.startswith(RETRY_PREFIX):
+        return False
+    if not options:
+        return True
+    if any(options.get(name) is not None for name in _ALONE):
+        return False
+    queue = options.get("queue")
+    if queue is not None and queue.topic != topic:  # an error that is its own
+        return False
+    return options.get("properties", {}).keys() <= {PROPERTY_INSTANCE_ID}
+
+
+_Waiting: TypeAlias = tuple[Outgoing, asyncio.Future[SendResult]]
+"""A message, and who waits for its result."""
+
+
+_Place: TypeAlias = str | MessageQueue
+"""What is gathered: a topic, or one queue."""
+
+
+class _Line:
+    """What waits of one topic or queue.
+
+    Attributes:
+        items: in the order of the calls.
+        bytes: of their records.
+        deadline_ms: when the first of them to be so is out of time.
+        is_pipelined: whether somebody may rely on the order of calls; in a queue, messages that are
+            sent meanwhile would overtake those that wait for their broker.
+        timer: sends them.
+    """
+
+    __slots__ = ("bytes", "deadline_ms", "is_pipelined", "items", "timer")
+
+    def __init__(self, timer: asyncio.TimerHandle, deadline_ms: int) -> None:
+        self.items: list[_Waiting] = []
+        self.bytes = 0
+        self.deadline_ms = deadline_ms
+        self.is_pipelined = False
+        self.timer = timer
+
+
+class Gathering:
+    """The messages of one producer that wait for others.
+
+    Args:
+        window: of the producer; each message counts in it.
+        transport: what batches are sent with.
+        config: how long and how many.
+        next_msg_id: makes the ids of batches.
+    """
+
+    def __init__(
+        self,
+        window: SendWindow,
+        transport: SendTransport,
+        config: ProducerConfig,
+        next_msg_id: Callable[[], str],
+    ) -> None:
+        self._window = window
+        self._transport = transport
+        self._loop = transport.loop
+        self._linger_s = to_s(config.linger)
+        self._timeout_s = to_s(config.timeout)
+        self._least_s = self._timeout_s / 2
+        self._max_messages = config.linger_messages
+        self._max_bytes = min(config.linger_bytes, config.max_message_bytes)
+        self._attempts = 1 + config.retries
+        self._next_msg_id = next_msg_id
+        self._lines: dict[_Place, _Line] = {}
+        self._requests = SendWindow(_ANY, _ANY)  # its messages are counted one by one
+
+    def add(
+        self,
+        topic: str,
+        message: Outgoing,
+        time_s: float,
+        queue: MessageQueue | None = None,
+        *,
+        is_pipelined: bool = False,
+    ) -> asyncio.Future[SendResult]:
+        """Take a message, and return the future of its result.
+
+        Args:
+            topic: where it goes.
+            message: the wire's parts.
+            time_s: what it has; with less than half of the producer's `timeout` it goes alone, for
+                a batch has the time of the message that has least.
+            queue: the queue it is to go to; None for any.
+            is_pipelined: whether the caller sends more before it has the result.
+
+        Raises:
+            ClosedError: the producer is closed.
+        """
+        self._window.enter(len(message.body))
+        future: asyncio.Future[SendResult] = self._loop.create_future()
+        place = topic if queue is None else queue
+        if time_s < self._least_s:
+            deadline_ms = self._deadline_ms(time_s)
+            self._launch(place, [(message, future)], deadline_ms, is_pipelined=is_pipelined)
+            return future
+        size_bytes = stored_bytes(message, topic)
+        line = self._lines.get(place)
+        if line is not None and line.bytes + size_bytes > self._max_bytes:
+            self._send(place)
+            line = None
+        if line is None:
+            timer = self._loop.call_later(self._linger_s, self._send, place)
+            line = self._lines[place] = _Line(timer, self._deadline_ms(time_s))
+        elif time_s < self._timeout_s:  # one that has all the time ends after those before it
+            line.deadline_ms = min(line.deadline_ms, self._deadline_ms(time_s))
+        items = line.items
+        items.append((message, future))
+        line.bytes += size_bytes
+        if is_pipelined:
+            line.is_pipelined = True
+        if len(items) >= self._max_messages or line.bytes >= self._max_bytes:
+            self._send(place)
+        return future
+
+    def _deadline_ms(self, time_s: float) -> int:
+        return self._transport.clock.monotonic_ms() + int(time_s * 1000)
+
+    def send_all(self) -> None:
+        """Send what waits now."""
+        for place in list(self._lines):
+            self._send(place)
+
+    def _send(self, place: _Place) -> None:
+        line = self._lines.pop(place)
+        line.timer.cancel()
+        wanted = []
+        for waiting in line.items:
+            if waiting[1].done():  # nobody waits any more
+                self._window.leave(len(waiting[0].body))
+            else:
+                wanted.append(waiting)
+        if wanted:
+            self._launch(place, wanted, line.deadline_ms, is_pipelined=line.is_pipelined)
+
+    def _launch(
+        self, place: _Place, items: list[_Waiting], deadline_ms: int, *, is_pipelined: bool
+    ) -> None:
+        topic, queue = (place, None) if isinstance(place, str) else (place.topic, place)
+        part = BatchPart([message for message, _ in items])
+        is_batch = len(items) > 1
+        operation = SendOperation(
+            self._requests,
+            self._transport,
+            topic,
+            part.outgoing(self._next_msg_id()) if is_batch else items[0][0],
+            timeout_ms=max(0, deadline_ms - self._transport.clock.monotonic_ms()),
+            attempts=self._attempts if queue is None else 1,
+            choose=None if queue is None else lambda _: queue,
+            waits_for_broker=queue is None or not is_pipelined,
+        )
+
+        def ended(future: asyncio.Future[SendResult]) -> None:
+            error = asyncio.CancelledError() if future.cancelled() else future.exception()
+            if error is None:
+                stored = future.result()
+                self._settle(items, part.results(stored) if is_batch else [stored])
+            elif is_batch and isinstance(error, MessageIllegalError):
+                # Nothing of it is stored, and one of them may be to blame.
+                for each in items:
+                    self._launch(place, [each], deadline_ms, is_pipelined=is_pipelined)
+            else:
+                self._fail(items, error)
+
+        operation.future.add_done_callback(ended)
+        operation.start()
+
+    def _settle(self, items: list[_Waiting], results: list[SendResult]) -> None:
+        for (_, future), result in zip(items, results, strict=True):
+            if not future.done():
+                future.set_result(result)
+        self._window.leave(sum(len(message.body) for message, _ in items), len(items))
+
+    def _fail(self, items: list[_Waiting], error: BaseException) -> None:
+        for message, future in items:
+            self._window.leave(len(message.body))
+            if future.done():
+                continue
+            self._window.failed += 1
+            if isinstance(error, asyncio.CancelledError):
+                future.cancel()
+            else:
+                future.set_exception(own_copy(error))

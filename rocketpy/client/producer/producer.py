@@ -1,0 +1,435 @@
+"""Sending messages.
+
+Step 1 of a message's life (docs/ARCHITECTURE.md).
+
+Source: DefaultMQProducer, DefaultMQProducerImpl (5.4.0).
+
+Calling a delayed message back before it is delivered.
+
+Source: DefaultMQProducerImpl.recallMessage (5.4.0).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Any, Unpack
+
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.messages.delivery_time import DELAYS
+from rocketpy.client.messages.message import Message, ReceivedMessage
+from rocketpy.client.messages.send_options import SendOptions, check_options
+from rocketpy.client.options.durations import Duration
+from rocketpy.client.producer.batch import listed, partly_sent, split_batches
+from rocketpy.client.producer.producer_base import Launching
+from rocketpy.client.producer.request_reply import ask, near, reply_place
+from rocketpy.client.producer.transaction import Transaction, check_transactional, half_properties
+from rocketpy.client.sending.outgoing_message import (
+    SEND_REPLY,
+    Outgoing,
+    build_alike,
+    build_outgoing,
+    check_send_topic,
+    unpacked,
+)
+from rocketpy.client.sending.result import SendResult, SendStats
+from rocketpy.errors import (
+    BadBodyError,
+    IllegalMessageError,
+    NoRouteError,
+    RocketPyError,
+    TopicNotWritableError,
+)
+from rocketpy.proto.headers.send import RecallMessageRequestHeader
+from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.namespace import wrap_namespace
+from rocketpy.proto.recall_handle import decode_recall_handle
+from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
+
+
+async def recall_message(instance: Instance, group: str, topic: str, handle: str) -> str:
+    """Ask the broker that has a delayed message to drop it; see `Producer.recall`."""
+    if not handle:
+        raise IllegalMessageError(
+            "there is no recall handle: only a message sent with delay= or deliver_at= has one"
+        )
+    try:
+        wanted = decode_recall_handle(handle)
+    except BadBodyError as error:
+        raise IllegalMessageError(str(error)) from None
+    if wanted.topic != topic:
+        raise IllegalMessageError(f"the handle is of topic {wanted.topic}, not {topic}")
+    with contextlib.suppress(TopicNotWritableError):  # what a topic has may be taken back
+        await instance.routes.publish_queues(topic)
+    address = instance.routes.master_address(wanted.broker_name)
+    if address is None:
+        raise NoRouteError(f"broker {wanted.broker_name} has no master")
+    header = RecallMessageRequestHeader(
+        producer_group=group, topic=topic, recall_handle=handle, bname=wanted.broker_name
+    )
+    return await instance.api.recall(address, header)
+
+
+class Producer(Launching):
+    """Sends messages; made by `Client.producer`.
+
+    A send that fails for a reason that may pass is tried again, `retries` times within one
+    `timeout`; while no broker can be reached, until the time is over. A retry after a lost
+    response can store a message twice: consumers must tolerate repeats (`message.id` stays the
+    same). What exactly a send promises: docs/sending.md.
+
+    Args:
+        instance: the client's connections.
+        group: the producer group.
+        config: limits and retry rules.
+
+    Example:
+        ::
+
+            async with rocketpy.connect("127.0.0.1:9876", group="shop") as client:
+                producer = client.producer(serializer=rocketpy.json)
+                result = await producer.send("orders", {"id": "o1"}, tag="paid", keys=["o1"])
+                print(result.msg_id, result.queue, result.offset)
+    """
+
+    @property
+    def in_flight(self) -> int:
+        """Sends that wait for their result, and one-way sends that are not written yet."""
+        return self._window.messages
+
+    @property
+    def stats(self) -> SendStats:
+        """Counts of what was sent so far."""
+        window, transport = self._window, self._started
+        return SendStats(
+            begun=window.entered,
+            in_flight=self.in_flight,
+            in_flight_bytes=window.bytes,
+            failed=window.failed,
+            retried=0 if transport is None else transport.retries.count,
+            lost_oneway=self.lost_oneway,
+        )
+
+    @property
+    def lost_oneway(self) -> int:
+        """One-way sends that are known to be lost."""
+        return self._oneway.losses.count
+
+    async def send(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401 - whatever the serializer takes
+        **options: Unpack[SendOptions],
+    ) -> SendResult:
+        """Send a message and wait until a broker has stored it.
+
+        Args:
+            topic: where to, or a whole `Message`.
+            body: anything the serializer takes; not with a `Message`.
+            **options: see `SendOptions`.
+
+        Returns:
+            Where it was stored. A status other than SEND_OK means: stored, less safely.
+
+        Raises:
+            IllegalMessageError: it breaks a limit; nothing was sent.
+            FlowControlError: the brokers are over their capacity; `retry_after` says how long.
+            RocketPyError: the last attempt's error; earlier ones are its notes.
+        """
+        transport = self._transport()
+        left_s = None
+        if not self._window.has_space:
+            check_options(options)
+            left_s = await self._wait_for_space(self._time_of(options))
+        return await self._start(transport, topic, body, options, left_s=left_s)
+
+    def send_nowait(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        **options: Unpack[SendOptions],
+    ) -> asyncio.Future[SendResult]:
+        """Start a send and return a future of its result; many may be in flight.
+
+        Await `ready` between sends to stay within `max_in_flight`.
+
+        Raises:
+            TooManyInFlightError: the limit of sends or bytes in flight is reached.
+            IllegalMessageError: it breaks a limit; nothing was sent.
+
+        Example:
+            ::
+
+                futures = []
+                for order in orders:
+                    await producer.ready()
+                    futures.append(producer.send_nowait("orders", order))
+                results = await asyncio.gather(*futures)
+        """
+        transport = self._transport()
+        self._check_space()
+        return self._start(transport, topic, body, options, is_pipelined=True)
+
+    async def ready(self) -> None:
+        """Wait until one more `send_nowait` or `send_oneway` fits into the limits."""
+        self._transport()
+        if not self._window.has_space:
+            await self._window.wait_for_space()
+
+    async def flush(self) -> None:
+        """Wait until every send in flight has its result; what `linger` gathers goes at once."""
+        self._check_loop()
+        if self._gathering is not None:
+            self._gathering.send_all()
+        await self._window.flush()
+
+    def send_oneway(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        **options: Unpack[SendOptions],
+    ) -> None:
+        """Send without waiting for anything: one attempt, whose failure is only counted and logged.
+
+        Counts as in flight until it is written to the connection: await `ready` between sends, as
+        for `send_nowait`. `flush` and `close` wait for it.
+
+        Raises:
+            TooManyInFlightError: the limit of sends or bytes in flight is reached; not sent.
+            IllegalMessageError: it breaks a limit; nothing was sent.
+        """
+        transport = self._transport()
+        self._check_space()
+        topic, body, options = unpacked(topic, body, options)
+        if self._namespace:
+            topic, options = self._named(topic, options)
+        check_send_topic(topic)
+        message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
+        self._oneway.launch(transport, topic, message, options)
+
+    async def send_batch(
+        self,
+        topic: str,
+        bodies: Iterable[Any],
+        **options: Unpack[SendOptions],
+    ) -> list[SendResult]:
+        """Send many messages of one topic in as few requests as their size allows.
+
+        Each request is stored as a whole in one queue; if one fails, those before it are stored.
+        Bodies are not compressed, and delays are not possible.
+
+        Args:
+            topic: where to.
+            bodies: bodies, or `Message` objects with tags and keys of their own.
+            **options: for all of them.
+
+        Returns:
+            One result a message, in order.
+
+        Raises:
+            IllegalMessageError: one of them breaks a limit; nothing was sent.
+            TypeError: `bodies` is one text, or bytes.
+            PartlySentError: a request failed after others were stored; `outcomes` has a result or
+                an error for each message. The failed request's own error is its cause.
+            RocketPyError: as `send`; no message is known to be stored.
+        """
+        transport = self._transport()
+        check_options(options)
+        if any(options.get(name) for name in DELAYS):
+            raise IllegalMessageError("messages of a batch cannot be delayed")
+        own_topic = topic
+        if self._namespace:
+            topic, options = self._named(topic, options)
+        check_send_topic(topic)
+        messages = self._built(listed(bodies), own_topic, options)
+        results: list[SendResult] = []
+        for part in split_batches(messages, topic, self.config.max_message_bytes):
+            try:
+                left_s = await self._wait_for_space(self._time_of(options))
+                batch = part.outgoing(self._instance.next_msg_id())
+                stored = await self._launch(transport, topic, batch, {**options, "timeout": left_s})
+            except RocketPyError as error:
+                if not results:
+                    raise
+                raise partly_sent(results, len(part.messages), len(messages), error) from error
+            results += part.results(stored)
+        return results
+
+    def _built(self, items: list[Any], topic: str, options: SendOptions) -> list[Outgoing]:
+        """Build the messages of a batch; each `Message` among them has options of its own."""
+        ids = self._instance.next_msg_ids(len(items))
+        if not any(issubclass(kind, Message) for kind in set(map(type, items))):
+            return build_alike(items, options, self.config, ids)
+        messages = []
+        for item, msg_id in zip(items, ids, strict=True):
+            of_item, data = options, item
+            if isinstance(item, Message):
+                item_topic, data, of_item = unpacked(item, None, options)
+                if item_topic != topic:
+                    reason = f"a batch has one topic, not {topic} and {item_topic}"
+                    raise IllegalMessageError(reason)
+            messages.append(build_outgoing(data, of_item, self.config, msg_id, compress=False))
+        return messages
+
+    async def recall(self, topic: str, handle: str) -> str:
+        """Call a message back that was sent with `delay` or `deliver_at` and is not due yet.
+
+        Messages with a `delay_level` have no handle, nor has a transactional one.
+        The broker allows it with ``recallMessageEnable=true`` only. A recall that comes a moment
+        before the message is due may be too late.
+
+        Args:
+            topic: where the message was sent to.
+            handle: `SendResult.recall_handle`.
+
+        Returns:
+            The message's id.
+
+        Raises:
+            IllegalMessageError: the handle is none, or one of another topic.
+            NoRouteError: the broker that has the message is not known.
+            BrokerError: the broker refused: recalls are off, or the message is due.
+        """
+        self._transport()
+        topic = wrap_namespace(self._namespace, topic) if self._namespace else topic
+        return await recall_message(self._instance, self.group, topic, handle)
+
+    def transaction(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        *,
+        check_after: Duration | None = None,
+        **options: Unpack[SendOptions],
+    ) -> Transaction:
+        """Return a transaction: a message that consumers get if the block of code goes well.
+
+        The half message is sent when the block is entered, once. `Transaction` says how it ends:
+        with a commit, after an exception with a rollback, or when the broker has asked.
+
+        Args:
+            topic: where to, or a whole `Message`.
+            body: anything the serializer takes; not with a `Message`.
+            check_after: how long brokers do not ask how it ended, and take its end.
+            **options: see `SendOptions`; a delay is not possible.
+
+        Raises:
+            ConfigError: the producer is in the group of those who name none.
+            TypeError: an option that does not exist, or is of another type.
+            IllegalMessageError: it breaks a limit; raised when the block is entered.
+            HalfNotStoredError: the half message is not known to be stored; the block does not run.
+        """
+        check_transactional(self._namespace, self.group)
+        check_options(options)
+
+        async def send_half() -> SendResult:
+            return await self._send_half(topic, body, options, check_after)
+
+        return Transaction(send_half, self._ends, has_checker=self._checks is not None)
+
+    async def _send_half(
+        self, topic: str | Message, body: object, options: SendOptions, check_after: Duration | None
+    ) -> SendResult:
+        transport = self._transport()
+        topic, body, options = unpacked(topic, body, options)
+        if any(options.get(name) for name in DELAYS):
+            raise IllegalMessageError("a transactional message cannot be delayed")
+        if self._namespace:
+            topic, options = self._named(topic, options)
+        check_send_topic(topic)
+        properties = half_properties(self.group, check_after)
+        options = {**options, "properties": {**options.get("properties", {}), **properties}}
+        message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
+        message = message._replace(sys_flag=message.sys_flag | TRANSACTION_PREPARED)
+        # One attempt: what may have reached a broker is not sent again.
+        options["retries"] = 0
+        options["timeout"] = await self._wait_for_space(self._time_of(options))
+        return await self._launch(transport, topic, message, options)
+
+    async def request(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        **options: Unpack[SendOptions],
+    ) -> ReceivedMessage:
+        """Send a message that somebody answers, and wait for the answer.
+
+        Args:
+            topic: where to, or a whole `Message`.
+            body: anything the serializer takes; not with a `Message`.
+            **options: see `SendOptions`; `timeout` is for the answer too.
+
+        Returns:
+            The answer; its `decode()` uses this producer's serializer.
+
+        Raises:
+            RequestTimeoutError: no answer in time.
+            TooManyInFlightError: too many requests of this client wait for their answer.
+            RocketPyError: as `send`.
+        """
+        transport = self._transport()
+        topic, body, options = unpacked(topic, body, options)
+        check_options(options)
+        if self._namespace:
+            topic, options = self._named(topic, options)
+        check_send_topic(topic)
+
+        async def send(properties: dict[str, str], timeout_s: float) -> None:
+            timeout_s = await self._wait_for_space(timeout_s)
+            merged = {**options.get("properties", {}), **properties}
+            given: SendOptions = {**options, "properties": merged, "timeout": timeout_s}
+            message = build_outgoing(body, given, self.config, self._instance.next_msg_id())
+            await self._launch(transport, topic, message, given)
+
+        time_s, serializer = self._time_of(options), self.config.serializer
+        return await ask(self._instance, topic, send, time_s, serializer)
+
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: Any,  # noqa: ANN401
+        **options: Unpack[SendOptions],
+    ) -> SendResult:
+        """Answer a request that a consumer received; see `Client.responder` for the usual way.
+
+        Args:
+            request: a message that was sent with `request`.
+            body: anything the serializer takes.
+            **options: see `SendOptions`.
+
+        Raises:
+            IllegalMessageError: the message asks for no answer.
+            SystemFaultError: who asked is gone, or did not take it.
+            RocketPyError: as `send`.
+        """
+        transport = self._transport()
+        topic, properties = reply_place(request)
+        queues = await self._instance.routes.publish_queues(topic)
+        options = {**options, "properties": {**options.get("properties", {}), **properties}}
+        options["queue"] = near(queues, request)
+        message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
+        return await self._launch(transport, topic, message._replace(code=SEND_REPLY), options)
+
+    def check_transaction(
+        self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt
+    ) -> bool:
+        """Answer a broker's question soon; see `rocketpy.client.cluster.broker_requests.ProducerMember`."""
+        if self._checks is None:
+            return False
+        self._checks.ask(asked, asker, message)
+        return True
+
+    async def _close(self) -> None:
+        """Take no more sends, and wait for those in flight."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._gathering is not None:
+            self._gathering.send_all()
+        await self._window.close()
+        self._oneway.losses.close()
+        if self._checks is not None:
+            await self._checks.close()
+        if self._tracer is not None:
+            await self._tracer.close()
+        await self._instance.remove_producer(self)

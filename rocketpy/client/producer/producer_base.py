@@ -1,0 +1,212 @@
+"""What a producer's ways to send have in common: the limits, the time, the start of one send."""
+
+import asyncio
+from typing import NamedTuple
+
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.cluster.message_ids import MsgIds
+from rocketpy.client.config import ProducerConfig
+from rocketpy.client.lifecycle import Closes, running_loop
+from rocketpy.client.messages.message import Message
+from rocketpy.client.messages.send_options import SendOptions
+from rocketpy.client.options.durations import to_s
+from rocketpy.client.options.validation import checked_group
+from rocketpy.client.producer.linger import Gathering, may_be_gathered
+from rocketpy.client.producer.oneway import OnewaySends
+from rocketpy.client.producer.transaction import CheckAnswers, TransactionEnds, check_transactional
+from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.outgoing_message import (
+    Outgoing,
+    build_outgoing,
+    check_send_topic,
+    queue_chooser,
+    unpacked,
+)
+from rocketpy.client.sending.result import SendResult
+from rocketpy.client.sending.send_operation import SendOperation
+from rocketpy.client.sending.transport import SendTransport
+from rocketpy.client.tracing import Tracer
+from rocketpy.errors import ClosedError, RocketPyError, TooManyInFlightError
+from rocketpy.proto.namespace import wrap_namespace
+from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
+
+
+class Prepared(NamedTuple):
+    """A message that is built and within the limits, and where to send it."""
+
+    topic: str
+    message: Outgoing
+    options: SendOptions
+
+
+class Launching(Closes):
+    """The base of `Producer`: what stands behind each of its ways to send.
+
+    Args:
+        instance: the client's connections.
+        group: the producer group.
+        config: limits and retry rules.
+    """
+
+    def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
+        self.group: str = checked_group(group)
+        self.config = config
+        self._instance = instance
+        self._namespace = instance.config.namespace
+        self._window = SendWindow(config.max_in_flight, config.max_in_flight_bytes)
+        self._started: SendTransport | None = None
+        self._tracer: Tracer | None = None
+        self._timeout_s = to_s(config.timeout)
+        self._gathering: Gathering | None = None
+        self._oneway = OnewaySends(instance, self._window, self.group, self._timeout_s)
+        self._closed = False
+        self._ends = TransactionEnds(instance.api, instance.routes, self.group)
+        if config.tx_checker is not None:
+            check_transactional(self._namespace, self.group)
+        self._checks = (
+            CheckAnswers(config.tx_checker, self._ends, config.serializer, self._namespace)
+            if config.tx_checker is not None
+            else None
+        )
+
+    def __repr__(self) -> str:
+        """Say whose it is and what is in flight."""
+        return f"<Producer of group {self.group}, {self._window.messages} in flight>"
+
+    def _time_of(self, options: SendOptions) -> float:
+        timeout = options.get("timeout")
+        return self._timeout_s if timeout is None else to_s(timeout)
+
+    async def _wait_for_space(self, timeout_s: float) -> float:
+        """Wait until one more send fits; return what is left of the time."""
+        if self._window.has_space:
+            return timeout_s
+        clock = self._instance.clock
+        deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._window.wait_for_space()
+        except TimeoutError:
+            raise TooManyInFlightError(
+                f"{self._window.messages} sends are in flight, none finished in {timeout_s} s"
+            ) from None
+        return max(0, deadline_ms - clock.monotonic_ms()) / 1000
+
+    def _check_space(self) -> None:
+        if not self._window.has_space:
+            raise TooManyInFlightError(
+                f"{self._window.messages} sends with {self._window.bytes} bytes are in flight; "
+                "await producer.ready() before the next one"
+            )
+
+    def _transport(self) -> SendTransport:
+        transport = self._started
+        if transport is None:
+            self._check_loop()
+            self._check_open()
+            transport = SendTransport(self._instance, self.group, self.config)
+            self._started = transport
+            if to_s(self.config.linger):
+                next_msg_id = self._instance.next_msg_id
+                self._gathering = Gathering(self._window, transport, self.config, next_msg_id)
+            if self.config.trace:
+                where = self.config.trace_topic
+                self._tracer = Tracer(self._instance, self.group, "PRODUCE", where)
+                self._ends.on_end = self._tracer.transaction_ended
+        elif running_loop() is not transport.loop:
+            self._check_loop()
+        return transport
+
+    def _check_open(self) -> None:
+        if self._closed or not self._instance.is_running:
+            raise ClosedError("the producer's client is not started, or closed")
+
+    def _other_msg_ids(self) -> MsgIds:
+        return self._instance.other_msg_ids()
+
+    def _prepared(
+        self, topic: str | Message, body: object, options: SendOptions, msg_id: str
+    ) -> Prepared:
+        """Build a message and check it; on any thread, with an id of that thread's own."""
+        if not isinstance(topic, str):
+            topic, body, options = unpacked(topic, body, options)
+        if self._namespace:
+            topic, options = self._named(topic, options)
+        check_send_topic(topic)
+        return Prepared(topic, build_outgoing(body, options, self.config, msg_id), options)
+
+    def _start(
+        self,
+        transport: SendTransport,
+        topic: str | Message,
+        body: object,
+        options: SendOptions,
+        *,
+        left_s: float | None = None,
+        is_pipelined: bool = False,
+    ) -> asyncio.Future[SendResult]:
+        """Begin a send; `left_s` is of the producer's time, None for all of it."""
+        prepared = self._prepared(topic, body, options, self._instance.next_msg_id())
+        return self._begin(transport, prepared, left_s=left_s, is_pipelined=is_pipelined)
+
+    def _begin(
+        self,
+        transport: SendTransport,
+        prepared: Prepared,
+        *,
+        left_s: float | None = None,
+        is_pipelined: bool = False,
+    ) -> asyncio.Future[SendResult]:
+        topic, message, options = prepared
+        if self._gathering is not None and may_be_gathered(topic, message, options):
+            time_s = self._timeout_s if left_s is None else left_s
+            queue = options.get("queue") if options else None
+            future = self._gathering.add(topic, message, time_s, queue, is_pipelined=is_pipelined)
+            if self._tracer is not None:
+                self._tracer.watch_send(topic, message, future)
+            return future
+        if left_s is not None:
+            options = {**options, "timeout": left_s}
+        return self._launch(transport, topic, message, options, is_pipelined=is_pipelined)
+
+    def _begin_pipelined(self, prepared: Prepared) -> asyncio.Future[SendResult]:
+        return self._begin(self._transport(), prepared, is_pipelined=True)
+
+    def _begin_oneway(self, prepared: Prepared) -> None:
+        """Begin a send that nobody waits for; one that cannot begin any more is lost."""
+        topic, message, options = prepared
+        try:
+            self._oneway.launch(self._transport(), topic, message, options)
+        except RocketPyError as error:
+            self._oneway.losses.add(topic, error)
+
+    def _named(self, topic: str, options: SendOptions) -> tuple[str, SendOptions]:
+        """Put a message into the namespace."""
+        properties = {**options.get("properties", {}), PROPERTY_INSTANCE_ID: self._namespace}
+        return wrap_namespace(self._namespace, topic), {**options, "properties": properties}
+
+    def _launch(
+        self,
+        transport: SendTransport,
+        topic: str,
+        message: Outgoing,
+        options: SendOptions,
+        *,
+        is_pipelined: bool = False,
+    ) -> asyncio.Future[SendResult]:
+        choose = queue_chooser(options) if options else None
+        operation = SendOperation(
+            self._window,
+            transport,
+            topic,
+            message,
+            timeout_ms=int((self._time_of(options) if options else self._timeout_s) * 1000),
+            attempts=1 if choose is not None else 1 + options.get("retries", self.config.retries),
+            choose=choose,
+            # In a chosen queue, messages that are sent meanwhile would overtake one that waits.
+            waits_for_broker=choose is None or not is_pipelined,
+        )
+        operation.start()
+        if self._tracer is not None:
+            self._tracer.watch_send(topic, message, operation.future)
+        return operation.future

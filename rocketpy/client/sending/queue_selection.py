@@ -1,0 +1,138 @@
+"""Choosing the queue a message goes to: in turn, avoiding bad brokers, or by key.
+
+Source: TopicPublishInfo, MQFaultStrategy, SelectMessageQueueByHash (5.4.0).
+"""
+
+import logging
+import random
+from collections.abc import Collection, Sequence
+
+from rocketpy.client.sending.broker_latency import FaultTolerance
+from rocketpy.errors import IllegalMessageError
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.tags import java_string_hash
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_INT_BITS = 0xFFFFFFFF
+
+
+def _to_int32(value: int) -> int:
+    value &= _INT_BITS
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def java_hash(key: str | int) -> int:
+    """Return Java's `hashCode` of a string, an int or (beyond 32 bits) a long."""
+    if isinstance(key, str):
+        return java_string_hash(key)
+    if -(1 << 31) <= key < 1 << 31:
+        return key
+    return _to_int32((key & _INT_BITS) ^ ((key >> 32) & _INT_BITS))
+
+
+def queue_index_by_key(key: str | int, count: int) -> int:
+    """Return which of `count` queues the official clients' hash selector chooses for `key`.
+
+    Java takes the remainder first (it keeps the sign), then its absolute value.
+    """
+    return abs(java_hash(key)) % count
+
+
+def checked_choice(queue: object, topic: str) -> MessageQueue:
+    """Return the queue that a caller or a selector chose.
+
+    Raises:
+        IllegalMessageError: it is none, or one of another topic.
+    """
+    if not isinstance(queue, MessageQueue):
+        raise IllegalMessageError(f"the selector chose {queue!r}, which is no MessageQueue")
+    if queue.topic != topic:
+        raise IllegalMessageError(f"{queue} is no queue of topic {topic}")
+    return queue
+
+
+class QueueTurn:
+    """One producer's place in the round over one topic's queues.
+
+    Attributes:
+        queues: the topic's writable queues.
+        brokers: the names of their brokers.
+    """
+
+    __slots__ = ("_faults", "_rng", "_turn", "brokers", "queues")
+
+    def __init__(
+        self, queues: Sequence[MessageQueue], rng: random.Random, faults: FaultTolerance | None
+    ) -> None:
+        assert queues
+        self.queues: Sequence[MessageQueue] = queues
+        self.brokers: frozenset[str] = frozenset(queue.broker_name for queue in queues)
+        self._rng = rng
+        self._faults = faults
+        self._turn = rng.randrange(1 << 31)
+
+    def next(
+        self, failed: Sequence[str] = (), refused: Collection[str] = frozenset()
+    ) -> MessageQueue:
+        """Return the next queue in turn.
+
+        Args:
+            failed: brokers on which this message has failed, the last one at the end. They are
+                left out if that can be helped: all of them, else the last one.
+            refused: those of them that refuse connections now. They are left out as long as there
+                is another broker, however bad: who tries again at once would be refused at once.
+        """
+        if not failed and self._faults is None:
+            self._turn += 1
+            return self.queues[self._turn % len(self.queues)]
+        avoided = failed
+        if failed and self.brokers.issubset(failed):
+            avoided = tuple(refused) or failed[-1:]
+        if self._faults is not None:
+            try:
+                queue = self._next_available(self._faults, avoided)
+                return self._lap(avoided) if queue.broker_name in refused else queue
+            except Exception:
+                logger.exception("choosing a queue failed, the next one in turn is taken")
+                return self._plain()
+        return self._lap(avoided)
+
+    def _plain(self) -> MessageQueue:
+        self._turn += 1
+        return self.queues[self._turn % len(self.queues)]
+
+    def _lap(self, avoided: Sequence[str]) -> MessageQueue:
+        """Return the first queue that is not on an avoided broker, in one lap, else the next."""
+        if avoided:
+            for _ in self.queues:
+                queue = self._plain()
+                if queue.broker_name not in avoided:
+                    return queue
+        return self._plain()
+
+    def _next_available(self, faults: FaultTolerance, avoided: Sequence[str]) -> MessageQueue:
+        if avoided:
+            self._turn = self._rng.randrange(1 << 31)
+        checks = [faults.is_available]
+        if faults.looks_at_reachable:
+            checks.append(faults.is_reachable)
+        for is_good in checks:
+            for _ in self.queues:
+                queue = self._plain()
+                if queue.broker_name not in avoided and is_good(queue.broker_name):
+                    return queue
+        if faults.looks_at_reachable:
+            return self._plain()
+        return self._least_bad(faults)
+
+    def _least_bad(self, faults: FaultTolerance) -> MessageQueue:
+        """Return a queue of a broker that is not as bad as others; forget one that has none."""
+        broker_name = faults.pick_one_at_least()
+        of_broker = [queue for queue in self.queues if queue.broker_name == broker_name]
+        if of_broker:
+            self._turn += 1
+            return of_broker[self._turn % len(of_broker)]
+        if broker_name is not None:
+            faults.forget(broker_name)
+        return self._plain()

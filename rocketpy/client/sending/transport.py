@@ -1,0 +1,262 @@
+"""How a send travels: routes, the queue's turn, the header, the broker's address.
+
+Step 4 of a message's life (docs/ARCHITECTURE.md).
+
+Source: DefaultMQProducerImpl.sendKernelImpl, MQFaultStrategy (5.4.0).
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from rocketpy.client.callbacks.hooks import RetryNotes
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.config import ProducerConfig
+from rocketpy.client.messages.delivery_time import V5_0_0
+from rocketpy.client.options.durations import to_ms
+from rocketpy.client.sending.attempt import AttemptWatch, SendAttempt
+from rocketpy.client.sending.broker_latency import FaultTolerance
+from rocketpy.client.sending.outgoing_message import SEND, SEND_BATCH, Outgoing
+from rocketpy.client.sending.queue_selection import QueueTurn
+from rocketpy.errors import NoRouteError, own_copy
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.headers.offset import GetMaxOffsetRequestHeader
+from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.prepared import PreparedRequest, RequestTemplate
+from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
+from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.ordered_set import OrderedSet
+
+_BORN_TIMESTAMP, _PROPERTIES, _SYS_FLAG, _FLAG, _BATCH, _TRIES, _MAX_TRIES = (
+    SendMessageRequestHeaderV2.wire_names[name]
+    for name in (
+        "born_timestamp", "properties", "sys_flag", "flag", "batch", "reconsume_times",
+        "max_reconsume_times",
+    )
+)  # fmt: skip
+
+RouteCallback = Callable[[Exception | None], None]
+
+
+class SendTransport:
+    """Carries one producer's attempts to the brokers.
+
+    Args:
+        instance: connections, routes, clock and random numbers.
+        group: the producer group in every header.
+        config: which brokers to avoid, and how to try again.
+
+    Attributes:
+        clock: the client's.
+        rng: the client's.
+        loop: runs the producer.
+        watch: attempts that another one follows.
+        minds_speed: how long an answer took is of interest.
+        attempt_timeout_ms: when that begins; 0 for a share of the time left.
+        flow_control_retry: what to do when a broker is over its capacity.
+        retries: told of each attempt that is followed by another one.
+    """
+
+    def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
+        self.clock: Clock = instance.clock
+        self.rng: random.Random = instance.rng
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._faults = (
+            FaultTolerance(config.latency_profile, clock=instance.clock, rng=instance.rng)
+            if config.latency_fault
+            else None
+        )
+        self.minds_speed: bool = self._faults is not None
+        self.attempt_timeout_ms: int = to_ms(config.attempt_timeout)
+        self.flow_control_retry = config.flow_control_retry
+        self.retries: RetryNotes = RetryNotes(config.on_retry)
+        self.watch: AttemptWatch = AttemptWatch(self.loop, instance.clock)
+        self._instance = instance
+        self._routes = instance.routes
+        self._remoting = instance.remoting
+        self._group = group
+        self._turns: dict[str, QueueTurn] = {}
+        self._headers: dict[MessageQueue, dict[str, str]] = {}
+        self._templates: dict[int, dict[MessageQueue, RequestTemplate]] = {SEND: {}, SEND_BATCH: {}}
+        self._versions: dict[str, int] = {}
+        self._waiting_for_route: dict[str, list[RouteCallback]] = {}
+        self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
+
+    # ---- where to
+
+    def is_routed(self, topic: str) -> bool:
+        """Whether the topic's route is known, and nobody waits for it before us."""
+        return topic not in self._waiting_for_route and bool(
+            self._routes.cached_publish_queues(topic)
+        )
+
+    def when_routed(self, topic: str, callback: RouteCallback) -> None:
+        """Call back once the topic's route is known, at once if it is.
+
+        Callbacks of one topic run in the order in which they were given.
+
+        Args:
+            topic: whose route.
+            callback: takes None, or why there is no route.
+        """
+        waiting = self._waiting_for_route.get(topic)
+        if waiting is not None:
+            waiting.append(callback)
+        elif self._routes.cached_publish_queues(topic):
+            callback(None)
+        else:
+            self._waiting_for_route[topic] = [callback]
+            task = self.loop.create_task(self._resolve(topic))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _resolve(self, topic: str) -> None:
+        """Learn the topic's route, then tell everybody who waited for it."""
+        error: Exception | None = None
+        try:
+            await self._routes.publish_queues(topic)
+        except Exception as failure:  # noqa: BLE001 - told to everybody who waits
+            error = failure
+        for callback in self._waiting_for_route.pop(topic):
+            callback(None if error is None else own_copy(error))
+
+    def turn(self, topic: str) -> QueueTurn:
+        """Return the round over the topic's queues; raises NoRouteError when there are none."""
+        queues = self._routes.cached_publish_queues(topic)
+        turn = self._turns.get(topic)
+        if turn is not None and turn.queues is queues:
+            return turn
+        if not queues:
+            raise NoRouteError(f"topic {topic} has no queue to write to")
+        turn = self._turns[topic] = QueueTurn(queues, self.rng, self._faults)
+        return turn
+
+    # ---- one attempt
+
+    def transmit(self, attempt: SendAttempt, message: Outgoing) -> None:
+        """Send one attempt; what becomes of it is told to it.
+
+        Raises:
+            NoRouteError: the queue's broker has no known master.
+        """
+        queue = attempt.queue
+        if message.moment is not None:
+            timed = self._transmit_timed(queue, message, attempt.timeout_ms)
+            attempt.follow(self.loop.create_task(timed))
+            return
+        address = self._address(queue)
+        attempt.command = self._request(queue, message)
+        self._remoting.start(address, attempt)
+
+    def _request(self, queue: MessageQueue, message: Outgoing) -> RemotingCommand:
+        templates = self._templates.get(message.code)
+        if templates is None or message.sys_flag or message.flag or message.retries:
+            return make_request(message.code, self._header(queue, message), message.body)
+        template = templates.get(queue)
+        if template is None:
+            fields = self._header(queue, message)
+            template = templates[queue] = RequestTemplate(
+                message.code, fields, time=_BORN_TIMESTAMP, text=_PROPERTIES
+            )
+        return PreparedRequest(template, self.clock.time_ms(), message.properties, message.body)
+
+    async def _transmit_timed(
+        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
+    ) -> RemotingCommand:
+        address, deadline_ms = self._address(queue), self.clock.monotonic_ms() + timeout_ms
+        message = await self._as_understood(queue, message, timeout_ms)
+        request = make_request(message.code, self._header(queue, message), message.body)
+        left_ms = max(1, deadline_ms - self.clock.monotonic_ms())
+        response = await self._remoting.invoke(address, request, left_ms)
+        self._versions[address] = response.version
+        return response
+
+    async def _as_understood(
+        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
+    ) -> Outgoing:
+        """Return a message with a moment as the broker understands it, which may be asked first."""
+        if message.moment is None:
+            return message
+        address = self._address(queue)
+        if address not in self._versions:
+            asked = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+            request = make_request(RequestCode.GET_MAX_OFFSET, asked.to_ext())
+            response = await self._remoting.invoke(address, request, timeout_ms)
+            self._versions[address] = response.version
+        if self._versions[address] >= V5_0_0:
+            return message
+        text = message.moment.for_old_broker(message.properties, self.clock.time_ms())
+        return message._replace(properties=text)
+
+    async def transmit_oneway(
+        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
+    ) -> None:
+        """Send without a response; raises ClientError when it could not be written."""
+        message = await self._as_understood(queue, message, timeout_ms)
+        header = self._header(queue, message)
+        request = make_request(message.code, header, message.body, oneway=True)
+        await self._remoting.invoke_oneway(self._address(queue), request, timeout_ms)
+
+    def describe_broker(self, broker_name: str) -> str:
+        """Return a broker's name and address, for a message to people."""
+        address = self._routes.master_address(broker_name)
+        return broker_name if address is None else f"{broker_name} at {address}"
+
+    def has_heard_of(self, broker_name: str) -> bool:
+        """Whether some route has named a broker."""
+        return self._routes.read_address(broker_name) is not None
+
+    def _address(self, queue: MessageQueue) -> str:
+        name = queue.broker_name
+        address = self._routes.master_address(name)
+        if address is None:
+            what = "has no master" if self.has_heard_of(name) else "is in no route"
+            raise NoRouteError(f"broker {name} {what}")
+        return address
+
+    def _header(self, queue: MessageQueue, message: Outgoing) -> dict[str, str]:
+        template = self._headers.get(queue)
+        if template is None:
+            template = self._headers[queue] = SendMessageRequestHeaderV2(
+                producer_group=self._group,
+                topic=queue.topic,
+                default_topic=AUTO_CREATE_TOPIC,
+                default_topic_queue_nums=self._instance.config.default_topic_queues,
+                queue_id=queue.queue_id,
+                sys_flag=0,
+                born_timestamp=0,
+                flag=0,
+                properties="",
+                reconsume_times=0,
+                unit_mode=False,
+                batch=False,
+                bname=queue.broker_name,
+            ).to_ext()
+        header = template.copy()
+        header[_BORN_TIMESTAMP] = str(self.clock.time_ms())
+        header[_PROPERTIES] = message.properties
+        if message.sys_flag:
+            header[_SYS_FLAG] = str(message.sys_flag)
+        if message.flag:
+            header[_FLAG] = str(message.flag)
+        if message.code == SEND_BATCH:
+            header[_BATCH] = "true"
+        if message.retries is not None:
+            header[_TRIES], header[_MAX_TRIES] = map(str, message.retries)
+        return header
+
+    # ---- how it went
+
+    def note_success(self, broker: str, elapsed_ms: int) -> None:
+        """Remember how fast a broker was."""
+        if self._faults is not None:
+            self._faults.update(broker, elapsed_ms)
+
+    def note_failure(self, broker: str | None, elapsed_ms: int, *, reachable: bool) -> None:
+        """Remember a failure; one of the network also has the routes fetched soon."""
+        if self._faults is not None and broker is not None:
+            self._faults.update(broker, elapsed_ms, failed=True, reachable=reachable)
+        if not reachable:
+            self._instance.refresh_routes_soon()

@@ -1,0 +1,234 @@
+"""Requests that wait for their response on one connection, matched by opaque.
+
+One heap of deadlines and one armed timer a connection, never a timer a request: most requests are
+answered long before their deadline, and their heap entries are thrown out in bulk.
+
+Source: NettyRemotingAbstract.responseTable, ResponseFuture (5.4.0).
+
+Hooks around every request a client sends: ACL signing, tracing, zone tags.
+
+Source: org.apache.rocketmq.remoting.RPCHook (5.4.0).
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Protocol
+
+from rocketpy.errors import ConnectionLostError, RequestTimeoutError
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.compiled_sends import StoredAnswer
+
+_STALE_ENTRIES_KEPT = 1024
+
+
+class TimerHandle(Protocol):
+    """What `call_at` returns."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+        ...
+
+
+class TimerLoop(Protocol):
+    """The two methods of an event loop that deadlines need."""
+
+    def time(self) -> float:
+        """Loop time, seconds."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], object], /) -> TimerHandle:
+        """Call back at the given loop time."""
+        ...
+
+
+class Call(Protocol):
+    """One request on its way, whoever waits for what becomes of it.
+
+    Attributes:
+        command: the request as sent (kept for the one resend after GO_AWAY).
+        timeout_ms: as given by the caller, for the error's words.
+        deadline_s: loop time at which it fails.
+        was_resent: GO_AWAY has moved it to another connection once.
+    """
+
+    command: RemotingCommand
+    timeout_ms: int
+    deadline_s: float
+    was_resent: bool
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has its response or an error, or nobody waits any more."""
+        ...
+
+    def answer(self, response: RemotingCommand) -> None:
+        """Take the response; from within the reading of the connection."""
+        ...
+
+    def stored(self, answer: StoredAnswer) -> bool:
+        """Take the answer to a send as its fields; False when the whole response is wanted."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Take an error; perhaps before the call that has started it returns."""
+        ...
+
+
+class PendingRequest:
+    """A call whose response goes to a future; see `Call`."""
+
+    __slots__ = ("command", "deadline_s", "future", "timeout_ms", "was_resent")
+
+    def __init__(
+        self,
+        command: RemotingCommand,
+        future: asyncio.Future[RemotingCommand],
+        timeout_ms: int,
+        deadline_s: float,
+    ) -> None:
+        self.command: RemotingCommand = command
+        self.future: asyncio.Future[RemotingCommand] = future
+        self.timeout_ms: int = timeout_ms
+        self.deadline_s: float = deadline_s
+        self.was_resent: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the future is done."""
+        return self.future.done()
+
+    def answer(self, response: RemotingCommand) -> None:
+        """Take the response, unless the caller is gone."""
+        if not self.future.done():
+            self.future.set_result(response)
+
+    def stored(self, _: StoredAnswer) -> bool:
+        """Want the whole response."""
+        return False
+
+    def fail(self, error: Exception) -> None:
+        """Take an error, unless the caller is gone."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class InFlight:
+    """The unanswered requests of one connection; used on its loop's thread only.
+
+    Attributes:
+        on_timeout: told about each request that was not answered in time.
+    """
+
+    __slots__ = (
+        "_armed_for_s",
+        "_deadlines",
+        "_loop",
+        "_peer",
+        "_pending",
+        "_timer",
+        "on_timeout",
+    )
+
+    def __init__(self, loop: TimerLoop, peer: str) -> None:
+        self._loop = loop
+        self._peer = peer
+        self._pending: dict[int, Call] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._timer: TimerHandle | None = None
+        self._armed_for_s = 0.0
+        self.on_timeout: Callable[[Call], None] | None = None
+
+    def __len__(self) -> int:
+        """Count of unanswered requests."""
+        return len(self._pending)
+
+    def add(self, opaque: int, pending: Call) -> None:
+        """Wait for the response with this opaque until the request's deadline."""
+        self._pending[opaque] = pending
+        deadlines = self._deadlines
+        heapq.heappush(deadlines, (pending.deadline_s, opaque))
+        if self._timer is None or pending.deadline_s < self._armed_for_s:
+            self._arm(pending.deadline_s)
+        if len(deadlines) > 2 * len(self._pending) + _STALE_ENTRIES_KEPT:
+            self._forget_answered()
+
+    def take(self, opaque: int) -> Call | None:
+        """Remove and return the request a response belongs to; None when it is late or unknown."""
+        return self._pending.pop(opaque, None)
+
+    def take_all(self) -> list[Call]:
+        """Remove and return every unanswered request, and stop the timer."""
+        pending = list(self._pending.values())
+        self._pending.clear()
+        self._deadlines.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return pending
+
+    def fail_all(self, reason: str) -> None:
+        """Fail every unanswered request with ConnectionLostError."""
+        for pending in self.take_all():
+            if not pending.is_over:
+                pending.fail(
+                    ConnectionLostError(
+                        f"connection to {self._peer} closed ({reason}) before request "
+                        f"{pending.command.code} was answered"
+                    )
+                )
+
+    def expire(self) -> None:
+        """Fail what is past its deadline and arm the timer for what comes next."""
+        self._timer = None
+        now_s = self._loop.time()
+        deadlines, pendings = self._deadlines, self._pending
+        while deadlines:
+            deadline_s, opaque = deadlines[0]
+            pending = pendings.get(opaque)
+            if pending is None or pending.deadline_s != deadline_s:
+                heapq.heappop(deadlines)
+                continue
+            if deadline_s > now_s:
+                self._arm(deadline_s)
+                return
+            heapq.heappop(deadlines)
+            del pendings[opaque]
+            if not pending.is_over:
+                pending.fail(
+                    RequestTimeoutError(
+                        f"no answer from {self._peer} to request {pending.command.code} "
+                        f"within {pending.timeout_ms} ms"
+                    )
+                )
+            if self.on_timeout is not None:
+                self.on_timeout(pending)
+
+    def _arm(self, deadline_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_for_s = deadline_s
+        self._timer = self._loop.call_at(deadline_s, self.expire)
+
+    def _forget_answered(self) -> None:
+        self._deadlines = [(p.deadline_s, opaque) for opaque, p in self._pending.items()]
+        heapq.heapify(self._deadlines)
+
+
+class RpcHook(Protocol):
+    """Sees each request before it is encoded and each response before its caller."""
+
+    def before_request(self, address: str, command: RemotingCommand) -> None:
+        """Look at or change a request; what this raises, the caller gets.
+
+        Args:
+            address: where the request goes, `host:port`.
+            command: the request; its ext fields are complete, so it may be signed here.
+        """
+        ...
+
+    def after_response(
+        self, address: str, command: RemotingCommand, response: RemotingCommand
+    ) -> None:
+        """Look at a response; what this raises is logged and does not reach the caller."""
+        ...

@@ -1,0 +1,290 @@
+"""Requests to their processors, inline or on a pool, and what they return to frames.
+
+Step 9 of a message's life (docs/ARCHITECTURE.md).
+
+Source: NettyRemotingAbstract.processRequestCommand, processorTable (5.4.0).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from rocketpy.errors import RocketPyError
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.command import RemotingCommand, encode_command, make_response
+from rocketpy.remoting.business_pool import BusinessPool
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
+from rocketpy.remoting.connection.transport import Buffer
+
+_log = logging.getLogger(__name__)
+
+Response: TypeAlias = (
+    RemotingCommand
+    | bytes
+    | list[Buffer]
+    | DeferredResponse
+    | Awaitable["RemotingCommand | bytes | None"]
+    | None
+)
+Processor: TypeAlias = Callable[[Channel, RemotingCommand], Response]
+
+ByteHandler: TypeAlias = Callable[[Channel, bytes], tuple[int, bytes]]
+"""Gets received bytes, from a frame's first byte on, before frames are cut; returns how many it has
+served (whole frames, from the start) and the bytes of their responses. May serve nothing."""
+
+RunProcessor: TypeAlias = Callable[[Channel, Sequence[RemotingCommand]], tuple[int, list[bytes]]]
+"""Gets requests that came together, oldest first, the first of its own code; serves as many of the
+first ones as it can, perhaps none, and returns how many, and the frames of their responses. What is
+answered later is not among them: see `Channel.defer_run`."""
+
+LookAhead: TypeAlias = Callable[[bytes], int]
+"""Gets received bytes whose first frame was not served; returns where the next frame begins that
+would be, 0 when there is none or the first one is such a frame."""
+
+_ONEWAY = 2
+LEAST_IN_RUN = 8
+"""Fewer requests are quicker one by one."""
+_MOST_IN_RUN = 64
+"""So that others get their turn: half a millisecond of plain sends."""
+# Peers up to this version do not know GO_AWAY (V5_3_1).
+_LAST_VERSION_WITHOUT_GO_AWAY = 475
+
+
+class Route(NamedTuple):
+    """Where requests of one code go.
+
+    Attributes:
+        processor: answers them.
+        pool: where they are answered; None inline.
+        queue_wait_ms: what waits longer before it is served is refused; 0 is no limit.
+        run: is offered requests that came together, before the processor; None for none.
+    """
+
+    processor: Processor
+    pool: BusinessPool | None
+    queue_wait_ms: int = 0
+    run: RunProcessor | None = None
+
+
+class ProcessorTable:
+    """Request code -> processor and pool.
+
+    Attributes:
+        routes: the table itself; the hot loop reads it without a call.
+        default: where every other code goes; to "not supported" unless somebody set it.
+        byte_handler: is offered what is received before frames are cut; None for none.
+        look_ahead: knows what else it would serve; None when nobody does.
+    """
+
+    __slots__ = ("byte_handler", "default", "look_ahead", "routes")
+
+    def __init__(self) -> None:
+        self.routes: dict[int, Route] = {}
+        self.default: Route = Route(_unsupported, None)
+        self.byte_handler: ByteHandler | None = None
+        self.look_ahead: LookAhead | None = None
+
+    def register(
+        self,
+        codes: Iterable[int] | int,
+        processor: Processor,
+        pool: BusinessPool | None,
+        run: RunProcessor | None = None,
+    ) -> None:
+        """Send these request codes to a processor; a later registration replaces an earlier one.
+
+        Args:
+            codes: one or more.
+            processor: answers each request.
+            pool: where; None inline.
+            run: may answer several together where they are answered inline.
+        """
+        route = _route(processor, pool)
+        if route.pool is None:
+            route = route._replace(run=run)
+        for code in (codes,) if isinstance(codes, int) else codes:
+            self.routes[int(code)] = route
+
+    def set_default(self, processor: Processor, pool: BusinessPool | None) -> None:
+        """Send every code nobody registered to a processor."""
+        self.default = _route(processor, pool)
+
+    def pools(self) -> list[BusinessPool]:
+        """Return each pool with threads once."""
+        routes = [*self.routes.values(), self.default]
+        return list(dict.fromkeys(r.pool for r in routes if r.pool is not None))
+
+
+class Responses:
+    """What the processors of one batch returned, on its way to one write.
+
+    Attributes:
+        frames: finished frames, in order.
+        size_bytes: of all frames.
+        coroutines: processors that are still to run, on the selector's loop.
+        later_count: requests whose responses come later, by coroutine or `DeferredResponse`.
+        is_slow: some response was a command: nobody knows what its request has cost.
+    """
+
+    __slots__ = (
+        "_alone_until",
+        "_channel",
+        "coroutines",
+        "frames",
+        "is_slow",
+        "later_count",
+        "size_bytes",
+    )
+
+    def __init__(self, channel: Channel) -> None:
+        self._alone_until = 0
+        self._channel = channel
+        self.frames: list[Buffer] = []
+        self.size_bytes: int = 0
+        self.later_count: int = 0
+        self.is_slow: bool = False
+        self.coroutines: list[
+            tuple[RemotingCommand, Awaitable[RemotingCommand | bytes | None]]
+        ] = []
+
+    def process(self, processor: Processor, command: RemotingCommand) -> None:
+        """Run a processor and take what it returns or raises."""
+        try:
+            response = processor(self._channel, command)
+            if response.__class__ is bytes and not command.flag & _ONEWAY:  # the usual case
+                self.frames.append(response)
+                self.size_bytes += len(response)
+            elif response is not None:
+                self.add(command, response)
+        except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
+            self.add_error(command, error)
+
+    def process_some(
+        self,
+        run: RunProcessor,
+        processor: Processor,
+        commands: Sequence[RemotingCommand],
+        index: int,
+    ) -> int:
+        """Serve the request at an index, and those behind it that can be served with it.
+
+        A run that fails may have served anything: only closing the connection is safe.
+
+        Returns:
+            The index of the first request that was not served.
+        """
+        if self._alone_until <= index <= len(commands) - LEAST_IN_RUN:
+            together = commands[index : index + _MOST_IN_RUN]
+            try:
+                served_count, frames = run(self._channel, together)
+            except Exception:  # noqa: BLE001 - whatever it is costs this connection only
+                _log.exception("run processor failed peer=%s", self._channel.remote_address)
+                self._channel.abort("run processor failed")
+                return len(commands)
+            if served_count:
+                self.frames += frames
+                self.size_bytes += sum(map(len, frames))
+                return index + served_count
+            self._alone_until = index + LEAST_IN_RUN
+        self.process(processor, commands[index])
+        return index + 1
+
+    def add(self, command: RemotingCommand, response: Response) -> None:
+        """Take the response to a request; dropped when the request was one-way."""
+        kind = response.__class__
+        if kind is DeferredResponse:
+            self.later_count += 1
+        elif kind is not bytes and kind is not RemotingCommand and isinstance(response, Awaitable):
+            self.coroutines.append((command, response))
+            self.later_count += 1
+        elif command.flag & _ONEWAY or response is None:
+            return
+        elif isinstance(response, bytes):
+            self.frames.append(response)
+            self.size_bytes += len(response)
+        elif isinstance(response, list):
+            self.frames += response
+            self.size_bytes += sum(map(len, response))
+        elif isinstance(response, RemotingCommand):
+            self.is_slow = True
+            if self._channel.offers_msgpack:
+                self._channel.offer_msgpack(response)
+            frame = encode_command(response)
+            self.frames.append(frame)
+            self.size_bytes += len(frame)
+        else:
+            raise TypeError(f"a processor returned {type(response).__name__}")
+
+    def add_error(self, command: RemotingCommand, error: Exception) -> None:
+        """Turn what a processor raised into a response with code 1 and one log line."""
+        self.add(command, failed(self._channel, command, error))
+
+    def refuse(self, commands: Sequence[RemotingCommand], remark: str) -> None:
+        """Answer requests with flow control."""
+        for command in commands:
+            self.add(command, flow_control(self._channel, command, remark))
+
+
+def failed(channel: Channel, command: RemotingCommand, error: Exception) -> RemotingCommand:
+    """Log what a processor raised, and return the response that says it."""
+    is_expected = isinstance(error, RocketPyError)
+    _log.warning(
+        "request failed peer=%s code=%d opaque=%d error=%s reason=%s",
+        channel.remote_address,
+        command.code,
+        command.opaque,
+        type(error).__name__,
+        error,
+        exc_info=None if is_expected else error,
+    )
+    remark = f"{type(error).__name__}: {error}"
+    return make_response(command, ResponseCode.SYSTEM_ERROR, remark)
+
+
+def overloaded() -> str:
+    """Return Apache's words for a full queue."""
+    return "[OVERLOAD]system busy, start flow control for a while"
+
+
+def waited_too_long(waited_ms: int, queued_count: int) -> str:
+    """Return Apache's words for a request that waited too long."""
+    return (
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
+        f"period in queue: {waited_ms}ms, size of queue: {queued_count}"
+    )
+
+
+def send_away(commands: Sequence[RemotingCommand], responses: Responses) -> list[RemotingCommand]:
+    """Answer GO_AWAY to requests whose sender knows it; return what is still to be served."""
+    kept = []
+    for command in commands:
+        if command.flag & 3 or command.version <= _LAST_VERSION_WITHOUT_GO_AWAY:
+            kept.append(command)
+        else:
+            responses.add(command, go_away(command))
+    return kept
+
+
+def go_away(command: RemotingCommand) -> RemotingCommand:
+    """Return the response of a server that is shutting down."""
+    return make_response(command, ResponseCode.GO_AWAY, "please go away")
+
+
+def flow_control(channel: Channel, command: RemotingCommand, remark: str) -> RemotingCommand:
+    """Return 530 for RocketPy peers, 2 marked as flow control for everybody else."""
+    if channel.is_rocketpy:
+        return make_response(command, ResponseCode.TOO_MANY_REQUESTS, remark)
+    return make_response(command, ResponseCode.SYSTEM_BUSY, f"[TOO_MANY_REQUESTS]{remark}")
+
+
+def _unsupported(_channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    """Answer a code nobody registered, in Apache's words (leading blank and all)."""
+    remark = f" request type {command.code} not supported"
+    return make_response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+
+def _route(processor: Processor, pool: BusinessPool | None) -> Route:
+    if pool is None:
+        return Route(processor, None)
+    return Route(processor, None if pool.runs_inline else pool, pool.queue_wait_ms)

@@ -1,0 +1,160 @@
+"""The requests of one socket read that go to one pool, and come back as one write.
+
+Deferred responses that were set, on their way to the loop of their connection.
+"""
+
+import collections
+from collections.abc import Callable, Mapping
+from typing import Protocol, cast
+
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.business_pool import BusinessPool, watch_pool
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
+from rocketpy.remoting.connection.dispatch import (
+    Processor,
+    Response,
+    Responses,
+    overloaded,
+    waited_too_long,
+)
+from rocketpy.remoting.connection.requests_in_progress import InHand, request_bytes
+
+FLUSH_BYTES = 1024 * 1024
+"""Responses are written when they are this big together, before more are made."""
+
+
+class BatchOwner(Protocol):
+    """The connection a batch belongs to."""
+
+    channel: Channel
+    in_hand: InHand
+
+    def batch_done(
+        self, batch: "RequestBatch", responses: Responses, leftover: list[RemotingCommand]
+    ) -> None:
+        """Take a batch back; on the connection's loop."""
+        ...
+
+
+class RequestBatch:
+    """Made on the loop, run or refused on any thread, taken back on the loop.
+
+    Attributes:
+        number: its place in the order of its connection.
+        count: how many requests.
+        size_bytes: about what they hold.
+    """
+
+    __slots__ = ("_owner", "_work", "count", "number", "size_bytes")
+
+    def __init__(self, owner: BatchOwner, work: list[tuple[Processor, RemotingCommand]]) -> None:
+        self.number: int = owner.in_hand.number()
+        self.count: int = len(work)
+        self.size_bytes: int = sum(request_bytes(command) for _, command in work)
+        self._owner = owner
+        self._work = work
+
+    def run(self) -> None:
+        """Process the batch; stop early when responses get big or the peer does not keep up."""
+        owner = self._owner
+        channel, in_hand = owner.channel, owner.in_hand
+        responses = Responses(channel)
+        leftover: list[RemotingCommand] = []
+        work = self._work
+        if channel.is_open:
+            for index, (processor, command) in enumerate(work):
+                if (
+                    in_hand.is_stopped
+                    or responses.size_bytes >= FLUSH_BYTES
+                    or not channel.is_writable
+                ):
+                    in_hand.is_stopped = True
+                    leftover = [command for _, command in work[index:]]
+                    break
+                responses.process(processor, command)
+        channel.call_soon(owner.batch_done, self, responses, leftover)
+
+    def drop(self) -> None:
+        """Let go of the requests: the connection is gone. Who runs them already finishes."""
+        self._work = []
+
+    def refuse(self, waited_ms: int, queued_count: int) -> None:
+        """Answer all with flow control: they waited too long."""
+        channel = self._owner.channel
+        responses = Responses(channel)
+        remark = waited_too_long(waited_ms, queued_count)
+        responses.refuse([command for _, command in self._work], remark)
+        channel.call_soon(self._owner.batch_done, self, responses, [])
+
+
+def hand_over(
+    owner: BatchOwner,
+    batches: Mapping[BusinessPool, list[tuple[Processor, RemotingCommand]]],
+    responses: Responses,
+) -> None:
+    """Give requests to their pools; on the loop of the connection."""
+    for pool, work in batches.items():
+        _hand_over(owner, pool, work, responses)
+        watch_pool(owner.channel.loop, pool)
+
+
+def _hand_over(
+    owner: BatchOwner,
+    pool: BusinessPool,
+    work: list[tuple[Processor, RemotingCommand]],
+    responses: Responses,
+) -> None:
+    """Give requests to a pool, and refuse those that find no place in its queue."""
+    granted = pool.reserve(len(work))
+    if granted < len(work):
+        responses.refuse([command for _, command in work[granted:]], overloaded())
+        work = work[:granted]
+    if work:
+        batch = RequestBatch(owner, work)
+        owner.in_hand.add(batch.count, batch.size_bytes)
+        owner.in_hand.batches[batch] = None
+        pool.submit(batch)
+
+
+class CompletedResponses:
+    """Gathers what is set on any thread; many set together wake the loop once."""
+
+    __slots__ = ("_channel", "_is_scheduled", "_queue", "_take")
+
+    def __init__(self, channel: Channel, take: Callable[[Responses, int], None]) -> None:
+        """Set up for a channel.
+
+        Args:
+            channel: where the responses go.
+            take: gets them and how many requests they answer, on the channel's loop.
+        """
+        self._channel = channel
+        self._take = take
+        self._queue: collections.deque[tuple[DeferredResponse, object]] = collections.deque()
+        self._is_scheduled = False
+
+    def add(self, deferred: DeferredResponse, response: object) -> None:
+        """Take a deferred response; any thread."""
+        self._queue.append((deferred, response))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._channel.call_soon(self._drain)
+
+    def clear(self) -> None:
+        """Forget what is on its way."""
+        self._queue.clear()
+
+    def _drain(self) -> None:
+        # First: what is appended from now on schedules another call.
+        self._is_scheduled = False
+        responses = Responses(self._channel)
+        count = 0
+        while self._queue:
+            deferred, response = self._queue.popleft()
+            count += deferred.count
+            try:
+                responses.add(deferred.request, cast("Response", response))
+            except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
+                responses.add_error(deferred.request, error)
+        self._take(responses, count)

@@ -1,0 +1,104 @@
+"""The seam between remoting and the network: how a server listens and how a client connects.
+
+Everything above it (selectors, connections, channels) knows transports and event loops only, never
+sockets or threads, so it runs the same over a simulated network, on one loop, in virtual time.
+`remoting/socket_network.py` is the real network; `rocketpy.testing` has the simulated one.
+
+A transport is an `asyncio.Transport`. Its extra info `peername` (IP address, port) names the peer.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rocketpy.lazy_dataclass import lazy_dataclass
+from rocketpy.remoting.network.admission import Admission
+from rocketpy.remoting.network.selector import Selector
+
+
+@lazy_dataclass(frozen=True, kw_only=True)
+class ListenEndpoint:
+    """Where and how a server listens.
+
+    Attributes:
+        name: of the server, for thread names.
+        address: IP address to bind.
+        port: TCP port; 0 for any free one.
+        backlog: connections that may wait to be accepted.
+        send_buffer_bytes: SO_SNDBUF of accepted connections; 0 leaves it to the kernel.
+        receive_buffer_bytes: SO_RCVBUF of accepted connections; 0 leaves it to the kernel.
+        tls: context for peers that speak TLS; None refuses them.
+        plain_allowed: whether peers may go without TLS.
+        proxy_protocol: whether a PROXY header may come first and name the client.
+        first_bytes_timeout_ms: how long a peer may take to say what it speaks, and for the TLS
+            handshake, where one of these three is in force; 0 is no limit.
+    """
+
+    name: str
+    address: str
+    port: int
+    backlog: int = 1024
+    send_buffer_bytes: int = 0
+    receive_buffer_bytes: int = 0
+    tls: ssl.SSLContext | None = None
+    plain_allowed: bool = True
+    proxy_protocol: bool = False
+    first_bytes_timeout_ms: int = 0
+
+
+class Listening(Protocol):
+    """An open port and the selectors behind it."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        ...
+
+    def stop_accepting(self) -> None:
+        """Accept nothing more and give the port back."""
+        ...
+
+    async def drain(self, grace_ms: int) -> None:
+        """Drain every selector (`Selector.drain`) and end what ran it; after `stop_accepting`."""
+        ...
+
+
+class Network(Protocol):
+    """Listens and connects."""
+
+    async def listen(
+        self, endpoint: ListenEndpoint, selectors: Sequence[Selector], admission: Admission
+    ) -> Listening:
+        """Open a port and give its connections to the selectors in turn.
+
+        Each selector is bound to the loop it is to live on (`Selector.bind`, on that loop) before
+        it gets a connection. For each new peer: ask `admission.admit`; when it says yes, take a
+        protocol from `Selector.new_connection` and give it a transport, on the selector's loop;
+        when either says no, close.
+
+        Raises:
+            StartError: the port is taken, or the address is not ours.
+        """
+        ...
+
+    async def connect(
+        self,
+        make_protocol: Callable[[], asyncio.Protocol],
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        """Open a connection on the running loop; returns once `connection_made` was called.
+
+        Args:
+            make_protocol: returns the protocol that gets the transport.
+            host: name or IP address.
+            port: TCP port.
+            tls: speak TLS with this context; None for plain text.
+
+        Raises:
+            OSError: refused, unreachable, no such host, or TLS failed.
+        """
+        ...

@@ -1,0 +1,487 @@
+"""Configuration: Apache's properties files into frozen dataclasses, with errors that help.
+
+A dataclass is one concern's configuration; its fields are the keys, by mechanical renaming
+(``send_thread_pool_queue_capacity`` <-> ``sendThreadPoolQueueCapacity``). `option` adds what the
+name and type cannot say. A field whose type is itself such a dataclass is a group: its keys live
+beside the others. The same key in two dataclasses fills both.
+
+Where a value comes from, strongest first: command line (``-D key=value``), environment
+(``ROCKETPY_<KEY>``, upper or lower case, underscores ignored), live file (what was changed while
+running: `rocketpy.runtime.config.live_config`), file, default.
+
+A value that does not fit is a `ConfigError` with file, line and key. A key of Apache's that has no
+effect here, and a key nobody knows, are warnings.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar, get_type_hints
+
+from rocketpy.errors import ConfigError
+from rocketpy.lazy_dataclass import lazy_dataclass
+from rocketpy.runtime.config.properties_file import format_properties, parse_properties
+from rocketpy.runtime.config.values import OptionType, allowed, parse_value, value_text
+
+T = TypeVar("T")
+
+_MAX_REMOTE_VALUE_CHARS = 4_096
+_HIDDEN = "******"
+_ENV_PREFIX = "ROCKETPY_"
+_SECRET = re.compile("password|secret|credential|init_authentication_user")
+"""Field names whose values are never shown, declared as such or not."""
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+def option(  # noqa: PLR0913 - one keyword for each thing a key can be
+    default: Any,  # noqa: ANN401 - as dataclasses.field
+    *,
+    key: str = "",
+    live: bool = False,
+    unit: str = "",
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: Sequence[str] = (),
+    separator: str = ";",
+    secret: bool = False,
+    only_with: str = "",
+) -> Any:  # noqa: ANN401 - as dataclasses.field
+    """Declare a configuration field; the keywords become its metadata.
+
+    Args:
+        default: the value when nothing sets it (lists as tuples).
+        key: the wire key where the mechanical one is wrong (``brokerIP1``).
+        live: whether UPDATE_*_CONFIG may change it while running.
+        unit: of numbers, for help texts.
+        minimum: smallest allowed number.
+        maximum: largest allowed number.
+        choices: allowed texts of a string.
+        separator: between the items of a list.
+        secret: never shown by `ConfigSet.as_properties`.
+        only_with: field of the same dataclass without which this one has no effect (0, false, "").
+    """
+    metadata: dict[str, Any] = {
+        "key": key,
+        "live": live,
+        "unit": unit,
+        "min": minimum,
+        "max": maximum,
+        "choices": tuple(choices),
+        "separator": separator,
+        "only_with": only_with,
+    }
+    if secret:
+        metadata["secret"] = True
+    return field(default=default, metadata=metadata)
+
+
+def camel_case(name: str) -> str:
+    """Return the key of a field name: ``flush_disk_type`` -> ``flushDiskType``."""
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+@lazy_dataclass(frozen=True)
+class Option:
+    """One key of a configuration dataclass.
+
+    Attributes:
+        key: as written in files.
+        path: attribute names from the dataclass to the value.
+        type: how text becomes a value.
+        default: the value when nothing sets it, or `dataclasses.MISSING`.
+        live: may change while running.
+        unit: of numbers; may be empty.
+        secret: must not be shown.
+        only_with: path to the value without which this one has no effect; may be empty.
+    """
+
+    key: str
+    path: tuple[str, ...]
+    type: OptionType
+    default: Any
+    live: bool = False
+    unit: str = ""
+    secret: bool = False
+    only_with: tuple[str, ...] = ()
+
+
+def _default(each: "dataclasses.Field[Any]") -> Any:  # noqa: ANN401 - any field's value
+    if each.default_factory is not dataclasses.MISSING:
+        return each.default_factory()
+    return each.default
+
+
+@cache
+def options_of(config_class: type) -> tuple[Option, ...]:
+    """List every key of a configuration dataclass, groups included."""
+    hints = get_type_hints(config_class)
+    found: list[Option] = []
+    for each in dataclasses.fields(config_class):
+        if not each.init:
+            continue
+        hint = hints[each.name]
+        if dataclasses.is_dataclass(hint):
+            assert isinstance(hint, type)
+            group = _default(each)
+            assert group is not dataclasses.MISSING, f"the group {each.name} needs a default"
+            found.extend(
+                dataclasses.replace(
+                    inner,
+                    path=(each.name, *inner.path),
+                    default=_at(group, inner.path),
+                    only_with=(each.name, *inner.only_with) if inner.only_with else (),
+                )
+                for inner in options_of(hint)
+            )
+            continue
+        metadata = each.metadata
+        default = _default(each)
+        found.append(
+            Option(
+                key=metadata.get("key") or camel_case(each.name),
+                path=(each.name,),
+                type=OptionType.from_hint(hint, metadata),
+                default=default,
+                live=bool(metadata.get("live", False)),
+                unit=metadata.get("unit", ""),
+                secret=bool(metadata.get("secret", _SECRET.search(each.name))),
+                only_with=(metadata["only_with"],) if metadata.get("only_with") else (),
+            )
+        )
+    return tuple(found)
+
+
+@lazy_dataclass(frozen=True)
+class Setting:
+    """One ``key=value`` somebody gave, and where."""
+
+    key: str
+    text: str
+    source: str
+    line: int | None = None
+    from_live_file: bool = False
+
+
+@lazy_dataclass(frozen=True)
+class ConfigWarning:
+    """Something in the configuration that has no effect."""
+
+    key: str
+    reason: str
+    source: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.source}:{self.line}: " if self.line else f"{self.source}: "
+        return f"{place if self.source else ''}{self.key}: {self.reason}"
+
+
+@lazy_dataclass(frozen=True)
+class Sources:
+    """Everything that gives values: files, the environment, the command line.
+
+    Attributes:
+        defaults: key and text of what replaces a dataclass's own default; weakest of all.
+        live_text: the properties text of the live file; stronger than ``text``. Keys that may
+            not change while running have no effect there.
+        live_name: its file name.
+        text: the properties text; may be empty.
+        name: file name, for errors.
+        environ: environment variables; only ``ROCKETPY_*`` are looked at.
+        overrides: ``key=value`` texts of the command line.
+    """
+
+    text: str = ""
+    name: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    overrides: Sequence[str] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    live_text: str = ""
+    live_name: str = ""
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path | None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        overrides: Sequence[str] = (),
+        defaults: Mapping[str, str] | None = None,
+    ) -> "Sources":
+        """Read a file (none: only environment and command line).
+
+        Raises:
+            ConfigError: the file cannot be read or is not UTF-8.
+        """
+        text = ""
+        if path is not None:
+            try:
+                text = Path(path).read_text(encoding="utf-8")
+            except OSError as error:
+                reason = f"cannot read the configuration file: {error.strerror}"
+                raise ConfigError(reason, source=str(path)) from error
+            except UnicodeDecodeError as error:
+                raise ConfigError("the file is not UTF-8 text", source=str(path)) from error
+        name = "" if path is None else str(path)
+        return cls(
+            text=text,
+            name=name,
+            environ=environ or {},
+            overrides=overrides,
+            defaults=defaults or {},
+        )
+
+    def settings(self, keys: Iterable[str]) -> list[Setting]:
+        """List every setting, weakest first.
+
+        Args:
+            keys: the known keys, to recognise environment variables.
+
+        Raises:
+            ConfigError: a text that is not ``key=value``.
+        """
+        found = [Setting(key, text, "default") for key, text in self.defaults.items()]
+        found += [
+            Setting(each.key, each.value, self.name, each.line)
+            for each in parse_properties(self.text, source=self.name)
+        ]
+        found += [
+            Setting(each.key, each.value, self.live_name, each.line, from_live_file=True)
+            for each in parse_properties(self.live_text, source=self.live_name)
+        ]
+        by_env_name = {_plain(key): key for key in keys}
+        for name in sorted(self.environ):
+            if name.upper().startswith(_ENV_PREFIX):
+                key = by_env_name.get(_plain(name[len(_ENV_PREFIX) :]))
+                if key is not None:
+                    found.append(Setting(key, self.environ[name], f"environment {name}"))
+        for text in self.overrides:
+            key, equals, value = text.partition("=")
+            if not equals or not key.strip():
+                raise ConfigError(f"expected key=value, not {text!r}", source="-D")
+            found.append(Setting(key.strip(), value.strip(), "-D"))
+        return found
+
+
+def _plain(key: str) -> str:
+    return key.replace("_", "").replace(".", "").lower()
+
+
+class ConfigSet:
+    """Loaded configuration: one frozen value of each dataclass, and what was said about the keys.
+
+    Immutable; `updated` returns a new set.
+
+    Attributes:
+        warnings: what has no effect.
+        from_live_file: keys whose value came from the live file.
+    """
+
+    def __init__(
+        self,
+        values: Iterable[_Dataclass],
+        warnings: Iterable[ConfigWarning] = (),
+        from_live_file: Iterable[str] = (),
+    ) -> None:
+        self._values: dict[type, Any] = {type(value): value for value in values}
+        self.warnings: tuple[ConfigWarning, ...] = tuple(warnings)
+        self.from_live_file: frozenset[str] = frozenset(from_live_file)
+
+    @classmethod
+    def of(cls, *values: _Dataclass) -> "ConfigSet":
+        """Wrap configuration values built by a program instead of a file."""
+        return cls(values)
+
+    def get(self, config_class: type[T]) -> T:
+        """Return the value of one of the loaded dataclasses."""
+        value: T = self._values[config_class]
+        return value
+
+    def live_keys(self) -> frozenset[str]:
+        """Return the keys that `updated` may change."""
+        return frozenset(each.key for each, _ in self._effective() if each.live)
+
+    def non_defaults(self) -> dict[str, str]:
+        """Return key and text of every value that differs from its default, secrets hidden."""
+        return {
+            each.key: self._shown(each, value)
+            for each, value in self._effective()
+            if value != each.default
+        }
+
+    def as_dict(self) -> dict[str, str]:
+        """Return key and text of every effective value, secrets hidden."""
+        return {each.key: self._shown(each, value) for each, value in self._effective()}
+
+    def as_properties(self) -> str:
+        """Return the effective values as properties text, sorted by key, secrets hidden."""
+        return format_properties(self.as_dict())
+
+    def updated(self, changes: Mapping[str, str], *, live_only: bool = True) -> "ConfigSet":
+        """Return a set with some values changed: all of them, or none.
+
+        Args:
+            changes: key and text of each change.
+            live_only: refuse keys that are not marked ``live``.
+
+        Raises:
+            ConfigError: an unknown key, a key that may not change, or a value that does not fit.
+        """
+        values = dict(self._values)
+        for key, text in changes.items():
+            found = [
+                (owner, each) for owner in values for each in options_of(owner) if each.key == key
+            ]
+            if not found:
+                raise ConfigError("no such key" + _nearest(key, self.as_dict()), key=key)
+            if live_only and not any(each.live for _, each in found):
+                raise ConfigError("cannot be changed while running", key=key)
+            if len(text) > _MAX_REMOTE_VALUE_CHARS or not (text.isprintable() or not text):
+                raise ConfigError("the value is too long or not printable", key=key)
+            for owner, each in found:
+                value = _parse(each, Setting(key, text, ""))
+                values[owner] = _rebuilt(values[owner], {each.path: value}, "")
+        return ConfigSet(values.values(), self.warnings, self.from_live_file)
+
+    def _effective(self) -> list[tuple[Option, Any]]:
+        return [
+            (each, _at(value, each.path))
+            for owner, value in self._values.items()
+            for each in options_of(owner)
+        ]
+
+    def _shown(self, each: Option, value: Any) -> str:  # noqa: ANN401 - any field's value
+        text = value_text(value, each.type)
+        return _HIDDEN if each.secret and text else text
+
+
+def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] = ()) -> ConfigSet:
+    """Build the configuration dataclasses from all sources.
+
+    Args:
+        sources: where values come from.
+        classes: the dataclasses to fill; every field needs a default.
+        elsewhere: more keys which are fine without a warning (another part reads them).
+
+    Raises:
+        ConfigError: a value that does not fit, or an unknown key on the command line.
+    """
+    options: dict[str, list[tuple[type, Option]]] = {}
+    for config_class in classes:
+        for each in options_of(config_class):
+            options.setdefault(each.key, []).append((config_class, each))
+    others = frozenset(elsewhere)
+    warnings: list[ConfigWarning] = []
+    values: dict[type, dict[tuple[str, ...], Any]] = {each: {} for each in classes}
+    settings = sources.settings(options)
+    from_live_file: dict[str, bool] = {}
+    for setting in settings:
+        if setting.from_live_file and not _may_change(setting.key, options):
+            reason = "has no effect here: it cannot be changed while running"
+            warnings.append(ConfigWarning(setting.key, reason, setting.source, setting.line))
+        elif setting.key in options:
+            from_live_file[setting.key] = setting.from_live_file
+            for config_class, each in options[setting.key]:
+                values[config_class][each.path] = _parse(each, setting)
+        elif setting.key not in others:
+            warnings.append(_warn(setting, options))
+    try:
+        built = [_rebuilt(each, values[each], sources.name) for each in classes]
+    except ConfigError as error:
+        raise _located(error, settings) from None
+    for setting in settings:
+        for config_class, each in options.get(setting.key, ()):
+            value = built[classes.index(config_class)]
+            if each.only_with and setting.source != "default" and not _at(value, each.only_with):
+                key = next(
+                    one.key for one in options_of(config_class) if one.path == each.only_with
+                )
+                reason = f"has no effect while {key} is {_at(value, each.only_with)}"
+                warnings.append(ConfigWarning(setting.key, reason, setting.source, setting.line))
+    return ConfigSet(built, warnings, (key for key, live in from_live_file.items() if live))
+
+
+def _may_change(key: str, options: Mapping[str, Sequence[tuple[type, Option]]]) -> bool:
+    return any(each.live for _, each in options.get(key, ()))
+
+
+def _located(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
+    """Add the place to an error that a dataclass raised about one of its own keys."""
+    key = camel_case(error.key)
+    for setting in reversed(settings):
+        if key and setting.key == key and not error.source:
+            reason = str(error).removeprefix(f"{error.key}: ")
+            return ConfigError(reason, source=setting.source, line=setting.line, key=key)
+    return error
+
+
+def _warn(setting: Setting, known: Iterable[str]) -> ConfigWarning:
+    # Loaded for wrong keys only.
+    from rocketpy.runtime.config.apache_keys import APACHE_KEYS, unsupported_reason
+
+    if setting.key in APACHE_KEYS:
+        reason = f"has no effect: {unsupported_reason(setting.key)}"
+    elif setting.source == "-D":
+        raise ConfigError(
+            "no such key" + _nearest(setting.key, known), source="-D", key=setting.key
+        )
+    else:
+        reason = "unknown key, ignored" + _nearest(setting.key, [*known, *APACHE_KEYS])
+    return ConfigWarning(setting.key, reason, setting.source, setting.line)
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    import difflib  # noqa: PLC0415 - as above
+
+    by_lowered = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(key.lower(), by_lowered, n=1, cutoff=0.7)
+    return f"; did you mean {by_lowered[close[0]]}?" if close else ""
+
+
+def _parse(each: Option, setting: Setting) -> Any:  # noqa: ANN401 - any field's value
+    try:
+        return parse_value(setting.text, each.type)
+    except ValueError:
+        unit = f" {each.unit}" if each.unit else ""
+        shown = _HIDDEN if each.secret else repr(setting.text)
+        reason = f"{shown} is not allowed here; expected {allowed(each.type)}{unit}"
+        raise ConfigError(
+            reason, source=setting.source, line=setting.line, key=setting.key
+        ) from None
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any field's value
+    for name in path:
+        value = getattr(value, name)
+    return value
+
+
+def _rebuilt(base: Any, changes: Mapping[tuple[str, ...], Any], source: str) -> Any:  # noqa: ANN401
+    """Return ``base`` (a dataclass or a value of one) with the values at some paths replaced."""
+    arguments: dict[str, Any] = {}
+    groups: dict[str, dict[tuple[str, ...], Any]] = {}
+    for path, value in changes.items():
+        if len(path) == 1:
+            arguments[path[0]] = value
+        else:
+            groups.setdefault(path[0], {})[path[1:]] = value
+    is_class = isinstance(base, type)
+    defaults = {each.name: each for each in dataclasses.fields(base)}
+    try:
+        for name, inner in groups.items():
+            group = _default(defaults[name]) if is_class else getattr(base, name)
+            arguments[name] = _rebuilt(group, inner, source)
+        return base(**arguments) if is_class else dataclasses.replace(base, **arguments)
+    except ValueError as error:  # a rule of the dataclass itself, perhaps between several keys
+        key, _, reason = str(error).partition(": ")
+        owner: type = base if is_class else type(base)
+        if reason and any(each.key == key for each in options_of(owner)):
+            raise ConfigError(reason, key=key) from error
+        raise ConfigError(str(error), source=source) from error

@@ -1,0 +1,282 @@
+"""Room for records that somebody else writes: how a compiled path appends a run of plain messages.
+
+`DirectAppend.begin` takes the append lock and says where in the log, in the queues and in the index
+bytes may be written; whoever asked writes records, queue entries and index entries there, as
+`CommitLog.append`, `ConsumeQueue.put` and `IndexFile.put` would; `DirectAppend.end` makes what was
+written count, all at once, and lets go of the lock.
+
+Invariants:
+    - everything that can fail comes before the first byte: room is reserved, files are not rolled.
+      What does not fit the current files, or is not as usual in any way, is left to `MessageStore`;
+    - between `begin` and `end` nothing counts that was written: readers and a crash see the store
+      as it was, or, after a crash, whole records that recovery finds in the log;
+    - with SYNC_FLUSH only the records are written in place. Queue entries and keys go with the run
+      to who waits for the disk (`rocketpy.store.append.dispatch.EncodedRun`).
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from rocketpy.errors import ResourceShortError, StoreFormatError
+from rocketpy.proto.record import BLANK_BYTES, V4_HOST_BYTES
+from rocketpy.store.append.dispatch import Arrival, DispatcherList, EncodedRun
+from rocketpy.store.append.message_writer import MessageWriter
+from rocketpy.store.commit_log.commit_log import CommitLog
+from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
+from rocketpy.store.consume_queue.queue_entry import ENTRY_BYTES
+from rocketpy.store.files.mapped_file import MappedFile
+from rocketpy.store.index.index_file import IndexFile, IndexRun
+from rocketpy.store.index.index_service import IndexService
+from rocketpy.store.stats import StoreStats
+from rocketpy.store.store_offsets import StoreOffsets
+
+_open_run: Final = ConsumeQueue.open_run
+Place = tuple[str, int, int]
+"""Topic, queue id, how many messages at most."""
+
+Tail: TypeAlias = tuple[bytearray, int]
+"""Bytes of a queue's tail, and the position of the next entry in them."""
+
+
+class AppendSpace(NamedTuple):
+    """Where a run may be written.
+
+    Attributes:
+        store_ms: store time of its records.
+        store_host: 8 bytes for its records.
+        log: the file that its records go to.
+        log_end: position in that file before which they must end.
+        queues: for each place that was asked for its queue; None when only `MessageStore` finds it.
+        tails: for each queue its bytes and the position of the next entry in them.
+        index_file: the file that its keys go to; None in a store without an index.
+        index_run: where in that file.
+        is_later: the run waits for the disk: the tails are memory of its own, no key is written.
+    """
+
+    store_ms: int
+    store_host: bytes
+    log: MappedFile
+    log_end: int
+    queues: list[ConsumeQueue | None]
+    tails: list[Tail | None]
+    index_file: IndexFile | None
+    index_run: IndexRun | None
+    is_later: bool
+
+
+class AppendedRun(NamedTuple):
+    """What was written.
+
+    Attributes:
+        log_position: where the records end in the file.
+        counts: messages of each place.
+        phy_ends: physical end of each place's last record.
+        index_count: number that the next entry of the index gets.
+        slots_used: slots of the index file that name an entry.
+        last_phy_offset: where the last record begins.
+        key_hashes: of all keys, of a run that waits for the disk; empty otherwise.
+        key_phy_offsets: for each of them where its message begins.
+        arrivals: who is to be told of such a run.
+    """
+
+    log_position: int
+    counts: Sequence[int]
+    phy_ends: Sequence[int]
+    index_count: int
+    slots_used: int
+    last_phy_offset: int
+    key_hashes: Sequence[int] = ()
+    key_phy_offsets: Sequence[int] = ()
+    arrivals: Sequence[Arrival] = ()
+
+
+SpaceFields: TypeAlias = tuple[
+    int,
+    bytes,
+    MappedFile,
+    int,
+    list[ConsumeQueue | None],
+    list[Tail | None],
+    IndexFile | None,
+    IndexRun | None,
+    bool,
+]
+"""An `AppendSpace`, or what one is made of: names cost a run more than it costs to write it."""
+
+RunFields: TypeAlias = tuple[
+    int,
+    Sequence[int],
+    Sequence[int],
+    int,
+    int,
+    int,
+    Sequence[int],
+    Sequence[int],
+    Sequence[Arrival],
+]
+"""An `AppendedRun`, or what one is made of."""
+
+
+class DirectAppend:
+    """Opens and closes runs; any thread, one run at a time.
+
+    Args:
+        writer: has the append lock, the store time, and the queues that were put to before.
+        log: gets the records.
+        offsets: are moved.
+        dispatchers: those of ``index`` and the queues and no others; may have messages waiting.
+        index: gets the keys; None without.
+        stats: counts.
+        is_sync_flush: whether every message waits for the disk.
+
+    Attributes:
+        has_index: whether keys are wanted.
+        is_sync_flush: whether every message waits for the disk.
+        dispatchers: know whom to tell of each message after `end`.
+    """
+
+    def __init__(
+        self,
+        writer: MessageWriter,
+        *,
+        log: CommitLog,
+        offsets: StoreOffsets,
+        dispatchers: DispatcherList,
+        index: IndexService | None,
+        stats: StoreStats,
+        is_sync_flush: bool = False,
+    ) -> None:
+        self.has_index: bool = index is not None
+        self.is_sync_flush = is_sync_flush
+        self._writer = writer
+        self._log = log
+        self._offsets = offsets
+        self.dispatchers = dispatchers
+        self._pending = dispatchers.pending
+        self._index = index
+        self._stats = stats
+
+    def readable(self) -> tuple[MappedFile, int] | None:
+        """Return the file that is written, and the position before which records may be read."""
+        log = self._log.file
+        return None if log is None else (log, self._offsets.visible - log.base_offset)
+
+    def begin(self, places: Sequence[Place], log_bytes: int, key_count: int) -> AppendSpace | None:
+        """Take the append lock and make room.
+
+        Args:
+            places: where the messages go.
+            log_bytes: of all their records.
+            key_count: of all their keys.
+
+        Returns:
+            Where to write, perhaps less than was asked for; `end` must follow. None when this is
+            not the time for it: nothing was done, and `MessageStore` says why, or does better.
+        """
+        space = self.begin_unnamed(places, log_bytes, key_count)
+        return None if space is None else AppendSpace._make(space)
+
+    def begin_unnamed(
+        self, places: Sequence[Place], log_bytes: int, key_count: int
+    ) -> SpaceFields | None:
+        """Do as `begin`; return what an `AppendSpace` is made of."""
+        writer = self._writer
+        store_ms = writer.hold()
+        if store_ms is None:
+            return None
+        space: SpaceFields | None = None
+        try:
+            offsets, log, store_host = self._offsets, self._log, writer.store_host
+            is_later = self.is_sync_flush
+            file = log.file
+            if file is None or len(store_host) != V4_HOST_BYTES:
+                return None
+            appended = offsets.appended
+            if not is_later and (self._pending or appended + log_bytes > offsets.visible_bound):
+                return None
+            position = file.write_position
+            end = position + log_bytes
+            if end > file.size_bytes - BLANK_BYTES:  # noqa: PLR1730 - quicker
+                end = file.size_bytes - BLANK_BYTES
+            if end <= position:
+                return None
+            open_run = _room_for_later if is_later else _open_run
+            queues: list[ConsumeQueue | None] = []
+            tails: list[Tail | None] = []
+            for topic, queue_id, count in places:  # one as a rule: quicker than comprehensions
+                queue = writer.known_queue(topic, queue_id)
+                queues.append(queue)
+                tails.append(None if queue is None else open_run(queue, count))
+            if end + BLANK_BYTES > log.limit:
+                log.reserve(end - position)
+            index_file = index_run = None
+            if self._index is not None and not is_later:
+                found = self._index.open_run(appended, store_ms, key_count)
+                if found is None:
+                    return None
+                index_file, index_run = found
+            space = (
+                store_ms, store_host, file, end, queues, tails, index_file, index_run, is_later,
+            )  # fmt: skip
+        except (ResourceShortError, StoreFormatError, OSError):
+            return None  # perhaps there is room for some of them
+        finally:
+            if space is None:
+                writer.let_go()
+        return space
+
+    def end(self, space: SpaceFields, run: RunFields | None) -> None:
+        """Make what was written count, and let go of the append lock.
+
+        Args:
+            space: from `begin` or `begin_unnamed`.
+            run: what was written; None for nothing.
+        """
+        try:
+            if run is not None:
+                self._count(space, run)
+        finally:
+            self._writer.let_go()
+        if run is not None and self.is_sync_flush:
+            self._offsets.ask()
+
+    def _count(self, space: SpaceFields, run: RunFields) -> None:
+        store_ms, _, log, _, queues, _, index_file, _, _ = space
+        log_position, counts, phy_ends, index_count, slots_used, last_phy_offset, _, _, _ = run
+        offsets, stats = self._offsets, self._stats
+        size_bytes = log_position - log.write_position
+        log.write_position = log_position
+        appended = offsets.appended = log.base_offset + log_position
+        offsets.appended_ms = store_ms
+        if self.is_sync_flush:
+            later = _later(AppendSpace._make(space), AppendedRun._make(run), appended)
+            self.dispatchers.submit_later(later)
+        else:
+            for number, queue in enumerate(queues):
+                if queue is not None and counts[number]:
+                    queue.close_run(counts[number], phy_ends[number])
+            if index_file is not None:
+                index_file.close_run(index_count, slots_used, last_phy_offset, store_ms)
+            offsets.dispatched = appended
+            offsets.dispatched_ms = store_ms
+        stats.put_count += sum(counts)
+        stats.put_bytes += size_bytes
+
+
+def _room_for_later(queue: ConsumeQueue, count: int) -> Tail | None:
+    """Make room in a queue for entries that are put when the disk has their messages."""
+    return (bytearray(ENTRY_BYTES * count), 0) if queue.reserve_run(count) else None
+
+
+def _later(space: AppendSpace, run: AppendedRun, phy_end: int) -> EncodedRun:
+    """Count the entries of a run in their queues, and return what is to be put later."""
+    placed = []
+    for queue, tail, count, end in zip(
+        space.queues, space.tails, run.counts, run.phy_ends, strict=True
+    ):
+        if queue is not None and tail is not None and count:
+            placed.append((queue, queue.next_offset, bytes(tail[0][: ENTRY_BYTES * count]), end))
+            queue.next_offset += count
+    return EncodedRun(
+        placed, run.key_hashes, run.key_phy_offsets, run.arrivals, phy_end, space.store_ms
+    )

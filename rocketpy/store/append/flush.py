@@ -1,0 +1,227 @@
+"""Flushing: when bytes in memory become bytes on disk, and who is told.
+
+ASYNC_FLUSH looks at the log every 500 ms; SYNC_FLUSH flushes as soon as somebody waits, and one
+flush answers everybody who waited before it began.
+
+The first flush that fails is the last one: after an error the kernel may have dropped the pages,
+so a second, successful flush would prove nothing. The latch makes the store read-only until a
+restart recovers what is really there, and everybody who waits is told at once.
+
+Step 17 of a message's life (docs/ARCHITECTURE.md).
+
+Source: CommitLog.GroupCommitService, FlushRealTimeService,
+DefaultMessageStore.FlushConsumeQueueService (5.4.0).
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from rocketpy.errors import ResourceShortError
+from rocketpy.store.checkpoint import Checkpoint
+from rocketpy.store.commit_log.commit_log import CommitLog
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.consume_queue.queue_entry import ENTRY_BYTES
+from rocketpy.store.consume_queue.tail_memory import TailedQueue
+from rocketpy.store.files.mapped_file import PAGE_BYTES
+from rocketpy.store.store_offsets import StoreOffsets
+from rocketpy.store.write_gate import ReadOnlyLatch
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_IDLE_MS: Final = 1_000
+_DEADLINE_INTERVAL_MS: Final = 100
+_MUCH_DIRTY_BYTES: Final = 32_768 * ENTRY_BYTES
+"""Queue entries not on disk that are worth a thorough flush: 0.3 s of reading again."""
+_LOOKS_WHEN_MUCH: Final = 4
+"""Looks an interval while so much is written: what a start reads again follows from the rate."""
+
+
+class LogFlusher:
+    """Flushes the commit log, moves the checkpoint's stamp and ``StoreOffsets.flushed``."""
+
+    def __init__(
+        self, log: CommitLog, offsets: StoreOffsets, checkpoint: Checkpoint, latch: ReadOnlyLatch
+    ) -> None:
+        self._log = log
+        self._offsets = offsets
+        self._checkpoint = checkpoint
+        self._latch = latch
+        self._mutex = threading.Lock()
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes appended but not known to be on disk."""
+        return self._offsets.dirty_bytes
+
+    def flush(self) -> bool:
+        """Bring everything appended before the call to disk; False when the latch is down."""
+        with self._mutex:
+            if self._latch.reason is not None:
+                return False
+            stamp_ms = self._offsets.appended_ms  # before: never newer than the flush
+            try:
+                flushed = self._log.flush()
+            except OSError as error:
+                self._latch.trip("flush of the commit log", error)
+                return False
+            self._checkpoint.log_reached(flushed, stamp_ms)
+            self._offsets.flush_reached(flushed)
+            return True
+
+
+class FlushRealTimeService:
+    """ASYNC_FLUSH: flushes when enough pages are dirty, and at the latest after a while."""
+
+    name: Final = "FlushRealTimeService"
+
+    def __init__(self, flusher: LogFlusher, config: MessageStoreConfig) -> None:
+        self._flusher = flusher
+        self._interval_ms = config.flush_interval_commit_log
+        self._least_bytes = config.flush_commit_log_least_pages * PAGE_BYTES
+        self._thorough_ms = config.flush_commit_log_thorough_interval
+        self._last_flush_ms: int | None = None
+
+    def step(self, now_ms: int) -> int:
+        """Flush if due; see `rocketpy.runtime.service.Service.step`."""
+        if self._last_flush_ms is None:
+            self._last_flush_ms = now_ms
+        dirty_bytes = self._flusher.dirty_bytes
+        is_old = now_ms - self._last_flush_ms >= self._thorough_ms
+        if dirty_bytes and (is_old or dirty_bytes >= self._least_bytes):
+            self._flusher.flush()
+            self._last_flush_ms = now_ms
+        return now_ms + self._interval_ms
+
+
+class GroupCommitService:
+    """SYNC_FLUSH: one flush for all who wait.
+
+    Attributes:
+        wake: set by the owner to the runner's wake-up.
+    """
+
+    name: Final = "GroupCommitService"
+
+    def __init__(self, flusher: LogFlusher, offsets: StoreOffsets) -> None:
+        self._flusher = flusher
+        self._offsets = offsets
+        self._asked = False
+        self.wake: Callable[[], None] = _nothing
+        offsets.on_wait = self.request
+
+    def request(self) -> None:
+        """Ask for a flush soon; cheap when one was asked for already."""
+        if not self._asked:
+            self._asked = True
+            self.wake()
+
+    def step(self, now_ms: int) -> int:
+        """Flush if anything is dirty; see `rocketpy.runtime.service.Service.step`."""
+        self._asked = False
+        if self._flusher.dirty_bytes:
+            self._flusher.flush()
+        self._offsets.answer_visible()
+        return now_ms if self._asked else now_ms + _IDLE_MS
+
+
+class FlushDeadlineService:
+    """Ends the waiting of those whose flush takes too long."""
+
+    name: Final = "FlushDeadlineService"
+
+    def __init__(self, offsets: StoreOffsets) -> None:
+        self._offsets = offsets
+
+    def step(self, now_ms: int) -> int:
+        """Answer who waited too long; see `rocketpy.runtime.service.Service.step`."""
+        self._offsets.expire(now_ms)
+        return now_ms + _DEADLINE_INTERVAL_MS
+
+
+class FlushConsumeQueueService:
+    """Flushes consume queues and full index files, and writes the checkpoint after them.
+
+    The checkpoint moves only with a thorough flush, and what came after it is read again after a
+    crash. So a thorough flush comes with time, as in Apache, and earlier where much was written:
+    the start after a crash then takes a few seconds at most, however busy the broker was.
+    """
+
+    name: Final = "FlushConsumeQueueService"
+
+    def __init__(
+        self,
+        table: ConsumeQueueTable,
+        checkpoint: Checkpoint,
+        latch: ReadOnlyLatch,
+        config: MessageStoreConfig,
+        *,
+        offsets: StoreOffsets,
+        flush_index: Callable[[], None],
+        append_lock: threading.Lock,
+    ) -> None:
+        """Build the service.
+
+        Args:
+            table: the queues.
+            checkpoint: its stamp for queues is moved here.
+            latch: falls when a flush fails.
+            config: intervals.
+            offsets: say which message was dispatched last.
+            flush_index: brings full index files to disk.
+            append_lock: held by whoever dispatches.
+        """
+        self._table = table
+        self._checkpoint = checkpoint
+        self._latch = latch
+        self._interval_ms = config.flush_interval_consume_queue
+        self._least_bytes = max(1, config.flush_consume_queue_least_pages * PAGE_BYTES)
+        self._thorough_ms = config.flush_consume_queue_thorough_interval
+        self._offsets = offsets
+        self._flush_index = flush_index
+        self._append_lock = append_lock
+        self._mutex = threading.Lock()  # retention flushes as well, before it deletes
+        self._last_thorough_ms: int | None = None
+
+    def step(self, now_ms: int) -> int:
+        """Flush what is due; see `rocketpy.runtime.service.Service.step`."""
+        if self._last_thorough_ms is None:
+            self._last_thorough_ms = now_ms
+        is_old = now_ms - self._last_thorough_ms >= self._thorough_ms
+        is_much = self._table.dirty_bytes >= _MUCH_DIRTY_BYTES
+        thorough = is_old or is_much
+        if self.flush(thorough=thorough) and thorough:
+            self._last_thorough_ms = now_ms
+        return now_ms + (self._interval_ms // _LOOKS_WHEN_MUCH if is_much else self._interval_ms)
+
+    def flush(self, *, thorough: bool) -> bool:
+        """Flush queues and checkpoint; False when the disk failed now or earlier."""
+        with self._mutex:
+            return self._latch.reason is None and self._flush(thorough=thorough)
+
+    def _flush(self, *, thorough: bool) -> bool:
+        ends: dict[TailedQueue, int] = {}
+        with self._append_lock:
+            dispatched, stamp_ms = self._offsets.dispatched, self._offsets.dispatched_ms
+            if thorough:
+                ends = self._table.unsettled_ends()
+        entry_count = self._table.entry_count(ends) if thorough else 0
+        try:
+            self._table.flush(1 if thorough else self._least_bytes)
+            self._flush_index()
+            if thorough:
+                self._checkpoint.queues_reached(dispatched, stamp_ms, entry_count)
+            self._checkpoint.flush()
+        except ResourceShortError:
+            logger.debug("no space or descriptor to write queues or checkpoint")
+            return False
+        except OSError as error:
+            self._latch.trip("flush of the consume queues", error)
+            return False
+        return True
+
+
+def _nothing() -> None:
+    """Stand in for a callback nobody has set."""

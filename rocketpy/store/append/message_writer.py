@@ -1,0 +1,431 @@
+"""Writing: one message or one batch, from the checks to its place in the log.
+
+Under the append lock a message gets its store time, its place in the log and in its queue, and is
+handed to the dispatchers. Everything that can be done before it is.
+
+Invariants:
+    - room in the queue and in the log is reserved before a byte is written: what fails is one
+      put, with a status, and nothing of it is stored. Only a failed flush stops the store;
+    - store time never goes down while the store is open, whatever the clock does;
+    - a queue that was deleted is known as such under the append lock: a put that looked it up
+      before goes to the new queue of that name.
+
+Step 13 of a message's life (docs/ARCHITECTURE.md).
+
+Source: DefaultMessageStore.asyncPutMessage, CommitLog.asyncPutMessage(s), HookUtils (5.4.0).
+"""
+
+import logging
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Final
+from zlib import crc32
+
+from rocketpy.errors import DiskFullError, ResourceShortError, StoreFormatError
+from rocketpy.proto.record import (
+    CRC_MASK,
+    FIXED_BYTES,
+    HOST_FLAGS,
+    V4_HOST_BYTES,
+    V6_HOST_BYTES,
+    topic_field,
+)
+from rocketpy.proto.sys_flag import (
+    BORN_HOST_V6,
+    STORE_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+)
+from rocketpy.proto.topic_names import SCHEDULE_TOPIC
+from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.append.dispatch import (
+    DispatcherList,
+    DispatchRun,
+    arrival_failed,
+    arrivals_of,
+    delivery_time_ms,
+)
+from rocketpy.store.commit_log.commit_log import CommitLog
+from rocketpy.store.config import MessageStoreConfig, parse_delay_levels
+from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
+from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable, is_safe_topic
+from rocketpy.store.results import (
+    PutBatch,
+    PutMessage,
+    PutMessageResult,
+    PutMessageStatus,
+)
+from rocketpy.store.stats import StoreStats
+from rocketpy.store.store_offsets import StoreOffsets
+from rocketpy.store.write_gate import WriteGate
+
+_OK: Final = PutMessageStatus.PUT_OK
+_V4_HOSTS_BYTES: Final = 2 * V4_HOST_BYTES
+_new: Final = tuple.__new__
+_LOOPBACK: Final = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"  # 127.0.0.1:10911
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_QUIET_MS: Final = 10_000
+"""A resource that runs short is not reported again sooner."""
+_REFUSALS: Final = (ResourceShortError, StoreFormatError, struct.error, OSError)
+
+
+class _Topic:
+    """What a put needs to know of a topic, looked up once.
+
+    Attributes:
+        field: the topic as records hold it.
+        fixed_bytes: of a record beside body and properties, with IPv4 hosts.
+        queues: those that were put to, by id.
+    """
+
+    __slots__ = ("field", "fixed_bytes", "queues")
+
+    def __init__(self, field: bytes) -> None:
+        self.field = field
+        self.fixed_bytes = FIXED_BYTES + len(field)
+        self.queues: dict[int, ConsumeQueue] = {}
+
+
+class MessageWriter:
+    """Puts messages into one store. Safe to use from any thread.
+
+    Attributes:
+        store_host: see `rocketpy.store.message_store.MessageStore`.
+    """
+
+    def __init__(  # noqa: PLR0913 - what it needs, one by one
+        self,
+        config: MessageStoreConfig,
+        clock: Clock,
+        append_lock: threading.Lock,
+        *,
+        gate: WriteGate,
+        log: CommitLog,
+        offsets: StoreOffsets,
+        table: ConsumeQueueTable,
+        dispatchers: DispatcherList,
+        stats: StoreStats,
+    ) -> None:
+        """Build a writer.
+
+        Args:
+            config: limits.
+            clock: wall time stamps messages, monotonic time measures.
+            append_lock: orders all appends to the log.
+            gate: says whether messages are taken.
+            log: gets the records.
+            offsets: is asked for a flush when a message waits for it.
+            table: finds and makes queues.
+            dispatchers: are told of what was appended.
+            stats: counts.
+        """
+        self.store_host = _LOOPBACK
+        self._append_lock = append_lock
+        self._time_ms = clock.time_ms
+        self._monotonic_ms = clock.monotonic_ms
+        self._gate = gate
+        self._log = log
+        self._offsets = offsets
+        self._table = table
+        self._dispatchers = dispatchers
+        self._stats = stats
+        self._delays_ms = parse_delay_levels(config.message_delay_level)
+        self._busy_ms = config.os_page_cache_busy_time_out_mills
+        self._max_body_bytes = config.max_message_size
+        self._max_topic_bytes = config.max_topic_length
+        self._topics: dict[str, _Topic] = {}
+        self._lock_begin_ms = 0
+        self._last_ms = 0
+        self._quiet_until_ms = 0
+
+    def configure(self, config: MessageStoreConfig) -> None:
+        """Take over changed limits."""
+        self._busy_ms = config.os_page_cache_busy_time_out_mills
+        self._max_body_bytes = config.max_message_size
+
+    @property
+    def lock_time_ms(self) -> int:
+        """How long the append under way holds the lock; 0 when there is none."""
+        begin_ms = self._lock_begin_ms
+        return max(0, self._monotonic_ms() - begin_ms) if begin_ms else 0
+
+    def put(self, message: PutMessage) -> PutMessageResult:
+        """Append one message.
+
+        Returns:
+            PUT_OK and its place, or why not: SERVICE_NOT_AVAILABLE (closed, read-only, disk
+            nearly full), OS_PAGE_CACHE_BUSY, MESSAGE_ILLEGAL (topic, queue id, body over
+            ``maxMessageSize``, a number out of range), PROPERTIES_SIZE_EXCEEDED, or
+            CREATE_MAPPED_FILE_FAILED (space, descriptors or memory run short). Nothing is
+            stored then.
+        """
+        if self._gate.refusal is not None or self._lock_begin_ms:
+            refusal = self._refusal()
+            if refusal is not None:
+                return self._failed(refusal)
+        begin_ms = self._monotonic_ms()
+        known = self._topics.get(message.topic) or self._admit(message.topic)
+        body_bytes, properties_bytes = len(message.body), len(message.properties)
+        if known is None or body_bytes > self._max_body_bytes:
+            return self._failed(PutMessageStatus.MESSAGE_ILLEGAL)
+        if properties_bytes > MAX_PROPERTIES_BYTES:
+            return self._failed(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+        try:
+            result, code = self._append(message, known, body_bytes + properties_bytes, begin_ms)
+        except _REFUSALS as error:
+            return self._failed(self._status_of(error))
+        finally:
+            self._lock_begin_ms = 0
+        if code is not None:
+            on_arrival = self._dispatchers.on_arrival
+            if on_arrival is not None:
+                try:
+                    on_arrival(message.topic, message.queue_id, result.queue_offset + 1, code)
+                except Exception as error:  # noqa: BLE001 - see `arrival_failed`
+                    arrival_failed(message.topic, message.queue_id, error)
+        elif result.phy_end > self._offsets.visible:
+            self._offsets.ask()
+        elapsed_ms = self._monotonic_ms() - begin_ms
+        if elapsed_ms > 0:
+            self._stats.put_took(elapsed_ms)
+        return result
+
+    def _append(
+        self, message: PutMessage, known: _Topic, variable_bytes: int, begin_ms: int
+    ) -> tuple[PutMessageResult, int | None]:
+        """Append one checked message; return its tags code too if consumers may see it now."""
+        store_host = message.store_host or self.store_host
+        sys_flag = message.sys_flag & ~HOST_FLAGS
+        size = known.fixed_bytes + variable_bytes
+        if len(message.born_host) + len(store_host) != _V4_HOSTS_BYTES:
+            size, sys_flag = _with_wide_hosts(size, sys_flag, message.born_host, store_host)
+        crc = crc32(message.body) & CRC_MASK  # `body_crc`, inlined
+        code = message.tags_code
+        queue: ConsumeQueue | None = None
+        queue_offset = 0
+        with self._append_lock:
+            if not self._gate.is_open:
+                return self._failed(PutMessageStatus.SERVICE_NOT_AVAILABLE), None
+            self._lock_begin_ms = begin_ms
+            now_ms = self._time_ms()
+            if now_ms < self._last_ms:  # `next_store_ms`, inlined
+                now_ms = self._last_ms
+            else:
+                self._last_ms = now_ms
+            if sys_flag & TRANSACTION_MASK in {0, TRANSACTION_COMMIT}:
+                queue = known.queues.get(message.queue_id)
+                if queue is None or queue.is_deleted:
+                    queue = self._queue(known, message)
+                queue_offset = queue.next_offset
+                if queue_offset >= queue.reserved_offset:
+                    queue.reserve()
+            phy_offset = self._log.append(
+                message, size, crc, queue_offset, sys_flag, now_ms, store_host, known.field
+            )
+            if queue is not None:
+                queue.next_offset = queue_offset + 1
+            if message.delay_level and message.topic == SCHEDULE_TOPIC:
+                code = delivery_time_ms(message.delay_level, now_ms, self._delays_ms)
+            is_visible = self._dispatchers.submit(
+                queue,
+                message.topic,
+                message.queue_id,
+                queue_offset,
+                phy_offset,
+                size,
+                code,
+                now_ms,
+                sys_flag,
+                message.uniq_key,
+                message.keys,
+                message.tags,
+            )
+            stats = self._stats
+            stats.put_count += 1
+            stats.put_bytes += size
+        # As `PutMessageResult(...)`, without its Python frame.
+        result = _new(PutMessageResult, (_OK, phy_offset, size, queue_offset, now_ms, ()))
+        return result, code if is_visible and queue is not None else None
+
+    def next_store_ms(self) -> int:
+        """Return the store time of the next record (append lock held): it never goes down."""
+        now_ms = self._time_ms()
+        if now_ms < self._last_ms:
+            return self._last_ms
+        self._last_ms = now_ms
+        return now_ms
+
+    def hold(self) -> int | None:
+        """Take the append lock for a run of records, and return their store time.
+
+        Returns:
+            None when messages are refused, or somebody else appends just now; nothing was done.
+        """
+        if self._gate.refusal is not None or not self._append_lock.acquire(False):
+            return None
+        if not self._gate.is_open:
+            self._append_lock.release()
+            return None
+        self._lock_begin_ms = self._monotonic_ms()
+        now_ms = self._time_ms()
+        if now_ms < self._last_ms:  # `next_store_ms`, inlined
+            return self._last_ms
+        self._last_ms = now_ms
+        return now_ms
+
+    def let_go(self) -> None:
+        """Give the append lock back after `hold`."""
+        elapsed_ms = self._monotonic_ms() - self._lock_begin_ms
+        self._lock_begin_ms = 0
+        self._append_lock.release()
+        if elapsed_ms > 0:
+            self._stats.put_took(elapsed_ms)
+
+    def known_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue that was put to before; None: `put` finds or makes it."""
+        known = self._topics.get(topic)
+        return None if known is None else known.queues.get(queue_id)
+
+    def put_batch(self, batch: PutBatch) -> PutMessageResult:
+        """Append messages of one queue side by side, all of them or none.
+
+        Returns:
+            As `put`; a batch larger than ``maxMessageSize`` or a log file is
+            MESSAGE_ILLEGAL, and so is an empty one.
+        """
+        refusal = self._refusal()
+        if refusal is not None:
+            return self._failed(refusal)
+        known = self._topics.get(batch.topic) or self._admit(batch.topic)
+        messages = batch.messages
+        body_bytes = sum(map(len, messages.bodies))
+        if known is None or not messages or body_bytes > self._max_body_bytes:
+            return self._failed(PutMessageStatus.MESSAGE_ILLEGAL)
+        if max(map(len, messages.properties)) > MAX_PROPERTIES_BYTES:
+            return self._failed(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+        if batch.sys_flag & TRANSACTION_MASK:
+            return self._failed(PutMessageStatus.MESSAGE_ILLEGAL)
+        begin_ms = self._monotonic_ms()
+        crcs = [crc32(body) & CRC_MASK for body in messages.bodies]
+        try:
+            with self._append_lock:
+                if not self._gate.is_open:
+                    return self._failed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+                self._lock_begin_ms = begin_ms
+                run = self._append_batch(batch, known, crcs, self.next_store_ms())
+                is_visible = self._dispatchers.submit_run(run)
+                total_bytes = run.phy_end - run.phy_offsets[0]
+                self._stats.put_count += len(messages)
+                self._stats.put_bytes += total_bytes
+        except _REFUSALS as error:
+            return self._failed(self._status_of(error))
+        finally:
+            self._lock_begin_ms = 0
+        if is_visible:
+            self._dispatchers.announce(arrivals_of(run))
+        else:
+            self._offsets.ask()
+        elapsed_ms = self._monotonic_ms() - begin_ms
+        if elapsed_ms > 0:
+            self._stats.put_took(elapsed_ms)
+        return PutMessageResult(
+            _OK,
+            run.phy_offsets[0],
+            total_bytes,
+            run.queue_offset,
+            run.store_timestamp_ms,
+            tuple(run.phy_offsets),
+        )
+
+    def _append_batch(
+        self, batch: PutBatch, known: _Topic, crcs: Sequence[int], now_ms: int
+    ) -> DispatchRun:
+        store_host = batch.store_host or self.store_host
+        sys_flag = batch.sys_flag & ~HOST_FLAGS
+        fixed, sys_flag = _with_wide_hosts(known.fixed_bytes, sys_flag, batch.born_host, store_host)
+        messages = batch.messages
+        lengths = zip(map(len, messages.bodies), map(len, messages.properties), strict=True)
+        sizes = [fixed + body_bytes + rest_bytes for body_bytes, rest_bytes in lengths]
+        queue = known.queues.get(batch.queue_id)
+        if queue is None or queue.is_deleted:
+            queue = self._queue(known, batch)
+        queue.reserve(len(sizes))
+        first = queue.next_offset
+        phy_offsets = self._log.append_run(
+            batch, sizes, crcs, first, sys_flag, now_ms, store_host, known.field
+        )
+        queue.next_offset = first + len(sizes)
+        return DispatchRun(
+            queue, batch.topic, first, phy_offsets, sizes, messages, now_ms, sys_flag
+        )
+
+    def _refusal(self) -> PutMessageStatus | None:
+        if self._gate.refusal is not None:
+            return PutMessageStatus.SERVICE_NOT_AVAILABLE
+        begin_ms = self._lock_begin_ms
+        if begin_ms:
+            left_ms = begin_ms + self._busy_ms - self._monotonic_ms()
+            # Nobody waits longer than that for an append that hangs, so that requests which run
+            # on a connection's loop do not stop it.
+            if left_ms < 0 or not self._append_lock.acquire(timeout=left_ms / 1000):
+                return PutMessageStatus.OS_PAGE_CACHE_BUSY
+            self._append_lock.release()
+        return None
+
+    def _failed(self, status: PutMessageStatus) -> PutMessageResult:
+        self._stats.put_failed()
+        return PutMessageResult(status)
+
+    def _status_of(self, error: Exception) -> PutMessageStatus:
+        """Say why one put failed; what ran short may be there for the next one."""
+        if not isinstance(error, (ResourceShortError, OSError)):
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        now_ms = self._monotonic_ms()
+        if now_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = now_ms + _QUIET_MS
+            what = "no space" if isinstance(error, DiskFullError) else "a resource runs short"
+            logger.error(
+                "%s, messages are refused: path=%s reason=%s", what, self._log.directory, error
+            )
+        return PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+
+    def _admit(self, topic: str) -> _Topic | None:
+        """Remember a topic that may be stored; None when it may not."""
+        limit = 255 if topic.startswith("%") else self._max_topic_bytes
+        if not is_safe_topic(topic) or len(topic.encode()) > limit:
+            return None
+        if self._table.is_batch_topic(topic):
+            return None
+        known = _Topic(topic_field(topic))
+        return self._topics.setdefault(topic, known)
+
+    def _queue(self, known: _Topic, message: PutMessage | PutBatch) -> ConsumeQueue:
+        """Find or create a queue (under the append lock)."""
+        if self._topics.get(message.topic) is not known:  # deleted meanwhile
+            self._topics.setdefault(message.topic, known)
+        queue = self._table.get_or_create(message.topic, message.queue_id)
+        known.queues[message.queue_id] = queue
+        return queue
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop what was looked up of a topic (under the append lock)."""
+        self._topics.pop(topic, None)
+
+    def forget_topics(self) -> None:
+        """Drop what was looked up of all topics."""
+        self._topics = {}
+
+
+def _with_wide_hosts(
+    size: int, sys_flag: int, born_host: bytes, store_host: bytes
+) -> tuple[int, int]:
+    """Add what IPv6 hosts take, and the flags that say so."""
+    if len(born_host) == V6_HOST_BYTES:
+        size, sys_flag = size + V6_HOST_BYTES - V4_HOST_BYTES, sys_flag | BORN_HOST_V6
+    if len(store_host) == V6_HOST_BYTES:
+        size, sys_flag = size + V6_HOST_BYTES - V4_HOST_BYTES, sys_flag | STORE_HOST_V6
+    return size, sys_flag

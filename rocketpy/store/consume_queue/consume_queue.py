@@ -1,0 +1,500 @@
+"""Consume queue: from a queue offset to a place in the commit log.
+
+An entry is in memory (the *tail*) until a flush has brought it to disk (`QueueFiles`); an append
+touches no file, and a queue at rest holds neither memory nor a descriptor. Entries can be kept so
+because they are written again from the commit log when they are lost: the checkpoint vouches only
+for those that were flushed.
+
+    0 ...... min ...... tail start ...... flushed ...... max ...... next ...... reserved
+             first message      on disk       readable     appended    fits into the tail
+
+Invariants:
+    - entries are contiguous in queue offset, and never descend in physical offset;
+    - the tail holds every entry that is not on disk, and room for every entry promised
+      (``next_offset``, `reserve`), so that `put` cannot fail;
+    - a tail is replaced, never resized: a reader keeps the one it has. ``max_offset`` moves after
+      the entry is written, so a reader that asks for it first finds the entry;
+    - `reserve`, `put`, `put_run` and `settle` run under the append lock, `flush` on one thread.
+
+Step 20 of a message's life (docs/ARCHITECTURE.md).
+
+Source: ConsumeQueue (5.4.0).
+"""
+
+import bisect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from rocketpy.errors import QueueGapError
+from rocketpy.store.consume_queue.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, Entry
+from rocketpy.store.consume_queue.queue_files import QueueFiles
+from rocketpy.store.consume_queue.tail_memory import QueueSpace
+from rocketpy.store.files.store_files import StoreFiles
+
+_NO_LIMIT: Final = 1 << 63
+_FIRST_ENTRIES: Final = 8
+_NO_TAIL: Final = memoryview(b"")
+_pack_into = ENTRY.pack_into
+
+
+class ConsumeQueue:
+    """One queue of one topic. The dispatcher writes, any thread reads.
+
+    Attributes:
+        topic: topic name.
+        queue_id: queue within the topic.
+        next_offset: queue offset the next appended message gets; ahead of ``max_offset`` while
+            messages wait for the disk.
+        max_offset: queue offset after the last readable entry.
+        min_offset: queue offset of the first entry whose message still exists.
+        max_phy_end: physical end of the last entry's message.
+        reserved_offset: entries before it can be put without `reserve`.
+        tail: queue offset of the first entry that is in memory, and the memory; replaced as a
+            whole, so that a reader has both of one moment. Ask for ``max_offset`` first.
+        flushed_offset: entries before it are on disk.
+        is_deleted: its topic was deleted; changes under the append lock. Ask for the queue anew.
+        life: what was read of its entries is kept under this; another one once it began anew.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_disk",
+        "_has_unsynced_zeros",
+        "_space",
+        "_tail_start",
+        "flushed_offset",
+        "is_deleted",
+        "life",
+        "max_offset",
+        "max_phy_end",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "reserved_offset",
+        "tail",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        file_bytes: int,
+        files: StoreFiles,
+        space: QueueSpace,
+    ) -> None:
+        """Describe a queue; only `load`, `flush` and reads touch files.
+
+        Args:
+            topic: topic name.
+            queue_id: queue within the topic.
+            directory: where its files are or will be.
+            file_bytes: length of every file.
+            files: the file system.
+            space: the memory that all queues share.
+        """
+        self.topic: str = topic
+        self.queue_id: int = queue_id
+        self.life: object = object()
+        self._disk = QueueFiles(directory, file_bytes, files, space.names)
+        self._space = space
+        self._buffer = bytearray()
+        self._tail_start = 0
+        self.tail: tuple[int, memoryview] = (0, _NO_TAIL)
+        self._has_unsynced_zeros = False
+        self.is_deleted: bool = False
+        self.next_offset: int = 0
+        self.max_offset: int = 0
+        self.min_offset: int = 0
+        self.max_phy_end: int = 0
+        self.reserved_offset: int = 0
+        self.flushed_offset: int = 0
+
+    @property
+    def file_count(self) -> int:
+        """Number of files."""
+        return self._disk.file_count
+
+    @property
+    def has_place(self) -> bool:
+        """Whether entries or files say where it is: a start finds the same."""
+        return self.max_offset > self.min_offset or self._disk.file_count > 0
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes of entries that are not known to be on disk."""
+        return (self.max_offset - self.flushed_offset) * ENTRY_BYTES
+
+    # -- writing (under the append lock) ---------------------------------------------------
+
+    def reserve(self, count: int = 1) -> None:
+        """Make room for the next ``count`` entries, so that putting them cannot fail.
+
+        Raises:
+            ResourceShortError: all queues together hold too much that is not on disk.
+        """
+        wanted = self.next_offset + count
+        room_end = self._tail_start + len(self._buffer) // ENTRY_BYTES
+        if wanted > room_end:
+            start = self.flushed_offset
+            room = max(_FIRST_ENTRIES, wanted - start, 2 * (self.max_offset - start))
+            self._space.take((room * ENTRY_BYTES) - len(self._buffer))
+            self._move_tail(start, room)
+            room_end = start + room
+        self._space.add(self)
+        self.reserved_offset = room_end
+
+    def _move_tail(self, start: int, room: int) -> None:
+        """Begin the tail at an offset, with room for so many entries."""
+        buffer = bytearray(room * ENTRY_BYTES)
+        kept = (self.max_offset - start) * ENTRY_BYTES
+        at = (start - self._tail_start) * ENTRY_BYTES
+        buffer[:kept] = self._buffer[at : at + kept]
+        self._buffer, self._tail_start = buffer, start
+        self.tail = (start, memoryview(buffer))
+
+    def put(self, queue_offset: int, phy_offset: int, size_bytes: int, tags_code: int) -> None:
+        """Append the entry of a message; room was reserved before.
+
+        Raises:
+            QueueGapError: ``queue_offset`` is not the next one.
+        """
+        if queue_offset != self.max_offset:
+            raise QueueGapError(expected=self.max_offset, got=queue_offset)
+        at = (queue_offset - self._tail_start) * ENTRY_BYTES
+        _pack_into(self._buffer, at, phy_offset, size_bytes, tags_code)
+        self.max_phy_end = phy_offset + size_bytes
+        self.max_offset = queue_offset + 1
+
+    def put_run(
+        self,
+        queue_offset: int,
+        phy_offsets: Sequence[int],
+        sizes_bytes: Sequence[int],
+        tags_codes: Sequence[int],
+    ) -> None:
+        """Append entries that follow one another; room was reserved before.
+
+        Raises:
+            QueueGapError: ``queue_offset`` is not the next one.
+        """
+        entries = b"".join(map(ENTRY.pack, phy_offsets, sizes_bytes, tags_codes))
+        self.put_entries(queue_offset, entries, phy_offsets[-1] + sizes_bytes[-1])
+
+    def open_run(self, count: int) -> tuple[bytearray, int] | None:
+        """Make room for entries that somebody else writes (append lock held).
+
+        Returns:
+            The tail's bytes and the position of the next entry in them; None while messages wait
+            for the disk, or when the topic was deleted.
+
+        Raises:
+            ResourceShortError: as `reserve`.
+        """
+        if self.is_deleted or self.next_offset != self.max_offset:
+            return None
+        if self.next_offset + count > self.reserved_offset:
+            self.reserve(count)
+        return self._buffer, (self.next_offset - self._tail_start) * ENTRY_BYTES
+
+    def reserve_run(self, count: int) -> bool:
+        """Make room for entries that come later, as `put_entries` (append lock held).
+
+        Returns:
+            False when the topic was deleted.
+
+        Raises:
+            ResourceShortError: as `reserve`.
+        """
+        if not self.is_deleted and self.next_offset + count > self.reserved_offset:
+            self.reserve(count)
+        return not self.is_deleted
+
+    def put_entries(self, queue_offset: int, entries: bytes, max_phy_end: int) -> None:
+        """Append entries that are packed already; room was reserved before.
+
+        Args:
+            queue_offset: of the first one.
+            entries: as they stand in the file.
+            max_phy_end: physical end of the last one's message.
+
+        Raises:
+            QueueGapError: ``queue_offset`` is not the next one.
+        """
+        if queue_offset != self.max_offset:
+            raise QueueGapError(expected=self.max_offset, got=queue_offset)
+        at = (queue_offset - self._tail_start) * ENTRY_BYTES
+        assert at + len(entries) <= len(self._buffer), "reserve comes before put"
+        self._buffer[at : at + len(entries)] = entries
+        self.max_phy_end = max_phy_end
+        self.max_offset = queue_offset + len(entries) // ENTRY_BYTES
+
+    def close_run(self, count: int, max_phy_end: int) -> None:
+        """Take note of entries that were written where `open_run` said (append lock held).
+
+        Args:
+            count: of entries; not more than there was room for.
+            max_phy_end: physical end of the last entry's message.
+        """
+        self.max_phy_end = max_phy_end
+        self.next_offset += count
+        self.max_offset = self.next_offset
+
+    def settle(self) -> bool:
+        """Give the memory back when every entry is on disk; return whether that was so."""
+        is_on_disk = self.flushed_offset == self.max_offset == self.next_offset
+        if not self.is_deleted and (not is_on_disk or self._has_unsynced_zeros):
+            return False
+        self._drop_tail()
+        return True
+
+    def _drop_tail(self) -> None:
+        self._space.take(-len(self._buffer))
+        self._buffer = bytearray()
+        self._tail_start = self.reserved_offset = self.max_offset
+        self.tail = (self.max_offset, _NO_TAIL)
+
+    def flush(self) -> None:
+        """Bring all entries to disk; the names of new files follow with the directories.
+
+        Raises:
+            DiskFullError: no space; the entries stay in memory, and a later call tries again.
+            ResourceShortError: no descriptor; the same.
+            OSError: the disk failed.
+        """
+        end = self.max_offset  # before the tail: this one, or any later, holds these entries
+        start, tail = self.tail
+        flushed = self.flushed_offset
+        if end > flushed:
+            data = tail[(flushed - start) * ENTRY_BYTES : (end - start) * ENTRY_BYTES]
+            self._disk.write(flushed, data)
+            self.flushed_offset = end
+        elif self._has_unsynced_zeros:
+            self._disk.sync(end)
+        self._has_unsynced_zeros = False
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def is_in_memory(self, queue_offset: int) -> bool:
+        """Whether an entry, should it exist, is in memory rather than in a file."""
+        return queue_offset >= self.tail[0]
+
+    def window(self, queue_offset: int, max_bytes: int) -> memoryview | None:
+        """Return whole entries from ``queue_offset`` on, a part of them; None if there is none.
+
+        Raises:
+            OSError: the disk failed.
+            ResourceShortError: no descriptor.
+        """
+        end = self.max_offset
+        start, tail = self.tail
+        count = min(max_bytes // ENTRY_BYTES, end - queue_offset)
+        if queue_offset >= start:
+            at = (queue_offset - start) * ENTRY_BYTES
+            found = tail[at : at + count * ENTRY_BYTES]
+        else:
+            found = memoryview(self._disk.read(queue_offset, min(count, start - queue_offset)))
+        return found if count > 0 and found else None
+
+    def entry(self, queue_offset: int) -> Entry | None:
+        """Return physical offset, size and tags code of one entry, or None.
+
+        Raises:
+            OSError: the disk failed.
+            ResourceShortError: no descriptor.
+        """
+        found = self.window(queue_offset, ENTRY_BYTES)
+        if queue_offset < 0 or found is None:
+            return None
+        entry: Entry = ENTRY.unpack(found)
+        return entry
+
+    def next_file_offset(self, queue_offset: int) -> int:
+        """Return the first queue offset of the file after the one that holds an offset."""
+        per_file = self._disk.file_entries
+        return (queue_offset // per_file + 1) * per_file
+
+    def offset_by_time(
+        self, timestamp_ms: int, time_of: Callable[[int, int], int], *, upper: bool
+    ) -> int:
+        """Find a queue offset by store time.
+
+        Args:
+            timestamp_ms: time looked for.
+            time_of: store time of the message at a physical offset with a size.
+            upper: the last message not after the time, instead of the first not before it.
+
+        Returns:
+            An offset from ``min_offset`` to ``max_offset``.
+        """
+        low, high = self.min_offset, self.max_offset
+        if low >= high:
+            return high
+
+        def key(queue_offset: int) -> int:
+            found = self.entry(queue_offset)
+            return -1 if found is None else time_of(found[0], found[1])
+
+        span = range(low, high)
+        if upper:
+            return max(low, low + bisect.bisect_right(span, timestamp_ms, key=key) - 1)
+        return low + bisect.bisect_left(span, timestamp_ms, key=key)
+
+    # -- start -----------------------------------------------------------------------------
+
+    def load(self, *, after_crash: bool = False) -> None:
+        """Find the files that are there and the last entry that looks whole.
+
+        Args:
+            after_crash: a killed process may have made zeros of stale entries, or deleted files,
+                and the disk may not know; the next `flush` makes sure of it.
+
+        Raises:
+            StoreFormatError: a file that does not belong there.
+        """
+        self._disk.load()
+        self._find_end(_NO_LIMIT)
+        self.min_offset = self._disk.begin
+        if after_crash and self._disk.file_count:
+            self._disk.distrust_names()
+            self._has_unsynced_zeros = True
+            self._space.add(self)
+
+    def _find_end(self, limit_phy: int) -> None:
+        """Take for the end what `QueueFiles.find_end` says."""
+        end, last = self._disk.find_end(limit_phy)
+        self.max_phy_end = 0 if last is None or last[1] == BLANK_SIZE else last[0] + last[1]
+        self.max_offset = self.next_offset = self.flushed_offset = end
+        self._drop_tail()
+
+    def cut(self, trusted_phy_offset: int) -> int:
+        """Drop the entries whose message starts at or after an offset, and all that follows.
+
+        Stale bytes on disk become zeros; the next `flush` makes sure that the disk has them.
+
+        Returns:
+            How many entries went.
+        """
+        before = self.max_offset
+        if self.max_phy_end > trusted_phy_offset or self._disk.has_stray_bytes:
+            kept = self._first_from(trusted_phy_offset, self.flushed_offset)
+            if kept > self.flushed_offset:
+                self.max_offset = self.next_offset = kept
+                self.max_phy_end = self._phy_end_before(kept)
+            else:
+                self._find_end(trusted_phy_offset)
+            if self._disk.has_stray_bytes:
+                self._disk.erase_from(self.flushed_offset)
+                self._has_unsynced_zeros = True
+                self._space.add(self)
+            self.min_offset = min(self.min_offset, self.max_offset)
+        return before - self.max_offset
+
+    def _first_from(self, phy_offset: int, low: int) -> int:
+        """Return the first queue offset from ``low`` on whose message starts at or after one."""
+        return low + bisect.bisect_left(range(low, self.max_offset), phy_offset, key=self._phy_of)
+
+    def _phy_of(self, queue_offset: int) -> int:
+        found = self.entry(queue_offset)
+        return -1 if found is None or found[1] == BLANK_SIZE else found[0]
+
+    def _phy_end_before(self, queue_offset: int) -> int:
+        found = self.entry(queue_offset - 1)
+        return 0 if found is None or found[1] == BLANK_SIZE else found[0] + found[1]
+
+    def put_recovered(
+        self, queue_offset: int, phy_offset: int, size_bytes: int, tags_code: int
+    ) -> bool:
+        """Put an entry found in the commit log, unless it is there.
+
+        Returns:
+            Whether it was not there yet.
+
+        Raises:
+            QueueGapError: entries before it are missing, or another one has its place.
+            DiskFullError: no space for what does not fit into memory.
+            OSError: the disk failed.
+        """
+        if queue_offset != self.max_offset:
+            if self.entry(queue_offset) == (phy_offset, size_bytes, tags_code):
+                return False
+            raise QueueGapError(expected=self.max_offset, got=queue_offset)
+        if queue_offset >= self.reserved_offset:
+            self._space.relieve()
+            self.reserve()
+        self.put(queue_offset, phy_offset, size_bytes, tags_code)
+        self.next_offset = max(self.next_offset, self.max_offset)
+        return True
+
+    def put_recovered_run(self, entries: bytes, max_phy_end: int) -> int:
+        """Put packed entries that follow the last one, as `put_recovered`; return how many."""
+        count = len(entries) // ENTRY_BYTES
+        if self.max_offset + count > self.reserved_offset:
+            self._space.relieve()
+            self.reserve(count)
+        self.put_entries(self.max_offset, entries, max_phy_end)
+        self.next_offset = max(self.next_offset, self.max_offset)
+        return count
+
+    def restart_at(self, queue_offset: int) -> None:
+        """Drop all entries; the next one put is this one."""
+        self._disk.remove_all()
+        self.life = object()
+        self.next_offset = self.max_offset = self.min_offset = self.flushed_offset = queue_offset
+        self.max_phy_end = 0
+        self._drop_tail()
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether files in its middle are missing."""
+        return self._disk.has_gap
+
+    def keep_place(self, queue_offset: int) -> None:
+        """Go on at an offset, though no entry before it is left.
+
+        Raises:
+            DiskFullError: no space to remember it.
+            OSError: the disk failed.
+        """
+        self.restart_at(queue_offset)
+        self._disk.begin_at(queue_offset)
+
+    def entries_before(self, phy_offset: int) -> int:
+        """Return the queue offset of the first entry whose message starts at or after an offset."""
+        return self._first_from(phy_offset, self.min_offset)
+
+    # -- retention, end --------------------------------------------------------------------
+
+    def correct_min_offset(self, min_phy_offset: int) -> None:
+        """Set ``min_offset`` to the first entry whose message still exists."""
+        low = self._disk.begin if self._disk.file_count else self.flushed_offset
+        if low < self.max_offset and self._disk.first_phy >= min_phy_offset:
+            self.min_offset = low
+        else:
+            self.min_offset = self._first_from(min_phy_offset, low)
+
+    def delete_expired(self, min_phy_offset: int) -> int:
+        """Delete files whose messages are all gone, never the last; return how many."""
+        deleted = 0
+        while self._disk.file_count > 1:
+            following = self._disk.begin + self._disk.file_entries
+            if following > self.max_offset or self._phy_of(following - 1) >= min_phy_offset:
+                break
+            self._disk.remove_first()
+            deleted += 1
+        self.correct_min_offset(min_phy_offset)
+        return deleted
+
+    def mark_deleted(self) -> None:
+        """Let no file be created any more (append lock and `QueueSpace.names` held)."""
+        self.is_deleted = self._disk.is_deleted = True
+
+    def destroy(self) -> None:
+        """Delete all files and forget all entries."""
+        self.restart_at(0)
+
+    def close(self) -> None:
+        """Forget what is in memory."""
+        self._drop_tail()

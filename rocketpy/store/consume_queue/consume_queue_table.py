@@ -1,0 +1,236 @@
+"""Every consume queue of the store, by topic and queue.
+
+Queues live in ``consumequeue/<topic>/<queueId>``; a topic name is a directory name, so names that
+could leave the directory are refused here as well, whoever asks.
+
+Source: ConsumeQueueStore (5.4.0).
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rocketpy.errors import ResourceShortError, StoreFormatError
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.consume_queue.batch_consume_queue import BatchConsumeQueue
+from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
+from rocketpy.store.consume_queue.tail_memory import QueueSpace, TailedQueue
+from rocketpy.store.files.store_files import StoreFiles
+
+_MAX_TOPIC_BYTES = 255
+_MAX_QUEUE_ID = 2**31 - 1
+
+
+def is_safe_topic(topic: str) -> bool:
+    """Whether a topic can be a directory name: no separator, no control character, not dots."""
+    return (
+        0 < len(topic) <= _MAX_TOPIC_BYTES
+        and len(topic.encode("utf-8", "replace")) <= _MAX_TOPIC_BYTES
+        and topic.isprintable()
+        and "/" not in topic
+        and "\\" not in topic
+        and topic not in {".", ".."}
+    )
+
+
+class ConsumeQueueTable:
+    """Finds and creates queues. Reading is safe from any thread; creation takes a lock."""
+
+    def __init__(
+        self, config: MessageStoreConfig, files: StoreFiles, append_lock: threading.Lock
+    ) -> None:
+        """Build an empty table.
+
+        Args:
+            config: where the queues are, and the length of their files.
+            files: the file system.
+            append_lock: held by whoever writes to queues.
+        """
+        self._config = config
+        self._files = files
+        root = Path(config.store_path_root_dir)
+        self._directory = root / "consumequeue"
+        self._batch_directory = root / "batchconsumequeue"
+        self._space = QueueSpace(append_lock)
+        self._mutex = threading.Lock()
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+        self._batch: dict[str, dict[int, BatchConsumeQueue]] = {}
+
+    @property
+    def directory(self) -> Path:
+        """Where the queues are."""
+        return self._directory
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the directory of the queues exists."""
+        return self._files.exists(self._directory)
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue that exists."""
+        queues = self._topics.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def get_batch(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
+        """Return a batch queue that exists."""
+        return self._batch.get(topic, {}).get(queue_id)
+
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether a topic's queues are batch queues."""
+        return topic in self._batch
+
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue, new and without files if need be.
+
+        Raises:
+            StoreFormatError: the topic or queue id cannot be a directory name.
+        """
+        queue = self.get(topic, queue_id)
+        if queue is not None:
+            return queue
+        if not is_safe_topic(topic) or not 0 <= queue_id <= _MAX_QUEUE_ID:
+            raise StoreFormatError(f"no queue can be named {topic!r}, {queue_id}")
+        with self._mutex:
+            queues = self._topics.setdefault(topic, {})
+            queue = queues.get(queue_id)
+            if queue is None:
+                queue = queues[queue_id] = self._make(topic, queue_id, self._directory / topic)
+            return queue
+
+    def _make(self, topic: str, queue_id: int, of_topic: Path) -> ConsumeQueue:
+        directory = of_topic / str(queue_id)
+        file_bytes = self._config.consume_queue_file_bytes
+        return ConsumeQueue(topic, queue_id, directory, file_bytes, self._files, self._space)
+
+    def load(self, *, after_crash: bool = False) -> None:
+        """Find the queues on disk, and the end of each.
+
+        Args:
+            after_crash: what the files hold may be in memory only, written by a killed process
+                (behind a power cut: by a start that was killed); the next thorough `flush`
+                brings all of them to disk.
+
+        Raises:
+            StoreFormatError: a file that does not belong there.
+        """
+        topics = self._files.list_directories(self._directory)
+        directories = [self._directory / topic for topic in topics]
+        names = self._files.each(self._files.list_directories, directories, reads=True)
+        queues = [
+            self._make(topic, int(name), directory)
+            for topic, directory, ids in zip(topics, directories, names, strict=True)
+            for name in ids
+            if name.isdigit()
+        ]
+        self._files.each(lambda queue: queue.load(after_crash=after_crash), queues, reads=True)
+        for queue in queues:
+            self._topics.setdefault(queue.topic, {})[queue.queue_id] = queue
+
+    def load_batch(self, log_end: int) -> None:
+        """Read the bounds of the batch queues on disk.
+
+        Raises:
+            StoreFormatError: a file that does not belong there.
+        """
+        file_bytes = self._config.batch_consume_queue_file_bytes
+        for topic in self._files.list_directories(self._batch_directory):
+            directory = self._batch_directory / topic
+            for name in self._files.list_directories(directory):
+                if name.isdigit():
+                    queue = BatchConsumeQueue(
+                        topic, int(name), directory / name, file_bytes, self._files
+                    )
+                    queue.load(log_end)
+                    self._batch.setdefault(topic, {})[int(name)] = queue
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in list(self._topics.values()):
+            yield from list(queues.values())
+
+    def topics(self) -> list[str]:
+        """Names of the topics that have queues."""
+        return [*self._topics, *self._batch]
+
+    @property
+    def names(self) -> threading.Lock:
+        """Held while a topic is deleted, so that no queue creates a file meanwhile."""
+        return self._space.names
+
+    def unhook_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Take a topic's queues out of the table (append lock and `names` held); files stay.
+
+        Returns:
+            The queues, known as deleted to whoever still holds one.
+        """
+        with self._mutex:
+            queues = list(self._topics.pop(topic, {}).values())
+        for queue in queues:
+            queue.mark_deleted()
+        return queues
+
+    def topic_directory(self, topic: str) -> Path:
+        """Where a topic's queues are; the name must be safe."""
+        return self._directory / topic
+
+    def unsettled_ends(self) -> dict[TailedQueue, int]:
+        """Ends of the queues that may have entries in memory only (append lock held)."""
+        return self._space.ends()
+
+    def entry_count(self, ends: Mapping[TailedQueue, int]) -> int:
+        """Return the end offsets of all queues together.
+
+        Args:
+            ends: those that count instead of what is on disk; from `unsettled_ends`, before any
+                flush.
+        """
+        return sum(ends.get(queue, queue.flushed_offset) for queue in self if queue.has_place)
+
+    def delete_expired(self, min_phy_offset: int) -> int:
+        """Delete files whose messages are all gone; return how many."""
+        return sum(queue.delete_expired(min_phy_offset) for queue in self)
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes of all queues that are not known to be on disk."""
+        return self._space.dirty_bytes
+
+    def flush(self, least_dirty_bytes: int = 1) -> None:
+        """Bring queues with at least so many dirty bytes to disk.
+
+        With 1, which means all, their names too; afterwards the checkpoint may vouch for
+        everything that was put before. One queue for which there is no space does not keep the
+        others in memory.
+
+        Raises:
+            DiskFullError: no space for some of them.
+            ResourceShortError: no descriptor for some of them.
+            OSError: the disk failed.
+        """
+        is_thorough = least_dirty_bytes <= 1
+        queues = [
+            queue
+            for queue in self._space.queues()
+            if is_thorough or queue.dirty_bytes >= least_dirty_bytes
+        ]
+        shortages = [each for each in self._files.each(_flushed, queues) if each is not None]
+        if is_thorough:
+            self._files.sync_directories()
+        self._space.settle()
+        if shortages:
+            raise shortages[0]
+
+    def close(self) -> None:
+        """Forget all queues."""
+        for queue in self:
+            queue.close()
+        self._topics = {}
+        self._batch = {}
+
+
+def _flushed(queue: TailedQueue) -> ResourceShortError | None:
+    """Flush a queue; return why it has to wait, if it has."""
+    try:
+        queue.flush()
+    except ResourceShortError as error:
+        return error
+    return None

@@ -1,0 +1,318 @@
+"""The only door from the store to the file system, as protocols.
+
+`rocketpy.store.files.real_files.RealFiles` is the production side; `rocketpy.testing.sim_files.SimFiles`
+is the same on byte arrays, with power cuts, full disks and failing flushes.
+
+A `Region` is a whole file in memory, for what is written all the time and read in place. A
+`PlainFile` is open for a moment: many small files need neither mappings nor descriptors.
+
+What the rest of the store relies on:
+    - bytes of a region are allocated (`Region.allocate`) before they are written, so that a full
+      disk is a `DiskFullError` and never a signal;
+    - `Region.flush` returns when the bytes, the length and the directory entry are on disk.
+      It calls ``fdatasync``, which lets other threads run; flushing the mapping would not;
+    - memory is never taken from a reader: a closed region stays readable, and its mapping ends
+      with the last reference to it;
+    - a resource that runs short is a `ResourceShortError`; every other OSError is a failure.
+"""
+
+import mmap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from rocketpy.lazy_dataclass import lazy_dataclass
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+@lazy_dataclass(frozen=True)
+class DiskUsage:
+    """Space of the file system that holds a path, in bytes."""
+
+    total_bytes: int
+    used_bytes: int
+    free_bytes: int
+
+    @property
+    def used_ratio(self) -> float:
+        """Part in use, 0.0 to 1.0, of what ordinary users may use."""
+        usable_bytes = self.used_bytes + self.free_bytes
+        return self.used_bytes / usable_bytes if usable_bytes else 0.0
+
+
+class Region(Protocol):
+    """One whole file in memory, of fixed length."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the file; never changes."""
+        ...
+
+    @property
+    def buffer(self) -> mmap.mmap | bytearray:
+        """The bytes, for ``struct.pack_into`` and slice assignment."""
+        ...
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, for slicing without a copy."""
+        ...
+
+    def allocate(self, start: int, end: int) -> None:
+        """Make sure that the bytes from ``start`` to ``end`` can be written.
+
+        Raises:
+            DiskFullError: there is no space; nothing changed.
+        """
+        ...
+
+    def populate(self, start: int, end: int) -> None:
+        """Bring allocated bytes into memory, ready to be written; changes nothing in them.
+
+        Only a matter of speed: where the system cannot, nothing happens.
+        """
+        ...
+
+    def read_ahead(self, start: int, end: int) -> None:
+        """Begin to bring bytes into memory that are soon read; only a matter of speed."""
+        ...
+
+    def warm(self, start: int, end: int) -> None:
+        """Bring allocated bytes into memory for another thread that writes there soon.
+
+        Only a matter of speed, and of the caller's time: other threads run meanwhile.
+        """
+        ...
+
+    def first_hole(self) -> int:
+        """Return where the first bytes without blocks begin; they are zeros.
+
+        Reading them through the mapping would allocate on some file systems (tmpfs), which
+        kills the process when there is no space.
+        """
+        ...
+
+    def erase(self, start: int, end: int) -> bool:
+        """Set bytes to zero where they are not; return whether there were any."""
+        ...
+
+    def flush(self) -> None:
+        """Return once everything written before the call is on disk, name included.
+
+        Raises:
+            OSError: the disk failed; what is on it is unknown.
+        """
+        ...
+
+    def rest(self) -> None:
+        """Give up the descriptor of a file that will hardly be written any more.
+
+        Everything still works; what needs a descriptor opens the file for that moment.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the file; the memory goes with the last reference to it."""
+        ...
+
+
+class PlainFile(Protocol):
+    """One file open for reads and writes at positions."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the file when it was opened."""
+        ...
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Return bytes, fewer at the end of the file.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        ...
+
+    def write(self, position: int, data: bytes | memoryview) -> None:
+        """Write all bytes, into memory; `flush` brings them to disk.
+
+        Raises:
+            DiskFullError: no space; a part may be written.
+            OSError: the disk failed.
+        """
+        ...
+
+    def first_hole(self) -> int:
+        """Return where the first bytes without blocks begin; they are zeros."""
+        ...
+
+    def has_data(self, start: int, end: int) -> bool:
+        """Whether any byte between two positions is not zero."""
+        ...
+
+    def erase(self, start: int, end: int) -> bool:
+        """Set bytes to zero where they are not; return whether there were any."""
+        ...
+
+    def flush(self) -> None:
+        """Return once content and length are on disk; `StoreFiles.sync_directories` does the name.
+
+        Raises:
+            OSError: the disk failed; what is on it is unknown.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        ...
+
+
+class FileLock(Protocol):
+    """A lock on a file, held by this process."""
+
+    def close(self) -> None:
+        """Release the lock."""
+        ...
+
+
+class StoreFiles(Protocol):
+    """Files and directories, as far as a store needs them."""
+
+    def create(self, path: Path, size_bytes: int) -> Region:
+        """Create a file of zeros (and its directories) and map it.
+
+        Raises:
+            DiskFullError: no space for the file.
+            ResourceShortError: no descriptor or memory, or there is such a file already.
+        """
+        ...
+
+    def open(self, path: Path) -> Region:
+        """Map an existing file, whatever its length.
+
+        Raises:
+            StoreFormatError: the file is empty.
+            ResourceShortError: no descriptor or memory.
+        """
+        ...
+
+    def create_file(self, path: Path, size_bytes: int) -> PlainFile:
+        """Create a file of zeros (and its directories) in place of any that is there.
+
+        Raises:
+            DiskFullError: no space for the file.
+            ResourceShortError: no descriptor.
+        """
+        ...
+
+    def open_file(self, path: Path) -> PlainFile:
+        """Open an existing file.
+
+        Raises:
+            FileNotFoundError: there is none.
+            ResourceShortError: no descriptor.
+        """
+        ...
+
+    def exists(self, path: Path) -> bool:
+        """Whether a file or directory is there."""
+        ...
+
+    def size_bytes(self, path: Path) -> int:
+        """Length of a file."""
+        ...
+
+    def list_files(self, directory: Path) -> list[str]:
+        """Names of the files in a directory, sorted; empty when there is none.
+
+        Raises:
+            StoreFormatError: something else has its name.
+        """
+        ...
+
+    def list_directories(self, directory: Path) -> list[str]:
+        """Names of the directories in a directory, sorted; empty when there is none."""
+        ...
+
+    def make_directories(self, directory: Path) -> None:
+        """Create a directory and its parents where missing."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Delete a file; nothing happens when there is none."""
+        ...
+
+    def remove_tree(self, directory: Path) -> None:
+        """Delete a directory with all it holds; nothing happens when there is none."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename a file or directory atomically, replacing the target."""
+        ...
+
+    def read_bytes(self, path: Path) -> bytes:
+        """Return the content of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        ...
+
+    def write_bytes(self, path: Path, data: bytes) -> None:
+        """Create or replace a file in place, and flush it with its directory entry.
+
+        Raises:
+            DiskFullError: no space.
+            OSError: the disk failed.
+        """
+        ...
+
+    def sync_directories(self) -> None:
+        """Bring creations, renames and deletions made here to disk.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        ...
+
+    def touch_directory(self, directory: Path) -> None:
+        """Let the next `sync_directories` bring a directory to disk, whoever changed it."""
+        ...
+
+    def each(
+        self, operation: Callable[[_T], _R], items: Sequence[_T], *, reads: bool = False
+    ) -> list[_R]:
+        """Do something with each of many files, several at a time where that is quicker.
+
+        A disk serves flushes that wait together by one commit of its journal.
+
+        Args:
+            operation: called once with each, on any thread.
+            items: the files.
+            reads: it only reads. What the system has in memory is quicker one after the other.
+
+        Raises:
+            OSError: what an operation raised; others may not have been done.
+        """
+        ...
+
+    def modified_ms(self, path: Path) -> int:
+        """When a file was last changed, ms since 1970."""
+        ...
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        """Space of the file system that holds an existing path."""
+        ...
+
+    def boot_id(self) -> str:
+        """Return what changes when the machine starts anew; empty when that is unknown."""
+        ...
+
+    def lock(self, path: Path) -> FileLock:
+        """Take the lock that Apache takes: byte 0, length 1, exclusive; write ``lock``.
+
+        Raises:
+            StoreLockedError: another process has it.
+        """
+        ...

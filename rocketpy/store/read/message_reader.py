@@ -1,0 +1,420 @@
+"""Reading a queue: entries first, then the messages they point to.
+
+What a consumer may see is bounded by the consume queue: an entry is written only when its message
+may be seen. Messages that were stored before this start are checked on their way out: the disk may
+have changed them while nobody looked. What was read in the order of its queue is remembered, and
+not checked again (`ProvenReads`). A message that fails the check is left out, and said once by its
+offset.
+
+One read is bounded, so that no consumer holds up the others: in messages and bytes (less for old
+messages, which have to come from the disk), in queue entries that a filter turns down, and in
+bytes that are looked at for nothing. When a bound is reached before anything was found, the status
+is NO_MATCHED_MESSAGE and the consumer goes on at once at the next offset.
+
+Messages older than the memory of the machine reaches are read by a system call, not through the
+mapping. While it waits for the disk other threads run, and a sector that cannot be read is an
+error for one message; under a mapping it is a signal that ends the process.
+
+Step 26 of a message's life (docs/ARCHITECTURE.md).
+
+Source: DefaultMessageStore.getMessage, isTheBatchFull, estimateInMemByCommitOffset (5.4.0).
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.os_resources import total_memory_bytes
+from rocketpy.store.commit_log.commit_log import CommitLog
+from rocketpy.store.commit_log.prefetch import PIECE_BYTES
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
+from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.consume_queue.queue_entry import ENTRY, ENTRY_BYTES
+from rocketpy.store.read.bulk_read import PlainPart, plain_run
+from rocketpy.store.read.entry_cache import ReadAhead
+from rocketpy.store.read.read_cursor import KnownPlace, ReadSources
+from rocketpy.store.read.selection import ProvenReads, ReadLimit, Selection
+from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter, outside_queue
+from rocketpy.store.stats import StoreStats
+
+_new: Final = tuple.__new__
+_FOUND: Final = GetMessageStatus.FOUND
+
+_NO_LIMIT: Final = (1 << 63) - 1
+_FEWEST_ENTRIES: Final = 32
+"""That one read looks at, whatever a look costs."""
+
+
+class MessageReader:
+    """Reads messages of a queue. Safe to use from any thread.
+
+    Attributes:
+        count_plain: counts reads made after `begin_plain`, see `StoreStats.got_many`.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        table: ConsumeQueueTable,
+        log: CommitLog,
+        stats: StoreStats,
+        clock: Clock,
+        *,
+        memory_bytes: int | None = None,
+        expect: Callable[[int], None] = lambda _phy_offset: None,
+    ) -> None:
+        """Build a reader.
+
+        Args:
+            config: limits.
+            table: the queues.
+            log: the messages.
+            stats: counts.
+            clock: measures.
+            memory_bytes: of the machine; None asks it.
+            expect: hears at which physical offset a read begins.
+        """
+        self._expect = expect
+        self._table, self._log = table, log
+        self._stats, self._clock = stats, clock
+        self.count_plain: Callable[[int, int, int, int], None] = stats.got_many
+        self._ahead, self._proven = ReadAhead(), ProvenReads()
+        if memory_bytes is None:
+            memory_bytes = total_memory_bytes()
+        self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
+        self._recent = ReadLimit(
+            config.max_transfer_count_on_message_in_memory,
+            config.max_transfer_bytes_on_message_in_memory,
+        )
+        self._old = ReadLimit(
+            config.max_transfer_count_on_message_in_disk,
+            config.max_transfer_bytes_on_message_in_disk,
+        )
+        # Consumers ask for the same again and again.
+        self._limits: Callable[[int, int], tuple[ReadLimit, ReadLimit]] = lru_cache(maxsize=64)(
+            self._limits_of
+        )
+        self._scan_count = max(
+            config.max_filter_message_size // ENTRY_BYTES, self._recent.messages, self._old.messages
+        )
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        max_bytes: int,
+        message_filter: MessageFilter | None,
+        *,
+        may_join: bool = False,
+    ) -> GetMessageResult:
+        """See `rocketpy.store.message_store.MessageStore.get_message`."""
+        begin_ms = self._clock.monotonic_ms()
+        queue = self._table.get(topic, queue_id)
+        if queue is None:
+            batch = self._table.get_batch(topic, queue_id)
+            ends = (0, 0) if batch is None else (batch.min_offset, batch.max_offset)
+            result = GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, *ends)
+        else:
+            ends = queue.min_offset, queue.max_offset
+            if ends[0] <= queue_offset < ends[1]:
+                limits = self._limits(max_count, max_bytes)
+                result = self._read(queue, queue_offset, ends, limits, message_filter, may_join)
+            else:
+                result = outside_queue(queue_offset, *ends)
+        count = result.count
+        self.count_plain(count > 0, count == 0, count, self._clock.monotonic_ms() - begin_ms)
+        return result
+
+    def get_usual(
+        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int]
+    ) -> GetMessageResult | None:
+        """Do what `get` does, without counting, for messages that are as usual and all taken.
+
+        Args:
+            topic: of the queue.
+            queue_id: of the queue.
+            queue_offset: of the first entry.
+            limit: what `plain_limit` says.
+
+        Returns:
+            Some messages; None when there is none, or one of them needs a look: `get` is to be
+            asked then.
+
+        Raises:
+            OSError: the disk failed.
+            ResourceShortError: no descriptor.
+        """
+        queue = self._table.get(topic, queue_id)
+        if queue is None:
+            return None
+        low, high = ends = queue.min_offset, queue.max_offset
+        if not low <= queue_offset < high:
+            return None
+        recent_from = self._log.offsets.appended - self._recent_bytes
+        return self._usual(queue, queue_offset, ends, limit, recent_from, may_join=True)
+
+    def plain_limit(self, max_count: int, max_bytes: int) -> tuple[int, int]:
+        """Return how many messages, and bytes of them, a read takes that `begin_plain` begins."""
+        return ReadLimit(max_count, max_bytes).within(self._recent)
+
+    def begin_plain(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        limit: tuple[int, int],
+        weight: int,
+        *,
+        checks: bool = False,
+    ) -> PlainPart | None:
+        """Return where a read begins, for who takes its records without `get`.
+
+        What `get` takes of it: entry by entry, those that a filter leaves, until there is as much
+        as may be taken or no entry is left. All that holds as long as each record that tags do not
+        leave out is plain: its size is above 0, it is not before `first`, it ends where the written
+        part of the file does, or before, and it begins behind the end of the one before; and as
+        long as a condition does not turn down more than 4 MiB of them. Else `get` is to be asked.
+        Messages of a former life are among it once they were checked, or if the caller does that.
+
+        Args:
+            topic: of the queue.
+            queue_id: of the queue.
+            queue_offset: of the first entry.
+            limit: what `plain_limit` says.
+            weight: of the filter, see `MessageFilter`; 1 without.
+            checks: whether the caller checks what the part says; `get` is for what is not intact.
+
+        Returns:
+            None when `get` is to be asked anyway.
+
+        Raises:
+            OSError: the disk failed.
+            ResourceShortError: no descriptor.
+        """
+        queue, log = self._table.get(topic, queue_id), self._log
+        if queue is None:
+            return None
+        low, high = queue.min_offset, queue.max_offset
+        if not low <= queue_offset < high:
+            return None
+        most = self._scan_count if weight == 1 else self._most_entries(weight)
+        scanned_bytes = most * ENTRY_BYTES
+        window = self._ahead.window(queue, queue_offset, scanned_bytes)
+        if window is None:
+            return None
+        phy_offset: int = ENTRY.unpack_from(window)[0]
+        self._expect(phy_offset)
+        if (file := self.recent_part(phy_offset)) is None:
+            return None
+        is_cut = len(window) < scanned_bytes
+        cut_at = check_before = proven = 0
+        unproven, is_usual = None, phy_offset >= log.verified_from
+        if not is_usual:
+            proven_to = self._proven.end_behind(queue, queue_offset)
+            proven = proven_to - queue_offset
+            if checks:
+                check_before, unproven = log.verified_from, queue
+            else:
+                cut_at, window = proven_to, window[: proven * ENTRY_BYTES]
+                if not window:
+                    return None  # `get` checks them, once
+        # As `PlainPart(...)`, without its Python frame.
+        return _new(PlainPart, (
+            window, *file, phy_offset, low, high, *limit, is_cut, cut_at, check_before, proven,
+            unproven, queue_offset, is_usual,
+        ))  # fmt: skip
+
+    def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
+        """Say whether a read is whole that was made after `begin_plain`; `count_plain` counts it.
+
+        Args:
+            part: where it began.
+            next_offset: queue offset of the first entry that was not looked at.
+            count: records taken; with none of them nothing matched.
+
+        Returns:
+            False when `get` would look at more entries, as none was taken or as the next one has to
+            be checked. Never of a usual part (`PlainPart.is_usual`) of which records were taken.
+        """
+        if not count and next_offset < part.high and part.is_cut:
+            return False
+        if part.cut_at and next_offset == part.cut_at < part.high and count < part.messages:
+            return False
+        if part.queue is not None and part.proven < count == next_offset - part.start:
+            self._proven.add(part.queue, part.start, next_offset)
+        return True
+
+    def end_of(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
+        """Return the bounds of a queue that ends where a read begins, and count the read."""
+        queue = self._table.get(topic, queue_id)
+        if queue is None or not queue_offset or queue_offset != queue.max_offset:
+            return None
+        self._stats.got(0, 0)
+        return queue.min_offset, queue_offset
+
+    def entries(
+        self, topic: str, queue_id: int, queue_offset: int, max_count: int
+    ) -> list[tuple[int, int, int]]:
+        """See `rocketpy.store.message_store.MessageStore.queue_entries`."""
+        queue = self._table.get(topic, queue_id)
+        if queue is None or queue_offset < 0:
+            return []
+        # As much as a read asks for: what is left over serves the reads that follow.
+        window = self._ahead.window(queue, queue_offset, self._scan_count * ENTRY_BYTES)
+        if window is None:
+            return []
+        return list(ENTRY.iter_unpack(window[: max_count * ENTRY_BYTES]))
+
+    @property
+    def sources(self) -> ReadSources:
+        """What reads look at."""
+        log = self._log
+        return ReadSources(
+            log.queue,
+            log.offsets,
+            log.damaged,
+            self._ahead.kept,
+            self._scan_count,
+            self._recent_bytes,
+        )
+
+    def known_place(self, topic: str, queue_id: int, part: PlainPart) -> KnownPlace | None:
+        """Return what lets reads go on without `begin_plain`, after one that had nothing to check.
+
+        Args:
+            topic: of the queue.
+            queue_id: of the queue.
+            part: what `begin_plain` returned; a usual one.
+
+        Returns:
+            None when queue or file have gone since.
+        """
+        queue, log = self._table.get(topic, queue_id), self._log
+        damaged_count, mapped = len(log.damaged), log.queue.find(part.first)
+        if queue is None or mapped is None:
+            return None
+        return KnownPlace(
+            queue,
+            log.files.index(mapped),
+            mapped.base_offset,
+            part.first,
+            log.end_without_damage(part.first, _NO_LIMIT),
+            damaged_count,
+            (part.first // PIECE_BYTES + 1) * PIECE_BYTES,
+        )
+
+    def recent_part(self, phy_offset: int) -> tuple[memoryview, int, int] | None:
+        """Return the memory of the log's file with an offset, for who checks records himself.
+
+        Returns:
+            The file's memory, the physical offset where it begins, and where what is written ends,
+            or the next damaged record begins. None for what `get` reads from the disk, or is one.
+        """
+        if phy_offset < self._log.offsets.appended - self._recent_bytes:
+            return None
+        view, base, end = self._log.written_part(phy_offset)
+        end = self._log.end_without_damage(phy_offset, end)
+        return None if end <= phy_offset else (view, base, end)
+
+    def _limits_of(self, max_count: int, max_bytes: int) -> tuple[ReadLimit, ReadLimit]:
+        """Return what remains of a read's bounds for recent messages, and for old ones."""
+        wanted = ReadLimit(max_count, max_bytes)
+        return wanted.within(self._recent), wanted.within(self._old)
+
+    def _most_entries(self, weight: int) -> int:
+        """Return how many entries one read looks at."""
+        most = self._scan_count
+        return most if weight == 1 else max(most // weight, min(_FEWEST_ENTRIES, most))
+
+    def _read(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        ends: tuple[int, int],
+        limits: tuple[ReadLimit, ReadLimit],
+        message_filter: MessageFilter | None,
+        may_join: bool,
+    ) -> GetMessageResult:
+        low, high = ends
+        recent_from = self._log.offsets.appended - self._recent_bytes
+        if message_filter is None:
+            found = self._usual(
+                queue, queue_offset, ends, limits[0], recent_from, may_join=may_join
+            )
+            if found is not None:
+                return found
+        selection = Selection(self._log, self._proven, *limits, recent_from)
+        begin, left, most = queue_offset, self._scan_count, max(1, limits[0][0], limits[1][0])
+        if message_filter is not None:
+            left = self._most_entries(message_filter.weight)
+        while left > 0 and queue_offset < high and not selection.is_full:
+            window = self._ahead.window(queue, queue_offset, left * ENTRY_BYTES)
+            if window is None:
+                break
+            self._expect(ENTRY.unpack_from(window)[0])
+            if message_filter is None:
+                looked_at = selection.take_run(window, queue, queue_offset, may_join=may_join)
+            else:
+                looked_at = selection.take_runs(window, message_filter)
+            # With as many as any entry allows there is nothing to look at.
+            if selection.count < most:
+                looked_at += selection.take(window[looked_at * ENTRY_BYTES :], message_filter)
+            queue_offset += looked_at
+            left -= looked_at
+            if selection.buffers:
+                break
+        if queue_offset == begin:
+            following = min(max(queue.next_file_offset(queue_offset), low), high)
+            return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
+        return GetMessageResult(
+            selection.status,
+            queue_offset,
+            low,
+            high,
+            selection.buffers,
+            selection.count,
+            selection.size_bytes,
+        )
+
+    def _usual(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        ends: tuple[int, int],
+        limit: tuple[int, int],
+        recent_from: int,
+        *,
+        may_join: bool,
+    ) -> GetMessageResult | None:
+        """Read what there is of what is wanted, if all of it is as it usually is.
+
+        Recent, whole, written or checked in this life of the broker, none of them damaged: what is
+        to be known of each is known then. None for all others: `Selection` looks at them.
+        """
+        log, (most, most_bytes) = self._log, limit
+        window = self._ahead.window(queue, queue_offset, self._scan_count * ENTRY_BYTES)
+        if window is None or most < 1:
+            return None
+        first: int = ENTRY.unpack_from(window)[0]
+        if first < recent_from or first < log.verified_from or log.damaged:
+            return None
+        self._expect(first)
+        if len(window) > most * ENTRY_BYTES:
+            window = window[: most * ENTRY_BYTES]
+        file = log.written_part(first)
+        run = plain_run(window, most_bytes, file, may_join=may_join)
+        if run is None:
+            return None
+        count = len(run.places)
+        if count * ENTRY_BYTES < len(window):
+            # The next one is in another file, unless it would be too much.
+            size: int = ENTRY.unpack_from(window, count * ENTRY_BYTES)[1]
+            if run.size_bytes + size <= most_bytes:
+                return None
+        return GetMessageResult(
+            _FOUND, queue_offset + count, *ends, run.records, count, run.size_bytes
+        )

@@ -1,0 +1,326 @@
+"""What one read of a queue takes: records of entries, one by one or many at once.
+
+Entries whose records lie as usual are taken in steps over whole columns; the others one by one,
+with what is to be done about each: gone, damaged, unchecked, out of order, turned down by a filter.
+
+How much one read of a queue returns.
+
+Which messages of former lives of the store were found intact since it was opened.
+
+Such a message is checked when it is first read: the disk may have changed it while nobody looked.
+Then it is as good as one written since the start, which is not checked either. What is remembered
+is a few ranges of queue offsets a queue: consumers read queues in order, but one that asks ahead
+reads the rest of a response that was cut after what lies behind it.
+"""
+
+import collections
+import logging
+import threading
+from bisect import bisect_right
+from itertools import accumulate, compress, count
+from operator import add, le
+from typing import Final, NamedTuple, Self
+
+from rocketpy.proto.record_check import is_intact
+from rocketpy.store.commit_log.commit_log import CommitLog
+from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
+from rocketpy.store.consume_queue.queue_entry import ENTRY, ENTRY_BYTES, columns_of
+from rocketpy.store.read.bulk_read import RecordRun, plain_run
+from rocketpy.store.results import GetMessageStatus, MessageFilter
+
+_MAX_RESULT_BYTES: Final = 128 << 20
+
+
+class ReadLimit(NamedTuple):
+    """How much one read returns.
+
+    Attributes:
+        messages: at most.
+        size_bytes: of them, at most.
+    """
+
+    messages: int
+    size_bytes: int
+
+    def within(self, allowed: Self) -> "ReadLimit":
+        """Return what remains of it where no more than another one is allowed."""
+        messages, most = min(self[0], allowed[0]), min(self[1], allowed[1], _MAX_RESULT_BYTES)
+        return ReadLimit(messages, most)
+
+
+_MAX_QUEUES = 256
+_MAX_RANGES = 8
+"""Of a queue; those of the most messages stay."""
+
+
+class ProvenReads:
+    """Remembers ranges of each of some queues, those that were read last; any thread."""
+
+    def __init__(self, max_queues: int = _MAX_QUEUES, max_ranges: int = _MAX_RANGES) -> None:
+        """Set the bounds; a queue takes about 200 bytes, and a range 130."""
+        self._max_queues = max_queues
+        self._max_ranges = max_ranges
+        self._lock = threading.Lock()
+        self._ranges: collections.OrderedDict[object, list[tuple[int, int]]] = (
+            collections.OrderedDict()
+        )
+
+    def covers(self, queue: ConsumeQueue, start: int, end: int) -> bool:
+        """Whether every message from one queue offset to before another was found intact."""
+        return any(
+            first <= start and end <= last for first, last in self._ranges.get(queue.life, ())
+        )
+
+    def end_behind(self, queue: ConsumeQueue, start: int) -> int:
+        """Return before which offset every message from `start` on was found intact."""
+        ranges = self._ranges.get(queue.life, ())
+        return max((last for first, last in ranges if first <= start < last), default=start)
+
+    def add(self, queue: ConsumeQueue, start: int, end: int) -> None:
+        """Note that those messages are intact; of too many ranges the smallest is forgotten."""
+        with self._lock:
+            apart: list[tuple[int, int]] = []
+            for first, last in self._ranges.pop(queue.life, ()):
+                if start <= last and first <= end:
+                    start, end = min(start, first), max(end, last)
+                else:
+                    apart.append((first, last))
+            if len(apart) >= self._max_ranges:
+                apart.remove(min(apart, key=lambda each: each[1] - each[0]))
+            self._ranges[queue.life] = [*apart, (start, end)]
+            if len(self._ranges) > self._max_queues:
+                self._ranges.popitem(last=False)
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_MAX_WASTED_BYTES: Final = 8 << 20
+"""Bytes of messages that one read looks at and leaves out."""
+_SHORTEST_RUN: Final = 8
+_LONGEST_RUN: Final = 256
+"""Entries that a filter is asked about at once."""
+_RUN_ENTRIES: Final = 4
+"""Fewer are looked at one by one."""
+
+
+class Selection:
+    """What one read found so far.
+
+    Attributes:
+        buffers: whole records, one each unless some were joined.
+        count: of records.
+        size_bytes: of all records.
+        is_full: no further entry is looked at.
+    """
+
+    __slots__ = (
+        "_is_removing",
+        "_log",
+        "_old",
+        "_proven",
+        "_recent",
+        "_recent_from",
+        "_skip_before",
+        "_wasted_bytes",
+        "buffers",
+        "count",
+        "is_full",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        log: CommitLog,
+        proven: ProvenReads,
+        recent: ReadLimit,
+        old: ReadLimit,
+        recent_from: int,
+    ) -> None:
+        self._log, self._proven = log, proven
+        self._recent, self._old, self._recent_from = recent, old, recent_from
+        self._skip_before = -1
+        self._is_removing = False
+        self._wasted_bytes = 0
+        self.buffers: list[memoryview] = []
+        self.count: int = 0
+        self.size_bytes: int = 0
+        self.is_full: bool = False
+
+    @property
+    def status(self) -> GetMessageStatus:
+        """Why the read returns what it returns."""
+        if self.buffers:
+            return GetMessageStatus.FOUND
+        if self._is_removing:
+            return GetMessageStatus.MESSAGE_WAS_REMOVING
+        return GetMessageStatus.NO_MATCHED_MESSAGE
+
+    def take_run(
+        self, window: memoryview, queue: ConsumeQueue, queue_offset: int, *, may_join: bool
+    ) -> int:
+        """Add the leading entries, unless one of them is unusual; return how many were added.
+
+        `take` goes on behind them: it knows what to do about each. Records with nothing between
+        them may come as one where nobody looks at each of them.
+        """
+        log, (most, most_bytes) = self._log, self._recent
+        if min(most, len(window) // ENTRY_BYTES) < _RUN_ENTRIES:
+            return 0
+        first: int = ENTRY.unpack_from(window)[0]
+        if first < max(self._recent_from, self._skip_before):
+            return 0
+        is_old = first < log.verified_from
+        run = plain_run(
+            window[: most * ENTRY_BYTES],
+            most_bytes,
+            log.written_part(first),
+            may_join=may_join and not is_old,
+        )
+        if run is None or (log.damaged and not log.damaged.isdisjoint(run.places)):
+            return 0
+        count = len(run.places)
+        end = queue_offset + count
+        if is_old and not self._proven.covers(queue, queue_offset, end):
+            if not all(map(is_intact, run.records, run.places)):
+                return 0
+            self._proven.add(queue, queue_offset, end)
+        self.buffers += run.records
+        self.count += count
+        self.size_bytes += run.size_bytes
+        self._skip_before = run.places[-1] + 1
+        self._is_removing = False
+        return count
+
+    def take(self, window: memoryview, message_filter: MessageFilter | None) -> int:
+        """Add what entries point to, until there is enough; return how many were looked at."""
+        log, buffers, recent_from = self._log, self.buffers, self._recent_from
+        verified_from, damaged = log.verified_from, log.damaged
+        looked_at, count, size_bytes = 0, self.count, self.size_bytes
+        # The file of the last recent record: its memory, where it begins, what of it is written.
+        view, base, end, recent = window, 0, 0, 0
+        for phy_offset, size, tags_code in ENTRY.iter_unpack(window):
+            most, most_bytes = self._recent if phy_offset >= recent_from else self._old
+            if self._wasted_bytes > _MAX_WASTED_BYTES or (
+                count and (count >= most or size_bytes + size > most_bytes)
+            ):
+                self.is_full = True
+                break
+            looked_at += 1
+            if phy_offset < self._skip_before or (
+                message_filter is not None and not message_filter.matches_tags_code(tags_code)
+            ):
+                continue
+            if recent <= phy_offset and phy_offset + size <= end:
+                record = view[phy_offset - base : phy_offset - base + size]
+            else:
+                found, end = self._record(phy_offset, size), 0
+                if found is None:
+                    continue
+                record = found
+                if phy_offset >= recent_from:
+                    recent = phy_offset
+                    view, base, end = log.written_part(phy_offset)
+            self._skip_before = phy_offset + 1  # a hole in the queue is filled with its successor
+            sound = phy_offset >= verified_from or self._check(record, phy_offset)
+            if (
+                not sound
+                or phy_offset in damaged
+                or (message_filter is not None and not message_filter.matches_record(record))
+            ):
+                self._wasted_bytes += size
+                continue
+            buffers.append(record)
+            count += 1
+            size_bytes += size
+        self.count, self.size_bytes = count, size_bytes
+        return looked_at
+
+    def take_runs(self, window: memoryview, message_filter: MessageFilter) -> int:
+        """Do what `take` does, for many entries at once as long as they are the usual ones.
+
+        Returns:
+            How many were looked at; `take` goes on behind them.
+        """
+        buffers, most = self.buffers, self._recent.messages  # none of them was joined
+        looked_at, wanted = 0, 2 * most
+        while (missing := most - len(buffers)) > 0:
+            run = self._run(window[looked_at * ENTRY_BYTES :], wanted)
+            if run is None:
+                break
+            view, base, offsets, sizes = run
+            positions = [at - base for at in offsets]
+            answers = message_filter.match_records(view, positions, sizes)
+            if answers is None:
+                break
+            taken = list(compress(count(), answers))[:missing]
+            end = taken[-1] + 1 if len(taken) == missing else len(sizes)
+            buffers += [view[positions[at] : positions[at] + sizes[at]] for at in taken]
+            self.count = len(buffers)
+            taken_bytes = sum(map(sizes.__getitem__, taken))
+            self.size_bytes += taken_bytes
+            self._wasted_bytes += sum(sizes[:end]) - taken_bytes
+            self._skip_before = offsets[end - 1] + 1
+            self._is_removing = False
+            looked_at += end
+            # What will do if those that follow are taken almost as often as those before.
+            wanted = (missing - len(taken)) * looked_at * 17 // (16 * max(1, len(buffers))) + 2
+        return looked_at
+
+    def _run(self, window: memoryview, wanted: int) -> RecordRun | None:
+        """Return records that need nothing but to be matched; None when the next ones need more.
+
+        They are recent, of this life of the broker, undamaged, in one file, and no limit in bytes
+        comes into play before their end.
+        """
+        most = min(max(wanted, _SHORTEST_RUN), _LONGEST_RUN)
+        offsets, sizes = columns_of(window[: most * ENTRY_BYTES])
+        if len(offsets) < _SHORTEST_RUN:
+            return None
+        room = min(
+            self._recent.size_bytes - self.size_bytes, _MAX_WASTED_BYTES - self._wasted_bytes
+        )
+        if sum(sizes) > room:
+            fitting = bisect_right(list(accumulate(sizes)), room)
+            if fitting < _SHORTEST_RUN:
+                return None
+            offsets, sizes = offsets[:fitting], sizes[:fitting]
+        log, first = self._log, offsets[0]
+        ends = list(map(add, offsets, sizes))
+        view, base, end = log.written_part(first)
+        if (
+            first < max(self._recent_from, log.verified_from, self._skip_before)
+            or ends[-1] > end
+            or min(sizes) <= 0
+            or not all(map(le, ends, offsets[1:]))
+            or (log.damaged and not log.damaged.isdisjoint(offsets))
+        ):
+            return None
+        return RecordRun(view, base, offsets, sizes)
+
+    def _record(self, phy_offset: int, size: int) -> memoryview | None:
+        """Return a record's bytes; None when they are gone, or cannot be read."""
+        if phy_offset >= self._recent_from:
+            record = self._log.record(phy_offset, size)
+        else:
+            try:
+                record = self._log.record_from_disk(phy_offset, size)
+            except OSError as error:
+                self._log.report_damage(phy_offset, f"it cannot be read: {error.strerror}")
+                return None
+        if record is None:
+            if not self.buffers:
+                self._is_removing = True
+                self._skip_before = self._log.next_file_offset(phy_offset)
+            return None
+        self._is_removing = False
+        return record
+
+    def _check(self, record: memoryview, phy_offset: int) -> bool:
+        """Whether a record is what was stored; an entry that does not fit it is left out."""
+        if is_intact(record, phy_offset):
+            return True
+        if self._log.intact_record(phy_offset, self._log.max_phy_offset) is None:
+            self._log.report_damage(phy_offset, "its frame or checksum is wrong")
+        else:
+            logger.error("a queue entry names another record: phy_offset=%d", phy_offset)
+        return False

@@ -1,0 +1,217 @@
+"""Messages that the index missed, read back from the commit log.
+
+The index falls behind when the disk has no space for it, and begins behind after a crash. The
+part of the log it misses is read in slices. A slice says how far it reached, whether it had
+anything for the index or not: damaged bytes, deleted topics and rolled-back messages are passed
+over, and only the end of what was dispatched is the end. Runs of plain messages are put compiled
+where that is possible (`replayed_runs`), and only what lies between them is read in slices.
+
+Source: IndexService (5.4.0), which drops what does not fit.
+
+Index entries of plain records that the index missed, many at a time, by the compiled reader.
+
+What `rocketpy.store.recovery.bulk_recovery` is to a start, this is to the service that completes the index
+behind it: an index file that was not complete when the process was killed is gone, and with it the
+entries of up to twenty million messages. What is not plain is left to `index_catch_up`.
+"""
+
+import enum
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rocketpy.proto.record import BLANK_BYTES
+from rocketpy.proto.record_check import RecordState
+from rocketpy.store.append.dispatch import DispatchRequest, has_index_entries, read_back
+from rocketpy.store.commit_log.commit_log import CommitLog
+from rocketpy.store.deleted_topics import DeletedTopics
+from rocketpy.store.index.index_service import IndexedMessage, IndexService
+from rocketpy.store.recovery.bulk_recovery import LoadedOnce, QueueRun, put_keys
+from rocketpy.store.recovery.log_scan import LogScan, Vouched
+from rocketpy.store.store_offsets import StoreOffsets
+
+
+class Replayed(enum.Enum):
+    """What became of the records at a place."""
+
+    NOTHING = "nothing"  # the next one is to be read by itself
+    PUT = "put"
+    REFUSED = "refused"  # by the disk: some of them, or all
+
+
+class ReplayedRuns:
+    """Puts runs of plain records into an index that is behind; one thread."""
+
+    def __init__(
+        self, index: IndexService, log: CommitLog, offsets: StoreOffsets, deleted: DeletedTopics
+    ) -> None:
+        """Prepare; the compiled reader is loaded when the first run is asked for.
+
+        Args:
+            index: what to complete.
+            log: the log.
+            offsets: say how far messages were dispatched.
+            deleted: topics to be left out.
+        """
+        self._index = index
+        self._log = log
+        self._offsets = offsets
+        self._deleted = deleted
+        self._reader = LoadedOnce()
+        self._one_by_one_to = 0
+
+    def rest(self) -> None:
+        """Give memory back: nothing is missing any more."""
+        self._reader = LoadedOnce()
+        self._one_by_one_to = 0
+
+    def replay(self, missing_from: int) -> Replayed:
+        """Put the plain records at a place where the index misses them."""
+        start = max(missing_from, self._log.min_phy_offset)
+        mapped = self._log.queue.find(start)
+        if start < self._one_by_one_to or mapped is None:
+            return Replayed.NOTHING
+        base = mapped.base_offset
+        end = min(base + mapped.size_bytes - BLANK_BYTES, self._offsets.dispatched)
+        records = self._reader.records() if start < end else None
+        if records is None or not records.read(
+            mapped.view, start - base, end - base, base, check_crc=False, index_from=0
+        ):
+            return Replayed.NOTHING
+        covers = self._deleted.covers
+        queues = [QueueRun(*each) for each in records.queues()]
+        if any(covers(each.topic, each.first_phy) for each in queues):
+            self._one_by_one_to = base + records.end
+            return Replayed.NOTHING
+        if not put_keys(self._index, records, is_replay=True):
+            return Replayed.REFUSED
+        self._index.replayed_to(base + records.end)
+        return Replayed.PUT
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_ALL_MS: Final = (1 << 63) - 1
+
+
+class LogSlice(NamedTuple):
+    """What a piece of the log holds for the index.
+
+    Attributes:
+        messages: to be indexed, in the order of the log.
+        end: physical offset up to which was read; where reading began when nothing is left.
+    """
+
+    messages: list[IndexedMessage]
+    end: int
+
+
+class LogSlices:
+    """Reads slices of the dispatched part of a commit log."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        offsets: StoreOffsets,
+        deleted: DeletedTopics,
+        delays_ms: tuple[int, ...],
+    ) -> None:
+        """Build a reader.
+
+        Args:
+            log: the log.
+            offsets: say how far messages were dispatched.
+            deleted: topics to be left out.
+            delays_ms: delay levels.
+        """
+        self._log = log
+        self._offsets = offsets
+        self._deleted = deleted
+        self._delays_ms = delays_ms
+
+    def read(self, start: int, max_bytes: int) -> LogSlice:
+        """Return the messages from an offset on, about so many bytes of the log."""
+        stop = self._offsets.dispatched
+        start = end = max(start, self._log.min_phy_offset)
+        messages: list[IndexedMessage] = []
+        scan = LogScan(self._log, start, Vouched(_ALL_MS, stop), check_crc=False, power_cut=False)
+        for phy_offset, found in scan if start < stop else ():
+            if phy_offset >= stop:
+                break
+            end = phy_offset + found.size_bytes
+            request = read_back(found, phy_offset, self._delays_ms)
+            if found.state is RecordState.RECORD and self._is_indexed(request):
+                messages.append(request)  # type: ignore[arg-type]
+            if end >= stop or end - start >= max_bytes:  # what lies at stop may be half written
+                return LogSlice(messages, end)
+        return LogSlice(messages, max(start, stop))
+
+    def _is_indexed(self, request: DispatchRequest | None) -> bool:
+        return (
+            request is not None
+            and has_index_entries(request.sys_flag)
+            and not self._deleted.covers(request.topic, request.phy_offset)
+        )
+
+
+class IndexCatchUpService:
+    """Completes the index, a slice of the log a step."""
+
+    name: Final = "IndexCatchUpService"
+
+    def __init__(
+        self,
+        index: IndexService,
+        read: Callable[[int, int], LogSlice],
+        append_lock: threading.Lock,
+        *,
+        runs: ReplayedRuns | None = None,
+        slice_bytes: int = 1 << 14,
+        idle_ms: int = 1_000,
+    ) -> None:
+        """Build the service.
+
+        Args:
+            index: what to complete.
+            read: messages of the log from a physical offset on, about that many bytes of it.
+            append_lock: held by whoever puts messages into the index.
+            runs: puts plain messages, many at a time; None: all are read one by one.
+            slice_bytes: how much log one step reads.
+            idle_ms: pause when nothing is missing, or when there is no space.
+        """
+        self._index = index
+        self._read = read
+        self._append_lock = append_lock
+        self._runs = runs
+        self._slice_bytes = slice_bytes
+        self._idle_ms = idle_ms
+
+    def step(self, now_ms: int) -> int:
+        """Put one run or read one slice; see `rocketpy.runtime.service.Service.step`."""
+        missing_from = self._index.missing_from
+        if missing_from is None:
+            return now_ms + self._idle_ms
+        runs = self._runs
+        replayed = Replayed.NOTHING if runs is None else runs.replay(missing_from)
+        if replayed is not Replayed.NOTHING:
+            return now_ms if replayed is Replayed.PUT else now_ms + self._idle_ms
+        found = self._read(missing_from, self._slice_bytes)
+        if not all(self._index.replay(message) for message in found.messages):
+            return now_ms + self._idle_ms
+        if found.end > missing_from:
+            self._index.replayed_to(found.end)
+            return now_ms
+        return now_ms + self._idle_ms if self._finish() else now_ms
+
+    def _finish(self) -> bool:
+        """End the replay unless a message came in between."""
+        with self._append_lock:
+            missing_from = self._index.missing_from
+            assert missing_from is not None
+            if self._read(missing_from, 1).end > missing_from:
+                return False
+            self._index.end_replay()
+            if self._runs is not None:
+                self._runs.rest()
+            return True

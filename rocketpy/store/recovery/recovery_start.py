@@ -1,0 +1,152 @@
+"""Where recovery begins to read the log.
+
+Our checkpoint says it exactly: before its physical offset the log and all queue entries are on
+disk. Apache's (and that of older versions) says it by store time only. Then the queues are
+searched for the last message that is older, with a margin, and that proves itself: its bytes name
+their own place. Store times may have gone down where a clock was set back, so no file whose first
+message is newer may lie before that place.
+
+Source: CommitLog.isMappedFileMatchedRecover, StoreCheckpoint.getMinTimestamp (5.4.0).
+"""
+
+import logging
+from typing import Final
+
+from rocketpy.proto.record_check import RecordState
+from rocketpy.store.checkpoint import UNKNOWN, Checkpoint
+from rocketpy.store.commit_log.commit_log import CommitLog
+from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
+from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.deleted_topics import DeletedTopics
+from rocketpy.store.recovery.missing_files import queues_with_lost_begin
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_NEVER_MS: Final = 1 << 62
+_TAIL_BYTES: Final = 8
+
+
+class RecoveryStart:
+    """Finds where reading begins; used by one recovery.
+
+    Attributes:
+        entries_expected: a physical offset, and how many entries all queues together had of
+            messages before it; None when nobody knows.
+        to_remake: queues that lack files; everything is read to make them again.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        table: ConsumeQueueTable,
+        checkpoint: Checkpoint,
+        *,
+        after_crash: bool,
+        deleted: DeletedTopics,
+    ) -> None:
+        """Prepare a search.
+
+        Args:
+            log: the log, loaded.
+            table: its queues, loaded.
+            checkpoint: what vouches for them.
+            after_crash: whether the store was not closed.
+            deleted: topics that were deleted.
+        """
+        self._log = log
+        self._table = table
+        self._checkpoint = checkpoint
+        self._after_crash = after_crash
+        self._deleted = deleted
+        self.assumed_last_ms: int = 0
+        self.entries_expected: tuple[int, int] | None = None
+        self.to_remake: list[ConsumeQueue] = []
+
+    def find(self) -> int:
+        """Return the physical offset of a record before which everything is trusted."""
+        lost_begin = set(queues_with_lost_begin(self._table, self._log, self._deleted.covers))
+        self.to_remake = [queue for queue in self._table if queue.has_gap or queue in lost_begin]
+        if self._checkpoint.has_offsets:
+            start = self._by_offset()
+        else:
+            start = self.by_time(self._trusted_ms())
+        return self._log.min_phy_offset if self.to_remake else start
+
+    def _by_offset(self) -> int:
+        start, low = self._checkpoint.trusted_phy_offset, self._log.min_phy_offset
+        if start > low and not self._ends_a_record(start):
+            logger.warning("the checkpoint is not this log's: everything is read: at=%d", start)
+            return low
+        deleted_to = max(self._deleted.topics.values(), default=0)
+        vouched_to = self._checkpoint.queues_phy_offset
+        # Queues of topics that were deleted since are not missed.
+        if self._checkpoint.entry_count != UNKNOWN and deleted_to < vouched_to:
+            self.entries_expected = (vouched_to, self._checkpoint.entry_count)
+        return max(start, low)
+
+    def _ends_a_record(self, phy_offset: int) -> bool:
+        """Whether the log comes to an offset: no record ends with so many zeros."""
+        found = self._log.check(phy_offset, check_crc=False)
+        if found is not None and found.state is not RecordState.EMPTY:
+            return True
+        if phy_offset % self._log.file_bytes == 0:
+            return bool(self._log.files) and phy_offset <= self._log.files[-1].end_offset
+        tail = self._log.record(phy_offset - _TAIL_BYTES, _TAIL_BYTES)
+        return tail is not None and any(tail)
+
+    # -- by store time ---------------------------------------------------------------------
+
+    def _trusted_ms(self) -> int:
+        """Return the store time up to which the files are trusted.
+
+        A clean end leaves both stamps at the last message; then no margin is needed. Should the
+        log go on after that, it was no clean end, and reading starts again with the margin.
+        """
+        checkpoint = self._checkpoint
+        if not self._after_crash and checkpoint.physic_ms == checkpoint.logics_ms:
+            self.assumed_last_ms = checkpoint.physic_ms
+            return checkpoint.physic_ms
+        return checkpoint.min_ms
+
+    def by_time(self, limit_ms: int) -> int:
+        """Return the place of the last message that is not newer than a time."""
+        low = self._log.min_phy_offset
+        if limit_ms <= 0:
+            return low
+        start = max((self._last_before(queue, limit_ms) for queue in self._table), default=low)
+        return max(low, min(start, self._first_newer_file(limit_ms)))
+
+    def _first_newer_file(self, limit_ms: int) -> int:
+        """Return where the oldest file begins whose first message is newer than a time."""
+        for mapped in self._log.files:
+            found = self._log.check(mapped.base_offset, check_crc=False)
+            if (
+                found is not None
+                and found.state in {RecordState.RECORD, RecordState.DAMAGED}
+                and found.store_timestamp_ms > limit_ms
+            ):
+                return mapped.base_offset
+        return self._log.files[-1].end_offset
+
+    def _last_before(self, queue: ConsumeQueue, limit_ms: int) -> int:
+        low, high = queue.min_offset, queue.max_offset
+        best = -1
+        while low < high:
+            middle = (low + high) // 2
+            phy_offset, time_ms = self._proven(queue, middle)
+            if time_ms <= limit_ms:
+                best = max(best, phy_offset)
+                low = middle + 1
+            else:
+                high = middle
+        return best
+
+    def _proven(self, queue: ConsumeQueue, queue_offset: int) -> tuple[int, int]:
+        """Return place and store time of an entry's message; far in the future without proof."""
+        entry = queue.entry(queue_offset)
+        if entry is None:
+            return -1, _NEVER_MS
+        if entry[0] < self._log.min_phy_offset:
+            return -1, -1
+        found = self._log.proven(queue.topic, queue_offset, entry[0], entry[1])
+        return (-1, _NEVER_MS) if found is None else (entry[0], found.store_timestamp_ms)

@@ -1,0 +1,57 @@
+import socket
+
+import pytest
+
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity, local_ip
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.errors import StartError
+
+
+def identity(broker_ip1: str) -> BrokerIdentity:
+    return BrokerIdentity(BrokerConfig(broker_ip1=broker_ip1))
+
+
+def test_an_address_is_told_and_stored_as_it_is() -> None:
+    broker = identity("10.1.2.3")
+    broker.listens_on(10911)
+    assert broker.address == "10.1.2.3:10911"
+    assert broker.store_host == bytes([10, 1, 2, 3]) + (10911).to_bytes(4, "big")
+
+
+def test_an_ipv6_address_has_20_bytes() -> None:
+    broker = identity("::1")
+    broker.listens_on(10911)
+    assert broker.address == "[::1]:10911"
+    assert broker.store_host == bytes(15) + b"\x01" + (10911).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize(("name", "asked"), [("broker-a", b"broker-a"), ("bröker", "bröker")])
+def test_a_host_name_is_told_and_its_address_stored(
+    name: str, asked: bytes | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(host: bytes | str, port: object, **_: object) -> list[object]:
+        assert host == asked
+        v6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fd00::7", 0, 0, 0))
+        v4 = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("172.18.0.3", 0))
+        return [v6, v4]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    broker = identity(name)
+    broker.listens_on(7)
+    assert broker.address == f"{name}:7"
+    assert broker.store_host == bytes([172, 18, 0, 3, 0, 0, 0, 7])
+
+
+def test_a_host_name_that_nobody_knows_is_a_start_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_: object, **__: object) -> list[object]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    broker = identity("no-such-host")
+    with pytest.raises(StartError, match="brokerIP1: the host name 'no-such-host' cannot be"):
+        broker.listens_on(10911)
+    assert not broker.address
+
+
+def test_without_a_setting_it_is_this_machines_address() -> None:
+    assert identity("").ip == local_ip()

@@ -1,0 +1,21 @@
+import pytest
+
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.operation.send.send import Both
+
+NO = Refusal(14, "no")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [(None, None, None), (NO, None, NO), (None, NO, NO), (NO, Refusal(1, "later"), NO)],
+)
+def test_the_second_tells_of_both(
+    first: Refusal | None, second: Refusal | None, told: Refusal | None
+) -> None:
+    calls: list[Refusal | None] = []
+    both = Both(calls.append)
+    both.arrived(first)
+    assert calls == []
+    both.arrived(second)
+    assert calls == [told]

@@ -1,0 +1,87 @@
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.operation.send.put_transforms import RetryRedirect, refuse_in_batch
+from rocketpy.broker.operation.send_request import SendRequest
+from rocketpy.errors import DiskFullError
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.store.results import PutMessage
+from tests.unit.broker.fakes import FakeClock, MemoryFile
+
+REQUEST = SendRequest("%RETRY%g", 0, b"x", b"", b"", "p", 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("properties", "code"),
+    [
+        ({}, None),
+        ({"TIMER_DELAY_SEC": "1"}, 13),
+        ({"TIMER_DELAY_MS": "1"}, 13),
+        ({"TIMER_DELIVER_MS": "1"}, 13),
+    ],
+)
+def test_a_batch_cannot_wait(properties: dict[str, str], code: int | None) -> None:
+    refused = refuse_in_batch(properties)
+    assert (None if refused is None else refused.code) == code
+
+
+def test_a_batch_cannot_be_transactional() -> None:
+    refused = refuse_in_batch({"TRAN_MSG": "TRUE"})
+    assert refused is not None
+    assert refused.code == 13
+    assert refuse_in_batch({"TRAN_MSG": "false"}) is None
+
+
+class Kit:
+    def __init__(self, **config: Any) -> None:
+        broker = BrokerConfig(broker_name="b", **config)
+        self.file = MemoryFile()
+        self.topics = TopicTable(broker, self.file, FakeClock())
+        self.groups = SubscriptionGroupTable(broker, MemoryFile(), FakeClock())
+        self.ordered: set[str] = set()
+        self.redirect = RetryRedirect(self.topics, self.groups, self.ordered.__contains__)
+
+    def run(self, topic: str, tries: int, limit: int | None = None) -> Any:
+        message = PutMessage(topic, 3, b"x", reconsume_times=tries)
+        request = REQUEST._replace(max_reconsume_times=limit)
+        self.properties = {"DELAY": "3"}
+        refused = self.redirect(message, self.properties, request)
+        return refused.code if refused else (message.topic, message.queue_id)
+
+
+def test_after_the_last_try_a_message_is_a_dead_letter() -> None:
+    kit = Kit()
+    kit.groups.put(SubscriptionGroupConfig("g", retry_max_times=2))
+    assert kit.run("%RETRY%g", 2) == ("%RETRY%g", 3)
+    assert kit.run("%RETRY%g", 3) == ("%DLQ%g", 0)
+    assert kit.run("%RETRY%g", 3, limit=3) == ("%RETRY%g", 3), "the client's limit counts"
+    assert kit.run("%RETRY%g", 1, limit=0) == ("%DLQ%g", 0)
+    assert kit.properties["DELAY"] == "-1", "a dead letter waits for nothing"
+    assert kit.run("T", 99) == ("T", 3)
+    assert kit.properties["DELAY"] == "3"
+
+
+def test_a_group_that_consumes_in_order_has_no_retries_there() -> None:
+    kit = Kit()
+    kit.ordered.add("g")
+    assert kit.run("%RETRY%g", 0) == ("%DLQ%g", 0)
+    assert kit.run("%RETRY%other", 0) == ("%RETRY%other", 3)
+
+
+def test_an_unknown_group_is_refused() -> None:
+    assert Kit(auto_create_subscription_group=False).run("%RETRY%g", 0) == 26
+
+
+def test_dead_letters_without_a_topic_on_disk_are_refused() -> None:
+    kit = Kit()
+
+    def full(value: object) -> None:
+        raise DiskFullError("no space")
+
+    kit.file.save = full  # type: ignore[method-assign]
+    assert kit.run("%RETRY%g", 99) == 14
+    assert kit.topics.get("%DLQ%g") is None

@@ -1,0 +1,20 @@
+"""Messages that are passed over are told of, and a million of them do not fill the log."""
+
+from structlog.testing import capture_logs
+
+from rocketpy.broker.system_topics.skipped_messages import MOST_LINES, PAUSE_MS, PassedOver
+from rocketpy.testing.sim_clock import SimClock
+
+
+def test_many_are_counted_and_a_few_are_shown() -> None:
+    clock = SimClock(monotonic_ms=PAUSE_MS)
+    passed_over = PassedOver("gone", clock)
+    with capture_logs() as lines:
+        for number in range(1_000):
+            passed_over.tell(number, lambda: {"KEYS": "k" * 1_000}, "its topic was deleted")
+        clock.advance(PAUSE_MS)
+        passed_over.tell(1_000, dict, "another reason")
+    assert [line["phy_offset"] for line in lines] == [*range(MOST_LINES), 1_000]
+    assert [line["left_out"] for line in lines] == [0] * MOST_LINES + [1_000 - MOST_LINES]
+    assert lines[0]["event"] == "gone"
+    assert len(lines[0]["properties"]) == 256

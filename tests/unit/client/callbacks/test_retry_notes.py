@@ -1,0 +1,94 @@
+"""A send that is tried again is seen: by a hook, in a count, in the debug log."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from rocketpy import SendRetry, SendStats
+from rocketpy.errors import FlowControlError, RocketPyError, ServiceNotAvailableError
+from rocketpy.proto.message_queue import MessageQueue
+from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
+
+SEND, BATCH = 310, 320
+
+
+def test_each_retry_is_told_with_its_reason_and_its_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        seen: list[SendRetry] = []
+        cluster.script[SEND] = [14, 215]
+        async with cluster.client() as client:
+            producer = client.producer(on_retry=seen.append)
+            with caplog.at_level(logging.DEBUG, "rocketpy.client.callbacks.hooks"):
+                result = await producer.send("t", b"x")
+            assert producer.stats == SendStats(1, 0, 0, failed=0, retried=2, lost_oneway=0)
+        assert [each.msg_id for each in seen] == [result.msg_id] * 2
+        assert [(each.topic, each.attempt, each.broker) for each in seen] == [
+            ("t", 1, "broker-a"),
+            ("t", 2, "broker-a"),
+        ]
+        assert isinstance(seen[0].error, ServiceNotAvailableError)
+        assert isinstance(seen[1].error, FlowControlError)
+        assert seen[0].wait_s == 0
+        assert 0.9 < seen[1].wait_s <= 1.2
+        (first, _) = [record for record in caplog.records if record.args]
+        assert isinstance(first.args, dict)
+        assert first.args["topic"] == "t"
+
+    run_sim(main)
+
+
+def test_looking_for_a_broker_that_is_away_counts_too() -> None:
+    async def main(cluster: Cluster) -> None:
+        seen: list[SendRetry] = []
+        async with cluster.client() as client:
+            producer = client.producer(on_retry=seen.append)
+            await producer.send("t", b"warm")
+            cluster.down.add(BROKER_A)
+            send = asyncio.create_task(producer.send("t", b"x"))
+            await pass_time(0.5)
+            cluster.down.clear()
+            await send
+            assert producer.stats.retried == len(seen) > 0
+            assert all(each.wait_s > 0 for each in seen)
+
+    run_sim(main)
+
+
+def test_a_hook_that_fails_costs_no_send() -> None:
+    async def main(cluster: Cluster) -> None:
+        def fail(_retry: SendRetry) -> None:
+            raise KeyError("hook")
+
+        cluster.script[SEND] = [14]
+        async with cluster.client() as client:
+            producer = client.producer(on_retry=fail)
+            await producer.send("t", b"x")
+            assert producer.stats.retried == 1
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("linger", [0, 0.01])
+def test_counts_of_what_began_and_what_failed(linger: float) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.script[SEND] = [] if linger else [604, 604]
+        cluster.script[BATCH] = [604]
+        async with cluster.client() as client:
+            producer = client.producer(linger=linger)
+            assert producer.stats == SendStats(0, 0, 0, 0, 0, 0)
+            sends: list[Any] = [producer.send_nowait("t", b"four") for _ in range(2)]
+            assert producer.stats == SendStats(2, 2, 8, 0, 0, 0)
+            outcomes = await asyncio.gather(*sends, return_exceptions=True)
+            assert all(isinstance(each, RocketPyError) for each in outcomes)
+            assert producer.stats == SendStats(2, 0, 0, failed=2, retried=0, lost_oneway=0)
+            await producer.send("t", b"x")
+            gone = MessageQueue("t", "nobody", 0)
+            producer.send_oneway("t", b"x", queue=gone)
+            await producer.flush()
+            assert producer.stats == SendStats(4, 0, 0, failed=2, retried=0, lost_oneway=1)
+
+    run_sim(main)

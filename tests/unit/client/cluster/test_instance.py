@@ -1,0 +1,230 @@
+"""Who a client is, what it tells the brokers, and what it does when they fail."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.config import ClientConfig
+from rocketpy.errors import ClientError, ConnectError
+from rocketpy.proto import fastjson
+from rocketpy.proto.bodies.heartbeat import ConsumerData
+from rocketpy.proto.bodies.route import BrokerData, QueueData, TopicRouteData
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.testing.sim_clock import SimClock
+
+NAMESRV = "n:9876"
+HEARTBEAT, UNREGISTER, ROUTE = 34, 35, 105
+
+
+class FakeRemoting:
+    """Every broker says yes, but for those in `down`; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, RemotingCommand]] = []
+        self.down: set[str] = set()
+        self.brokers = {"a": {0: "a:1"}, "b": {0: "b:1", 1: "b:2"}}
+        self.closed = 0
+        self.on_unregister: Any = None
+
+    def register(self, code: int, processor: Any) -> None:
+        pass
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        self.requests.append((address, command))
+        await asyncio.sleep(0)
+        if address in self.down:
+            raise ConnectError(f"{address} is down")
+        if command.code == ROUTE:
+            route = TopicRouteData(
+                queue_datas=[QueueData(name, 1, 1, 6) for name in self.brokers],
+                broker_datas=[BrokerData("c", name, ids) for name, ids in self.brokers.items()],
+            )
+            return make_response(command, 0, body=route.encode())
+        if command.code == UNREGISTER and self.on_unregister is not None:
+            await self.on_unregister()
+        return make_response(command, 0)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+    def asked(self, code: int) -> list[str]:
+        return [address for address, command in self.requests if command.code == code]
+
+
+class Member:
+    """A consumer, as far as the instance knows one."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.wakes = 0
+
+    def heartbeat_data(self) -> ConsumerData:
+        return ConsumerData(group_name=self.group)
+
+    def wake_rebalance(self) -> None:
+        self.wakes += 1
+
+
+class Kit:
+    def __init__(self, at_ms: int = 0, **config: Any) -> None:
+        self.clock = SimClock()
+        self.clock.advance(at_ms)
+        self.remoting = FakeRemoting()
+        remoting: Any = self.remoting
+        settings = {"name_servers": NAMESRV, "client_ip": "10.0.0.1", **config}
+        self.instance = Instance(
+            ClientConfig(**settings), remoting, clock=self.clock, rng=random.Random(1), process_id=1
+        )
+
+    def member(self, group: str = "g") -> Any:
+        member: Any = Member(group)
+        self.instance.add_consumer(member)
+        return member
+
+
+def test_an_id_names_the_address_the_instance_and_the_unit() -> None:
+    kit = Kit(instance_name="one", unit_name="u")
+    assert kit.instance.client_id == kit.instance.lasting_id == "10.0.0.1@one@u"
+    unnamed, later = Kit().instance, Kit(at_ms=5).instance
+    assert unnamed.client_id != later.client_id
+    assert unnamed.lasting_id == later.lasting_id == "10.0.0.1@DEFAULT"
+
+
+def test_versions_of_subscriptions_only_grow() -> None:
+    kit = Kit()
+    first = kit.instance.next_sub_version()
+    assert first == kit.clock.time_ms()
+    kit.clock.jump(-3_600_000)
+    assert kit.instance.next_sub_version() == first + 1
+
+
+async def test_without_groups_there_is_no_heartbeat() -> None:
+    kit = Kit()
+    await kit.instance.routes.refresh("t")
+    await kit.instance.heartbeat()
+    assert kit.remoting.asked(HEARTBEAT) == []
+
+
+async def test_producers_beat_to_masters_and_consumers_to_slaves_as_well() -> None:
+    kit = Kit()
+    await kit.instance.routes.refresh("t")
+    producer: Any = object()
+    kit.instance.add_producer("p", producer)
+    await kit.instance.heartbeat()
+    assert kit.remoting.asked(HEARTBEAT) == ["a:1", "b:1"]
+    kit.remoting.requests.clear()
+    kit.member("g")
+    await kit.instance.heartbeat()
+    assert kit.remoting.asked(HEARTBEAT) == ["a:1", "b:1", "b:2"]
+    told = fastjson.loads(kit.remoting.requests[0][1].body)
+    assert told["clientID"] == kit.instance.client_id
+    assert [one["groupName"] for one in told["producerDataSet"]] == ["p"]
+    assert [one["groupName"] for one in told["consumerDataSet"]] == ["g"]
+    await kit.instance.remove_producer(producer)
+    assert kit.remoting.asked(UNREGISTER) == ["a:1", "b:1", "b:2"]
+
+
+async def test_a_broker_that_fails_keeps_the_heartbeat_from_nobody() -> None:
+    kit = Kit()
+    await kit.instance.routes.refresh("t")
+    kit.member()
+    kit.remoting.down = {"a:1"}
+    with pytest.raises(ConnectError):
+        await kit.instance.heartbeat()
+    assert kit.remoting.asked(HEARTBEAT) == ["a:1", "b:1", "b:2"]
+    assert list(kit.instance.failures()) == ["broker a:1"]
+    kit.remoting.down.clear()
+    await kit.instance.heartbeat()
+    assert kit.instance.failures() == {}
+
+
+async def test_a_broker_that_left_the_routes_is_no_failure_any_more() -> None:
+    kit = Kit()
+    await kit.instance.routes.refresh("t")
+    kit.member()
+    kit.remoting.down = {"b:2"}
+    with pytest.raises(ConnectError):
+        await kit.instance.heartbeat()
+    kit.remoting.brokers = {"a": {0: "a:1"}, "b": {0: "b:1"}}
+    await kit.instance.routes.refresh("t")
+    await kit.instance.heartbeat()
+    assert kit.instance.failures() == {}
+
+
+async def test_a_client_has_one_consumer_of_a_group() -> None:
+    kit = Kit()
+    first = kit.member("g")
+    with pytest.raises(ClientError, match="group g"):
+        kit.member("g")
+    other: Any = Member("g")
+    await kit.instance.remove_consumer(other)
+    assert kit.instance.consumers == {"g": first}
+    await kit.instance.remove_consumer(first)
+    assert kit.member("g") is not first
+
+
+async def test_the_last_one_of_a_group_leaves_it_where_the_broker_knows_it() -> None:
+    kit = Kit()
+    await kit.instance.routes.refresh("t")
+    one: Any = object()
+    two: Any = object()
+    for producer in (one, two):
+        kit.instance.add_producer("p", producer)
+    member = kit.member("g")
+    kit.remoting.down = {"a:1"}
+    with pytest.raises(ConnectError):
+        await kit.instance.heartbeat()
+    await kit.instance.remove_producer(one)
+    assert kit.remoting.asked(UNREGISTER) == []
+    await kit.instance.remove_producer(two)
+    assert kit.remoting.asked(UNREGISTER) == ["b:1", "b:2"]
+    kit.remoting.down = {"b:1"}
+    await kit.instance.remove_consumer(member)
+    assert kit.remoting.asked(UNREGISTER)[2:] == ["b:1", "b:2"], "a failure is only logged"
+
+
+async def test_a_broker_that_leaves_the_routes_meanwhile_keeps_nobody_in_a_group() -> None:
+    kit = Kit()
+    await kit.instance.routes.refresh("t")
+    member = kit.member("g")
+    await kit.instance.heartbeat()
+    stays: Any = Member("h")
+    kit.instance.add_consumer(stays)
+
+    async def routes_change() -> None:
+        kit.remoting.on_unregister = None
+        kit.remoting.brokers = {"a": {0: "a:1"}}
+        kit.instance.routes._brokers.pop("b", None)
+        await kit.instance.heartbeat()
+
+    kit.remoting.on_unregister = routes_change
+    await kit.instance.remove_consumer(member)
+    assert kit.remoting.asked(UNREGISTER) == ["a:1", "b:1", "b:2"]
+
+
+async def test_a_changed_route_wakes_every_consumer() -> None:
+    kit = Kit()
+    members = [kit.member("g"), kit.member("h")]
+    await kit.instance.routes.refresh("t")
+    await kit.instance.routes.refresh("t")
+    assert [member.wakes for member in members] == [1, 1]
+
+
+async def test_a_closed_client_closes_its_connections_once() -> None:
+    kit = Kit()
+    await kit.instance.close()
+    assert kit.remoting.closed == 0, "it never started"
+    await kit.instance.start()
+    await kit.instance.start()
+    assert kit.instance.is_running
+    await kit.instance.close()
+    await kit.instance.close()
+    assert kit.remoting.closed == 1
+    kit.instance.heartbeat_soon()
+    kit.instance.refresh_routes_soon()
+    assert kit.remoting.requests == []

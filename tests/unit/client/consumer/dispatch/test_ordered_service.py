@@ -1,0 +1,282 @@
+"""Lanes: one handler at a time in each, beside each other, and nothing overtakes what failed."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from rocketpy.client.consumer.consume_stats import ConsumeStats
+from rocketpy.client.consumer.dispatch.ordered_service import OrderedService, key_lane, queue_lane
+from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Retry, ToDLQ
+from rocketpy.errors import RequestTimeoutError
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+from tests.unit.client.sim import Cluster, pass_time, run_sim
+
+
+class Kit:
+    """Two queues of one consumer; `log` has when which message's handler began and ended."""
+
+    def __init__(self, cluster: Cluster, **options: Any) -> None:
+        self.clock = cluster.clock
+        self.began_ms = cluster.clock.monotonic_ms()
+        self.queues = [
+            ProcessQueue(MessageQueue("t", "b", number), Limits(), give_back=self.give_back)
+            for number in range(2)
+        ]
+        self.log: list[tuple[str, str]] = []
+        self.failing: dict[str, list[Exception]] = {}
+        self.buried: list[str] = []
+        self.bury_fails = 0
+        self.blocked = False
+        self.takes_s = 1.0
+        self.service = OrderedService(
+            self.handle,
+            **{
+                "concurrency": 4,
+                "batch": 1,
+                "lane_of": queue_lane,
+                "may_run": lambda _: not self.blocked,
+                "bury": self.bury,
+                "max_retries": -1,
+                "suspend_ms": 5_000,
+                "stats": ConsumeStats(cluster.clock),
+                "clock": cluster.clock,
+                **options,
+            },
+        )
+
+    async def give_back(
+        self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
+    ) -> None:
+        await self.service.give_back(queue, message, delay_level)
+
+    async def handle(self, messages: list[ReceivedMessage]) -> None:
+        names = ",".join(message.body.decode() for message in messages)
+        self.log.append(("began", names))
+        await pass_time(self.takes_s)
+        self.log.append(("ended", names))
+        for message in messages:
+            failures = self.failing.get(message.body.decode())
+            if failures:
+                raise failures.pop(0)
+
+    async def bury(self, message: ReceivedMessage) -> None:
+        if self.bury_fails:
+            self.bury_fails -= 1
+            raise RequestTimeoutError("no response")
+        self.buried.append(message.body.decode())
+
+    def put(self, queue_id: int, *names: str, **keys: str) -> list[ReceivedMessage]:
+        queue = self.queues[queue_id]
+        first = max(0, queue.pulled_end_offset)
+        messages = [
+            queue.receive(
+                MessageExt(
+                    topic="t",
+                    queue_offset=first + at,
+                    body=name.encode(),
+                    properties={"key": keys[name]} if name in keys else {},
+                )
+            )
+            for at, name in enumerate(names)
+        ]
+        queue.put(messages)
+        queue.next_pull_offset = queue.pulled_end_offset
+        self.service.deliver(queue, messages)
+        return messages
+
+    @property
+    def began(self) -> list[str]:
+        return [names for what, names in self.log if what == "began"]
+
+
+def run(scenario: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+    run_sim(scenario)
+
+
+def key_of(message: ReceivedMessage) -> str | None:
+    return message.properties.get("key")
+
+
+def test_a_queue_has_one_handler_at_a_time_and_queues_are_beside_each_other() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        kit.put(0, "a", "b", "c")
+        kit.put(1, "x", "y")
+        await pass_time(1.5)
+        assert sorted(kit.log[:2]) == [("began", "a"), ("began", "x")]
+        assert kit.log.index(("ended", "a")) < kit.log.index(("began", "b"))
+        assert "c" not in kit.began
+        await pass_time(2)
+        assert [queue.commit_offset for queue in kit.queues] == [3, 2]
+        assert not kit.service._lanes, "nothing is kept of what is done"
+
+    run(main)
+
+
+def test_what_failed_is_handled_again_before_the_rest_of_its_queue() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        kit.failing = {"a": [ValueError("no"), Retry(7)]}
+        first, *_ = kit.put(0, "a", "b")
+        await pass_time(5.9)
+        assert kit.began == ["a"], "the queue waits"
+        assert kit.queues[0].commit_offset == 0
+        await pass_time(12)
+        assert kit.began == ["a", "a", "a", "b"]
+        assert first.retries == 2
+
+    run(main)
+
+
+def test_keys_are_in_order_also_across_queues_and_beside_each_other() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster, lane_of=key_lane(key_of))
+        kit.failing = {"a1": [ValueError("no")]}
+        kit.put(0, "a1", "b1", "a2", "free", a1="a", b1="b", a2="a")
+        kit.put(1, "a3", a3="a")
+        await pass_time(0.5)
+        assert sorted(kit.began) == ["a1", "b1", "free"]
+        await pass_time(60)
+        assert [name for name in kit.began if name[0] == "a"] == ["a1", "a1", "a2", "a3"]
+        assert [queue.commit_offset for queue in kit.queues] == [4, 1]
+
+    run(main)
+
+
+def test_an_offset_does_not_pass_a_key_that_waits() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster, lane_of=key_lane(key_of))
+        kit.failing = {"a1": [ValueError("no")]}
+        kit.put(0, "b1", "a1", "b2", "b3", b1="b", a1="a", b2="b", b3="b")
+        await pass_time(4.5)
+        assert kit.queues[0].commit_offset == 1
+        assert len(kit.queues[0].messages) == 1
+
+    run(main)
+
+
+def test_a_batch_is_of_one_lane_and_one_queue() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster, batch=2, lane_of=key_lane(key_of))
+        kit.put(0, "a1", "a2", "a3", a1="a", a2="a", a3="a")
+        kit.put(1, "a4", a4="a")
+        await pass_time(10)
+        assert kit.began == ["a1,a2", "a3", "a4"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("max_retries", [0, 2])
+def test_after_the_last_try_a_message_is_among_the_dead_letters(max_retries: int) -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster, max_retries=max_retries)
+        kit.failing = {"a": [ValueError("no")] * 9}
+        kit.put(0, "a", "b")
+        await pass_time(30)
+        assert kit.began == ["a"] * (1 + max_retries) + ["b"]
+        assert kit.buried == ["a"]
+        assert kit.queues[0].commit_offset == 2
+
+    run(main)
+
+
+def test_dead_letters_that_nobody_takes_hold_the_queue() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        kit.failing = {"a": [ToDLQ("hopeless"), ToDLQ("hopeless")]}
+        kit.bury_fails = 1
+        kit.put(0, "a", "b")
+        await pass_time(5)
+        assert kit.queues[0].commit_offset == 0
+        await pass_time(10)
+        assert (kit.began, kit.buried) == (["a", "a", "b"], ["a"])
+
+    run(main)
+
+
+def test_what_is_given_up_when_broadcasting_is_dropped() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster, bury=None)
+        kit.failing = {"a": [ToDLQ("hopeless")]}
+        kit.put(0, "a", "b")
+        await pass_time(5)
+        assert kit.began == ["a", "b"]
+
+    run(main)
+
+
+def test_a_queue_that_may_not_be_worked_on_waits_and_a_dropped_one_is_forgotten() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        kit.blocked = True
+        kit.put(0, "a")
+        kit.put(1, "x")
+        await pass_time(10)
+        assert not kit.began
+        kit.queues[1].drop()
+        kit.blocked = False
+        await pass_time(1)
+        assert kit.began == ["a"]
+        await pass_time(1)
+        assert not kit.service._lanes
+
+    run(main)
+
+
+def test_a_queue_that_begins_afresh_waits_for_the_handler_of_its_former_life() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        kit.put(0, "a", "b")
+        await pass_time(0.5)
+        kit.queues[0].drop()
+        kit.queues[0] = ProcessQueue(MessageQueue("t", "b", 0), Limits())
+        kit.put(0, "a", "b")
+        await pass_time(5)
+        assert [what for what, name in kit.log] == ["began", "ended"] * 3
+        assert kit.began == ["a", "a", "b"]
+
+    run(main)
+
+
+def test_nack_has_the_same_message_come_again_though_its_handler_returns() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        first, _ = kit.put(0, "a", "b")
+        await pass_time(0.5)
+        await first.nack()
+        await pass_time(8)
+        assert kit.began[:2] == ["a", "a"]
+        await pass_time(2)
+        assert kit.queues[0].commit_offset == 2
+        assert first.retries == 1
+
+    run(main)
+
+
+def test_nack_can_ask_for_the_dead_letters() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        first, _ = kit.put(0, "a", "b")
+        await pass_time(0.5)
+        await first.nack(-1)
+        await pass_time(5)
+        assert (kit.began, kit.buried) == (["a", "b"], ["a"])
+
+    run(main)
+
+
+def test_a_stop_waits_for_handlers_and_begins_no_more() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        kit.put(0, "a", "b")
+        await pass_time(0.5)
+        await asyncio.wait_for(kit.service.stop(5), 5)
+        assert kit.log == [("began", "a"), ("ended", "a")]
+        assert kit.queues[0].commit_offset == 1
+
+    run(main)

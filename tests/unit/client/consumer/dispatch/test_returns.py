@@ -1,0 +1,178 @@
+"""Messages that were not consumed: given back once, or handled here again, never both at a time."""
+
+import asyncio
+from typing import Any
+
+from rocketpy.client.consumer.dispatch.redelivery import Returns
+from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.errors import RequestTimeoutError
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+from tests.unit.client.sim import Cluster, pass_time, run_sim
+
+
+class Brokers:
+    """Takes messages back, or fails as often as it is told."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.taken: list[tuple[int, int]] = []
+        self.asked = 0
+        self.delay_s = 1.0
+
+    async def request(self, message: ReceivedMessage, delay_level: int) -> None:
+        self.asked += 1
+        await pass_time(self.delay_s)
+        if self.failures:
+            self.failures -= 1
+            raise RequestTimeoutError("no response")
+        self.taken.append((message.offset, delay_level))
+
+
+class Kit:
+    def __init__(self, cluster: Cluster, *, broadcast: bool = False) -> None:
+        self.clock = cluster.clock
+        self.brokers = Brokers()
+        self.again: list[int] = []
+        self.queue = ProcessQueue(MessageQueue("t", "b", 0), Limits())
+        redelivery: Any = None if broadcast else self.brokers
+        self.returns = Returns(
+            redelivery,
+            clock=cluster.clock,
+            deliver=lambda _, messages: self.again.extend(m.offset for m in messages),
+            local_retry_ms=5_000,
+            consume_timeout_ms=60_000,
+        )
+        self.messages = [
+            self.queue.receive(MessageExt("t", queue_offset=offset, body=b"x")) for offset in (0, 1)
+        ]
+        self.queue.put(self.messages)
+        self.queue.next_pull_offset = 2
+
+
+def test_what_a_broker_takes_is_finished_here() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        await kit.returns.give_back(kit.queue, kit.messages[0], 7)
+        assert kit.brokers.taken == [(0, 7)]
+        assert kit.queue.commit_offset == 1
+        await kit.returns.give_back(kit.queue, kit.messages[0], 7)
+        assert kit.brokers.asked == 1, "it is finished"
+        kit.queue.drop()
+        await kit.returns.give_back(kit.queue, kit.messages[1], 7)
+        assert kit.brokers.asked == 1, "it is not ours"
+
+    run_sim(main)
+
+
+def test_what_nobody_takes_is_handled_here_again_and_not_passed() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        kit.brokers.failures = 1
+        message = kit.messages[0]
+        await kit.returns.give_back(kit.queue, message, 0)
+        assert (message.retries, message.ext.reconsume_times) == (1, 1)
+        await pass_time(4.9)
+        assert not kit.again
+        await pass_time(0.2)
+        assert kit.again == [0]
+        assert kit.queue.commit_offset == 0
+        await kit.returns.give_back(kit.queue, message, 0)
+        assert kit.queue.commit_offset == 1
+
+    run_sim(main)
+
+
+def test_a_handler_that_gives_back_and_runs_on_has_no_other_beside_it() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        kit.brokers.failures = 1
+        message = kit.messages[0]
+        kit.queue.begin(message, kit.clock.monotonic_ms())
+        await kit.returns.give_back(kit.queue, message, 0)
+        await pass_time(30)
+        assert not kit.again, "the handler that gave it back still runs"
+        kit.queue.end(message)
+        assert not kit.queue.finish(message), "its success does not undo the giving back"
+        await pass_time(6)
+        assert kit.again == [0]
+
+    run_sim(main)
+
+
+def test_a_message_in_hand_for_too_long_is_given_back_and_its_handler_counts_no_more() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        first, second = kit.messages
+        kit.queue.begin(first, kit.clock.monotonic_ms())
+        await pass_time(59)
+        kit.queue.begin(second, kit.clock.monotonic_ms())
+        await kit.returns.give_back_overdue([kit.queue])
+        assert not kit.brokers.asked
+        await pass_time(2)
+        await kit.returns.give_back_overdue([kit.queue])
+        assert kit.brokers.taken == [(0, 3)]
+        assert not kit.queue.finish(first)
+        assert kit.queue.finish(second)
+
+    run_sim(main)
+
+
+def test_a_sweep_that_fails_leaves_the_message_to_its_handler() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        kit.brokers.failures = 1
+        message = kit.messages[0]
+        kit.queue.begin(message, kit.clock.monotonic_ms())
+        await pass_time(61)
+        await kit.returns.give_back_overdue([kit.queue])
+        await pass_time(60)
+        assert not kit.again, "no second handler beside the first"
+        kit.queue.end(message)
+        assert kit.queue.finish(message)
+
+    run_sim(main)
+
+
+def test_a_handler_that_ends_while_a_sweep_fails_is_followed_by_another() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        kit.brokers.failures = 1
+        message = kit.messages[0]
+        kit.queue.begin(message, kit.clock.monotonic_ms())
+        await pass_time(61)
+        sweep = asyncio.create_task(kit.returns.give_back_overdue([kit.queue]))
+        await pass_time(0.5)
+        kit.queue.end(message)
+        await kit.returns.give_back(kit.queue, message, 0)
+        assert kit.brokers.asked == 1, "the sweep is at it"
+        await sweep
+        await pass_time(6)
+        assert kit.again == [0]
+
+    run_sim(main)
+
+
+def test_a_giving_back_that_is_cancelled_leaves_the_message_here() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        message = kit.messages[0]
+        task = asyncio.create_task(kit.returns.give_back(kit.queue, message, 0))
+        await pass_time(0.5)
+        task.cancel()
+        await asyncio.wait([task])
+        assert kit.queue.commit_offset == 0
+        assert kit.queue.leave(message), "somebody else may try"
+
+    run_sim(main)
+
+
+def test_a_broadcast_message_is_dropped() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster, broadcast=True)
+        await kit.returns.give_back(kit.queue, kit.messages[0], 0)
+        assert kit.queue.commit_offset == 1
+        assert not kit.brokers.asked
+
+    run_sim(main)

@@ -1,0 +1,133 @@
+"""Offsets are kept where they belong, also when the disk or the broker does not take them."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketpy.client.consumer.offset_store import LocalOffsetStore
+from rocketpy.errors import OffsetFileError
+from rocketpy.proto.message_queue import MessageQueue
+from tests.unit.client.sim import Cluster, pass_time, run_sim
+from tests.unit.client.steps import fill, until
+
+ONE, TWO = (MessageQueue("t", "broker-a", n) for n in range(2))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "group" / "offsets.json"
+
+
+async def test_offsets_come_back_from_the_file(path: Path) -> None:
+    await LocalOffsetStore(path).save({ONE: 5, TWO: 6})
+
+    again = LocalOffsetStore(path)
+
+    assert await again.load(ONE) == 5
+    assert await again.load(TWO) == 6
+    assert await again.load(MessageQueue("u", "broker-a", 0)) is None
+
+
+async def test_a_save_before_any_load_keeps_what_the_file_has(path: Path) -> None:
+    await LocalOffsetStore(path).save({ONE: 5})
+    await LocalOffsetStore(path).save({TWO: 6})
+
+    assert await LocalOffsetStore(path).load(ONE) == 5
+
+
+def tear(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:10])
+
+
+async def test_a_torn_file_is_replaced_by_the_one_before(path: Path) -> None:
+    store = LocalOffsetStore(path)
+    await store.save({ONE: 5})
+    await store.save({ONE: 6})
+    tear(path)
+
+    assert await LocalOffsetStore(path).load(ONE) == 5
+
+
+async def test_a_disk_that_refuses_is_a_typed_error_and_the_next_save_tries_again(
+    path: Path,
+) -> None:
+    path.parent.write_text("a file where the directory should be")
+    store = LocalOffsetStore(path)
+    with pytest.raises(OffsetFileError, match=r"offsets\.json") as caught:
+        await store.save({ONE: 5})
+    assert caught.value.retriable
+
+    path.parent.unlink()
+    await store.save({ONE: 5})
+
+    assert await LocalOffsetStore(path).load(ONE) == 5
+
+
+def broadcast(tmp_path: Path) -> dict[str, Any]:
+    return {"group": "c", "broadcast": True, "offset_dir": str(tmp_path), "start": "earliest"}
+
+
+def test_a_broadcasting_member_goes_on_where_it_was_before_its_restart(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 4)
+        got: list[bytes] = []
+
+        async def handler(message: object) -> None:
+            got.append(message.body)  # type: ignore[attr-defined]
+
+        for _ in range(2):
+            async with cluster.client() as client:
+                consumer = client.consumer("t", handler=handler, **broadcast(tmp_path))
+                async with consumer:
+                    await until(lambda c=consumer: len(c.assignment) == 4)
+                    await until(lambda: len(got) >= 4)
+                    await pass_time(2)
+        assert len(got) == 4
+
+    run_sim(main)
+
+
+def break_directory(directory: Path) -> None:
+    home = next(directory.iterdir())
+    shutil.rmtree(home)
+    home.write_text("a file where the directory should be")
+
+
+def test_a_consumer_closes_although_its_offsets_cannot_be_written(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 4)
+        got: list[bytes] = []
+
+        async def handler(message: object) -> None:
+            got.append(message.body)  # type: ignore[attr-defined]
+
+        async with cluster.client() as client:
+            consumer = client.consumer("t", handler=handler, **broadcast(tmp_path))
+            await consumer.start()
+            await until(lambda: len(got) == 4 and any(tmp_path.rglob("*.json")))
+            break_directory(tmp_path)
+            cluster.put("t", b"one more")
+            await until(lambda: len(got) == 5)
+            await until(lambda: "OffsetFileError" in str(consumer.health().failures))
+            await consumer.close()
+            assert not cluster.members("c")
+
+    run_sim(main)
+
+
+def test_the_broker_is_told_each_offset_once() -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 2)
+
+        async def handler(message: object) -> None:
+            return None
+
+        async with cluster.client() as client:
+            async with client.consumer("t", group="c", start="earliest", handler=handler):
+                await pass_time(60)
+        stored = [r.ext_fields for r in cluster.of_code(15) if r.ext_fields["topic"] == "t"]
+        assert len([fields for fields in stored if fields["commitOffset"] == "2"]) == 2
+
+    run_sim(main, queues=1)

@@ -1,0 +1,91 @@
+"""Messages that are to be delivered later, as their sender says it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rocketpy.client.messages.delivery_time import Moment, level_property, moment_of
+from rocketpy.errors import IllegalMessageError
+
+NOW = 1_800_000_000_000
+AT = datetime(2027, 1, 15, 8, 0, 0, 500, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("delay", "delay_ms"),
+    [
+        (1.5, 1_500),
+        (timedelta(seconds=2), 2_000),
+        (0.0001, 1),
+        (0.3, 300),
+        (1e-9, 0),
+        (2.0005, 2_001),
+    ],
+)
+def test_a_delay_is_never_rounded_down(delay: Any, delay_ms: int) -> None:
+    assert moment_of(delay, None, 0) == Moment(delay_ms=delay_ms)
+
+
+def test_a_time_is_never_rounded_down() -> None:
+    assert moment_of(None, AT, 0) == Moment(deliver_ms=NOW + 1)
+    assert moment_of(None, AT.replace(microsecond=0), 0) == Moment(deliver_ms=NOW)
+    assert Moment(deliver_ms=NOW).properties == {"TIMER_DELIVER_MS": str(NOW)}
+    assert Moment(delay_ms=5).properties == {"TIMER_DELAY_MS": "5"}
+
+
+@pytest.mark.parametrize("nothing", [None, 0, 0.0, timedelta(0)])
+def test_no_delay_is_none(nothing: Any) -> None:
+    assert moment_of(nothing, None, 0) is None
+    assert level_property(0) == {}
+
+
+@pytest.mark.parametrize(
+    ("delay", "deliver_at", "level"),
+    [
+        (-1, None, 0),
+        (timedelta(seconds=-1), None, 0),
+        (float("inf"), None, 0),
+        (float("nan"), None, 0),
+        (1e300, None, 0),
+        (None, AT.replace(tzinfo=None), 0),
+        (1, AT, 0),
+        (1, None, 3),
+        (None, AT, 3),
+    ],
+)
+def test_what_cannot_be(delay: Any, deliver_at: Any, level: int) -> None:
+    with pytest.raises(IllegalMessageError):
+        moment_of(delay, deliver_at, level)
+
+
+@pytest.mark.parametrize("level", [-1, 19, 1 << 40])
+def test_levels_that_do_not_exist(level: int) -> None:
+    with pytest.raises(IllegalMessageError, match=r"1\.\.18"):
+        level_property(level)
+    assert level_property(18) == {"DELAY": "18"}
+
+
+@pytest.mark.parametrize(
+    ("moment", "level"),
+    [
+        (Moment(delay_ms=1), "DELAY\x011\x02"),
+        (Moment(delay_ms=1_000), "DELAY\x011\x02"),
+        (Moment(delay_ms=1_001), "DELAY\x012\x02"),
+        (Moment(delay_ms=7_200_000), "DELAY\x0118\x02"),
+        (Moment(deliver_ms=NOW + 30_000), "DELAY\x014\x02"),
+        (Moment(deliver_ms=NOW), ""),
+        (Moment(deliver_ms=NOW - 5), ""),
+    ],
+)
+def test_a_broker_before_5_0_gets_the_nearest_level_that_is_not_shorter(
+    moment: Moment, level: str
+) -> None:
+    (pair,) = moment.properties.items()
+    text = f"A\x01a\x02{pair[0]}\x01{pair[1]}\x02B\x01b\x02"
+    assert moment.for_old_broker(text, NOW) == f"A\x01a\x02{level}B\x01b\x02"
+
+
+def test_a_broker_before_5_0_has_nothing_longer_than_two_hours() -> None:
+    with pytest.raises(IllegalMessageError, match="two hours"):
+        Moment(delay_ms=7_200_001).for_old_broker("", NOW)

@@ -1,0 +1,145 @@
+"""What a user sees of a message: values under plain names, and how it is settled."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rocketpy.client.messages.message import Message, ReceivedMessage
+from rocketpy.client.messages.serializers import json
+from rocketpy.errors import ClosedError
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+
+QUEUE = MessageQueue("t", "broker-a", 3)
+
+
+def received(
+    *, queue: MessageQueue = QUEUE, properties: dict[str, str] | None = None, **fields: Any
+) -> ReceivedMessage:
+    given = {
+        name: fields.pop(name)
+        for name in ("serializer", "settlement", "namespace")
+        if name in fields
+    }
+    ext = MessageExt(
+        topic=queue.topic, properties=properties or {}, store_host="10.0.0.1:10911", **fields
+    )
+    return ReceivedMessage(ext, queue, **given)
+
+
+class Settlement:
+    """Notes outcomes."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[tuple[str, ReceivedMessage, int]] = []
+
+    def ack(self, message: ReceivedMessage) -> None:
+        self.outcomes.append(("ack", message, 0))
+
+    async def nack(self, message: ReceivedMessage, delay_level: int) -> None:
+        self.outcomes.append(("nack", message, delay_level))
+
+
+def test_a_message_has_what_it_was_sent_with() -> None:
+    message = received(
+        body=b"body",
+        queue_offset=7,
+        reconsume_times=2,
+        properties={"TAGS": "paid", "KEYS": "a b", "UNIQ_KEY": "ID", "mine": "1"},
+    )
+    assert (message.topic, message.body, message.offset, message.retries) == ("t", b"body", 7, 2)
+    assert (message.tag, message.keys) == ("paid", ["a", "b"])
+    assert message.id == message.msg_id == "ID"
+    assert message.headers == {"mine": "1"}, "without the system's"
+    assert message.properties["TAGS"] == "paid"
+    assert message.queue is QUEUE
+
+
+def test_what_was_not_given_is_empty() -> None:
+    message = received()
+    assert (message.tag, message.keys, message.headers, message.retries) == ("", [], {}, 0)
+
+
+def test_times_are_times_with_a_zone() -> None:
+    message = received(born_timestamp_ms=1_700_000_000_123, store_timestamp_ms=1_700_000_000_456)
+    assert message.born_at == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+    assert message.stored_at == datetime(2023, 11, 14, 22, 13, 20, 456_000, tzinfo=UTC)
+
+
+def test_a_redelivery_has_the_topic_it_was_sent_to() -> None:
+    retry = MessageQueue("%RETRY%g", "broker-a", 0)
+    message = received(queue=retry, properties={"RETRY_TOPIC": "orders"})
+    assert (message.topic, message.origin_topic) == ("orders", "orders")
+    assert message.queue.topic == "%RETRY%g"
+    assert received(queue=retry).topic == "%RETRY%g", "nobody said where it was from"
+
+
+def test_a_property_of_that_name_changes_no_topic_of_its_own() -> None:
+    message = received(properties={"RETRY_TOPIC": "orders"})
+    assert (message.topic, message.origin_topic) == ("t", "orders")
+
+
+def test_a_dead_letter_knows_where_it_was_from() -> None:
+    message = received(
+        queue=MessageQueue("%DLQ%g", "broker-a", 0),
+        properties={"DLQ_ORIGIN_TOPIC": "orders", "RETRY_TOPIC": "other", "ORIGIN_MESSAGE_ID": "X"},
+    )
+    assert (message.origin_topic, message.origin_id) == ("orders", "X")
+
+
+def test_the_id_of_a_first_delivery_is_its_own() -> None:
+    message = received()
+    assert message.origin_id == message.offset_id
+    assert message.origin_topic == "t"
+
+
+def test_a_namespace_is_not_shown() -> None:
+    queue = MessageQueue("ns%orders", "broker-a", 0)
+    assert received(queue=queue, namespace="ns").topic == "orders"
+    assert received(queue=queue).topic == "ns%orders"
+    retry = MessageQueue("%RETRY%ns%g", "broker-a", 0)
+    again = received(queue=retry, namespace="ns", properties={"RETRY_TOPIC": "ns%orders"})
+    assert again.topic == "orders"
+
+
+def test_a_body_is_read_by_who_it_was_given() -> None:
+    message = received(body=b'{"a": 1}', serializer=json)
+    assert message.decode() == {"a": 1}
+    plain = received(body=b'{"a": 1}')
+    assert plain.decode() == b'{"a": 1}'
+    assert plain.decode(json) == {"a": 1}
+    with pytest.raises(ValueError, match=r"."):
+        received(body=b"{", serializer=json).decode()
+
+
+async def test_outcomes_go_to_who_handed_it_out() -> None:
+    settlement = Settlement()
+    message = received(settlement=settlement)
+    await message.ack()
+    await message.nack()
+    await message.nack(delay_level=-1)
+    assert settlement.outcomes == [
+        ("ack", message, 0), ("nack", message, 0), ("nack", message, -1),
+    ]  # fmt: skip
+
+
+async def test_a_message_that_nobody_waits_for_can_be_acked_but_not_given_back() -> None:
+    message = received()
+    await message.ack()
+    with pytest.raises(ClosedError, match="only messages of a group consumer"):
+        await message.nack()
+
+
+def test_a_message_says_where_it_is_from_and_keeps_its_body_to_itself() -> None:
+    text = repr(received(body=b"a secret", queue_offset=7))
+    assert text == "ReceivedMessage(t@broker-a:3+7, 8 bytes)"
+
+
+def test_a_message_to_send_shares_nothing_with_the_next() -> None:
+    one, other = Message(topic="t"), Message(topic="t", body={"a": 1}, keys=["k"])
+    assert (one.body, one.tag, one.keys, one.order_key, one.flag) == (b"", "", (), None, 0)
+    assert one.headers == {}
+    assert one.headers is not other.headers
+    with pytest.raises(TypeError):
+        Message("t", b"x")  # type: ignore[call-arg] # by name only

@@ -1,0 +1,283 @@
+"""Popped messages on their way to the user: by workers or an iterator, each settled by outcome."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from rocketpy.client.consumer.consume_stats import ConsumeStats
+from rocketpy.client.messages.outcomes import Retry, ToDLQ
+from rocketpy.client.pop.pop_service import PopService
+from rocketpy.client.pop.popped_message import PoppedMessage
+from rocketpy.errors import ConnectError
+from rocketpy.testing.sim_loop import pass_time
+from tests.unit.client import pop_kit
+from tests.unit.client.pop_kit import ACK, CHANGE, INVISIBLE_MS, run
+
+Invoke = Callable[[list[Any]], Awaitable[None]]
+
+
+class Kit(pop_kit.Kit):
+    def __init__(
+        self, invoke: Invoke | None = None, *, concurrency: int = 1, batch: int = 1
+    ) -> None:
+        super().__init__(max_messages=99, max_retries=16)
+        self.stats = ConsumeStats(self.clock)
+        self.service = PopService(
+            self.hand,
+            self.stats,
+            self.clock,
+            invoke=invoke,
+            concurrency=concurrency,
+            batch=batch,
+        )
+
+    def deliver(self, *offsets: int, retries: int = 0) -> list[PoppedMessage]:
+        messages = [self.take(offset, retries=retries) for offset in offsets]
+        self.service.deliver(messages)
+        return messages
+
+    def acked(self) -> list[str]:
+        return [fields["offset"] for fields in self.broker.of_code(ACK)]
+
+    def given_back(self) -> list[tuple[str, str]]:
+        return [
+            (fields["offset"], fields["invisibleTime"]) for fields in self.broker.of_code(CHANGE)
+        ]
+
+
+def handled(into: list[list[int]], seconds: float = 0) -> Invoke:
+    async def invoke(messages: list[PoppedMessage]) -> None:
+        await pass_time(seconds)
+        into.append([message.offset for message in messages])
+
+    return invoke
+
+
+def failing(error: BaseException) -> Invoke:
+    async def invoke(_messages: list[PoppedMessage]) -> None:
+        raise error
+
+    return invoke
+
+
+def test_what_is_handled_is_acked_in_its_order() -> None:
+    async def case() -> None:
+        seen: list[list[int]] = []
+        kit = Kit(handled(seen))
+        kit.deliver(0, 1)
+        kit.deliver(2)
+        await pass_time(1)
+        assert seen == [[0], [1], [2]]
+        assert kit.acked() == ["0", "1", "2"]
+        await kit.service.stop(1)
+
+    run(case)
+
+
+def test_so_many_handlers_run_at_a_time() -> None:
+    async def case() -> None:
+        seen: list[list[int]] = []
+        kit = Kit(handled(seen, 1), concurrency=2)
+        kit.deliver(0, 1, 2, 3)
+        await pass_time(1.5)
+        assert len(seen) == 2
+        await pass_time(1)
+        assert len(seen) == 4
+        await kit.service.stop(1)
+
+    run(case)
+
+
+def test_a_handler_of_batches_gets_messages_of_one_pop_together() -> None:
+    async def case() -> None:
+        seen: list[list[int]] = []
+        kit = Kit(handled(seen), batch=2)
+        kit.deliver(0, 1, 2)
+        kit.deliver(3)
+        await pass_time(1)
+        assert seen == [[0, 1], [2], [3]]
+        assert kit.acked() == ["0", "1", "2", "3"]
+        await kit.service.stop(1)
+
+    run(case)
+
+
+@pytest.mark.parametrize(
+    ("error", "delay_ms"),
+    [
+        (ValueError("any"), 10_000),
+        (Retry(), 10_000),
+        (Retry(1), 1_000),
+        (Retry(2), 5_000),
+        (Retry(18), 7_200_000),
+        (asyncio.CancelledError(), 10_000),
+    ],
+    ids=repr,
+)
+def test_what_fails_comes_back(error: BaseException, delay_ms: int) -> None:
+    async def case() -> None:
+        kit = Kit(failing(error))
+        kit.deliver(0)
+        await pass_time(1)
+        assert kit.given_back() == [("0", str(delay_ms))]
+        assert kit.acked() == []
+        kit.deliver(1)  # the worker goes on
+        await pass_time(1)
+        assert len(kit.given_back()) == 2
+        await kit.service.stop(1)
+
+    run(case)
+
+
+@pytest.mark.parametrize("error", [ToDLQ("hopeless"), Retry(-1)], ids=repr)
+def test_a_dead_letter_is_one_at_once(error: Exception) -> None:
+    async def case() -> None:
+        kit = Kit(failing(error))
+        kit.deliver(0)
+        await pass_time(1)
+        assert len(kit.instance.sent_back) == 1
+        assert kit.given_back() == []
+        await kit.service.stop(1)
+
+    run(case)
+
+
+def test_every_message_of_a_batch_that_failed_comes_back() -> None:
+    async def case() -> None:
+        kit = Kit(failing(ValueError()), batch=3)
+        kit.deliver(0, 1)
+        await pass_time(1)
+        assert [offset for offset, _ in kit.given_back()] == ["0", "1"]
+        await kit.service.stop(1)
+
+    run(case)
+
+
+def test_a_message_whose_time_is_over_before_its_turn_is_not_handled() -> None:
+    async def case() -> None:
+        seen: list[list[int]] = []
+        kit = Kit(handled(seen, INVISIBLE_MS / 1000 + 5))
+        kit.deliver(0, 1)
+        await pass_time(3 * INVISIBLE_MS / 1000)
+        assert seen == [[0]]
+        assert kit.acked() == [], "not even the first: it took longer than its time"
+        await kit.service.stop(1)
+
+    run(case)
+
+
+def test_an_outcome_that_could_not_be_told_is_logged_and_the_worker_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def case() -> None:
+        seen: list[list[int]] = []
+        kit = Kit(handled(seen))
+        kit.broker.script[ACK] = [1]
+        kit.deliver(0, 1)
+        await pass_time(1)
+        assert seen == [[0], [1]]
+        await kit.service.stop(1)
+
+    run(case)
+    assert "is done, but may come again" in caplog.text
+
+
+def test_what_cannot_be_given_back_comes_back_by_itself() -> None:
+    async def case() -> None:
+        kit = Kit(failing(ValueError()))
+        kit.broker.script[CHANGE] = [ConnectError("gone")]
+        kit.deliver(0, 1)
+        await pass_time(1)
+        assert [offset for offset, _ in kit.given_back()] == ["0", "1"]
+        await kit.service.stop(1)
+
+    run(case)
+
+
+def test_outcomes_are_counted_with_the_time_they_took() -> None:
+    async def case() -> None:
+        kit = Kit(handled([], 2), batch=2)
+        kit.deliver(0, 1)
+        await pass_time(4)
+        report = kit.stats.report("T")
+        assert (report.consume_rt, report.consume_ok_tps) == (1_000, 1.0)
+        assert (report.consume_failed_tps, report.consume_failed_msgs) == (0, 0)
+        await kit.service.stop(1)
+
+    run(case)
+
+
+def test_an_iterator_gets_one_after_the_other_and_waits_for_more() -> None:
+    async def case() -> None:
+        kit = Kit()
+        waiting = asyncio.ensure_future(kit.service.next())
+        await pass_time(1)
+        assert not waiting.done()
+        kit.deliver(0, 1)
+        first = await waiting
+        second = await kit.service.next()
+        assert first is not None
+        assert second is not None
+        assert (first.offset, second.offset) == (0, 1)
+        await kit.service.done(first)
+        await second.ack()
+        await kit.service.done(second)
+        assert kit.acked() == ["0", "1"], "each once"
+
+    run(case)
+
+
+def test_a_message_meant_for_who_gave_up_goes_to_another() -> None:
+    async def case() -> None:
+        kit = Kit()
+        one, other = (asyncio.ensure_future(kit.service.next()) for _ in range(2))
+        await pass_time(1)
+        kit.deliver(0)
+        one.cancel()
+        found = await other
+        assert found is not None
+        assert found.offset == 0
+
+    run(case)
+
+
+def test_a_stopped_service_hands_out_nothing_and_finishes_what_is_in_hand() -> None:
+    async def case() -> None:
+        seen: list[list[int]] = []
+        kit = Kit(handled(seen, 2))
+        kit.deliver(0, 1)
+        await pass_time(1)
+        await kit.service.stop(10)
+        assert seen == [[0]]
+        assert kit.acked() == ["0"]
+
+    run(case)
+
+
+def test_a_handler_that_takes_too_long_for_a_stop_is_ended() -> None:
+    async def case() -> None:
+        seen: list[list[int]] = []
+        kit = Kit(handled(seen, 30))
+        kit.deliver(0)
+        await pass_time(1)
+        began_ms = kit.clock.monotonic_ms()
+        await kit.service.stop(5)
+        assert 5_000 <= kit.clock.monotonic_ms() - began_ms < 6_000
+        assert (seen, kit.acked(), kit.given_back()) == ([], [], [])
+
+    run(case)
+
+
+def test_a_stop_ends_who_iterates() -> None:
+    async def case() -> None:
+        kit = Kit()
+        waiting = [asyncio.ensure_future(kit.service.next()) for _ in range(2)]
+        await pass_time(1)
+        await kit.service.stop(1)
+        assert [await each for each in waiting] == [None, None]
+        kit.take(0)
+        assert await kit.service.next() is None
+
+    run(case)

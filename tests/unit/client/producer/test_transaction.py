@@ -1,0 +1,260 @@
+"""Transactions, from the producer's side."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import rocketpy
+from rocketpy.client.producer.transaction import (
+    MAX_CHECK_BYTES,
+    MAX_CHECKS,
+    CheckAnswers,
+    half_properties,
+)
+from rocketpy.errors import ClosedError, HalfNotStoredError, IllegalMessageError
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.properties import parse_properties
+from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
+from tests.unit.client.steps import until
+
+SEND, END = 310, 37
+QUICK_CHECKS = {"transactionCheckInterval": "1000", "transactionTimeOut": "100"}
+
+
+def _ends(cluster: Cluster) -> list[tuple[str, str]]:
+    """Decision and whether it answers a check, of every end."""
+    return [
+        (each.ext_fields["commitOrRollback"], each.ext_fields["fromTransactionCheck"])
+        for each in cluster.of_code(END)
+    ]
+
+
+def test_the_half_message_says_what_it_is_and_the_end_names_it() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(group="shop")
+            async with producer.transaction("t", b"x", tag="a", check_after=60) as tx:
+                half = cluster.of_code(SEND)[0].ext_fields
+                assert int(half["f"]) & 0xC == 4
+                properties = parse_properties(half["i"])
+                assert properties["TRAN_MSG"] == "true"
+                assert properties["PGROUP"] == "shop"
+                assert properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "60"
+                assert tx.id == properties["UNIQ_KEY"] == tx.half.msg_id
+                assert tx.state is None
+            (end,) = cluster.of_code(END)
+            assert tx.state is rocketpy.TxState.COMMIT
+            assert end.ext_fields["tranStateTableOffset"] == str(tx.half.offset)
+            assert end.ext_fields["producerGroup"] == "shop"
+            assert end.ext_fields["transactionId"] == tx.id
+        assert _ends(cluster) == [("8", "false")]
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("status", [10, 11, 12])
+def test_a_half_message_stored_less_safely_is_rolled_back_and_nothing_begins(status: int) -> None:
+    def less_safe(_: str, request: RemotingCommand) -> RemotingCommand:
+        ids = {"msgId": "0A00000B00002A9F0000000000000000", "queueId": "0", "queueOffset": "0"}
+        return make_response(request, status, ext_fields=ids)
+
+    async def main(cluster: Cluster) -> None:
+        cluster.script[SEND] = [less_safe]
+        async with cluster.client() as client:
+            with pytest.raises(HalfNotStoredError, match="less safely"):
+                async with client.producer().transaction("t", b"x"):
+                    pytest.fail("the local transaction began")
+        assert _ends(cluster) == [("12", "false")]
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("step", [1, 2, 13, 14, "lost"])
+def test_a_half_message_that_is_not_stored_begins_nothing_and_is_sent_once(step: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.script[SEND] = [step] * 3
+        async with cluster.client() as client:
+            with pytest.raises(HalfNotStoredError) as caught:
+                async with client.producer().transaction("t", b"x"):
+                    pytest.fail("the local transaction began")
+            assert caught.value.__cause__ is not None
+        assert len(cluster.of_code(SEND)) == 1
+        assert _ends(cluster) == []
+
+    run_sim(main, brokers=2)
+
+
+def test_a_half_message_that_reached_nobody_is_sent_elsewhere() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.down = {BROKER_A}
+        async with cluster.client() as client:
+            producer = client.producer()
+            for _ in range(4):
+                async with producer.transaction("t", b"x") as tx:
+                    assert tx.half.queue.broker_name == "broker-b"
+
+    run_sim(main, brokers=2)
+
+
+def test_what_breaks_a_limit_is_said_as_for_any_send() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer()
+            for options in ({"delay_level": 3}, {"check_after": -1}, {"delay": 5}):
+                with pytest.raises(IllegalMessageError):
+                    async with producer.transaction("t", b"x", **options):  # type: ignore[arg-type]
+                        pytest.fail("the local transaction began")
+        assert cluster.of_code(SEND) == []
+
+    run_sim(main)
+
+
+def test_a_transaction_ends_once() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer()
+            with pytest.raises(ClosedError, match="not begun"):
+                _ = producer.transaction("t", b"x").id
+            async with producer.transaction("t", b"x") as tx:
+                await tx.rollback()
+                for again in (tx.commit, tx.rollback):
+                    with pytest.raises(ClosedError, match="ROLLBACK"):
+                        await again()
+            with pytest.raises(ClosedError, match="twice"):
+                await tx.__aenter__()
+        assert _ends(cluster) == [("12", "false")]
+
+    run_sim(main)
+
+
+def test_an_end_that_is_not_confirmed_is_no_error_of_the_block() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.script[END] = ["lost", 604]
+        async with cluster.client() as client:
+            producer = client.producer()
+            for _ in range(2):
+                async with producer.transaction("t", b"x") as tx:
+                    pass
+                assert not tx.is_confirmed
+            async with producer.transaction("t", b"x") as tx:
+                pass
+            assert tx.is_confirmed
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("has_checker", [True, False])
+def test_a_cancelled_block_is_left_to_the_checker_if_there_is_one(has_checker: bool) -> None:
+    async def main(cluster: Cluster) -> None:
+        async def check(_: rocketpy.ReceivedMessage) -> rocketpy.TxState:
+            return rocketpy.TxState.UNKNOWN
+
+        async with cluster.client() as client:
+            producer = client.producer(tx_checker=check if has_checker else None)
+
+            async def block() -> None:
+                async with producer.transaction("t", b"x"):
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(block())
+            await pass_time(1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert _ends(cluster) == ([] if has_checker else [("12", "false")])
+
+    run_sim(main)
+
+
+def test_what_is_left_to_a_checker_that_is_not_there_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            async with client.producer().transaction("t", b"x") as tx:
+                tx.unknown()
+
+    run_sim(main)
+    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert ["it has no tx_checker" in each for each in said] == [True]
+
+
+def test_the_checker_answers_and_its_failures_mean_unknown() -> None:
+    async def main(cluster: Cluster) -> None:
+        answers: list[Any] = [ValueError("no database"), "nonsense", rocketpy.TxState.COMMIT]
+
+        async def check(message: rocketpy.ReceivedMessage) -> rocketpy.TxState:
+            assert message.decode() == b"x"
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        async with cluster.client() as client:
+            producer = client.producer(tx_checker=check)
+            async with producer.transaction("t", b"x") as tx:
+                tx.unknown()
+            await until(lambda: len(cluster.of_code(END)) == 3)
+            await pass_time(5)
+        assert _ends(cluster) == [("0", "true"), ("0", "true"), ("8", "true")]
+        assert "no database" in (cluster.of_code(END)[0].remark or "")
+
+    run_sim(main, properties=QUICK_CHECKS)
+
+
+def test_checks_in_hand_are_bounded_and_end_with_the_producer() -> None:
+    async def main() -> None:
+        running: list[str] = []
+
+        async def check(message: rocketpy.ReceivedMessage) -> rocketpy.TxState:
+            running.append(message.topic)
+            await asyncio.Event().wait()
+            return rocketpy.TxState.COMMIT
+
+        ends: Any = None
+        answers = CheckAnswers(check, ends, rocketpy.plain)
+        asked = CheckTransactionStateRequestHeader(tran_state_table_offset=1, commit_log_offset=1)
+        for _ in range(MAX_CHECKS + 5):
+            answers.ask(asked, "a:1", MessageExt(topic="t"))
+        assert len(answers._tasks) == MAX_CHECKS
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(running) == 16
+        await answers.close()
+        assert not answers._tasks
+
+    asyncio.run(main())
+
+
+def test_the_properties_of_a_half() -> None:
+    assert half_properties("g", None) == {"TRAN_MSG": "true", "PGROUP": "g"}
+    assert half_properties("g", 0.2)["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "1"
+
+
+def test_bodies_of_checks_in_hand_are_bounded_and_none_begins_after_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async def check(message: rocketpy.ReceivedMessage) -> rocketpy.TxState:
+            await asyncio.Event().wait()
+            return rocketpy.TxState.COMMIT
+
+        ends: Any = None
+        answers = CheckAnswers(check, ends, rocketpy.plain)
+        asked = CheckTransactionStateRequestHeader(tran_state_table_offset=1, commit_log_offset=1)
+        large = MessageExt(topic="t", body=bytes(MAX_CHECK_BYTES // 4 + 1))
+        for _ in range(100):
+            answers.ask(asked, "a:1", large)
+        assert len(answers._tasks) == 3
+        assert caplog.text.count("more must wait") == 1
+        closing = asyncio.ensure_future(answers.close())
+        await asyncio.sleep(0)
+        answers.ask(asked, "a:1", MessageExt(topic="t"))
+        await closing
+        assert not answers._tasks
+        assert not answers._size_bytes
+
+    asyncio.run(main())

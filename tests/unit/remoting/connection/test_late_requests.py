@@ -1,0 +1,98 @@
+"""What waits too long on its own connection is refused, as what waits too long in a pool is."""
+
+import dataclasses
+
+import pytest
+
+from rocketpy.proto.command import RemotingCommand, encode_command, make_response
+from rocketpy.remoting.business_pool import BusinessPool
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
+from tests.unit.remoting.fakes import LIMITS, ManualClock, Rig, codes, echo, feed, request
+
+SEND, PULL = 10, 11
+
+
+class World:
+    """Sends wait for the disk, two at a time may be in hand; sends may wait 200 ms, pulls 5 s."""
+
+    def __init__(self) -> None:
+        self.rig = Rig(dataclasses.replace(LIMITS, max_in_flight=2)).open()
+        self.kept: list[DeferredResponse] = []
+        table = self.rig.owner.table
+        table.register(SEND, self.send, BusinessPool("send", 0, 100, 200, clock=ManualClock()))
+        table.register(PULL, echo, BusinessPool("pull", 0, 100, 5_000, clock=ManualClock()))
+
+    def send(self, channel: Channel, command: RemotingCommand) -> DeferredResponse:
+        self.kept.append(channel.defer(command))
+        return self.kept[-1]
+
+    def wait(self, milliseconds: int) -> None:
+        for _ in range(milliseconds // 10):
+            self.rig.owner.clock.now += 10
+            self.rig.loop.advance(0.010)
+
+
+def test_sends_behind_a_slow_disk_are_refused_after_their_time_and_the_others_stay() -> None:
+    world = World()
+    feed(world.rig, *(request(SEND, n) for n in range(4)), request(PULL, 4))
+    world.wait(190)
+    assert codes(world.rig) == []
+    world.wait(60)
+    assert codes(world.rig) == [(2, 2), (3, 2)]
+    remark = world.rig.transport.responses()[0].remark or ""
+    assert remark.startswith("[TOO_MANY_REQUESTS][TIMEOUT_CLEAN_QUEUE]broker busy, start flow")
+    assert remark.endswith("size of queue: 1")
+    assert world.rig.connection.in_hand.suspended_count == 1
+    world.wait(4_900)
+    assert codes(world.rig)[2:] == [(4, 2)]
+    assert world.rig.connection.in_hand.suspended_bytes == 0
+
+
+def test_a_rocketpy_peer_is_told_530() -> None:
+    world = World()
+    feed(world.rig, *(request(SEND, n, rocketpy="1") for n in range(3)))
+    world.wait(250)
+    assert codes(world.rig) == [(2, 530)]
+
+
+def test_what_the_peer_itself_delays_by_not_reading_is_not_counted() -> None:
+    world = World()
+    world.rig.connection.pause_writing()
+    feed(world.rig, request(PULL, 1))
+    world.wait(9_000)
+    assert codes(world.rig) == []
+    world.rig.connection.resume_writing()
+    world.rig.loop.run()
+    assert codes(world.rig) == [(1, 0)]
+
+
+@pytest.mark.parametrize("served", [0, 1, 2, 3])
+def test_what_is_left_over_again_has_waited_since_it_came(served: int) -> None:
+    in_hand = World().rig.connection.in_hand
+    in_hand.suspend(in_hand.number(), [request(SEND, 0), request(SEND, 1)], 100)
+    in_hand.suspend(in_hand.number(), [request(SEND, 2), request(SEND, 3)], 300)
+    in_hand.suspend_again(4 - served, in_hand.take_suspended())
+    late = in_hand.take_late(350, lambda _: 200)
+    assert [(command.opaque, waited_ms) for command, waited_ms in late] == [
+        (opaque, 250) for opaque in (0, 1) if opaque >= served
+    ]
+    left = in_hand.take_suspended()
+    assert [command.opaque for command in left.commands] == [n for n in (2, 3) if n >= served]
+
+
+def test_what_waits_for_its_turn_only_is_served_however_long_that_takes() -> None:
+    world = World()
+    owner = world.rig.owner
+
+    def slow(_channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        owner.clock.now += 20  # the processor is busy elsewhere
+        return make_response(command)
+
+    owner.table.register(SEND, slow, BusinessPool("send", 0, 100, 200, clock=ManualClock()))
+    requests = b"".join(encode_command(request(SEND, n)) for n in range(60))
+    world.rig.connection.data_received(requests)
+    for _ in range(100):
+        world.rig.loop.turn(0.060)
+    assert codes(world.rig) == [(n, 0) for n in range(60)]
+    assert owner.clock.now >= 60 * 20

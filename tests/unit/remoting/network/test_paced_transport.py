@@ -1,0 +1,145 @@
+"""What goes to a TLS transport goes in pieces, as it takes them."""
+
+import asyncio
+
+import pytest
+
+from rocketpy.remoting.network.tls_transport import PIECE_BYTES, PacedTransport
+
+
+class Tls(asyncio.Transport):
+    """Holds what it is given until the peer takes it; full at two pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.waiting = bytearray()
+        self.is_closed = self.is_aborted = False
+        self.biggest_write = 0
+        self.protocol: PacedTransport
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.is_closed
+        self.biggest_write = max(self.biggest_write, len(data))
+        self.waiting += data
+        if len(self.waiting) >= 2 * PIECE_BYTES:
+            self.protocol.pause_writing()
+
+    def peer_takes_all(self) -> None:
+        was_full = len(self.waiting) >= 2 * PIECE_BYTES
+        self.sent += self.waiting
+        self.waiting.clear()
+        if was_full:
+            self.protocol.resume_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.waiting)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high is not None
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed or self.is_aborted
+
+
+class App(asyncio.Protocol):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def data_received(self, data: bytes) -> None:
+        self.events.append(f"data {data.decode()}")
+
+    def pause_writing(self) -> None:
+        self.events.append("pause")
+
+    def resume_writing(self) -> None:
+        self.events.append("resume")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.events.append("lost")
+
+
+@pytest.fixture
+def app() -> App:
+    return App()
+
+
+@pytest.fixture
+def tls() -> Tls:
+    return Tls()
+
+
+@pytest.fixture
+def paced(app: App, tls: Tls) -> PacedTransport:
+    paced = tls.protocol = PacedTransport(app)
+    paced.connection_made(tls)
+    paced.set_write_buffer_limits(8 * PIECE_BYTES, PIECE_BYTES)
+    return paced
+
+
+def test_a_peer_that_reads_nothing_leaves_all_but_a_little_where_it_is_counted(
+    paced: PacedTransport, app: App, tls: Tls
+) -> None:
+    frame = bytes(range(256)) * (PIECE_BYTES // 16)  # 16 pieces
+    paced.write(frame)
+    assert len(tls.waiting) == 2 * PIECE_BYTES
+    assert tls.biggest_write == PIECE_BYTES
+    assert paced.get_write_buffer_size() == len(frame)
+    assert app.events == ["pause"]
+    while tls.waiting:
+        tls.peer_takes_all()
+    assert tls.sent == frame
+    assert app.events == ["pause", "resume"]
+
+
+def test_small_frames_keep_their_order_behind_a_big_one(paced: PacedTransport, tls: Tls) -> None:
+    big = b"b" * (3 * PIECE_BYTES + 1)
+    for frame in (b"first", big, b"second", b"third"):
+        paced.write(frame)
+    while tls.waiting:
+        tls.peer_takes_all()
+    assert tls.sent == b"first" + big + b"secondthird"
+
+
+def test_whoever_was_paused_goes_on_when_nobody_would_call_again(
+    paced: PacedTransport, app: App, tls: Tls
+) -> None:
+    paced.set_write_buffer_limits(1, 0)
+    paced.write(b"x" * (2 * PIECE_BYTES + 1))
+    assert app.events == ["pause"]
+    tls.peer_takes_all()
+    assert tls.waiting == b"x", "less than fills it: no word from it any more"
+    assert app.events == ["pause", "resume"]
+
+
+def test_close_lets_out_what_is_queued_and_reads_nothing_more(
+    paced: PacedTransport, app: App, tls: Tls
+) -> None:
+    paced.write(b"x" * (3 * PIECE_BYTES))
+    paced.close()
+    assert paced.is_closing()
+    assert not tls.is_closed
+    paced.data_received(b"late")
+    paced.write(b"late")
+    tls.peer_takes_all()
+    assert tls.is_closed
+    tls.peer_takes_all()
+    assert tls.sent == b"x" * (3 * PIECE_BYTES)
+    assert app.events == []
+
+
+def test_abort_and_the_end_forget_what_is_queued(paced: PacedTransport, app: App, tls: Tls) -> None:
+    paced.write(b"x" * (9 * PIECE_BYTES))
+    paced.abort()
+    assert tls.is_aborted
+    assert paced.get_write_buffer_size() == len(tls.waiting)
+    paced.connection_lost(None)
+    assert app.events == ["pause", "lost"]

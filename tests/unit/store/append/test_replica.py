@@ -1,0 +1,218 @@
+"""A store fed with another store's log answers as that one does."""
+
+import random
+import threading
+
+import pytest
+
+from rocketpy.errors import (
+    LogGapError,
+    ResourceShortError,
+    StoreFormatError,
+    StoreReadOnlyError,
+)
+from rocketpy.store.consume_queue import tail_memory as queue_space
+from rocketpy.store.message_store import MessageStore
+from rocketpy.store.read.selection import ProvenReads
+from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch
+from tests.unit.store.store_kit import TOPIC, Kit, bodies, message, put_many
+
+
+def raw_log(store: MessageStore, start: int = 0) -> bytes:
+    """The bytes of a store's log from an offset on, blanks included."""
+    data = b"".join(bytes(mapped.view) for mapped in store._log.files)
+    return data[start : store.max_phy_offset]
+
+
+def master() -> tuple[Kit, MessageStore, list[bytes]]:
+    """A store of several files, with batches, several queues, keys and a half message."""
+    kit = Kit()
+    store = kit.open()
+    sent = put_many(store, 150)
+    store.put_batch(
+        PutBatch(TOPIC, 1, BatchColumns.of([BatchEntry(b"b%d" % each) for each in range(30)]))
+    )
+    store.put_message(message(b"half", sys_flag=4))
+    for number in range(40):
+        put = message(b"keyed%d" % number, queue_id=2)
+        put.properties = b"UNIQ_KEY\x01u%d\x02KEYS\x01a b%d\x02TAGS\x01t\x02" % (number, number)
+        put.uniq_key, put.keys, put.tags = f"u{number}", f"a b{number}", "t"
+        store.put_message(put)
+    assert store.max_phy_offset > 2 * 16384
+    return kit, store, sent
+
+
+def feed(slave: MessageStore, data: bytes, rng: random.Random, start: int = 0) -> None:
+    """Send the bytes in pieces of any length, as a connection delivers them."""
+    at = start
+    while at < start + len(data):
+        size = rng.choice([1, 7, 91, 500, 4_000, 40_000])
+        at = slave.append_raw(at, data[at - start : at - start + size])
+
+
+def assert_same(slave: MessageStore, source: MessageStore) -> None:
+    assert slave.max_phy_offset == source.max_phy_offset
+    for queue_id in range(3):
+        assert slave.max_offset(TOPIC, queue_id) == source.max_offset(TOPIC, queue_id)
+        assert bodies(slave, queue_id) == bodies(source, queue_id)
+    for key in ("k", "u7", "b39", "a"):
+        expected = source.query_index(TOPIC, key, 64, 0, 1 << 60).phy_offsets
+        assert slave.query_index(TOPIC, key, 64, 0, 1 << 60).phy_offsets == expected
+        assert expected
+
+
+@pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_the_same_pulls_and_look_ups_give_the_same_answers(mode: str) -> None:
+    _, source, _ = master()
+    kit = Kit(flush_disk_type=mode)
+    slave = kit.open()
+    feed(slave, raw_log(source), random.Random(1))
+    if mode == "SYNC_FLUSH":
+        assert bodies(slave) == []
+        kit.step(slave, "GroupCommitService")
+    assert_same(slave, source)
+    assert len(kit.arrivals) == 150 + 30 + 40
+    assert (TOPIC, 2, 40, 116) in kit.arrivals
+
+
+def test_it_goes_on_after_a_restart_that_cut_a_piece_of_a_record() -> None:
+    _, source, _ = master()
+    kit = Kit()
+    slave = kit.open()
+    data = raw_log(source)
+    feed(slave, data[:5_000], random.Random(2))
+    kit.files.kill()
+    again = kit.open()
+    assert 4_000 < again.max_phy_offset < 5_000
+    feed(again, data[again.max_phy_offset :], random.Random(3), again.max_phy_offset)
+    assert_same(again, source)
+
+
+def test_a_gap_or_an_overlap_is_refused() -> None:
+    _, source, _ = master()
+    data = raw_log(source)
+    slave = Kit().open()
+    end = slave.append_raw(0, data[:1_000])
+    assert end == 1_000
+    for wrong in (0, 999, 1_001, 1 << 40):
+        with pytest.raises(LogGapError):
+            slave.append_raw(wrong, data[1_000:1_100])
+    feed(slave, data[1_000:], random.Random(4), 1_000)
+    assert_same(slave, source)
+
+
+def test_it_may_begin_at_a_later_file() -> None:
+    _, source, _ = master()
+    slave = Kit().open()
+    with pytest.raises(LogGapError):
+        slave.append_raw(16384 + 5, b"x")
+    data = raw_log(source, 16384)
+    feed(slave, data, random.Random(5), 16384)
+    assert slave.max_phy_offset == source.max_phy_offset
+    assert slave.min_phy_offset == 16384
+    low = slave.min_offset(TOPIC, 0)
+    assert 0 < low < 150
+    assert bodies(slave) == bodies(source)[low:]
+
+
+def test_bytes_that_are_no_record_are_refused() -> None:
+    slave = Kit().open()
+    with pytest.raises(StoreFormatError, match="no record"):
+        slave.append_raw(0, b"\xff" * 200)
+
+
+def test_a_closed_store_takes_nothing() -> None:
+    slave = Kit().open()
+    slave.close()
+    with pytest.raises(StoreReadOnlyError):
+        slave.append_raw(0, b"")
+
+
+def test_many_entries_in_memory_do_not_stop_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It appends under the lock that listing the queues takes; flushing is the service's."""
+    _, source, sent = master()
+    monkeypatch.setattr(queue_space, "_RELIEF_BYTES", 400)
+    slave = Kit().open()
+    feeding = threading.Thread(
+        target=feed, args=(slave, raw_log(source), random.Random(1)), daemon=True
+    )
+    feeding.start()
+    feeding.join(20)
+    assert not feeding.is_alive()
+    assert bodies(slave) == sent
+
+
+@pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_more_entries_than_memory_holds_are_refused_and_none_is_lost(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = Kit()
+    source = kit.open()
+    sent = put_many(source, 600)
+    kit = Kit(flush_disk_type=mode)
+    slave = kit.open()
+    monkeypatch.setattr(slave._table._space, "_limit_bytes", 5_000)
+    data, at, refused = raw_log(source), 0, 0
+    while at < source.max_phy_offset or slave.max_phy_offset < source.max_phy_offset:
+        piece = data[at : at + 3_000]
+        try:
+            slave.append_raw(at, piece)
+        except ResourceShortError:
+            refused += 1
+            slave._parts.flusher.flush()
+            assert slave._parts.flush_queues.flush(thorough=True)
+        at += len(piece)
+    slave._parts.flusher.flush()
+    assert refused >= 2
+    assert bodies(slave) == sent
+    slave.close()
+    assert bodies(kit.open()) == sent
+
+
+def test_a_log_that_begins_late_gives_its_queues_their_place() -> None:
+    kit = Kit()
+    source = kit.open()
+    sent = put_many(source, 400)
+    slave = Kit(flush_disk_type="SYNC_FLUSH").open()
+    start = source._log.files[1].base_offset
+    feed(slave, raw_log(source, start), random.Random(1), start)
+    slave._parts.flusher.flush()
+    low = slave.min_offset(TOPIC, 0)
+    assert 0 < low < 200
+    assert bodies(slave) == sent[low:]
+
+
+def to_disk(store: MessageStore) -> None:
+    """Let a queue hold no entry in memory."""
+    queue = store._table.get(TOPIC, 0)
+    assert queue is not None
+    queue.flush()
+    queue.settle()
+
+
+def test_a_topic_that_was_made_anew_is_read_as_it_is_now() -> None:
+    """What was read of the queue's entries before belongs to the topic of before."""
+    source = Kit().open()
+    slave = Kit().open()
+    put_many(source, 40)
+    slave.append_raw(0, raw_log(source))
+    to_disk(slave)
+    assert bodies(slave) == bodies(source)
+    source.delete_topics([TOPIC])
+    put_many(source, 40, start=1_000)
+    begin = slave.max_phy_offset
+    slave.append_raw(begin, raw_log(source, begin))
+    to_disk(slave)
+    assert bodies(slave) == bodies(source)
+
+
+def test_what_was_proven_belongs_to_one_life_of_a_queue() -> None:
+    source = Kit().open()
+    put_many(source, 4)
+    queue = source._table.get(TOPIC, 0)
+    assert queue is not None
+    proven = ProvenReads()
+    proven.add(queue, 0, 4)
+    assert proven.covers(queue, 0, 4)
+    queue.restart_at(0)
+    assert not proven.covers(queue, 0, 4)
