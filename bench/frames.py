@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from rocketpy.proto.command import encode_command, make_request
-from rocketpy.proto.message import BatchItem, encode_batch
+from rocketpy.proto.record.message import BatchItem, encode_batch
+from rocketpy.proto.wire.command import encode_command, make_request
 
 PROPERTIES: Final = "UNIQ_KEY\x017F00000100002A139A1F0000%08X\x02WAIT\x01true\x02"
 """Of a message without any of its own; takes its number."""

@@ -13,10 +13,10 @@ from typing import Final
 
 from bench.frames import BODY, PROPERTIES, batch_of, ext_v2, frame, reads
 from rocketpy.broker.parts import BrokerParts
-from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.headers.transaction import EndTransactionRequestHeader
-from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED
+from rocketpy.proto.wire.codes import RequestCode
 
 GROUP: Final = "load-transactions"
 PER_READ: Final = 4

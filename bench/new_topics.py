@@ -24,8 +24,8 @@ from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import SystemClock

@@ -4,8 +4,8 @@ import contextlib
 import socket
 from collections.abc import Iterable, Iterator
 
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_request
+from rocketpy.proto.wire.frame import CommandReader
 
 __all__ = ["RawClient", "connection", "quota"]
 

@@ -34,7 +34,7 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads a batch."""
-        from rocketpy.spark.batch import batch_reader
+        from rocketpy.spark.source.batch import batch_reader
 
         return batch_reader(self.options, schema)
 
@@ -54,6 +54,6 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return what plans and reads the batches of a stream."""
-        from rocketpy.spark.stream import StreamReader
+        from rocketpy.spark.source.stream import StreamReader
 
         return StreamReader(self.options, schema)

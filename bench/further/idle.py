@@ -5,7 +5,7 @@ import time
 from bench.further.findings import Context, Finding
 from bench.processes import start_rocketpy
 from bench.raw import RawClient, quota
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.wire.codes import RequestCode
 
 __all__ = ["run"]
 

@@ -8,8 +8,8 @@ from bench.frames import batch_of, ext_v2, frame
 from bench.further.findings import Context, Finding
 from bench.processes import Side, start_rocketpy
 from bench.raw import connection, quota
-from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.headers.pull import QueryMessageRequestHeader
+from rocketpy.proto.wire.codes import RequestCode
 
 __all__ = ["run"]
 

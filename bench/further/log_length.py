@@ -8,7 +8,7 @@ from bench.further.findings import Context, Finding
 from bench.processes import Side, start_rocketpy
 from bench.raw import connection
 from bench.workloads import Workload, run_load
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.wire.codes import RequestCode
 
 __all__ = ["run"]
 

@@ -13,8 +13,8 @@ from bench.further.findings import Context, Finding
 from bench.processes import Side, pid_own_mib, start_rocketpy
 from bench.raw import connection
 from rocketpy.proto.bodies.topic import CreateTopicListRequestBody, TopicConfig
-from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.headers.topic import CreateTopicRequestHeader
+from rocketpy.proto.wire.codes import RequestCode
 
 __all__ = ["run"]
 

@@ -9,8 +9,8 @@ from bench.spark.frame import Context, Measure, Ratio
 from bench.spark.reads import prepared
 from bench.spark.stores import TOPIC
 from rocketpy.spark.jobs.archive import Wanted, archive
-from rocketpy.spark.jobs.archive_log import ArchiveLog
-from rocketpy.spark.jobs.archive_source import INCLUDE
+from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog
+from rocketpy.spark.jobs.parquet_archive.source import INCLUDE
 
 
 def ratios() -> list[Ratio]:

@@ -8,7 +8,7 @@ import numpy as np
 from bench.spark.frame import Context, Measure, Ratio
 from rocketpy.arrow import RecordDecoder, row_schema
 from rocketpy.arrow.slow_rows import slow_rows
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.record.message import decode_message
 
 ROWS = 5_000
 """Rows of a batch."""

@@ -8,9 +8,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rocketpy.proto.message import host_to_bytes
-from rocketpy.proto.record import body_crc, pack_blank, pack_record, record_size, topic_field
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.message import host_to_bytes
+from rocketpy.proto.record.record import (
+    body_crc,
+    pack_blank,
+    pack_record,
+    record_size,
+    topic_field,
+)
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.store.consume_queue.queue_entry import ENTRY, ENTRY_BYTES
 
 TOPIC = "BenchTopic"

@@ -13,7 +13,6 @@ from rocketpy.admin.servers import Servers
 from rocketpy.errors import BrokerError, RocketPyError
 from rocketpy.proto.bodies.stats import BrokerStatsData
 from rocketpy.proto.bodies.topic import KVTable
-from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.headers.admin import ViewBrokerStatsDataRequestHeader
 from rocketpy.proto.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
@@ -21,6 +20,7 @@ from rocketpy.proto.headers.namesrv import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.runtime.config.properties_file import format_properties, read_properties
 
 # ---- status

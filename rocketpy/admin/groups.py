@@ -24,7 +24,6 @@ from rocketpy.proto.bodies.heartbeat import (
 )
 from rocketpy.proto.bodies.running import ConsumerRunningInfo
 from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
-from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.headers.admin import GetConsumeStatsRequestHeader
 from rocketpy.proto.headers.client import (
     GetConsumerConnectionListRequestHeader,
@@ -34,6 +33,7 @@ from rocketpy.proto.headers.client import (
 from rocketpy.proto.headers.topic import DeleteSubscriptionGroupRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import is_system_group, retry_topic
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 
 # ---- configuration
 

@@ -6,7 +6,6 @@ Source: UpdateKvConfigCommand, DeleteKvConfigCommand (5.4.0).
 from rocketpy.admin.servers import Servers
 from rocketpy.errors import BrokerError
 from rocketpy.proto.bodies.topic import KVTable
-from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.headers.namesrv import (
     DeleteKVConfigRequestHeader,
     GetKVConfigRequestHeader,
@@ -14,6 +13,7 @@ from rocketpy.proto.headers.namesrv import (
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 
 
 async def kv_get(servers: Servers, namespace: str, key: str) -> str | None:

@@ -11,8 +11,6 @@ from typing import Final
 
 from rocketpy.admin.servers import Servers, checked
 from rocketpy.errors import ClientError, QueryNotFoundError
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import make_request
 from rocketpy.proto.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
@@ -24,11 +22,11 @@ from rocketpy.proto.headers.pull import (
     QueryMessageRequestHeader,
     ViewMessageRequestHeader,
 )
-from rocketpy.proto.message import MessageExt, decode_message, decode_messages
-from rocketpy.proto.message_id import decode_message_id
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.perm import is_readable
-from rocketpy.proto.properties import PROPERTY_UNIQ_KEY
+from rocketpy.proto.record.message import MessageExt, decode_message, decode_messages
+from rocketpy.proto.record.message_id import decode_message_id
+from rocketpy.proto.record.properties import PROPERTY_UNIQ_KEY
 from rocketpy.proto.topic_names import TOOLS_CONSUMER_GROUP
 from rocketpy.proto.trace import (
     TRACE_TOPIC,
@@ -38,6 +36,8 @@ from rocketpy.proto.trace import (
     decode_traces,
     trace_keys,
 )
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import make_request
 
 _LONG_MAX: Final = (1 << 63) - 1
 _SUBSCRIPTION_GIVEN: Final = 4  # PullSysFlag: the request carries its filter

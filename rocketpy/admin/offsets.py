@@ -19,7 +19,6 @@ from rocketpy.errors import (
 )
 from rocketpy.proto.bodies.offset import ResetOffsetBody
 from rocketpy.proto.bodies.topic import TopicOffset, TopicStatsTable
-from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.headers.offset import (
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -30,6 +29,7 @@ from rocketpy.proto.headers.offset import (
 from rocketpy.proto.headers.topic import GetTopicStatsInfoRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import is_retry_topic
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 
 ResetTarget = Literal["earliest", "latest"] | datetime | int
 """Where a group goes on: an end of its queues, a time, or an offset of one queue."""

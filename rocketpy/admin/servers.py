@@ -11,16 +11,16 @@ from rocketpy.client.cluster.name_servers import NameServers
 from rocketpy.client.cluster.remoting import Remoting
 from rocketpy.errors import BrokerError, ClientError, NoRouteError, RocketPyError
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, TopicRouteData
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.base import Header
 from rocketpy.proto.headers.namesrv import (
     DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
 )
 from rocketpy.proto.headers.topic import DeleteTopicRequestHeader
-from rocketpy.proto.json_body import Body
 from rocketpy.proto.topic_names import retry_topic
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
+from rocketpy.proto.wire.json_body import Body
 from rocketpy.runtime.clock import Clock
 
 B = TypeVar("B", bound=Body)

@@ -23,7 +23,6 @@ from rocketpy.proto.bodies.topic import (
     TopicList,
     TopicStatsTable,
 )
-from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.headers.namesrv import GetTopicsByClusterRequestHeader
 from rocketpy.proto.headers.topic import (
     CreateTopicRequestHeader,
@@ -38,6 +37,7 @@ from rocketpy.proto.topic_names import (
     is_retry_topic,
     is_system_topic,
 )
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The name servers' namespace with the queues of globally ordered topics."""

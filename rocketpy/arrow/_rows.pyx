@@ -21,8 +21,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-from rocketpy.proto.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MIN_RECORD_BYTES
-from rocketpy.proto.sys_flag import COMPRESSED
+from rocketpy.proto.record.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MIN_RECORD_BYTES
+from rocketpy.proto.record.sys_flag import COMPRESSED
 
 cdef extern from *:
     """

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from rocketpy.arrow.fast_rows import FIELDS, HOSTS, TIMES, host_texts
 from rocketpy.arrow.gather import Int64s, repeated
-from rocketpy.arrow.heads import LAYOUT, Mask
+from rocketpy.arrow.record_headers import LAYOUT, Mask
 from rocketpy.arrow.schema import PROPERTIES, TIMESTAMP, RowSchema
 from rocketpy.compiled_module import load_compiled
-from rocketpy.proto.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
+from rocketpy.proto.record.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
 
 _MODULE: Final = "rocketpy.arrow._rows"
 _SLOTS: Final = {"keys": 0, "tags": 1, "msgId": 2}

@@ -13,17 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketpy.arrow.compiled_rows import CompiledRows, compiled_rows
-from rocketpy.arrow.even_tails import EvenTails, even_tails
 from rocketpy.arrow.fast_rows import NEED_PROPERTIES, FastRows
 from rocketpy.arrow.gather import Int64s, is_utf8, not_utf8
-from rocketpy.arrow.heads import Heads, Mask
 from rocketpy.arrow.properties import Pairs
+from rocketpy.arrow.record_headers import Heads, Mask
 from rocketpy.arrow.schema import Damaged, RowSchema
 from rocketpy.arrow.slow_rows import slow_rows
+from rocketpy.arrow.uniform_properties import EvenTails, even_tails
 from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.message import MessageExt, decode_message
-from rocketpy.proto.record import ReadBuffer
-from rocketpy.proto.sys_flag import COMPRESSED
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.record import ReadBuffer
+from rocketpy.proto.record.sys_flag import COMPRESSED
 
 _CRC_MASK = 0x7FFFFFFF
 INFLATED_BYTES: Final = 16 << 20

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketpy.arrow.even_tails import EvenTails
 from rocketpy.arrow.gather import Int64s, gather, repeated
-from rocketpy.arrow.heads import Bytes, Heads, Mask
 from rocketpy.arrow.properties import Pairs
+from rocketpy.arrow.record_headers import Bytes, Heads, Mask
 from rocketpy.arrow.schema import TIMESTAMP
-from rocketpy.proto.message import bytes_to_host
-from rocketpy.proto.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
+from rocketpy.arrow.uniform_properties import EvenTails
+from rocketpy.proto.record.message import bytes_to_host
+from rocketpy.proto.record.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
 
 FIELDS: Final = {
     "queueId": "queue_id",

@@ -5,10 +5,10 @@ from typing import Final
 import numpy as np
 
 from rocketpy.arrow.gather import Int64s
-from rocketpy.arrow.heads import Bytes
+from rocketpy.arrow.record_headers import Bytes
 from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.message import decode_message
-from rocketpy.proto.record import (
+from rocketpy.proto.record.message import decode_message
+from rocketpy.proto.record.record import (
     MAGIC_AT,
     MAGIC_V1,
     MAGIC_V2,

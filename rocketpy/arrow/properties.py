@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketpy.arrow.gather import Int64s, gather, gathered_bytes, is_utf8, not_utf8
-from rocketpy.arrow.heads import Bytes, Mask
+from rocketpy.arrow.record_headers import Bytes, Mask
 from rocketpy.arrow.schema import PROPERTIES
-from rocketpy.proto.properties import NAME_SEPARATOR, PAIR_SEPARATOR
+from rocketpy.proto.record.properties import NAME_SEPARATOR, PAIR_SEPARATOR
 
 _NAME_END: Final = ord(NAME_SEPARATOR)
 _PAIR_END: Final = ord(PAIR_SEPARATOR)

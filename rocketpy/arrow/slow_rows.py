@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from rocketpy.arrow.fast_rows import MAX_TIME_MS
 from rocketpy.arrow.schema import RowSchema
-from rocketpy.proto.message import MessageExt
-from rocketpy.proto.properties import PROPERTY_KEYS
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import PROPERTY_KEYS
 
 _VALUES: Final[dict[str, Callable[[MessageExt], object]]] = {
     "topic": lambda message: message.topic,

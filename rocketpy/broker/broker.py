@@ -23,7 +23,7 @@ from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.requests import build_requests
 from rocketpy.errors import StoreError
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.remoting.connection.channel import ChannelListener
@@ -262,7 +262,7 @@ class Broker:
             server.set_byte_handler(sends, sends.look_ahead)
         elif pulls is not None:
             # Not loaded where the compiled path does the same.
-            from rocketpy.broker.fast_path.json_pull_cache import KnownPulls
+            from rocketpy.broker.fast_path.json_pull_cache import KnownPulls  # noqa: PLC0415
 
             known = KnownPulls(pulls, config.max_frame_bytes)
             pulls.answer = known.answer

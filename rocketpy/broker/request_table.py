@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor, Response, RunProcessor

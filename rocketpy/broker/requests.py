@@ -28,7 +28,7 @@ from rocketpy.broker.processor.query_message import QueryMessageProcessor
 from rocketpy.broker.processor.queue_offsets import OffsetProcessor
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.stats.page_cache_estimate import PageCacheEstimate
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.remoting.connection.dispatch import RunProcessor
 from rocketpy.runtime.os_resources import total_memory_bytes
 

@@ -10,59 +10,59 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rocketpy import __version__
-from rocketpy.terminal.choice import cluster_options, given
-from rocketpy.terminal.guard import run_command
-from rocketpy.terminal.hints import HintingGroup
+from rocketpy.terminal.cluster_selection import cluster_options, given
+from rocketpy.terminal.error_exit import run_command
+from rocketpy.terminal.suggestions import HintingGroup
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     # name: (module:attribute, one line for --help)
-    "bench": ("rocketpy.cli.bench:command", "Measure sending and receiving."),
-    "broker": ("rocketpy.cli.broker:command", "Run a broker."),
+    "bench": ("rocketpy.cli.commands.bench:command", "Measure sending and receiving."),
+    "broker": ("rocketpy.cli.servers.broker:command", "Run a broker."),
     "broker-config": (
-        "rocketpy.cli.server_config:broker_command",
+        "rocketpy.cli.commands.server_config:broker_command",
         "Read and change the configuration of running brokers.",
     ),
-    "cluster": ("rocketpy.cli.cluster:command", "Look at brokers and name servers."),
+    "cluster": ("rocketpy.cli.commands.cluster:command", "Look at brokers and name servers."),
     "completion": (
-        "rocketpy.cli.completion:command",
+        "rocketpy.cli.commands.completion:command",
         "Print what a shell needs to complete commands, topics, groups and brokers.",
     ),
     "consume": (
-        "rocketpy.cli.consume:command",
+        "rocketpy.cli.commands.consume:command",
         "Receive messages of a topic as a member of a group and print them.",
     ),
     "context": (
-        "rocketpy.cli.context:command",
+        "rocketpy.cli.commands.context:command",
         "Clusters by name, and which one commands ask.",
     ),
     "group": (
-        "rocketpy.cli.group:command",
+        "rocketpy.cli.commands.group:command",
         "Look at, create, change, move and delete consumer groups.",
     ),
-    "message": ("rocketpy.cli.message:command", "Find messages."),
-    "namesrv": ("rocketpy.cli.namesrv:command", "Run a name server."),
+    "message": ("rocketpy.cli.commands.message:command", "Find messages."),
+    "namesrv": ("rocketpy.cli.servers.namesrv:command", "Run a name server."),
     "namesrv-config": (
-        "rocketpy.cli.server_config:namesrv_command",
+        "rocketpy.cli.commands.server_config:namesrv_command",
         "Read and change the configuration of running name servers.",
     ),
     "spark": (
-        "rocketpy.cli.spark:command",
+        "rocketpy.cli.commands.spark:command",
         "Jobs on topics, archives and store directories; most need Spark.",
     ),
-    "run": ("rocketpy.cli.run:command", "Run the handlers of a `rocketpy.App`."),
-    "send": ("rocketpy.cli.send:command", "Send messages."),
+    "run": ("rocketpy.cli.commands.run:command", "Run the handlers of a `rocketpy.App`."),
+    "send": ("rocketpy.cli.commands.send:command", "Send messages."),
     "standalone": (
-        "rocketpy.cli.standalone:command",
+        "rocketpy.cli.servers.standalone:command",
         "Run a name server and a broker in one process.",
     ),
     "top": (
-        "rocketpy.cli.top:command",
+        "rocketpy.cli.commands.top:command",
         "Watch brokers, the busiest topics and the groups furthest behind.",
     ),
-    "topic": ("rocketpy.cli.topic:command", "Create, look at, change and delete topics."),
+    "topic": ("rocketpy.cli.commands.topic:command", "Create, look at, change and delete topics."),
 }
 
 
@@ -106,7 +106,7 @@ class LazyGroup(HintingGroup):
 def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     """Print the version and end; looked up only when asked for."""
     if value:
-        from rocketpy.broker.fast_path.compiled_path import is_compiled
+        from rocketpy.broker.fast_path.compiled_path import is_compiled  # noqa: PLC0415
 
         path = "compiled" if is_compiled() else "python"
         click.echo(f"rocketpy, version {__version__} (plain sends: {path})")

@@ -28,7 +28,7 @@ from rocketpy.proto.allocation import (
     Allocation,
 )
 from rocketpy.proto.pop import MAX_POP_COUNT
-from rocketpy.proto.properties import PROPERTY_SHARDING_KEY
+from rocketpy.proto.record.properties import PROPERTY_SHARDING_KEY
 from rocketpy.proto.trace import TRACE_TOPIC
 from rocketpy.proto.validators import is_valid_name
 from rocketpy.remoting.config import RemotingClientConfig

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final
 
 from rocketpy.errors import ConfigError
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.command import RemotingCommand
 
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the name of a field

@@ -27,7 +27,7 @@ from rocketpy.client.sending.transport import SendTransport
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.headers.transaction import EndTransactionRequestHeader
 from rocketpy.proto.namespace import unwrap_namespace
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
@@ -37,7 +37,7 @@ from rocketpy.proto.properties import (
     PROPERTY_TRACE_SWITCH,
     parse_properties,
 )
-from rocketpy.proto.sys_flag import (
+from rocketpy.proto.record.sys_flag import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,

@@ -11,9 +11,9 @@ import structlog
 from rocketpy.errors import RocketPyError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.route_types import MinBrokerChange
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.config.live_config import LiveConfig
 from rocketpy.runtime.ordered_set import OrderedSet

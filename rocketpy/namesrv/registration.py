@@ -17,7 +17,7 @@ from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.namesrv.names import is_address, is_name, is_topic
 from rocketpy.proto.bodies.register import STEP_TOPICS, RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
-from rocketpy.proto.record import body_crc
+from rocketpy.proto.record.record import body_crc
 from rocketpy.runtime.service import Steps
 
 V3_0_11: Final = 37

@@ -19,7 +19,7 @@ from rocketpy.namesrv.processor.routes import RouteProcessor
 from rocketpy.namesrv.processor.topics import TopicProcessor
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import RouteLimits
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig

@@ -6,8 +6,8 @@ Source: SubscriptionData and FilterAPI of 5.4.0.
 from dataclasses import field
 from typing import Final
 
-from rocketpy.proto.json_body import Body, body
-from rocketpy.proto.tags import java_string_hash
+from rocketpy.proto.record.tags import java_string_hash
+from rocketpy.proto.wire.json_body import Body, body
 
 EXPRESSION_TAG: Final = "TAG"
 EXPRESSION_SQL92: Final = "SQL92"

@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Awaitable
 
 from rocketpy.errors import ClosedError, ConnectError
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.config import ConnectionLimits, RemotingClientConfig
 from rocketpy.remoting.connection.calls import Call, PendingRequest, RpcHook
 from rocketpy.remoting.connection.dispatch import Processor, ProcessorTable

@@ -15,11 +15,11 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from rocketpy.errors import ClosedError, ConnectError, IllegalMessageError, TooManyInFlightError
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand, encode_command
-from rocketpy.proto.compiled_sends import compiled_sends
-from rocketpy.proto.frame import decode_command
-from rocketpy.proto.prepared import PreparedRequest
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, encode_command
+from rocketpy.proto.wire.compiled_requests import compiled_sends
+from rocketpy.proto.wire.frame import decode_command
+from rocketpy.proto.wire.request_template import PreparedRequest
 from rocketpy.remoting.config import ConnectionLimits, RemotingClientConfig
 from rocketpy.remoting.connection.calls import Call, InFlight, RpcHook
 from rocketpy.remoting.connection.channel import ROCKETPY_FIELD, ROCKETPY_MSGPACK

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeVar
 import click
 
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.terminal.choice import DEFAULT_NAMESRV, METAVAR, NamesrvOption
+from rocketpy.terminal.cluster_selection import DEFAULT_NAMESRV, METAVAR, NamesrvOption
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a command's work on a loop of its own."""
-    from rocketpy.remoting.network.event_loop import new_event_loop
+    from rocketpy.remoting.network.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(coroutine)

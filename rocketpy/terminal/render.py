@@ -8,7 +8,7 @@ from typing import Final
 import click
 import orjson
 
-from rocketpy.proto.message import MessageExt
+from rocketpy.proto.record.message import MessageExt
 
 Row = Mapping[str, object]
 

@@ -31,8 +31,8 @@ from rocketpy.client.options.durations import Duration, to_ms
 from rocketpy.client.options.validation import checked_subscription
 from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import ClientError
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message import MessageExt
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.sql92.condition import compile_condition
 from rocketpy.testing.app_producer import AppProducer, Later, Requests, level_ms

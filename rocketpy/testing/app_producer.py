@@ -27,10 +27,10 @@ from rocketpy.client.sending.outgoing_message import (
 )
 from rocketpy.client.sending.result import SendResult, SendStats, SendStatus
 from rocketpy.errors import ClientError, IllegalMessageError, RequestTimeoutError
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
-from rocketpy.proto.properties import PROPERTY_DELAY_TIME_LEVEL, parse_properties
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import PROPERTY_DELAY_TIME_LEVEL, parse_properties
 from rocketpy.runtime.clock import SystemClock
 
 _CHECK_AFTER_MS: Final = 30_000

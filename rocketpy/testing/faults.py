@@ -20,7 +20,7 @@ from rocketpy.runtime.ordered_set import OrderedSet
 
 
 class FaultyNetwork:
-    """The machine's sockets for one broker, with faults; satisfies `rocketpy.remoting.network.network`.
+    """The machine's sockets for one broker, with faults; satisfies `network.network`.
 
     `freeze` and `slow` may be called from any thread, `refuse` on the loop that listens. What the
     broker sends of its own, to name servers, is not touched.

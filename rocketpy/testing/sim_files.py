@@ -1,6 +1,6 @@
 """A file system on byte arrays that loses power, fills up and fails.
 
-Satisfies `rocketpy.store.files.store_files.StoreFiles`. What is written is in memory at once and on the
+Satisfies `StoreFiles`. What is written is in memory at once and on the
 "disk" after `Region.flush`. `SimFiles.power_cut` keeps what was flushed, a random subset of the
 512-byte sectors that were not, and a random prefix of the directory changes (creations,
 deletions, renames) since the last `sync_directories`. As on a file system with a journal, a file
@@ -23,7 +23,7 @@ from rocketpy.errors import DiskFullError, ResourceShortError, StoreFormatError,
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.files.store_files import DiskUsage
 from rocketpy.testing.sim_clock import SimClock
-from rocketpy.testing.sim_node import PAGE_BYTES, SimNode
+from rocketpy.testing.sim_file import PAGE_BYTES, SimNode
 
 _HUGE_BYTES: Final = 1 << 40
 
@@ -376,7 +376,7 @@ class SimFiles:
         self._changes.clear()
 
     def touch_directory(self, directory: Path) -> None:
-        """See `rocketpy.store.files.store_files.StoreFiles.touch_directory`; changes are never forgotten."""
+        """See `StoreFiles.touch_directory`; changes are never forgotten."""
 
     def each(
         self, operation: Callable[[_T], _R], items: Sequence[_T], *, reads: bool = False

@@ -1,6 +1,6 @@
 """A network in memory, with delay, cuts in mid-frame, half-open peers, partitions, slow readers.
 
-Each `SimHost` has a name, which is its address, and satisfies `rocketpy.remoting.network.network.Network`;
+Each `SimHost` has a name, which is its address, and satisfies `Network`;
 what a program sends and receives goes through the host it was given. A connection is two pipes. A
 pipe keeps the order of its bytes, delivers them in pieces of any size after any delay within
 `SimNetwork.latency_ms`, and holds at most a window of bytes that the reader has not taken: behind

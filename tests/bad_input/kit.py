@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Self
 
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request
-from rocketpy.proto.frame import CommandReader
-from rocketpy.proto.message import decode_messages
+from rocketpy.proto.record.message import decode_messages
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_request
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.testing.cluster import ClusterThread
 
 TIMEOUT_S = 60.0

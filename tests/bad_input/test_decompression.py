@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 import rocketpy
-from rocketpy.proto.sys_flag import CompressionType
+from rocketpy.proto.record.sys_flag import CompressionType
 from tests.bad_input.kit import EventLog, Wire, World
 
 INFLATED_BYTES = 200 << 20

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from rocketpy.proto.command import RemotingCommand, encode_command
+from rocketpy.proto.wire.command import RemotingCommand, encode_command
 from tests.bad_input.kit import EventLog, World, frame, running
 
 SERVERS = ("broker", "namesrv")

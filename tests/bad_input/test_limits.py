@@ -6,8 +6,8 @@ import time
 import orjson
 import pytest
 
-from rocketpy.proto.message import BatchItem, encode_batch
 from rocketpy.proto.recall_handle import RecallHandle
+from rocketpy.proto.record.message import BatchItem, encode_batch
 from tests.bad_input.kit import World, send_header
 
 BODY_LIMIT = 4 << 20
@@ -64,7 +64,7 @@ def test_pull_of_an_odd_number_of_messages(world: World, count: int) -> None:
 def test_pull_that_wants_to_wait_for_ever_is_held_no_longer_than_allowed(world: World) -> None:
     """The hold is bounded; the connection is free to go, and its pull goes with it."""
     with world.staying_well(), world.peer() as peer:
-        from rocketpy.proto.command import encode_command  # noqa: PLC0415
+        from rocketpy.proto.wire.command import encode_command  # noqa: PLC0415
         from tests.bad_input.kit import pull_header  # noqa: PLC0415
 
         ext = {**pull_header(), "queueId": "3", "sysFlag": "6"}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.proto.command import encode_command
+from rocketpy.proto.wire.command import encode_command
 from tests.bad_input.kit import Wire, daemon, log_until, pull_header, send_header
 
 MIB = 1 << 20

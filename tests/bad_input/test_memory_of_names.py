@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from rocketpy.proto.command import RemotingCommand, encode_command
-from rocketpy.proto.message import decode_messages
+from rocketpy.proto.record.message import decode_messages
+from rocketpy.proto.wire.command import RemotingCommand, encode_command
 from tests.bad_input.kit import Wire, pull_header
 from tests.bad_input.test_memory import MIB, Daemon
 from tests.bad_input.test_memory import broker as process_of_its_own

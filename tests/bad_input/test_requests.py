@@ -194,7 +194,7 @@ def test_born_timestamp_of_a_send(world: World, text: str) -> None:
 
 def test_a_oneway_request_that_fails_is_not_answered(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
-        from rocketpy.proto.command import encode_command  # noqa: PLC0415
+        from rocketpy.proto.wire.command import encode_command  # noqa: PLC0415
 
         bad = peer.request(310, {"b": "Bad"}, b"x")
         bad.flag = 2

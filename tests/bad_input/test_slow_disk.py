@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.proto.bodies.topic import KVTable
-from rocketpy.proto.command import encode_command
+from rocketpy.proto.wire.command import encode_command
 from tests.bad_input.kit import Wire, send_header
 from tests.bad_input.test_memory import Daemon, broker, until
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketpy.proto.message_id import decode_message_id
+from rocketpy.proto.record.message_id import decode_message_id
 from tests.bad_input.kit import Wire, World
 
 COMMIT, ROLLBACK = "8", "12"

@@ -17,8 +17,8 @@ from rocketpy.errors import (
     SubscriptionParseError,
     SystemFaultError,
 )
-from rocketpy.proto.command import make_response
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.command import make_response
 from tests.conformance.worlds import World
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from rocketpy.client.client import Client
 from rocketpy.client.config import ClientConfig
 from rocketpy.errors import RequestTimeoutError
-from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.remoting.network.network import Network

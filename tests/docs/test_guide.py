@@ -9,7 +9,7 @@ import pytest
 
 from rocketpy.cli.main import command
 from rocketpy.runtime.logs import through_logging
-from rocketpy.terminal.guard import run_command
+from rocketpy.terminal.error_exit import run_command
 from rocketpy.testing.cluster import ClusterThread
 from tests.docs.snippets import GUIDE, Snippet, snippets
 

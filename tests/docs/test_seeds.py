@@ -37,7 +37,7 @@ def test_the_list_of_open_rows_only_shrinks() -> None:
 
 @pytest.mark.parametrize("row", [row for row in rows() if not row.is_empty], ids=lambda r: r.name)
 def test_a_filled_row_is_whole_and_true(row: Row) -> None:
-    assert row.modules, "names the modules, as `client/producer.py`"
+    assert row.modules, "names the modules, as `client/producer/producer.py`"
     assert row.tests, "names tests, as `tests/unit/test_errors.py::test_name`"
     assert row.decision, "says what was decided, or -"
     assert [each for each in row.modules if not (ROOT / "rocketpy" / each).exists()] == []

@@ -2,7 +2,7 @@
 
 import sys
 
-from rocketpy.proto.compiled_sends import compiled_sends
+from rocketpy.proto.wire.compiled_requests import compiled_sends
 from tests.fuzz.run_cases import run_seeds
 from tests.fuzz.sanitized import CLIENT_SENDS, load
 from tests.unit.proto.sends_cases import compare

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SENDS = "rocketpy.broker.fast_path._plain_sends"
 ROWS = "rocketpy.arrow._rows"
-CLIENT_SENDS = "rocketpy.proto._sends"
+CLIENT_SENDS = "rocketpy.proto.wire._sends"
 MESSAGES = "rocketpy.client.messages._messages"
 RECORDS = "rocketpy.store.recovery._plain_records"
 _LIBRARIES = ("libasan.so", "libubsan.so")

@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.wire.codes import RequestCode
 from tests.bad_input.kit import Wire
 from tests.ports import free_port
 

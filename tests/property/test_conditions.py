@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpy.errors import ExpressionError
-from rocketpy.proto.properties import encode_properties, parse_properties
+from rocketpy.proto.record.properties import encode_properties, parse_properties
 from rocketpy.proto.trace import decode_traces, encode_trace
 from rocketpy.sql92.condition import Condition
 

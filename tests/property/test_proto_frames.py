@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketpy.errors import ProtocolError
-from rocketpy.proto.binary_header import decode_binary_header
-from rocketpy.proto.command import RemotingCommand, encode_command
-from rocketpy.proto.frame import CommandReader, decode_command
-from rocketpy.proto.json_header import decode_json_header
-from rocketpy.proto.msgpack_header import decode_msgpack_header
+from rocketpy.proto.wire.binary_header import decode_binary_header
+from rocketpy.proto.wire.command import RemotingCommand, encode_command
+from rocketpy.proto.wire.frame import CommandReader, decode_command
+from rocketpy.proto.wire.json_header import decode_json_header
+from rocketpy.proto.wire.msgpack_header import decode_msgpack_header
 
 I32 = st.integers(-(1 << 31), (1 << 31) - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketpy.errors import BadBodyError, CorruptRecordError, HeaderFieldError
-from rocketpy.proto import fastjson, headers
+from rocketpy.proto import headers
 from rocketpy.proto.bodies.heartbeat import HeartbeatData
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
-from rocketpy.proto.compression import deflate, inflate
 from rocketpy.proto.headers.base import Header, header_fields
 from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from rocketpy.proto.message import (
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.compression import deflate, inflate
+from rocketpy.proto.record.message import (
     BatchItem,
     MessageExt,
     decode_batch,
@@ -27,11 +28,11 @@ from rocketpy.proto.message import (
     encode_batch,
     encode_message,
 )
-from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import encode_properties, parse_properties
-from rocketpy.proto.record import iter_records
-from rocketpy.proto.sys_flag import CompressionType
-from rocketpy.proto.tags import IndexKeyHasher, java_string_hash
+from rocketpy.proto.record.properties import encode_properties, parse_properties
+from rocketpy.proto.record.record import iter_records
+from rocketpy.proto.record.sys_flag import CompressionType
+from rocketpy.proto.record.tags import IndexKeyHasher, java_string_hash
+from rocketpy.proto.wire import fastjson
 from rocketpy.runtime.service import run_to_end
 from tests.unit.proto.declared import declared
 

@@ -22,8 +22,8 @@ from rocketpy.errors import (
     RequestTimeoutError,
     RocketPyError,
 )
-from rocketpy.proto.command import make_request, make_response
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.command import make_request, make_response
 from rocketpy.testing.sim_loop import LoopClock, SimLoop
 
 STORED = {"msgId": "ID", "queueId": "0", "queueOffset": "7"}

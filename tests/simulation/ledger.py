@@ -7,9 +7,9 @@ numbered messages, notes what was acknowledged, and has the reopened store check
 import itertools
 from dataclasses import dataclass, field
 
-from rocketpy.proto.message import decode_message
-from rocketpy.proto.properties import encode_properties
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.message import decode_message
+from rocketpy.proto.record.properties import encode_properties
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import (
     BatchColumns,

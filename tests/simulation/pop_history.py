@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
-from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.pop import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.properties import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TIMER_ROLL_TIMES,

@@ -19,9 +19,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rocketpy.proto.message import decode_message
-from rocketpy.proto.properties import encode_properties
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.message import decode_message
+from rocketpy.proto.record.properties import encode_properties
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import BatchColumns, BatchEntry, GetMessageStatus, PutBatch, PutMessage
 from tests.simulation.ledger import keys_of, properties_of, tags_of, uniq_key_of

@@ -21,7 +21,7 @@ from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.broker.timer import slot_reader
 from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.record.message import MessageExt, decode_message
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.testing.sim_cluster import SimBroker, SimCluster, run_simulation
 from rocketpy.testing.sim_files import ProcessEndedError

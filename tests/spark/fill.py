@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from rocketpy.broker.broker import Broker
-from rocketpy.proto.message import decode_message
-from rocketpy.proto.properties import encode_properties
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.message import decode_message
+from rocketpy.proto.record.properties import encode_properties
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.store.results import PutMessage, PutMessageStatus
 from rocketpy.testing.cluster import ClusterThread
 

@@ -5,7 +5,7 @@ from collections import Counter
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.record.message import MessageExt, decode_message
 from rocketpy.testing.cluster import ClusterThread
 
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from rocketpy.spark.jobs import archive_source
 from rocketpy.spark.jobs.archive import Wanted, archive
-from rocketpy.spark.jobs.archive_log import ArchiveLog
+from rocketpy.spark.jobs.parquet_archive import source as archive_source
+from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog
 
 ROWS = 400
 SETTINGS = {

@@ -15,7 +15,7 @@ import pytest
 
 from rocketpy.errors import JobError
 from rocketpy.spark.jobs.archive import Archived, Wanted, archive
-from rocketpy.spark.jobs.archive_log import ArchiveLog, archived_files
+from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog, archived_files
 from rocketpy.spark.jobs.replay import archive_frame, counts, rates_of, send, to_send
 from rocketpy.spark.jobs.rows import collected
 from rocketpy.store import to_arrow

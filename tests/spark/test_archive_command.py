@@ -13,8 +13,8 @@ import pytest
 
 from rocketpy.errors import JobError
 from rocketpy.spark.jobs import archive
-from rocketpy.spark.jobs.archive_log import ArchiveLog, Manifest, archived_files
-from rocketpy.terminal.guard import run_command
+from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog, Manifest, archived_files
+from rocketpy.terminal.error_exit import run_command
 from rocketpy.testing.cluster import ClusterThread
 from tests.spark.fill import fill, stored
 from tests.unit.spark.jobs.kit import in_archive

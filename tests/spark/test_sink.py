@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from rocketpy.broker.processor.send_message import SendMessageProcessor
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.message import MessageExt
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.testing.cluster import ClusterThread
 from tests.spark.sink_kit import assert_equal_ids_are_equal_rows, bodies, rows, stored, write

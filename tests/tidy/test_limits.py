@@ -71,12 +71,12 @@ def test_unit_tests_never_sleep(path: Path) -> None:
 
 def test_threads_start_in_named_places_only() -> None:
     allowed = {
-        "rocketpy/remoting/socket_network.py",
-        "rocketpy/remoting/business.py",
+        "rocketpy/remoting/network/socket_network.py",
+        "rocketpy/remoting/business_pool.py",
         "rocketpy/runtime/service.py",
         # acknowledgements are seen to while a task waits for its next rows
         "rocketpy/spark/sink/worker.py",
-        "rocketpy/client/loop_thread.py",  # the blocking face of the client owns one
+        "rocketpy/client/blocking/loop_thread.py",  # the blocking face of the client owns one
         "rocketpy/testing/cluster.py",  # a cluster beside a synchronous test
         "rocketpy/terminal/completion.py",  # a look-up of a host cannot be ended
     }

@@ -16,7 +16,7 @@ from rocketpy import sync
 from rocketpy.client.client import Client as AsyncClient
 from rocketpy.client.config import ClientConfig
 from rocketpy.errors import ClientError, ClosedError, ConfigError, ConnectError
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.calls import RpcHook
 
 WAIT_S = 10.0

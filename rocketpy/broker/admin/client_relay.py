@@ -14,15 +14,15 @@ from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.errors import BadBodyError, ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.bodies.offset import GetConsumerStatusBody
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_request, make_response
 from rocketpy.proto.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
 )
-from rocketpy.proto.message_id import decode_message_id
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message_id import decode_message_id
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.store.message_store import MessageStore

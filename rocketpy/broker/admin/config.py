@@ -13,10 +13,10 @@ import structlog
 from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.live_config import ConfigHolder
 from rocketpy.errors import ConfigError
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.fastjson import dumps
 from rocketpy.proto.headers.admin import GetBrokerConfigResponseHeader
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.fastjson import dumps
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.runtime.config.properties_file import read_properties

@@ -19,8 +19,6 @@ from rocketpy.proto.bodies.heartbeat import (
     QuerySubscriptionResponseBody,
 )
 from rocketpy.proto.bodies.topic import TopicList
-from rocketpy.proto.codes import LanguageCode, RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.client import (
     GetConsumerConnectionListRequestHeader,
     GetProducerConnectionListRequestHeader,
@@ -30,6 +28,8 @@ from rocketpy.proto.headers.topic import (
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
 )
+from rocketpy.proto.wire.codes import LanguageCode, RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 

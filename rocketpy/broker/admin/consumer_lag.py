@@ -20,14 +20,14 @@ from rocketpy.proto.bodies.stats import (
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
 )
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.admin import (
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
 )
 from rocketpy.proto.headers.topic import QueryConsumeTimeSpanRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.runtime.clock import Clock

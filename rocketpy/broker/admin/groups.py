@@ -21,8 +21,6 @@ from rocketpy.proto.bodies.group import (
     SubscriptionGroupWrapper,
 )
 from rocketpy.proto.bodies.topic import DataVersion
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.topic import (
     DeleteSubscriptionGroupRequestHeader,
     GetAllSubscriptionGroupRequestHeader,
@@ -31,6 +29,8 @@ from rocketpy.proto.headers.topic import (
     UpdateGroupForbiddenRequestHeader,
 )
 from rocketpy.proto.validators import check_group, check_topic
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 

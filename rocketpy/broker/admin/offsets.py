@@ -16,9 +16,6 @@ from rocketpy.broker.metadata.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.proto.bodies.offset import QueryCorrectionOffsetBody, ResetOffsetBody
-from rocketpy.proto.codes import LanguageCode, RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_request
-from rocketpy.proto.fastjson import dumps
 from rocketpy.proto.headers.offset import (
     CloneGroupOffsetRequestHeader,
     QueryCorrectionOffsetHeader,
@@ -26,6 +23,9 @@ from rocketpy.proto.headers.offset import (
 )
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.validators import check_group
+from rocketpy.proto.wire.codes import LanguageCode, RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
+from rocketpy.proto.wire.fastjson import dumps
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.store.message_store import MessageStore

@@ -12,10 +12,10 @@ from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.clients.client_registry import ConsumerTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.proto.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.admin import QueryConsumeQueueRequestHeader
 from rocketpy.proto.subscription import SubscriptionData
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.store.message_store import MessageStore

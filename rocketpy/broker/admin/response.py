@@ -1,9 +1,9 @@
 """Responses to admin requests."""
 
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.base import Header
-from rocketpy.proto.json_body import Body
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
+from rocketpy.proto.wire.json_body import Body
 
 
 def ok(

@@ -13,8 +13,8 @@ from rocketpy.broker.feature import Feature
 from rocketpy.broker.live_config import ConfigHolder
 from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.proto.bodies.topic import KVTable
-from rocketpy.proto.codes import RPC_VERSION, RequestCode
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.codes import RPC_VERSION, RequestCode
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor

@@ -7,9 +7,9 @@ from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.broker.stats.counters import StatsSnapshot
 from rocketpy.proto.bodies.stats import BrokerStatsData, BrokerStatsItem
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.admin import ViewBrokerStatsDataRequestHeader
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from rocketpy.broker.metadata.topics import TopicTable
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.deferred_response import DeferredResponse

@@ -28,8 +28,6 @@ from rocketpy.proto.bodies.topic import (
     TopicOffset,
     TopicStatsTable,
 )
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.topic import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
@@ -46,6 +44,8 @@ from rocketpy.proto.topic_names import (
     pop_retry_topic_v2,
 )
 from rocketpy.proto.validators import check_topic
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.store.message_store import MessageStore

@@ -10,9 +10,9 @@ from typing import Final
 
 from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.proto.bodies.stats import ColdDataFlowControlInfo, HARuntimeInfo
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.admin import ResetMasterFlushOffsetHeader
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.store.message_store import MessageStore

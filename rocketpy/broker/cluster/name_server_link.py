@@ -23,15 +23,15 @@ from rocketpy.errors import BadBodyError, ConnectionLostError, RocketPyError
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.namesrv import (
     GetRouteInfoRequestHeader,
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
 from rocketpy.proto.perm import PERM_READ, PERM_WRITE
-from rocketpy.proto.record import body_crc
+from rocketpy.proto.record.record import body_crc
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.ordered_set import OrderedSet
 from rocketpy.runtime.service import Steps, in_turns

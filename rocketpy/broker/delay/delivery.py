@@ -46,13 +46,13 @@ from rocketpy.broker.system_topics.system_writer import (
     copy_of_raw,
 )
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.message import MessageExt
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     parse_properties,
 )
-from rocketpy.proto.raw_record import RawRecord
+from rocketpy.proto.record.raw_record import RawRecord
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import no_wake

@@ -15,9 +15,9 @@ from rocketpy.broker.system_topics.put_retry import SetAside
 from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.files.json_file import dump_pretty

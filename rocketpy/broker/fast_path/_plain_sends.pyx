@@ -21,7 +21,7 @@ written, which cannot (`write`), and made to count (`DirectAppend.end`).
 
 Every read of received bytes is between a position and an end that was checked; lengths are
 `Py_ssize_t`, and none is added to another before it was compared with what is left.
-tests/unit/broker/processor/test_plain_sends.py holds both ways to the same bytes.
+tests/unit/broker/fast_path/test_compiled_path.py holds both ways to the same bytes.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -33,16 +33,16 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from rocketpy.broker.transaction.half_message import MAX_HALF_PROPERTIES_BYTES
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.properties import (
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.record.properties import (
     PROPERTY_CHECK_IMMUNITY_TIME, PROPERTY_CLUSTER, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_KEYS,
     PROPERTY_MSG_REGION, PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, PROPERTY_TAGS,
     PROPERTY_TRACE_SWITCH, PROPERTY_TRANSACTION_CHECK_TIMES, PROPERTY_TRANSACTION_ID,
     PROPERTY_TRANSACTION_PREPARED, PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
 )
-from rocketpy.proto.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MAGIC_V2, topic_field
-from rocketpy.proto.sys_flag import (
+from rocketpy.proto.record.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MAGIC_V2, topic_field
+from rocketpy.proto.record.sys_flag import (
     BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED,
 )
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC

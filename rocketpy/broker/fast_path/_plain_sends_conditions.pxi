@@ -1,9 +1,9 @@
 # What an SQL92 condition takes of a queue, for _plain_sends_pulls.pxi: the values of its properties
 # are found here; the condition itself, closures in Python, is asked about many records at once.
 #
-#     find_properties  proto/record.py      properties_of
+#     find_properties  proto/record/record.py      properties_of
 #     find_values      sql92/condition.py   Condition.matches_stored
-#     Matcher          store/read_selection.py Selection.take, .take_runs
+#     Matcher          store/read/selection.py Selection.take, .take_runs
 
 cdef enum:
     MOST_NAMES = 8

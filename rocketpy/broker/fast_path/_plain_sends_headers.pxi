@@ -1,9 +1,9 @@
 # Reading a request's header in its three forms, for _plain_sends.pyx: what a send's, an end's or a
 # pull's says.
 #
-#     read_json_header     proto/json_header.py     decode_json_header
-#     read_binary_header   proto/binary_header.py   decode_binary_header
-#     read_msgpack_header  proto/msgpack_header.py  decode_msgpack_header
+#     read_json_header     proto/wire/json_header.py     decode_json_header
+#     read_binary_header   proto/wire/binary_header.py   decode_binary_header
+#     read_msgpack_header  proto/wire/msgpack_header.py  decode_msgpack_header
 
 cdef enum:
     JSON = 0

@@ -1,7 +1,7 @@
 # Judging requests before anything is touched, for _plain_sends.pyx: which messages they bring.
 #
 #     read_properties  operation/property_shapes.py    PropertyScanner.scan
-#     plan_batch       proto/message.py                iter_batch
+#     plan_batch       proto/record/message.py                iter_batch
 #                      operation/send.py               SendOperation._batch_messages
 
 cdef enum:

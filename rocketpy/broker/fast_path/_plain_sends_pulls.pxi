@@ -2,11 +2,11 @@
 # told of in Python (processor/pull_runs.py); its header, its queue entries and its records in C.
 #
 #     read_pull     processor/pull_message.py  read_pull
-#     take_entries  store/reader.py            MessageReader.begin_plain says what is taken
+#     take_entries  store/read/message_reader.py            MessageReader.begin_plain says what is taken
 #     stands        operation/pull_checks.py   PullChecks.standing
-#     pull_on       store/reader.py            MessageReader.begin_plain, of a known place
-#     entries_of    store/read_ahead.py        ReadAhead.window
-#     is_intact     proto/record_check.py      _is_plain_and_intact, of messages of a former life
+#     pull_on       store/read/message_reader.py            MessageReader.begin_plain, of a known place
+#     entries_of    store/read/entry_cache.py        ReadAhead.window
+#     is_intact     proto/record/record_check.py      _is_plain_and_intact, of messages of a former life
 #
 # One that finds nothing yet waits among the others, in Python; woken, it comes by here again.
 #
@@ -16,7 +16,7 @@
 #
 # Nearly all of them go on where the one before ended: what Python found out for that one (who may
 # pull, and `KnownPull.place`) is compared with how things are now, and holds (`Pulls.pull_on`).
-# What is compared is what the compared rule asks; tests/unit/broker/processor/test_pull_runs.py and
+# What is compared is what the compared rule asks; tests/unit/broker/fast_path/test_pull_service.py and
 # test_pulls_that_go_on.py change each of it between two pulls.
 #
 # What a condition takes is chosen in _plain_sends_conditions.pxi.

@@ -1,8 +1,8 @@
 # Halves and the ends of transactions, for _plain_sends.pyx; nothing is touched.
 #
 #     is_half, add_half_properties  transaction/half.py     HalfMessages
-#     read_half                     proto/record_check.py   is_intact
-#                                   proto/raw_record.py     split_record
+#     read_half                     proto/record/record_check.py   is_intact
+#                                   proto/record/raw_record.py     split_record
 #     read_end                      transaction/end.py      EndTransactions._find, ._commit
 #     add_end                       transaction/half.py     committed_message
 

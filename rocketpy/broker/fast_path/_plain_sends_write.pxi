@@ -1,8 +1,8 @@
 # Writing records, queue entries, index entries and responses, for _plain_sends.pyx. Nothing fails.
 #
-#     write_record           proto/record.py             pack_record
-#     write_send             store/consume_queue.py      ConsumeQueue.put
-#     write_index_entries    store/index_file.py         IndexFile.put
+#     write_record           proto/record/record.py             pack_record
+#     write_send             store/consume_queue/consume_queue.py      ConsumeQueue.put
+#     write_index_entries    store/index/index_file.py         IndexFile.put
 #     write_*_response       processor/send_response.py  SendResponses.frame, SendResponses.general
 
 cdef enum:

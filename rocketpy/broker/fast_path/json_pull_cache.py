@@ -24,10 +24,10 @@ from typing import Final, NamedTuple
 from rocketpy.broker.fast_path.pull_service import KnownPull, PlainRead, PullRuns
 from rocketpy.broker.processor.pull_response import JSON
 from rocketpy.errors import BadHeaderError, HeaderFieldError
-from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.headers.base import SAFE_INT_DIGITS, SAFE_LONG_DIGITS
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
-from rocketpy.proto.json_header import decode_json_header
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.json_header import decode_json_header
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.transport import Buffer
 
@@ -75,7 +75,7 @@ class _Known:
 
 
 class KnownPulls:
-    """Serves pulls at the start of received bytes; a `rocketpy.remoting.connection.dispatch.ByteHandler`.
+    """Serves pulls at the start of received bytes; a `ByteHandler`.
 
     One call at a time: another one meanwhile serves nothing.
 

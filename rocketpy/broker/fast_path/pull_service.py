@@ -12,7 +12,7 @@ the response's head are asked for here, so that each rule exists once.
 A consumer's pulls of one queue differ in their offsets only. What is the same is a `KnownPull`: it
 is made of the first of them, and kept by the compiled path. What it was allowed by is looked at
 again when any of that has changed (`PullChecks.standing`), and so is where it reads
-(`rocketpy.store.read.read_cursor`): both by the compiled path itself, in a few comparisons, also whether
+(`read.read_cursor`): both by the compiled path itself, in a few comparisons, also whether
 there is no message yet. Only when one of them fails `begin` is asked.
 """
 

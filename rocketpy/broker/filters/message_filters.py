@@ -7,8 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
-from rocketpy.proto.record import properties_of
-from rocketpy.proto.record_shape import SHAPE_BYTES, RecordShape
+from rocketpy.proto.record.property_locator import SHAPE_BYTES, RecordShape
+from rocketpy.proto.record.record import properties_of
 from rocketpy.proto.subscription import (
     EXPRESSION_SQL92,
     EXPRESSION_TAG,

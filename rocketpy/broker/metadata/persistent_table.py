@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from rocketpy.broker.metadata.json_document import DataVersion, JsonDocument
-from rocketpy.proto.json_body import Body
+from rocketpy.proto.wire.json_body import Body
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.files.json_file import UnchangingEntries, UnchangingJson
 

@@ -10,7 +10,7 @@ from rocketpy.broker.metadata.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.wire.codes import ResponseCode
 
 
 class QueueStart(Protocol):

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, Protocol
 
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.message import decode_message
-from rocketpy.proto.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
+from rocketpy.proto.record.message import decode_message
+from rocketpy.proto.record.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.store.results import QueryIndexResult
 
 _MAX_RECORDS_BYTES: Final = 15 * 1024 * 1024

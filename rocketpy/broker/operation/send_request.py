@@ -10,7 +10,7 @@ class SendRequest(NamedTuple):
         topic: where to.
         queue_id: queue within the topic; below 0 is any queue.
         body: as it is to be stored (compressed or not); of a batch: its messages, encoded.
-        properties: encoded, as the sender made them (see `rocketpy.proto.properties`).
+        properties: encoded, as the sender made them (see `rocketpy.proto.record.properties`).
         born_host: the sender's address, ip (4 or 16 bytes) and i32 port.
         producer: the sender's address for people, ``ip:port``.
         flag: the application's own flag.

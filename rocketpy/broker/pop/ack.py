@@ -24,8 +24,8 @@ from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
 from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS, ReviveLog, key_of
 from rocketpy.broker.pop.waiters import PopWaiters
 from rocketpy.proto.bodies.pop import BatchAck, CheckPoint, PopAck
-from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.pop import ORDER_REVIVE_QUEUE, PopHandle, parse_handle, real_topic
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessageResult, PutMessageStatus
 

@@ -17,8 +17,8 @@ from typing import Final
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.perm import PERM_READ
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 
 

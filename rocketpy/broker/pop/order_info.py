@@ -23,7 +23,7 @@ from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS
 from rocketpy.errors import BadBodyError, DiskFullError
 from rocketpy.lazy_dataclass import lazy_dataclass
-from rocketpy.proto.json_body import Body, body
+from rocketpy.proto.wire.json_body import Body, body
 from rocketpy.runtime.clock import Clock
 
 _log = structlog.get_logger(__name__)

@@ -20,9 +20,9 @@ from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.queues import PERCENT, PopQueues, waits_for
 from rocketpy.broker.pop.take import WRONG_POSITION
 from rocketpy.broker.pop.waiters import PopWaiters, Waiting, keys_of
-from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.pop import INIT_MIN, MAX_POP_COUNT
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import GetMessageResult
 

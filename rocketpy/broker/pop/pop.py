@@ -20,10 +20,10 @@ from rocketpy.broker.pop.queues import PERCENT, PopQueues, waits_for
 from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS
 from rocketpy.broker.pop.take import PopInHand, Popped, PopRequest, QueueTaker
 from rocketpy.broker.pop.waiters import PopWaiters, Waiting, keys_of
-from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.pop import MAX_POP_COUNT, ORDER_REVIVE_QUEUE
 from rocketpy.proto.subscription import EXPRESSION_SQL92
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 
 PopOutcome: TypeAlias = Popped | Refusal

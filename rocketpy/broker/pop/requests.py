@@ -30,9 +30,6 @@ from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.take import Popped, PopRequest
 from rocketpy.broker.pop.waiters import Waiting
 from rocketpy.proto.bodies.pop import BatchAckMessageRequestBody
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, encode_command, encode_head, make_response
-from rocketpy.proto.fastjson import loads_plain
 from rocketpy.proto.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -45,6 +42,9 @@ from rocketpy.proto.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, encode_head, make_response
+from rocketpy.proto.wire.fastjson import loads_plain
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor, Response
 from rocketpy.runtime.clock import Clock
@@ -286,14 +286,6 @@ def _failed(head: RemotingCommand, error: Exception) -> bytes:
 
 MAX_REQUEST_BYTES: Final = 1 << 20
 """Longest body that is read; some thousands of acks."""
-
-
-class Durability(Protocol):
-    """What responses wait for."""
-
-    def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
-        """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
-        ...
 
 
 class PopAckProcessor:

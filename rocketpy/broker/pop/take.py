@@ -22,7 +22,6 @@ from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
 from rocketpy.broker.pop.revive.revive_log import ReviveLog
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.bodies.pop import CheckPoint
-from rocketpy.proto.message import decode_message, encode_message
 from rocketpy.proto.pop import (
     PopHandle,
     message_offsets_part,
@@ -30,8 +29,9 @@ from rocketpy.proto.pop import (
     retry_mark,
     start_offset_part,
 )
-from rocketpy.proto.properties import PROPERTY_POP_CK, encode_properties
-from rocketpy.proto.record import QUEUE_OFFSET_AT
+from rocketpy.proto.record.message import decode_message, encode_message
+from rocketpy.proto.record.properties import PROPERTY_POP_CK, encode_properties
+from rocketpy.proto.record.record import QUEUE_OFFSET_AT
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, PutMessageStatus
 

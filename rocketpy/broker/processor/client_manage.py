@@ -38,9 +38,6 @@ from rocketpy.proto.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
 )
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_request, make_response
-from rocketpy.proto.fastjson import loads_plain
 from rocketpy.proto.headers.client import UnregisterClientRequestHeader
 from rocketpy.proto.subscription import (
     EXPRESSION_SQL92,
@@ -50,6 +47,9 @@ from rocketpy.proto.subscription import (
     is_tag_type,
 )
 from rocketpy.proto.topic_names import RETRY_PREFIX
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
+from rocketpy.proto.wire.fastjson import loads_plain
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.dispatch import Processor, failed

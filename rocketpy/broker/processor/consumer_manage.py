@@ -15,15 +15,15 @@ from rocketpy.broker.operation.lock_queues import QueueLocking
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.proto.bodies.heartbeat import GetConsumerListByGroupResponseBody
 from rocketpy.proto.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.proto.fastjson import loads_plain
 from rocketpy.proto.headers.client import GetConsumerListByGroupRequestHeader
 from rocketpy.proto.headers.offset import (
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
+from rocketpy.proto.wire.fastjson import loads_plain
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 

@@ -1,4 +1,4 @@
-"""PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361): the adapter of `rocketpy.broker.operation.pull.pull`.
+"""PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361): the adapter of `pull.pull`.
 
 Source: PullMessageProcessor.java (5.4.0).
 """
@@ -23,11 +23,11 @@ from rocketpy.broker.operation.pull.request import (
 )
 from rocketpy.broker.processor.pull_response import pull_frame
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, encode_command, make_response
 from rocketpy.proto.headers.base import SAFE_INT_DIGITS, SAFE_LONG_DIGITS
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
-from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from rocketpy.proto.record.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_response
 from rocketpy.remoting.connection.channel import Channel
 
 _NO_FIELDS: Final[dict[str, str]] = {}

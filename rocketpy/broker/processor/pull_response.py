@@ -8,8 +8,8 @@ Source: PullMessageResponseHeader.java, PullMessageProcessor.composeResponseHead
 import struct
 from typing import Final, TypeAlias
 
-from rocketpy.proto.codes import RPC_VERSION, LanguageCode
-from rocketpy.proto.command import RemotingCommand, encode_head, make_response
+from rocketpy.proto.wire.codes import RPC_VERSION, LanguageCode
+from rocketpy.proto.wire.command import RemotingCommand, encode_head, make_response
 from rocketpy.store.results import GetMessageResult
 
 JSON: Final = 0

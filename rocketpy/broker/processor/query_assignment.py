@@ -32,10 +32,10 @@ from rocketpy.proto.bodies.lock import (
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
 )
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 

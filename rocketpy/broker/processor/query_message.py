@@ -5,13 +5,13 @@ Source: QueryMessageProcessor.java (5.4.0).
 
 from rocketpy.broker.operation.query_messages import FindMessages, KeyQuery
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand, encode_head, make_response
 from rocketpy.proto.headers.pull import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand, encode_head, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 

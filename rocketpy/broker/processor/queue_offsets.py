@@ -7,8 +7,6 @@ Source: AdminBrokerProcessor.java (5.4.0).
 
 from typing import Protocol
 
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.offset import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
@@ -17,6 +15,8 @@ from rocketpy.proto.headers.offset import (
     OffsetResponseHeader,
     SearchOffsetRequestHeader,
 )
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 

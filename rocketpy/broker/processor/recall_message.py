@@ -7,9 +7,9 @@ from typing import Final
 
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.scheduling.recall import RecallOperation, RecallRequest
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor, Response
 

@@ -17,23 +17,23 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_request, make_response
 from rocketpy.proto.headers.send import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from rocketpy.proto.message import bytes_to_host
-from rocketpy.proto.message_id import offset_id_from_bytes
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import bytes_to_host
+from rocketpy.proto.record.message_id import offset_id_from_bytes
+from rocketpy.proto.record.properties import (
     PROPERTY_PUSH_REPLY_TIME,
     PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_TRACE_SWITCH,
     parse_properties,
     properties_text,
 )
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.runtime.clock import Clock

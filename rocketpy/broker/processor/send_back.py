@@ -7,9 +7,9 @@ from rocketpy.broker.feature import Feature
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send.send_back import SendBack, SendBackRequest, not_created
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Response
 

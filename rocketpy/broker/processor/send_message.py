@@ -18,10 +18,10 @@ from rocketpy.broker.operation.send.property_scanner import SPECIAL_PROPERTIES
 from rocketpy.broker.operation.send.send import SendOperation
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.broker.processor.send_response import PlainSendRules, SendResponses
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request
 from rocketpy.proto.headers.base import SAFE_INT_DIGITS, SAFE_LONG_DIGITS
 from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_request
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Response, flow_control
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rocketpy.broker.operation.send.admission import TopicSendPolicy
-from rocketpy.proto.codes import RPC_VERSION, LanguageCode
-from rocketpy.proto.command import RemotingCommand, encode_command, make_response
-from rocketpy.proto.fastjson import dumps
-from rocketpy.proto.msgpack_header import encode_msgpack_header
+from rocketpy.proto.wire.codes import RPC_VERSION, LanguageCode
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_response
+from rocketpy.proto.wire.fastjson import dumps
+from rocketpy.proto.wire.msgpack_header import encode_msgpack_header
 from rocketpy.remoting.connection.channel import Channel
 
 

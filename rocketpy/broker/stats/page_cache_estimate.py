@@ -6,7 +6,7 @@ Source: DefaultMessageStore.checkInDiskByConsumeOffset (5.4.0).
 import struct
 from typing import Final, Protocol
 
-from rocketpy.proto.record import PHY_OFFSET_AT
+from rocketpy.proto.record.record import PHY_OFFSET_AT
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 
 _PHY_OFFSET: Final = struct.Struct(">q")

@@ -12,7 +12,7 @@ stands as the whole value of UNIQ_KEY and of the transaction's id, and nowhere e
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.properties import (
     NAME_SEPARATOR,
     PAIR_SEPARATOR,
     PROPERTY_KEYS,
@@ -22,7 +22,7 @@ from rocketpy.proto.properties import (
     encode_properties,
     parse_properties,
 )
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.tags import tags_code
 
 HOLE: Final = "\0"
 """Stands where the id was."""

@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.system_topics.system_writer import InternalPut
-from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.record.properties import parse_properties
 from rocketpy.proto.topic_names import is_system_topic
 from rocketpy.store.results import PutMessage, PutMessageStatus
 

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol, TypeVar
 import structlog
 
 from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.message import MessageExt, decode_message
-from rocketpy.proto.raw_record import RawRecord, split_record
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.raw_record import RawRecord, split_record
 from rocketpy.store.results import GetMessageResult, MessageFilter
 
 _log = structlog.get_logger(__name__)

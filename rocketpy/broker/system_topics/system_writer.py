@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from rocketpy.broker.system_topics.property_cache import PropertyOutline, filled
-from rocketpy.proto.message import MessageExt, host_to_bytes
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt, host_to_bytes
+from rocketpy.proto.record.properties import (
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
     encode_properties,
 )
-from rocketpy.proto.raw_record import RawRecord
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.raw_record import RawRecord
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 
 NEVER_STORED: Final = frozenset(

@@ -25,11 +25,11 @@ from rocketpy.broker.timer.flush import TimerFlush
 from rocketpy.broker.timer.service import TimerService
 from rocketpy.broker.timer.store_protocol import Store
 from rocketpy.lazy_dataclass import lazy_dataclass
-from rocketpy.proto import fastjson
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.proto.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
+from rocketpy.proto.record.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
 from rocketpy.proto.topic_names import TIMER_TOPIC
+from rocketpy.proto.wire import fastjson
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.runtime.clock import Clock

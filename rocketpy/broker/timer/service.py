@@ -31,8 +31,8 @@ from rocketpy.broker.system_topics.system_writer import NEVER_STORED, InternalPu
 from rocketpy.broker.timer.slot_reader import Due, SlotReader
 from rocketpy.broker.timer.store_protocol import Store
 from rocketpy.errors import CorruptRecordError, StoreError
-from rocketpy.proto.message import MessageExt, decode_message
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.properties import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_DEQUEUE_MS,
@@ -41,7 +41,7 @@ from rocketpy.proto.properties import (
     PROPERTY_TIMER_ROLL_TIMES,
     encode_properties,
 )
-from rocketpy.proto.tags import java_string_hash
+from rocketpy.proto.record.tags import java_string_hash
 from rocketpy.proto.topic_names import TIMER_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock

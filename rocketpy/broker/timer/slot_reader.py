@@ -20,8 +20,8 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from rocketpy.broker.operation.scheduling.delivery_time import due_ms
-from rocketpy.proto.message import MessageExt
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_UNIQ_KEY,

@@ -46,12 +46,10 @@ from rocketpy.broker.transaction.half_message import (
 )
 from rocketpy.broker.transaction.ledger import HalfLedger
 from rocketpy.broker.transaction.op_messages import OpMessages
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import make_request
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
-from rocketpy.proto.message import MessageExt, encode_message
-from rocketpy.proto.message_id import encode_message_id
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt, encode_message
+from rocketpy.proto.record.message_id import encode_message_id
+from rocketpy.proto.record.properties import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
@@ -64,6 +62,8 @@ from rocketpy.proto.topic_names import (
     TRANS_OP_HALF_TOPIC,
 )
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import make_request
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 

@@ -27,13 +27,13 @@ from rocketpy.broker.transaction.half_message import (
 from rocketpy.broker.transaction.ledger import Claim, HalfLedger, HalfState
 from rocketpy.broker.transaction.op_messages import OpMessages
 from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.message import MessageExt, decode_message
-from rocketpy.proto.message_id import decode_message_id
-from rocketpy.proto.properties import PROPERTY_PRODUCER_GROUP
-from rocketpy.proto.raw_record import RawRecord, split_record
-from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.message_id import decode_message_id
+from rocketpy.proto.record.properties import PROPERTY_PRODUCER_GROUP
+from rocketpy.proto.record.raw_record import RawRecord, split_record
+from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessage, PutMessageStatus
 

@@ -16,9 +16,8 @@ from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.broker.system_topics.property_cache import PropertyOutline, outline_of
 from rocketpy.broker.system_topics.system_writer import copy_of, copy_of_raw
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.message import MessageExt
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import (
     PROPERTY_CHECK_IMMUNITY_TIME,
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_PRODUCER_GROUP,
@@ -30,10 +29,15 @@ from rocketpy.proto.properties import (
     PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
     encode_properties,
 )
-from rocketpy.proto.raw_record import RawRecord
-from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
+from rocketpy.proto.record.raw_record import RawRecord
+from rocketpy.proto.record.sys_flag import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+)
 from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.store.results import PutMessage
 
 MAX_HALF_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - 96

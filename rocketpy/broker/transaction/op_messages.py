@@ -24,12 +24,12 @@ from rocketpy.broker.metadata.json_document import JsonDocument, as_int, as_tabl
 from rocketpy.broker.system_topics.system_queue import SystemQueue
 from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.broker.transaction.ledger import HalfLedger
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.properties import (
     PROPERTY_TAGS,
     PROPERTY_WAIT_STORE_MSG_OK,
     encode_properties,
 )
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.topic_names import TRANS_OP_HALF_TOPIC
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessage, PutMessageStatus

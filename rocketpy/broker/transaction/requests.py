@@ -7,12 +7,12 @@ import structlog
 
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.transaction.end_transaction import EndTransactions, TransactionEnd
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.transaction import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor, Response
 

@@ -16,8 +16,6 @@ from rocketpy.proto.bodies.lock import (
     LockBatchResponseBody,
     UnlockBatchRequestBody,
 )
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.base import Header
 from rocketpy.proto.headers.client import (
     GetConsumerListByGroupRequestHeader,
@@ -39,6 +37,8 @@ from rocketpy.proto.headers.send import (
 )
 from rocketpy.proto.headers.transaction import EndTransactionRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 
 SEND_BACK_TIMEOUT_MS = 5_000
 OFFSET_TIMEOUT_MS = 5_000

@@ -15,8 +15,6 @@ from rocketpy.errors import BadBodyError, CorruptRecordError
 from rocketpy.proto.bodies.heartbeat import ConsumerData
 from rocketpy.proto.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
 from rocketpy.proto.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -26,9 +24,11 @@ from rocketpy.proto.headers.client import (
 from rocketpy.proto.headers.offset import ResetOffsetRequestHeader
 from rocketpy.proto.headers.send import ReplyMessageRequestHeader
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
-from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import PROPERTY_PRODUCER_GROUP
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.properties import PROPERTY_PRODUCER_GROUP
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 
 

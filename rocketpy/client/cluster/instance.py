@@ -27,8 +27,8 @@ from rocketpy.proto.bodies.heartbeat import (
     HeartbeatData,
     ProducerData,
 )
-from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.subscription import SubscriptionData, is_tag_type
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
 

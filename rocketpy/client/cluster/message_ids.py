@@ -5,7 +5,7 @@ import random
 from datetime import datetime
 from typing import Final
 
-from rocketpy.proto.message_id import UniqIdGenerator
+from rocketpy.proto.record.message_id import UniqIdGenerator
 from rocketpy.runtime.clock import Clock
 
 _AT_ONCE: Final = 1024

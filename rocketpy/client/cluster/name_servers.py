@@ -13,8 +13,8 @@ from rocketpy.errors import (
     NameServerAddressError,
     NoNameServerError,
 )
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.server_peer import split_address
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -15,16 +15,16 @@ from typing import Final
 from rocketpy.errors import (
     TooManyInFlightError,
 )
-from rocketpy.proto.compression import inflate
 from rocketpy.proto.headers.send import ReplyMessageRequestHeader
-from rocketpy.proto.message import MessageExt
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.compression import inflate
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import (
     PROPERTY_CORRELATION_ID,
     PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_TTL,
     parse_properties,
 )
-from rocketpy.proto.sys_flag import COMPRESSED, clear_compressed, compression_type
+from rocketpy.proto.record.sys_flag import COMPRESSED, clear_compressed, compression_type
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.calls import Call, RpcHook
 
 

@@ -19,11 +19,11 @@ from rocketpy.errors import (
 )
 from rocketpy.proto.allocation import sorted_queues
 from rocketpy.proto.bodies.route import TopicRouteData
-from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.headers.namesrv import GetRouteInfoRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.perm import is_readable, is_writeable, perm_to_string
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
+from rocketpy.proto.wire.codes import RequestCode
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -33,9 +33,9 @@ from rocketpy.proto.bodies.heartbeat import (
     ConsumerData,
 )
 from rocketpy.proto.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import unwrap_namespace
+from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.subscription import SubscriptionData
 
 logger: logging.Logger = logging.getLogger(__name__)

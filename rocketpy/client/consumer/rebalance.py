@@ -36,10 +36,10 @@ from rocketpy.proto.allocation import (
     java_sorted,
     sorted_queues,
 )
-from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 
 _RULES: Final[dict[str, Allocation]] = {

@@ -3,7 +3,7 @@
 
 It takes a pull whose records all are plain: version 1, IPv4 hosts, not compressed, of the topic
 that was asked for, and whole. Of each it reads what is needed to hand it out (body, offset, number
-of deliveries) and keeps the rest as bytes; any other pull is left to `rocketpy.proto.message`
+of deliveries) and keeps the rest as bytes; any other pull is left to `rocketpy.proto.record.message`
 altogether. `rocketpy.client.messages.compiled_decoder` says when it is used.
 
 Every read is between a position and an end that was compared with what is there; lengths are
@@ -15,8 +15,8 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from rocketpy.proto.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MIN_RECORD_BYTES
-from rocketpy.proto.sys_flag import COMPRESSED
+from rocketpy.proto.record.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MIN_RECORD_BYTES
+from rocketpy.proto.record.sys_flag import COMPRESSED
 
 cdef extern from *:
     """

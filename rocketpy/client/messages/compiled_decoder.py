@@ -1,7 +1,7 @@
 """What a pull brought, by the compiled decoder where there is one.
 
 `_messages.pyx` makes messages of a pull whose records all are plain, and reads of each only what is
-needed to hand it out. `rocketpy.proto.message` is the reference, decodes every other pull, and all
+needed to hand it out. `record.message` is the reference, decodes every other pull, and all
 of them where RocketPy is pure (docs/decisions/0011-a-compiled-decoder-for-received-messages.md).
 """
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.errors import IllegalMessageError
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELIVER_MS,

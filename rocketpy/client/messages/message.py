@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rocketpy.client.messages.outcomes import check_level
 from rocketpy.client.messages.serializers import PLAIN, Serializer
 from rocketpy.errors import ClosedError
-from rocketpy.proto.message import MessageExt, decode_without_body
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import unwrap_namespace
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt, decode_without_body
+from rocketpy.proto.record.properties import (
     PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,

@@ -21,8 +21,8 @@ from rocketpy.client.pop.pop_api import PoppedPlace, PopRequests, place_of
 from rocketpy.client.pop.popped_message import DEAD_LETTER, PoppedMessage
 from rocketpy.errors import ClientError, NoRouteError, RocketPyError
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message import MessageExt
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -11,8 +11,6 @@ from rocketpy.client.consumer.pulling.pull_loop import decode_pulled
 from rocketpy.errors import BadBodyError, BrokerError, HeaderFieldError
 from rocketpy.proto.bodies.group import MODE_POP
 from rocketpy.proto.bodies.lock import QueryAssignmentRequestBody, QueryAssignmentResponseBody
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -20,10 +18,12 @@ from rocketpy.proto.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.pop import MARK_NORMAL, PopHandle, parse_handle, parse_queue_values, real_topic
-from rocketpy.proto.properties import PROPERTY_FIRST_POP_TIME, PROPERTY_POP_CK
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import PROPERTY_FIRST_POP_TIME, PROPERTY_POP_CK
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 
 ACK_TIMEOUT_MS: Final = 3_000
 POLL_GRACE_MS: Final = 10_000

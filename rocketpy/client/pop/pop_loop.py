@@ -16,8 +16,8 @@ from rocketpy.client.pop.pop_api import PopRequests, PopResult, PopStatus
 from rocketpy.client.pop.popped_message import PoppedMessage
 from rocketpy.errors import ClientError, NoRouteError, RocketPyError
 from rocketpy.proto.headers.pop import PopMessageRequestHeader
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.subscription import SubscriptionData
 
 logger: logging.Logger = logging.getLogger(__name__)

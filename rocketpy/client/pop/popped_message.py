@@ -10,8 +10,8 @@ from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.validation import described, fits
 from rocketpy.errors import ClientError
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message import MessageExt
 
 DEAD_LETTER: Final = -1.0
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 from rocketpy.client.sending.outgoing_message import SEND_BATCH, Outgoing, id_properties
 from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import ClientError, PartlySentError, RocketPyError
-from rocketpy.proto.batch_body import batch_body
-from rocketpy.proto.record import MIN_RECORD_BYTES, V4_HOST_BYTES, V6_HOST_BYTES
+from rocketpy.proto.record.batch_body import batch_body
+from rocketpy.proto.record.record import MIN_RECORD_BYTES, V4_HOST_BYTES, V6_HOST_BYTES
 
 # A broker counts the stored records, which are larger than the batch's entries: the fixed part
 # with IPv6 addresses, and the properties it adds (region, trace switch, cluster).

@@ -25,7 +25,7 @@ from rocketpy.client.sending.send_operation import SendOperation
 from rocketpy.client.sending.transport import SendTransport
 from rocketpy.errors import MessageIllegalError, own_copy
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
+from rocketpy.proto.record.properties import PROPERTY_INSTANCE_ID
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
 _ALONE: Final = (

@@ -41,10 +41,10 @@ from rocketpy.errors import (
 )
 from rocketpy.proto.headers.send import RecallMessageRequestHeader
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.recall_handle import decode_recall_handle
-from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.sys_flag import TRANSACTION_PREPARED
 
 
 async def recall_message(instance: Instance, group: str, topic: str, handle: str) -> str:
@@ -413,7 +413,7 @@ class Producer(Launching):
     def check_transaction(
         self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt
     ) -> bool:
-        """Answer a broker's question soon; see `rocketpy.client.cluster.broker_requests.ProducerMember`."""
+        """Answer a broker's question soon; see `ProducerMember`."""
         if self._checks is None:
             return False
         self._checks.ask(asked, asker, message)

@@ -28,7 +28,7 @@ from rocketpy.client.sending.transport import SendTransport
 from rocketpy.client.tracing import Tracer
 from rocketpy.errors import ClosedError, RocketPyError, TooManyInFlightError
 from rocketpy.proto.namespace import wrap_namespace
-from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
+from rocketpy.proto.record.properties import PROPERTY_INSTANCE_ID
 
 
 class Prepared(NamedTuple):

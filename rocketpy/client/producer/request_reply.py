@@ -23,9 +23,9 @@ from rocketpy.errors import (
     RequestTimeoutError,
     RocketPyError,
 )
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import (
     PROPERTY_CLUSTER,
     PROPERTY_CORRELATION_ID,
     PROPERTY_MSG_TYPE,

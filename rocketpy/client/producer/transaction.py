@@ -31,11 +31,11 @@ from rocketpy.proto.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from rocketpy.proto.message import MessageExt
-from rocketpy.proto.message_id import decode_message_id
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import unwrap_namespace
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.message_id import decode_message_id
+from rocketpy.proto.record.properties import (
     PROPERTY_CHECK_IMMUNITY_TIME,
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TRANSACTION_PREPARED,

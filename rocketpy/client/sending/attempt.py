@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 from rocketpy.client.sending.result import STORED_CODES
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.compiled_sends import StoredAnswer
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.compiled_requests import StoredAnswer
 from rocketpy.runtime.clock import Clock
 
 

@@ -15,10 +15,9 @@ from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.messages.serializers import PLAIN
 from rocketpy.client.sending.queue_selection import queue_index_by_key
 from rocketpy.errors import IllegalMessageError
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.compression import deflate
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.compression import deflate
+from rocketpy.proto.record.properties import (
     KEY_SEPARATOR,
     NAME_SEPARATOR,
     PAIR_SEPARATOR,
@@ -30,9 +29,10 @@ from rocketpy.proto.properties import (
     SYSTEM_PROPERTIES,
     properties_text,
 )
-from rocketpy.proto.sys_flag import CompressionType, with_compression
+from rocketpy.proto.record.sys_flag import CompressionType, with_compression
 from rocketpy.proto.topic_names import is_not_allowed_send_topic
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES, check_topic
+from rocketpy.proto.wire.codes import RequestCode
 
 _CODECS = {
     "zlib": CompressionType.ZLIB,

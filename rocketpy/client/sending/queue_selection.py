@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from rocketpy.client.sending.broker_latency import FaultTolerance
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.tags import java_string_hash
+from rocketpy.proto.record.tags import java_string_hash
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from rocketpy.errors import BadBodyError, HeaderFieldError
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.compiled_sends import StoredAnswer
 from rocketpy.proto.headers.send import SendMessageResponseHeader
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.compiled_requests import StoredAnswer
 
 
 class SendStatus(IntEnum):

@@ -48,10 +48,10 @@ from rocketpy.errors import (
     RequestTimeoutError,
     RocketPyError,
 )
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.compiled_sends import StoredAnswer
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.compiled_requests import StoredAnswer
 
 QueueChooser = Callable[[Sequence[MessageQueue]], MessageQueue]
 

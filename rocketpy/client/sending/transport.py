@@ -19,13 +19,13 @@ from rocketpy.client.sending.broker_latency import FaultTolerance
 from rocketpy.client.sending.outgoing_message import SEND, SEND_BATCH, Outgoing
 from rocketpy.client.sending.queue_selection import QueueTurn
 from rocketpy.errors import NoRouteError, own_copy
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.offset import GetMaxOffsetRequestHeader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.prepared import PreparedRequest, RequestTemplate
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
+from rocketpy.proto.wire.request_template import PreparedRequest, RequestTemplate
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
 

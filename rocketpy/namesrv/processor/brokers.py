@@ -8,8 +8,8 @@ from collections.abc import Callable
 import structlog
 
 from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.cooperative_work import LongWork
 from rocketpy.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
-from rocketpy.namesrv.long_work import LongWork
 from rocketpy.namesrv.names import is_topic
 from rocketpy.namesrv.notifier import MinBrokerNotifier
 from rocketpy.namesrv.registration import Registration, body_matches, is_compressed, read_topics
@@ -17,8 +17,6 @@ from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import BrokerKey, RegisterOutcome, RegisterResult
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, KVTable
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     QueryDataVersionRequestHeader,
@@ -28,6 +26,8 @@ from rocketpy.proto.headers.namesrv import (
     RegisterTopicRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Response
 from rocketpy.runtime.clock import Clock

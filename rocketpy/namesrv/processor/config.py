@@ -10,8 +10,8 @@ import structlog
 
 from rocketpy.errors import ConfigError
 from rocketpy.namesrv.config import NamesrvConfig
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.runtime.config.live_config import LiveConfig
 from rocketpy.runtime.config.properties_file import read_properties

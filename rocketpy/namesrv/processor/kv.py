@@ -6,8 +6,6 @@ Source: DefaultRequestProcessor (5.4.0)
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.kv_config import KvConfig
 from rocketpy.proto.bodies.topic import KVTable
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.namesrv import (
     DeleteKVConfigRequestHeader,
     GetKVConfigRequestHeader,
@@ -15,6 +13,8 @@ from rocketpy.proto.headers.namesrv import (
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.runtime.config.live_config import LiveConfig
 

@@ -14,12 +14,12 @@ from rocketpy.proto.bodies.route import (
     ClusterInfo,
     GetBrokerMemberGroupResponseBody,
 )
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.namesrv import (
     GetBrokerMemberGroupRequestHeader,
     GetRouteInfoRequestHeader,
 )
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.config.live_config import LiveConfig

@@ -11,11 +11,9 @@ from typing import Final
 import structlog
 
 from rocketpy.namesrv.config import NamesrvConfig
-from rocketpy.namesrv.long_work import LongWork
+from rocketpy.namesrv.cooperative_work import LongWork
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.proto.bodies.topic import TopicList
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -24,6 +22,8 @@ from rocketpy.proto.headers.namesrv import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Response
 from rocketpy.runtime.config.live_config import LiveConfig

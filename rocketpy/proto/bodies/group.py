@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Final
 
 from rocketpy.proto.bodies.topic import DataVersion
-from rocketpy.proto.json_body import Body, body
+from rocketpy.proto.wire.json_body import Body, body
 
 MODE_PULL: Final = "PULL"
 MODE_POP: Final = "POP"

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar, Final
 
-from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.subscription import SubscriptionData
+from rocketpy.proto.wire.json_body import Body, body
 
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"

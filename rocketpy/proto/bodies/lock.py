@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar
 
-from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.json_body import Body, body
 
 
 @body

@@ -8,10 +8,10 @@ from dataclasses import field
 from typing import Any
 
 from rocketpy.errors import BadBodyError
-from rocketpy.proto import fastjson
 from rocketpy.proto.bodies.topic import DataVersion
-from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire import fastjson
+from rocketpy.proto.wire.json_body import Body, body
 
 
 @body

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import ClassVar, Self
 
-from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.pop import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG
+from rocketpy.proto.wire.json_body import Body, body
 
 
 @body

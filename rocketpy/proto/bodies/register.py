@@ -21,9 +21,9 @@ import orjson
 
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketpy.proto.compression import inflate_zlib_in_steps
-from rocketpy.proto.fastjson import dumps, pieces
-from rocketpy.proto.json_body import Body, body
+from rocketpy.proto.record.compression import inflate_zlib_in_steps
+from rocketpy.proto.wire.fastjson import dumps, pieces
+from rocketpy.proto.wire.json_body import Body, body
 
 _LENGTH: Final = struct.Struct(">i")
 STEP_TOPICS: Final = 256

@@ -5,7 +5,7 @@ Source: TopicRouteData, BrokerData, QueueData, ClusterInfo, BrokerMemberGroup of
 
 from dataclasses import field
 
-from rocketpy.proto.json_body import Body, body
+from rocketpy.proto.wire.json_body import Body, body
 
 MASTER_ID = 0
 """The broker id of a master."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar, Final
 
-from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
+from rocketpy.proto.wire.json_body import Body, body
 
 CONSUME_SUCCESS: Final = "CR_SUCCESS"
 CONSUME_LATER: Final = "CR_LATER"

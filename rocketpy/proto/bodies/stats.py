@@ -6,9 +6,9 @@ QueryConsumeTimeSpanBody of 5.4.0.
 
 from dataclasses import field
 
-from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
+from rocketpy.proto.wire.json_body import Body, body
 
 
 @body

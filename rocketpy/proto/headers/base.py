@@ -33,7 +33,7 @@ from typing import (
 
 from rocketpy.errors import HeaderFieldError
 from rocketpy.lazy_dataclass import lazy_dataclass
-from rocketpy.proto.declared import Declared, camel_case
+from rocketpy.proto.wire.wire_fields import Declared, camel_case
 
 Int32 = Annotated[int, "i32"]
 """A Java int."""

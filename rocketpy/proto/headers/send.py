@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
-from rocketpy.proto.properties import PROPERTY_MSG_REGION
+from rocketpy.proto.record.properties import PROPERTY_MSG_REGION
 
 
 @header

@@ -6,7 +6,7 @@ take the ordinary way. Where one knows which of the others it would serve, it ge
 
 import logging
 
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import ProcessorTable
 from rocketpy.remoting.connection.fair_turns import LoopTurn

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.compiled_sends import StoredAnswer
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.compiled_requests import StoredAnswer
 
 _STALE_ENTRIES_KEPT = 1024
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from rocketpy.errors import ConnectionLostError
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_request
 from rocketpy.remoting.connection.calls import InFlight, PendingRequest
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.fair_turns import WriteTurns

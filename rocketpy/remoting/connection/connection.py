@@ -20,8 +20,8 @@ import logging
 from collections.abc import Awaitable
 from typing import cast
 
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.byte_handler import offer
 from rocketpy.remoting.connection.channel import Channel

@@ -8,7 +8,7 @@ Step 24 of a message's life (docs/ARCHITECTURE.md).
 
 from collections.abc import Callable
 
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.command import RemotingCommand
 
 
 class DeferredResponse:

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand, encode_command, make_response
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_response
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.deferred_response import DeferredResponse

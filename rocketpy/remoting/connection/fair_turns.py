@@ -23,10 +23,14 @@ BEHIND_MS = 2
 
 
 class TurnLoop(Protocol):
-    """What is needed of an event loop."""
+    """What fair scheduling needs of an event loop."""
 
     def call_soon(self, callback: Callable[[], object], /) -> object:
         """Call back in the next turn of the loop."""
+        ...
+
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> object:
+        """Call back in so many seconds."""
         ...
 
 
@@ -91,18 +95,6 @@ _FULL_PAUSE_S = 0.01
 class _Turn(NamedTuple):
     callback: Callable[[], object]
     is_small: bool
-
-
-class TurnLoop(Protocol):
-    """What turns need of an event loop."""
-
-    def call_soon(self, callback: Callable[[], object], /) -> object:
-        """Call back in the next turn of the loop."""
-        ...
-
-    def call_later(self, delay: float, callback: Callable[[], object], /) -> object:
-        """Call back in so many seconds."""
-        ...
 
 
 class TurnChannel(Protocol):

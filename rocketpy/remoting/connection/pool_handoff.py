@@ -7,7 +7,7 @@ import collections
 from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.business_pool import BusinessPool, watch_pool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.deferred_response import DeferredResponse

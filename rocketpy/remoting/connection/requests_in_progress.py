@@ -20,7 +20,7 @@ Source: BrokerFastFailure (5.4.0).
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.dispatch import ProcessorTable, Responses, waited_too_long
 
 DEFERRED_BYTES = 512

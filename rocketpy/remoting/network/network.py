@@ -2,7 +2,7 @@
 
 Everything above it (selectors, connections, channels) knows transports and event loops only, never
 sockets or threads, so it runs the same over a simulated network, on one loop, in virtual time.
-`remoting/socket_network.py` is the real network; `rocketpy.testing` has the simulated one.
+`remoting/network/socket_network.py` is the real network; `rocketpy.testing` has the simulated one.
 
 A transport is an `asyncio.Transport`. Its extra info `peername` (IP address, port) names the peer.
 """

@@ -1,7 +1,7 @@
 """A selector: the connections of a server that live on one event loop.
 
 It knows transports only; which loop it lives on and where transports come from is the network's
-(`remoting/network.py`).
+(`remoting/network/network.py`).
 
 Source: the selector event loop group of NettyRemotingServer (5.4.0).
 """

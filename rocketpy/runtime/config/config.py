@@ -424,7 +424,7 @@ def _located(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
 
 def _warn(setting: Setting, known: Iterable[str]) -> ConfigWarning:
     # Loaded for wrong keys only.
-    from rocketpy.runtime.config.apache_keys import APACHE_KEYS, unsupported_reason
+    from rocketpy.runtime.config.apache_keys import APACHE_KEYS, unsupported_reason  # noqa: PLC0415
 
     if setting.key in APACHE_KEYS:
         reason = f"has no effect: {unsupported_reason(setting.key)}"

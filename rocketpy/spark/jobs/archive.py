@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rocketpy.errors import JobError
-from rocketpy.spark.jobs.rows import range_options
-from rocketpy.spark.jobs.session import need_extra, spark_session
-from rocketpy.spark.jobs.shell import (
+from rocketpy.spark.jobs.job_cli import (
     Progress,
     main,
     progress_for,
@@ -20,6 +18,8 @@ from rocketpy.spark.jobs.shell import (
     split_conf,
     summary,
 )
+from rocketpy.spark.jobs.rows import range_options
+from rocketpy.spark.jobs.session import need_extra, spark_session
 from rocketpy.spark.jobs.stream_run import exit_code, run_stream
 from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
 from rocketpy.terminal.common import position as position_type
@@ -27,7 +27,7 @@ from rocketpy.terminal.common import position as position_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rocketpy.spark.jobs.archive_log import ArchiveLog
+    from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog
 
 BATCH_ROWS: Final = 2_000_000
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -111,14 +111,14 @@ def archive(spark: "SparkSession", wanted: Wanted, log: "ArchiveLog", say: Say) 
     Raises:
         JobError: the query failed; the next run goes on where this one was.
     """
-    from rocketpy.spark.jobs.archive_source import (  # noqa: PLC0415
+    from rocketpy.spark.jobs.parquet_archive.compaction import compact  # noqa: PLC0415
+    from rocketpy.spark.jobs.parquet_archive.source import (  # noqa: PLC0415
         COMPRESSION,
         FORMAT,
         ROOT,
         ArchiveSource,
         reported,
     )
-    from rocketpy.spark.jobs.compaction import compact  # noqa: PLC0415
 
     done = Archived()
 
@@ -275,8 +275,8 @@ def command(  # noqa: PLR0913 - an option each
     """
     # All that is missing at once, and before a directory is made.
     need_extra(*(("pyarrow", "numpy") if only_compact else ()))
-    from rocketpy.spark.jobs.archive_files import check_names  # noqa: PLC0415
-    from rocketpy.spark.jobs.archive_log import ArchiveLog  # noqa: PLC0415
+    from rocketpy.spark.jobs.parquet_archive.files import check_names  # noqa: PLC0415
+    from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog  # noqa: PLC0415
 
     progress = progress_for(output)
     if only_compact:
@@ -334,7 +334,7 @@ def _starting(start: Position) -> dict[str, str]:
 
 
 def _compact_only(log: "ArchiveLog", compression: str, output: str, progress: Progress) -> None:
-    from rocketpy.spark.jobs.compaction import compact  # noqa: PLC0415
+    from rocketpy.spark.jobs.parquet_archive.compaction import compact  # noqa: PLC0415
 
     done = compact(log, compression=compression)
     row = {"files_before": done.files_before, "files_after": done.files_after}

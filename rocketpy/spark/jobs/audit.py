@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rocketpy.spark.jobs.job_cli import main, progress_for, spark_options, split_conf, summary
 from rocketpy.spark.jobs.session import LOCAL_MASTER, need_extra, plain_errors, spark_session
-from rocketpy.spark.jobs.shell import main, progress_for, spark_options, split_conf, summary
 from rocketpy.terminal.common import CONTEXT, key_values, output_option
 from rocketpy.terminal.render import show
 

@@ -14,19 +14,19 @@ import numpy.typing as npt
 
 from rocketpy.arrow import RecordDecoder, row_schema
 from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.record import (
+from rocketpy.proto.record.record import (
     BLANK_MAGIC,
     MAGIC_AT,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_BYTES,
 )
-from rocketpy.proto.sys_flag import (
+from rocketpy.proto.record.sys_flag import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.topic_names import LMQ_PREFIX, SCHEDULE_TOPIC, is_system_topic
 from rocketpy.spark.jobs.audit_files import (
     DataFile,

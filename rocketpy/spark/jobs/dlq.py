@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rocketpy.errors import JobError
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.properties import (
     PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
 )
 from rocketpy.proto.topic_names import DLQ_PREFIX
-from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
-from rocketpy.spark.jobs.session import need_extra, plain_errors, spark_session
-from rocketpy.spark.jobs.shell import (
+from rocketpy.spark.jobs.job_cli import (
     deal_options,
     main,
     progress_for,
@@ -21,6 +19,8 @@ from rocketpy.spark.jobs.shell import (
     split_conf,
     summary,
 )
+from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
+from rocketpy.spark.jobs.session import need_extra, plain_errors, spark_session
 from rocketpy.terminal.common import (
     CONTEXT,
     Position,

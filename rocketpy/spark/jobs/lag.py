@@ -16,8 +16,8 @@ import click
 
 from rocketpy import admin as rocketpy_admin
 from rocketpy.errors import JobError
+from rocketpy.spark.jobs.job_cli import Progress, main, summary
 from rocketpy.spark.jobs.session import need_extra
-from rocketpy.spark.jobs.shell import Progress, main, summary
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.render import iso, show
 

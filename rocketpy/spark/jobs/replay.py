@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketpy.errors import JobError
-from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
-from rocketpy.spark.jobs.session import need_extra, plain_errors, spark_session
-from rocketpy.spark.jobs.shell import (
+from rocketpy.spark.jobs.job_cli import (
     deal_options,
     main,
     progress_for,
@@ -19,6 +17,8 @@ from rocketpy.spark.jobs.shell import (
     split_conf,
     summary,
 )
+from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
+from rocketpy.spark.jobs.session import need_extra, plain_errors, spark_session
 from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
 from rocketpy.terminal.render import show
 
@@ -45,8 +45,8 @@ def archive_frame(
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    from rocketpy.spark.jobs.archive_files import LIFE_IN_NAME  # noqa: PLC0415
-    from rocketpy.spark.jobs.archive_log import archived_files  # noqa: PLC0415
+    from rocketpy.spark.jobs.parquet_archive.files import LIFE_IN_NAME  # noqa: PLC0415
+    from rocketpy.spark.jobs.parquet_archive.manifest import archived_files  # noqa: PLC0415
 
     paths = [str(root / each.path) for each in archived_files(root) if each.topic == topic]
     if not paths:
@@ -110,7 +110,7 @@ def to_send(
         return frame.select(*_SENT)
 
     def pace(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        from rocketpy.spark.jobs.pace import paced  # noqa: PLC0415 - in the worker
+        from rocketpy.spark.jobs.rate_limit import paced  # noqa: PLC0415 - in the worker
 
         rows = (batch for batch in batches if batch.num_rows)
         for task, own in itertools.groupby(rows, lambda batch: batch.column(_TASK)[0].as_py()):

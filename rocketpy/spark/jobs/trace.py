@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketpy.proto.trace import CONSUME_FAILED, CONSUME_RAISED, CONSUME_TIMED_OUT, TRACE_TOPIC
+from rocketpy.spark.jobs.job_cli import main, progress_for, spark_options, split_conf, summary
 from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
 from rocketpy.spark.jobs.session import plain_errors, spark_session
-from rocketpy.spark.jobs.shell import main, progress_for, spark_options, split_conf, summary
 from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
 from rocketpy.terminal.render import show
 

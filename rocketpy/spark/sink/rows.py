@@ -16,7 +16,7 @@ from rocketpy.client.messages.delivery_time import Moment, level_property
 from rocketpy.client.sending.outgoing_message import Outgoing, check_send_topic, id_properties
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.namespace import wrap_namespace
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.properties import (
     KEY_SEPARATOR,
     NAME_SEPARATOR,
     PAIR_SEPARATOR,

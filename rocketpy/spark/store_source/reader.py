@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from rocketpy.arrow.schema import RowSchema
 from rocketpy.errors import CorruptRecordError
-from rocketpy.spark.ahead import ahead
 from rocketpy.spark.options import parse_options
+from rocketpy.spark.prefetch import ahead
 from rocketpy.spark.schema import rows_for
 from rocketpy.spark.store_source.conditions import Conditions
 from rocketpy.spark.store_source.options import StoreOptions

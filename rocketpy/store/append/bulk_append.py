@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import NamedTuple
 from zlib import crc32
 
-from rocketpy.proto.record import (
+from rocketpy.proto.record.record import (
     CRC_MASK,
     FIXED_BYTES,
     HOST_FLAGS,
@@ -26,7 +26,7 @@ from rocketpy.proto.record import (
     record_middles,
     topic_field,
 )
-from rocketpy.proto.tags import IndexKeyHasher
+from rocketpy.proto.record.tags import IndexKeyHasher
 from rocketpy.store.append.direct_append import AppendedRun, AppendSpace, DirectAppend
 from rocketpy.store.append.dispatch import Arrival
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from rocketpy.errors import ResourceShortError, StoreFormatError
-from rocketpy.proto.record import BLANK_BYTES, V4_HOST_BYTES
+from rocketpy.proto.record.record import BLANK_BYTES, V4_HOST_BYTES
 from rocketpy.store.append.dispatch import Arrival, DispatcherList, EncodedRun
 from rocketpy.store.append.message_writer import MessageWriter
 from rocketpy.store.commit_log.commit_log import CommitLog

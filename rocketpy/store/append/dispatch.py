@@ -26,16 +26,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
     parse_properties,
 )
-from rocketpy.proto.record_check import RecordCheck
-from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.record_check import RecordCheck
+from rocketpy.proto.record.sys_flag import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+)
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.results import BatchColumns

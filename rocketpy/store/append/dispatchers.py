@@ -8,7 +8,7 @@ Step 19 of a message's life (docs/ARCHITECTURE.md).
 Source: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (5.4.0).
 """
 
-from rocketpy.proto.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rocketpy.proto.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rocketpy.store.append.dispatch import DispatchRun, EncodedRun, has_queue_entry
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.queue_rebuild import QueueRebuilder

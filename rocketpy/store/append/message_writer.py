@@ -23,7 +23,7 @@ from typing import Final
 from zlib import crc32
 
 from rocketpy.errors import DiskFullError, ResourceShortError, StoreFormatError
-from rocketpy.proto.record import (
+from rocketpy.proto.record.record import (
     CRC_MASK,
     FIXED_BYTES,
     HOST_FLAGS,
@@ -31,7 +31,7 @@ from rocketpy.proto.record import (
     V6_HOST_BYTES,
     topic_field,
 )
-from rocketpy.proto.sys_flag import (
+from rocketpy.proto.record.sys_flag import (
     BORN_HOST_V6,
     STORE_HOST_V6,
     TRANSACTION_COMMIT,

@@ -10,7 +10,7 @@ Source: HAClient.dispatchReadRequest, CommitLog.appendData (5.4.0).
 import threading
 
 from rocketpy.errors import ResourceShortError, StoreReadOnlyError
-from rocketpy.proto.record_check import RecordState
+from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.append.dispatch import (
     Arrival,
     DispatcherList,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketpy.errors import DiskFullError, LogGapError, StoreFormatError
-from rocketpy.proto.record import (
+from rocketpy.proto.record.record import (
     BLANK_BYTES,
     BLANK_MAGIC,
     MIN_RECORD_BYTES,
@@ -31,7 +31,7 @@ from rocketpy.proto.record import (
     record_store_timestamp_ms,
     size_and_magic,
 )
-from rocketpy.proto.record_check import RecordCheck, RecordState, check_record, is_intact
+from rocketpy.proto.record.record_check import RecordCheck, RecordState, check_record, is_intact
 from rocketpy.store.commit_log.damaged_records import KnownDamage
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.mapped_file import MappedFile

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable
 
 from rocketpy.errors import QueueGapError
-from rocketpy.proto.record import MIN_RECORD_BYTES
+from rocketpy.proto.record.record import MIN_RECORD_BYTES
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable

@@ -17,7 +17,7 @@ import logging
 from pathlib import Path
 
 from rocketpy.errors import BadBodyError
-from rocketpy.proto import fastjson
+from rocketpy.proto.wire import fastjson
 from rocketpy.store.files.store_files import StoreFiles
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class JsonFile:
     def load(self) -> object | None:
         """Return the parsed file, else the parsed ``.bak``, else None.
 
-        Integer keys come back as text, as `rocketpy.proto.fastjson.loads` says.
+        Integer keys come back as text, as `rocketpy.proto.wire.fastjson.loads` says.
         """
         value = self._read(self._path)
         self._main_is_whole = value is not None

@@ -116,7 +116,7 @@ class RealRegion:
             self._can_populate = False
 
     def read_ahead(self, start: int, end: int) -> None:
-        """See `rocketpy.store.files.store_files.Region.read_ahead`; while it waits other threads run."""
+        """See `Region.read_ahead`; while it waits other threads run."""
         if sys.platform == "darwin":
             return
         with contextlib.suppress(OSError), self._descriptor_to_read() as fd:

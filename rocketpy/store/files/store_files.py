@@ -1,6 +1,6 @@
 """The only door from the store to the file system, as protocols.
 
-`rocketpy.store.files.real_files.RealFiles` is the production side; `rocketpy.testing.sim_files.SimFiles`
+`RealFiles` is the production side; `SimFiles`
 is the same on byte arrays, with power cuts, full disks and failing flushes.
 
 A `Region` is a whole file in memory, for what is written all the time and read in place. A

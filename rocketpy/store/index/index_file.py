@@ -223,7 +223,7 @@ class IndexFile:
         """Add one message under several keys; return how many of them fitted.
 
         Args:
-            key_hashes: from `rocketpy.proto.tags.IndexKeyHasher`, 0 to 2^31 - 1.
+            key_hashes: from `rocketpy.proto.record.tags.IndexKeyHasher`, 0 to 2^31 - 1.
             phy_offset: where the message begins in the commit log.
             store_timestamp_ms: when the message was stored.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import NamedTuple, TypeAlias, cast
 
-from rocketpy.proto.tags import IndexKeyHasher
+from rocketpy.proto.record.tags import IndexKeyHasher
 
 _ThreeColumns: TypeAlias = tuple[Sequence[str], Sequence[str], Sequence[str]]
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rocketpy.errors import ResourceShortError, StoreFormatError
-from rocketpy.proto.tags import IndexKeyHasher
+from rocketpy.proto.record.tags import IndexKeyHasher
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.files.store_files import Region, StoreFiles
 from rocketpy.store.index.index_file import IndexFile, IndexHeader, IndexRun, index_file_bytes

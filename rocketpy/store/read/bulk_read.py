@@ -34,7 +34,7 @@ class PlainPart(NamedTuple):
         cut_at: queue offset of the first entry that is not among them because its message has to
             be checked first; 0 without such.
         check_before: physical offset of the first message that needs no check: who takes an
-            earlier one checks it (`rocketpy.proto.record_check.is_intact`). 0 when none does.
+            earlier one checks it (`record_check.is_intact`). 0 when none does.
         proven: leading entries whose messages were checked before.
         queue: whose entries these are, while some have to be checked.
         start: queue offset of the first entry.

@@ -21,7 +21,7 @@ from itertools import accumulate, compress, count
 from operator import add, le
 from typing import Final, NamedTuple, Self
 
-from rocketpy.proto.record_check import is_intact
+from rocketpy.proto.record.record_check import is_intact
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.queue_entry import ENTRY, ENTRY_BYTES, columns_of

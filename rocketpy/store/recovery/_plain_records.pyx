@@ -4,11 +4,11 @@
 Several steps of the start in one, for records that follow one another in one file; whatever else lies
 there ends the run before anything is written, and is read by them:
 
-    read_one                 proto/record_check.py      check_record
-    find_properties          proto/properties.py        parse_properties
-    note_keys                store/index_keys.py        index_keys
-    PlainRecords.read        store/dispatch.py          read_back
-    PlainRecords.write       store/index_file.py        IndexFile.put
+    read_one                 proto/record/record_check.py      check_record
+    find_properties          proto/record/properties.py        parse_properties
+    note_keys                store/index/index_keys.py        index_keys
+    PlainRecords.read        store/append/dispatch.py          read_back
+    PlainRecords.write       store/index/index_file.py        IndexFile.put
 
 Every read is between a position and an end that was compared with what is there; lengths are
 `Py_ssize_t`, and none is added to another before it was compared with what is left.
@@ -20,8 +20,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy
 
-from rocketpy.proto.record import HOST_FLAGS, MAGIC_V1
-from rocketpy.proto.sys_flag import TRANSACTION_MASK
+from rocketpy.proto.record.record import HOST_FLAGS, MAGIC_V1
+from rocketpy.proto.record.sys_flag import TRANSACTION_MASK
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 
 cdef extern from *:

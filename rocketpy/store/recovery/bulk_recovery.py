@@ -4,7 +4,7 @@
 that is not plain, and makes queue entries and index entries of them; nothing is written yet. Here
 it is decided whether the run may be taken: it is when each of its queues goes on exactly where it
 ends. Otherwise all of it is read record by record, and so is every record that is not plain
-(`rocketpy.store.recovery.recovery`, the reference: docs/decisions/0012-a-compiled-reader-for-recovery.md).
+(`recovery.recovery`, the reference: docs/decisions/0012-a-compiled-reader-for-recovery.md).
 
 A step of a start; see `rocketpy.store.recovery.recovery`.
 """

@@ -10,7 +10,7 @@ Source: IndexService (5.4.0), which drops what does not fit.
 
 Index entries of plain records that the index missed, many at a time, by the compiled reader.
 
-What `rocketpy.store.recovery.bulk_recovery` is to a start, this is to the service that completes the index
+What `recovery.bulk_recovery` is to a start, this is to the service that completes the index
 behind it: an index file that was not complete when the process was killed is gone, and with it the
 entries of up to twenty million messages. What is not plain is left to `index_catch_up`.
 """
@@ -21,8 +21,8 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from rocketpy.proto.record import BLANK_BYTES
-from rocketpy.proto.record_check import RecordState
+from rocketpy.proto.record.record import BLANK_BYTES
+from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.append.dispatch import DispatchRequest, has_index_entries, read_back
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.deleted_topics import DeletedTopics

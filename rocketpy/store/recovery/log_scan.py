@@ -21,8 +21,8 @@ Where nothing can be torn, plain records behind a whole one are read many at a t
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rocketpy.proto.record import BLANK_BYTES, MAGIC_AT
-from rocketpy.proto.record_check import RecordCheck, RecordState, check_record
+from rocketpy.proto.record.record import BLANK_BYTES, MAGIC_AT
+from rocketpy.proto.record.record_check import RecordCheck, RecordState, check_record
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.files.mapped_file import MappedFile
 from rocketpy.store.recovery.bulk_recovery import RecoveredRuns

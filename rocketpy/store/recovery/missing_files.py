@@ -3,7 +3,7 @@
 - The log: its files must reach as far as the checkpoint says that the log was on disk. When the
   directory is gone as a whole, somebody wanted an empty store.
 - A queue: it must be as long as the checkpoint says, all queues together
-  (`rocketpy.store.recovery.recovery`), have no gap (`rocketpy.store.consume_queue.queue_files`), and begin where the log
+  (`recovery.recovery`), have no gap (`consume_queue.queue_files`), and begin where the log
   does: files that retention deleted had no message left in the log.
 - An index file: between two of them, and before the first, lies no message that has keys. At the
   end of the index recovery sees by itself what is missing.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketpy.errors import StoreFormatError
-from rocketpy.proto.record_check import RecordCheck
+from rocketpy.proto.record.record_check import RecordCheck
 from rocketpy.store.append.dispatch import has_index_entries, read_back
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue

@@ -28,7 +28,7 @@ from typing import Final
 
 from rocketpy.errors import StoreFormatError
 from rocketpy.lazy_dataclass import lazy_dataclass
-from rocketpy.proto.record_check import RecordState
+from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.append.dispatch import Dispatcher, read_back
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log.commit_log import CommitLog

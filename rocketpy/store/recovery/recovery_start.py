@@ -12,7 +12,7 @@ Source: CommitLog.isMappedFileMatchedRecover, StoreCheckpoint.getMinTimestamp (5
 import logging
 from typing import Final
 
-from rocketpy.proto.record_check import RecordState
+from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.checkpoint import UNKNOWN, Checkpoint
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue

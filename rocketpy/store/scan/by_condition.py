@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from rocketpy.arrow.lost_rows import LOST_UNTIL
+from rocketpy.arrow.missing_rows import LOST_UNTIL
 from rocketpy.arrow.schema import PROPERTIES, RowSchema
 from rocketpy.sql92.condition import Condition
 from rocketpy.store.scan.request import Wanted

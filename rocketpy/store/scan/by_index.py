@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from rocketpy.errors import CorruptRecordError, StoreFormatError
-from rocketpy.proto.message import decode_message
-from rocketpy.proto.tags import IndexKeyHasher
+from rocketpy.proto.record.message import decode_message
+from rocketpy.proto.record.tags import IndexKeyHasher
 from rocketpy.store.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
 from rocketpy.store.index.index_lookup import IndexLookup
 from rocketpy.store.scan.directory import StoreDirectory

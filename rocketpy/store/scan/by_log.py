@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from rocketpy.arrow.gather import Int64s, gather
-from rocketpy.arrow.heads import Heads, Mask
-from rocketpy.proto.record_check import RecordState
+from rocketpy.arrow.record_headers import Heads, Mask
+from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log, MappedLog
 from rocketpy.store.scan.log_walk import stretches

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from rocketpy.arrow.gather import Int64s
-from rocketpy.arrow.heads import Mask
-from rocketpy.arrow.lost_rows import lost_rows
+from rocketpy.arrow.missing_rows import lost_rows
+from rocketpy.arrow.record_headers import Mask
 from rocketpy.store.consume_queue.queue_entry import BLANK_SIZE
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queues import Queue

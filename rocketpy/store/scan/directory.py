@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rocketpy.errors import BadBodyError, StoreFormatError
-from rocketpy.proto import fastjson
+from rocketpy.proto.wire import fastjson
 
 _DIGITS: Final = 20
 _SIGNS: Final = ("checkpoint", "lock", "abort")

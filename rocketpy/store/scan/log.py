@@ -21,8 +21,8 @@ from typing import Final, cast
 
 import pyarrow as pa
 
-from rocketpy.proto.record import MAGIC_AT, end_of_parts, record_store_timestamp_ms
-from rocketpy.proto.record_check import RecordCheck, RecordState, check_record
+from rocketpy.proto.record.record import MAGIC_AT, end_of_parts, record_store_timestamp_ms
+from rocketpy.proto.record.record_check import RecordCheck, RecordState, check_record
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.scan.directory import LogFile, StoreDirectory

@@ -8,7 +8,7 @@ import numpy as np
 from rocketpy.arrow.gather import Int64s
 from rocketpy.arrow.positions import candidates, chain
 from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.record_check import RecordState
+from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.scan.log import Log, MappedLog
 
 if TYPE_CHECKING:

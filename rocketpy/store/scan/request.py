@@ -12,8 +12,8 @@ from rocketpy.arrow import RowSchema, row_schema
 from rocketpy.arrow.gather import Int64s
 from rocketpy.arrow.schema import Damaged
 from rocketpy.errors import CorruptRecordError, DataLossError
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.subscription import SUB_ALL, build_subscription
-from rocketpy.proto.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, is_system_topic
 
 if TYPE_CHECKING:

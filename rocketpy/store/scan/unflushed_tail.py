@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketpy.arrow.gather import Int64s, gather
-from rocketpy.arrow.heads import Heads, Mask
+from rocketpy.arrow.record_headers import Heads, Mask
 from rocketpy.errors import StoreFormatError
-from rocketpy.proto.record import MIN_RECORD_BYTES
-from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from rocketpy.proto.record.record import MIN_RECORD_BYTES
+from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rocketpy.store.scan.log import Log, MappedLog
 from rocketpy.store.scan.log_walk import Quiet, stretches
 

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rocketpy.proto.record import BLANK_MAGIC
+from rocketpy.proto.record.record import BLANK_MAGIC
 from rocketpy.store.files.store_files import PlainFile, StoreFiles
 
 logger: logging.Logger = logging.getLogger(__name__)

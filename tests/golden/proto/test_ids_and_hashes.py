@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.proto.message_id import (
+from rocketpy.proto.record.message_id import (
     UniqIdGenerator,
     decode_message_id,
     decode_uniq_id,
     encode_message_id,
 )
-from rocketpy.proto.properties import encode_properties, parse_properties
-from rocketpy.proto.record import body_crc
-from rocketpy.proto.tags import IndexKeyHasher, java_string_hash, tags_code
+from rocketpy.proto.record.properties import encode_properties, parse_properties
+from rocketpy.proto.record.record import body_crc
+from rocketpy.proto.record.tags import IndexKeyHasher, java_string_hash, tags_code
 
 FILE = Path(__file__).parents[2] / "vectors" / "message" / "ids-hashes.json"
 VECTORS = json.loads(FILE.read_bytes())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.proto.message import (
+from rocketpy.proto.record.message import (
     decode_batch,
     decode_message,
     decode_messages,
@@ -15,7 +15,7 @@ from rocketpy.proto.message import (
     encode_message,
     host_to_bytes,
 )
-from rocketpy.proto.record import (
+from rocketpy.proto.record.record import (
     BLANK_MAGIC,
     RecordKind,
     body_crc,
@@ -26,9 +26,9 @@ from rocketpy.proto.record import (
     record_store_timestamp_ms,
     topic_field,
 )
-from rocketpy.proto.record_check import RecordCheck, RecordState, check_record, is_intact
-from rocketpy.proto.sys_flag import COMPRESSED
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.record_check import RecordCheck, RecordState, check_record, is_intact
+from rocketpy.proto.record.sys_flag import COMPRESSED
+from rocketpy.proto.record.tags import tags_code
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "message"
 

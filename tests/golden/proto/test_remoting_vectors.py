@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rocketpy.proto.codes import LanguageCode
-from rocketpy.proto.command import RemotingCommand, encode_command, encode_head
-from rocketpy.proto.frame import CommandReader, decode_command
+from rocketpy.proto.wire.codes import LanguageCode
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, encode_head
+from rocketpy.proto.wire.frame import CommandReader, decode_command
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "remoting"
 FILES = sorted(path.name for path in FOLDER.glob("[0-9]*.json"))

@@ -1,7 +1,7 @@
 """Our answer to a case, in the letters of Oracle.java."""
 
 from rocketpy.errors import ExpressionError
-from rocketpy.proto.properties import encode_properties
+from rocketpy.proto.record.properties import encode_properties
 from rocketpy.sql92.condition import compile_condition
 from rocketpy.sql92.java_values import MismatchError
 

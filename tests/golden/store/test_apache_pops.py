@@ -16,8 +16,8 @@ from rocketpy.broker.system_topics.put_retry import SetAside
 from rocketpy.broker.system_topics.system_queue import SystemQueue
 from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.pop import REVIVE_GROUP, revive_topic
+from rocketpy.proto.record.message import MessageExt, decode_message
 from rocketpy.store.files.json_file import JsonFile
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.message_store import MessageStore

@@ -9,7 +9,7 @@ import pytest
 from rocketpy.arrow import row_schema
 from rocketpy.arrow.slow_rows import slow_rows
 from rocketpy.errors import StoreFormatError
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.record.message import decode_message
 from rocketpy.store import to_arrow
 from tests.golden.store.test_apache_stores import NAMES, unpack
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.record.message import decode_message
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import GetMessageStatus, PutMessage, PutMessageStatus

@@ -13,8 +13,8 @@ import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.proto.command import RemotingCommand, make_request, make_response
-from rocketpy.proto.message import decode_messages
+from rocketpy.proto.record.message import decode_messages
+from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.remoting.connection.channel import Channel

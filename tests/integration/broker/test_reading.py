@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rocketpy.broker.broker import Broker
-from rocketpy.proto.fastjson import loads
-from rocketpy.proto.message import BatchItem, decode_messages, encode_batch
+from rocketpy.proto.record.message import BatchItem, decode_messages, encode_batch
+from rocketpy.proto.wire.fastjson import loads
 from tests.bad_input.kit import send_header
 from tests.integration.broker.test_broker import Peer, make_broker
 

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from rocketpy.cli.main import command
-from rocketpy.terminal.guard import run_command
+from rocketpy.terminal.error_exit import run_command
 
 # The plugin is switched off for this project's own tests (see pyproject.toml).
 from rocketpy.testing.cluster import ClusterThread

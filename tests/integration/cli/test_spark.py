@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 from click.testing import CliRunner
 
-from rocketpy.cli import spark as spark_cli
+from rocketpy.cli.commands import spark as spark_cli
 from rocketpy.cli.main import command
 from rocketpy.testing.cluster import ClusterThread
 from tests.integration.cli.conftest import Cli

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from rocketpy.proto import fastjson
 from rocketpy.proto.bodies.heartbeat import GetConsumerListByGroupResponseBody
 from rocketpy.proto.bodies.route import BrokerData, QueueData, TopicRouteData
-from rocketpy.proto.command import RemotingCommand, encode_command, make_response
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.wire import fastjson
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_response
+from rocketpy.proto.wire.frame import CommandReader
 
 SEND, PULL, QUERY_OFFSET, COMMIT = 310, 11, 14, 15
 HEARTBEAT, MEMBERS, ROUTE = 34, 38, 105

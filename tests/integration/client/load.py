@@ -13,8 +13,8 @@ from rocketpy.client.client import Client
 from rocketpy.client.config import ClientConfig
 from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import SystemClock

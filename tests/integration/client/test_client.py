@@ -11,8 +11,8 @@ import pytest
 import rocketpy
 import rocketpy.admin
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.compiled_sends import compiled_sends
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.compiled_requests import compiled_sends
 from rocketpy.remoting.server_peer import ClientConnection
 from rocketpy.sync import connect as connect_sync
 from rocketpy.testing.cluster import ClusterThread, LocalCluster

@@ -21,13 +21,13 @@ from rocketpy.errors import (
     RequestTimeoutError,
     RocketPyError,
 )
-from rocketpy.proto.command import (
+from rocketpy.proto.record.sys_flag import CompressionType, with_compression
+from rocketpy.proto.wire.command import (
     RemotingCommand,
     encode_command,
     make_request,
     make_response,
 )
-from rocketpy.proto.sys_flag import CompressionType, with_compression
 from tests.integration.client.hostile import (
     MEMBERS,
     PULL,
@@ -277,14 +277,14 @@ async def test_bodies_that_inflate_to_more_than_a_gigabyte_together_are_taken_on
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes: list[int] = []
-    original = rocketpy.proto.compression.inflate
+    original = rocketpy.proto.record.compression.inflate
 
     def counted(*arguments: Any) -> bytes:
         body = original(*arguments)
         sizes.append(len(body))
         return body
 
-    monkeypatch.setattr("rocketpy.proto.message.inflate", counted)
+    monkeypatch.setattr("rocketpy.proto.record.message.inflate", counted)
     flag = with_compression(0, CompressionType.ZLIB)
     body = zlib.compress(bytes(20 << 20), 9)
 

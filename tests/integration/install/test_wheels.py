@@ -14,13 +14,13 @@ import pytest
 from tests.compiler import compiler
 
 ROOT = Path(__file__).parents[3]
-MODULE = "rocketpy/broker/processor/_plain_sends"
+MODULE = "rocketpy/broker/fast_path/_plain_sends"
 MODULES = (
     MODULE,
     "rocketpy/arrow/_rows",
-    "rocketpy/proto/_sends",
-    "rocketpy/client/_messages",
-    "rocketpy/store/_plain_records",
+    "rocketpy/proto/wire/_sends",
+    "rocketpy/client/messages/_messages",
+    "rocketpy/store/recovery/_plain_records",
 )
 
 WORKS = """

@@ -14,8 +14,8 @@ from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.server import NameServer
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.remoting.connection.channel import Channel

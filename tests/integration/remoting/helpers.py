@@ -7,8 +7,13 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.wire.command import (
+    RemotingCommand,
+    encode_command,
+    make_request,
+    make_response,
+)
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig

@@ -9,7 +9,7 @@ from rocketpy.errors import (
     RequestTimeoutError,
     TooManyInFlightError,
 )
-from rocketpy.proto.command import RemotingCommand, make_request, make_response
+from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
 from rocketpy.remoting.connection.channel import Channel
 from tests.integration.remoting.helpers import (
     ECHO,

@@ -4,8 +4,13 @@ import threading
 import pytest
 
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError, StartError
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import (
+    RemotingCommand,
+    encode_command,
+    make_request,
+    make_response,
+)
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from tests.integration.remoting.helpers import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketpy.errors import ConnectError, ConnectionLostError
-from rocketpy.proto.command import make_request, make_response
+from rocketpy.proto.wire.command import make_request, make_response
 from rocketpy.remoting.config import ClientAuth, TlsClientConfig, TlsMode, TlsServerConfig
 from tests.integration.remoting.helpers import (
     BIG,

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Protocol
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from rocketpy.spark.batch import batch_reader
 from rocketpy.spark.schema import default_schema
-from rocketpy.spark.stream import StreamReader
+from rocketpy.spark.source.batch import batch_reader
+from rocketpy.spark.source.stream import StreamReader
 
 Row = tuple[str, int, int, int]
 

@@ -21,11 +21,11 @@ from rocketpy.errors import (
     TopicNotExistError,
 )
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.spark.batch import batch_reader
-from rocketpy.spark.executor import ConnectionCache
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.read_options import BatchOptions
 from rocketpy.spark.schema import default_schema, row_schema_to_spark
+from rocketpy.spark.source.batch import batch_reader
+from rocketpy.spark.source.executor import ConnectionCache
 from rocketpy.testing.cluster import ClusterThread
 from tests.integration.spark.engine import Row, read_batch
 from tests.spark.fill import fill, stored

@@ -15,8 +15,8 @@ import rocketpy.admin
 from rocketpy.errors import ConfigError, DataLossError
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.spark.jobs.archive_log import ArchiveLog
-from rocketpy.spark.jobs.archive_source import COMPRESSION, ROOT, ArchiveReader, reported
+from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog
+from rocketpy.spark.jobs.parquet_archive.source import COMPRESSION, ROOT, ArchiveReader, reported
 from rocketpy.testing.cluster import ClusterThread
 from tests.integration.spark.engine import Engine
 from tests.spark import fill as filling

@@ -11,9 +11,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 import rocketpy
 import rocketpy.admin
 from rocketpy.errors import BrokerError
-from rocketpy.spark.batch import batch_reader
 from rocketpy.spark.schema import default_schema
 from rocketpy.spark.sink.writer import batch_writer
+from rocketpy.spark.source.batch import batch_reader
 from tests.peer.apache import Apache, require_peer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]

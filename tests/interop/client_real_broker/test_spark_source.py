@@ -10,9 +10,9 @@ import pytest
 import rocketpy
 import rocketpy.admin
 from rocketpy.errors import BrokerError, DataLossError
-from rocketpy.spark.batch import batch_reader
 from rocketpy.spark.schema import default_schema
-from rocketpy.spark.stream import StreamReader
+from rocketpy.spark.source.batch import batch_reader
+from rocketpy.spark.source.stream import StreamReader
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 

@@ -13,7 +13,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.request_table import Guard
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.server import NameServer
-from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.record.message import MessageExt, decode_message
 from rocketpy.remoting.config import (
     RemotingClientConfig,
     RemotingServerConfig,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.config import TlsMode, TlsServerConfig
 from rocketpy.remoting.connection.channel import Channel
 from tests.interop.java_clients.cluster import Servers

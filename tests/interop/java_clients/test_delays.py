@@ -1,6 +1,6 @@
 """Delayed messages of the official Java client."""
 
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.record.message import decode_message
 from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient, wait_for
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 import rocketpy.admin
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient, bodies, wait_for

@@ -1,7 +1,7 @@
 """Transactions of the official Java client."""
 
 from rocketpy.broker.transaction.op_messages import parse_op_body
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.record.message import decode_message
 from rocketpy.proto.topic_names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient, bodies, wait_for

@@ -8,10 +8,10 @@ import pytest
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filters.consumer_filters import ConsumerFilters
 from rocketpy.client.credentials import Credentials, RequestSigner
-from rocketpy.proto.command import make_request
 from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
 from rocketpy.proto.subscription import build_subscription
 from rocketpy.proto.trace import encode_trace
+from rocketpy.proto.wire.command import make_request
 from rocketpy.sql92.bloom import BloomFilter
 from rocketpy.store.files.json_file import dump_pretty
 from rocketpy.testing.sim_clock import SimClock

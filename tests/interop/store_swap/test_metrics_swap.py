@@ -9,8 +9,8 @@ import pytest
 
 import rocketpy
 import rocketpy.admin
-from rocketpy.proto import fastjson
-from rocketpy.proto.command import make_request
+from rocketpy.proto.wire import fastjson
+from rocketpy.proto.wire.command import make_request
 from tests.interop.store_swap.test_delays_swap import Kit
 from tests.peer.apache import require_peer
 

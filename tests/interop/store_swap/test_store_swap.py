@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from rocketpy.proto.message import decode_message
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.message import decode_message
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.message_store import MessageStore

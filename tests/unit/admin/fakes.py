@@ -7,9 +7,9 @@ from rocketpy.errors import ConnectError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.calls import RpcHook
 
 Response = Callable[[RemotingCommand], RemotingCommand]

@@ -8,8 +8,8 @@ import rocketpy.admin
 from rocketpy.admin import Admin, clusters, groups, key_values, messages, offsets, topics
 from rocketpy.client.credentials import Credentials
 from rocketpy.errors import ClientError, ConfigError, NoNameServerError
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import make_request
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import make_request
 from tests.unit.admin.fakes import BROKERS, FakeRemoting
 
 A = BROKERS["broker-a"]

@@ -4,7 +4,7 @@ from rocketpy.admin import Admin
 from rocketpy.errors import BrokerError, ConnectError
 from rocketpy.proto.bodies.stats import BrokerStatsData, BrokerStatsItem
 from rocketpy.proto.bodies.topic import KVTable
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.wire.codes import RequestCode
 from tests.unit.admin.fakes import BROKERS, NAMESRVS, FakeRemoting
 
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]

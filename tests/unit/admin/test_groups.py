@@ -16,7 +16,7 @@ from rocketpy.proto.bodies.heartbeat import (
     ProducerTableInfo,
 )
 from rocketpy.proto.bodies.running import ConsumerRunningInfo, ProcessQueueInfo
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.wire.codes import RequestCode
 from tests.unit.admin.fakes import (
     BROKERS,
     NAMESRVS,
@@ -122,7 +122,7 @@ async def test_owners_are_asked_of_the_members(admin: Admin, remoting: FakeRemot
     info = ConsumerRunningInfo(mq_table={QA: ProcessQueueInfo()})
 
     def running(request: object) -> object:
-        from rocketpy.proto.command import make_response  # noqa: PLC0415
+        from rocketpy.proto.wire.command import make_response  # noqa: PLC0415
 
         assert hasattr(request, "ext_fields")
         if request.ext_fields["clientId"] == "c1":

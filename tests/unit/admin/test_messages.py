@@ -3,12 +3,12 @@ import pytest
 from rocketpy.admin import Admin
 from rocketpy.errors import ClientError, QueryNotFoundError, SystemFaultError
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.pull import PullMessageResponseHeader
-from rocketpy.proto.message import MessageExt, encode_message
-from rocketpy.proto.message_id import encode_message_id
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message import MessageExt, encode_message
+from rocketpy.proto.record.message_id import encode_message_id
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.admin.fakes import BROKERS, FakeRemoting
 
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]

@@ -16,9 +16,9 @@ from rocketpy.errors import (
 from rocketpy.proto.bodies.offset import ResetOffsetBody
 from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
 from rocketpy.proto.bodies.topic import TopicOffset, TopicStatsTable
-from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.admin.fakes import BROKERS, QA, QB, FakeRemoting, give_groups, give_progress
 
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]

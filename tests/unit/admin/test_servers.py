@@ -13,7 +13,7 @@ from rocketpy.errors import (
 )
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rocketpy.proto.bodies.topic import KVTable
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.wire.codes import RequestCode
 from tests.unit.admin.fakes import BROKERS, NAMESRVS, FakeRemoting
 
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]

@@ -11,7 +11,7 @@ from rocketpy.admin import connect as connect_async
 from rocketpy.admin.sync import Admin, connect
 from rocketpy.client.blocking.loop_thread import NAME, LoopThread
 from rocketpy.errors import ClosedError, ConnectError, NoNameServerError
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.wire.codes import RequestCode
 from tests.unit.admin.fakes import FakeRemoting
 
 

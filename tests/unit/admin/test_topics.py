@@ -18,8 +18,8 @@ from rocketpy.proto.bodies.topic import (
     TopicOffset,
     TopicStatsTable,
 )
-from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.codes import RequestCode
 from tests.unit.admin.fakes import BROKERS, NAMESRVS, FakeRemoting
 
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]

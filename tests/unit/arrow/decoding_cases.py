@@ -8,8 +8,8 @@ import pytest
 
 from rocketpy.arrow import RecordDecoder, row_schema
 from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.compression import deflate
-from rocketpy.proto.sys_flag import CompressionType, with_compression
+from rocketpy.proto.record.compression import deflate
+from rocketpy.proto.record.sys_flag import CompressionType, with_compression
 from tests.unit.arrow.kit import placed, record
 
 _SHAPES = (

@@ -7,9 +7,9 @@ import numpy as np
 
 from rocketpy.arrow import RecordDecoder, RowSchema, record_positions, row_schema
 from rocketpy.arrow.slow_rows import slow_rows
-from rocketpy.proto.message import decode_message, host_to_bytes
-from rocketpy.proto.record import body_crc, pack_record, record_size, topic_field
-from rocketpy.proto.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+from rocketpy.proto.record.message import decode_message, host_to_bytes
+from rocketpy.proto.record.record import body_crc, pack_record, record_size, topic_field
+from rocketpy.proto.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 EVERYTHING = row_schema(include=("hosts", "properties", "msgId"))
 

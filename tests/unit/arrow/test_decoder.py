@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rocketpy.arrow import RecordDecoder, decoder, record_positions, row_schema
 from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.compression import deflate
-from rocketpy.proto.message import decode_message
-from rocketpy.proto.sys_flag import CompressionType, with_compression
+from rocketpy.proto.record.compression import deflate
+from rocketpy.proto.record.message import decode_message
+from rocketpy.proto.record.sys_flag import CompressionType, with_compression
 from tests.unit.arrow.kit import EVERYTHING, assert_equal_to_reference, at, placed, record
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "message"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rocketpy.arrow import record_positions
 from rocketpy.arrow.positions import follow
 from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.record import MAGIC_V1
+from rocketpy.proto.record.record import MAGIC_V1
 from tests.unit.arrow.kit import record
 
 MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.store.results import (
     GetMessageResult,

@@ -15,12 +15,12 @@ from rocketpy.errors import ConfigError, DiskFullError
 from rocketpy.proto.bodies.lock import QueryAssignmentResponseBody
 from rocketpy.proto.bodies.pop import CheckPoint
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.fastjson import dumps, loads
-from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.subscription import build_subscription
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.fastjson import dumps, loads
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.runtime.config.properties_file import parse_properties
 from rocketpy.store.config import MessageStoreConfig

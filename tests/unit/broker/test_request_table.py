@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.business_pool import BusinessPool
 from tests.unit.broker.fakes import FakeChannel, FakeClock, request
 

@@ -114,7 +114,7 @@ def test_a_value_that_no_broker_can_have_is_refused(tmp_path: Path, line: str, w
 
 
 def test_the_shipped_files_load_without_a_warning() -> None:
-    from rocketpy.cli import broker, namesrv  # noqa: PLC0415
+    from rocketpy.cli.servers import broker, namesrv  # noqa: PLC0415
 
     conf = Path(__file__).parents[3] / "conf"
     loaded = namesrv.load_config(conf / "namesrv.conf", [])

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from rocketpy.client.messages.serializers import PLAIN
 from rocketpy.client.pop.invisible_messages import PopHand
 from rocketpy.client.pop.popped_message import PoppedMessage
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
-from rocketpy.proto.message import MessageExt, encode_message
-from rocketpy.proto.properties import encode_properties
+from rocketpy.proto.record.message import MessageExt, encode_message
+from rocketpy.proto.record.properties import encode_properties
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.testing.sim_loop import LoopClock, SimLoop
 
 T = TypeVar("T")

@@ -11,11 +11,11 @@ from rocketpy.client.messages.compiled_decoder import plain_messages
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import PLAIN
 from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.compression import deflate
-from rocketpy.proto.message import decode_messages, host_to_bytes
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.record import body_crc, pack_record, record_size, topic_field
-from rocketpy.proto.sys_flag import BORN_HOST_V6, CompressionType, with_compression
+from rocketpy.proto.record.compression import deflate
+from rocketpy.proto.record.message import decode_messages, host_to_bytes
+from rocketpy.proto.record.record import body_crc, pack_record, record_size, topic_field
+from rocketpy.proto.record.sys_flag import BORN_HOST_V6, CompressionType, with_compression
 
 TOPICS = ("orders", "space%orders", "тема", "T" * 127, "x")
 _PROPERTIES = (

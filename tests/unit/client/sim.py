@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from rocketpy.client.client import Client
 from rocketpy.client.config import ClientConfig
 from rocketpy.errors import ConnectError, RequestTimeoutError
-from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.proto.properties import encode_properties
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.properties import encode_properties
+from rocketpy.proto.record.tags import tags_code
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.store.results import PutMessage

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.client.sim import Cluster, pass_time
 
 PULL = 11

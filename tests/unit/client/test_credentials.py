@@ -9,7 +9,7 @@ import rocketpy.admin
 from rocketpy.client.config import ClientConfig
 from rocketpy.client.credentials import Credentials, RequestSigner, find_credentials
 from rocketpy.errors import ConfigError
-from rocketpy.proto.command import make_request
+from rocketpy.proto.wire.command import make_request
 from tests.unit.client.sim import Cluster, run_sim
 
 SECRETS = ("s3cret-key", "t0ken")

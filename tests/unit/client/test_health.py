@@ -9,7 +9,7 @@ from rocketpy.client.consumer.rebalance import UnservedTopics
 from rocketpy.client.health import ClientHealth, ConsumerHealth
 from rocketpy.client.messages.outcomes import TxState
 from rocketpy.client.sending.result import SendStatus
-from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.testing.sim_clock import SimClock
 from tests.unit.client.sim import BROKER_A, NAMESRV, Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, nothing, until

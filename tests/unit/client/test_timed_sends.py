@@ -3,9 +3,9 @@
 import pytest
 
 from rocketpy.errors import BrokerError, IllegalMessageError, NoRouteError
-from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.proto.properties import parse_properties
 from rocketpy.proto.recall_handle import RecallHandle
+from rocketpy.proto.record.properties import parse_properties
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.client.sim import Cluster, run_sim
 
 SEND = 310

@@ -16,7 +16,7 @@ from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import MinBrokerChange
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.connection.dispatch import Processor
 from rocketpy.runtime.config.live_config import LiveConfig
 

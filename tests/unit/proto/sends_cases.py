@@ -6,11 +6,16 @@ import struct
 import msgpack  # type: ignore[import-untyped]
 
 from rocketpy.client.sending.result import read_send_response, result_of
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
-from rocketpy.proto.compiled_sends import CompiledSends
-from rocketpy.proto.frame import MAX_FRAME_BYTES, CommandReader, decode_command
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.prepared import RequestTemplate
+from rocketpy.proto.wire.command import (
+    RemotingCommand,
+    encode_command,
+    make_request,
+    make_response,
+)
+from rocketpy.proto.wire.compiled_requests import CompiledSends
+from rocketpy.proto.wire.frame import MAX_FRAME_BYTES, CommandReader, decode_command
+from rocketpy.proto.wire.request_template import RequestTemplate
 
 JSON, ROCKETMQ, MSGPACK = 0, 1, 2
 QUEUE = MessageQueue("t", "b", 2)

@@ -1,12 +1,12 @@
 import pytest
 
+from rocketpy.proto.record.tags import java_string_hash
 from rocketpy.proto.subscription import (
     SubscriptionData,
     build_subscription,
     is_tag_type,
     split_tags,
 )
-from rocketpy.proto.tags import java_string_hash
 
 
 @pytest.mark.parametrize("expression", ["*", "", None])

@@ -2,12 +2,13 @@
 
 import pytest
 
-from rocketpy.proto import perm, sys_flag
+from rocketpy.proto import perm
 from rocketpy.proto import topic_names as names
-from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.sys_flag import CompressionType
+from rocketpy.proto.record import sys_flag
+from rocketpy.proto.record.sys_flag import CompressionType
 from rocketpy.proto.validators import check_group, check_topic, is_valid_name
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 
 
 @pytest.mark.parametrize(

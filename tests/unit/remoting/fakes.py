@@ -6,8 +6,13 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.wire.command import (
+    RemotingCommand,
+    encode_command,
+    make_request,
+    make_response,
+)
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.config import ConnectionLimits
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection import Connection

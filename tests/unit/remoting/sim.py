@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.remoting.connection.channel import Channel

@@ -13,8 +13,8 @@ from rocketpy.errors import (
     RequestTimeoutError,
     TooManyInFlightError,
 )
-from rocketpy.proto.command import RemotingCommand, make_request, make_response
-from rocketpy.proto.compiled_sends import StoredAnswer
+from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
+from rocketpy.proto.wire.compiled_requests import StoredAnswer
 from rocketpy.remoting import server_peer
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.testing.sim_loop import pass_time

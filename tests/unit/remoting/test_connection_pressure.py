@@ -3,12 +3,17 @@
 import dataclasses
 
 import pytest
-from tests.unit.remoting.test_memory_budget import Peer
 
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
+from rocketpy.proto.wire.command import (
+    RemotingCommand,
+    encode_command,
+    make_request,
+    make_response,
+)
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection import Connection
+from tests.unit.remoting.connection.test_memory_budget import Peer
 from tests.unit.remoting.fakes import (
     LIMITS,
     FakeTransport,

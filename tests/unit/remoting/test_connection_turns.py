@@ -2,11 +2,10 @@
 
 import dataclasses
 
-from tests.unit.remoting.test_memory_budget import Peer
-
-from rocketpy.proto.command import RemotingCommand, encode_command
+from rocketpy.proto.wire.command import RemotingCommand, encode_command
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection import Connection
+from tests.unit.remoting.connection.test_memory_budget import Peer
 from tests.unit.remoting.fakes import LIMITS, FakeTransport, Rig, echo, feed, request
 
 

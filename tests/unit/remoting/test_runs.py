@@ -2,7 +2,12 @@
 
 from collections.abc import Sequence
 
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
+from rocketpy.proto.wire.command import (
+    RemotingCommand,
+    encode_command,
+    make_request,
+    make_response,
+)
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection import Connection
 from tests.unit.remoting.fakes import Rig

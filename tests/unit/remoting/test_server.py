@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from rocketpy.errors import ConnectError, ConnectionLostError, StartError
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
+from rocketpy.proto.wire.command import (
+    RemotingCommand,
+    encode_command,
+    make_request,
+    make_response,
+)
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.testing.sim_loop import pass_time

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rocketpy.errors import ClosedError, ConnectError, RequestTimeoutError
-from rocketpy.proto.command import make_request
+from rocketpy.proto.wire.command import make_request
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.remoting.connection.calls import PendingRequest
 from rocketpy.remoting.connection.dispatch import ProcessorTable

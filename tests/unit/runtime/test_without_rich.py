@@ -4,7 +4,7 @@ import sys
 import pytest
 
 pytest.importorskip("rich")  # comes with import-linter
-DAEMON = "import rocketpy.cli.standalone, sys; "
+DAEMON = "import rocketpy.cli.servers.standalone, sys; "
 
 
 def run(code: str) -> str:

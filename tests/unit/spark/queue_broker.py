@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand, make_request, make_response
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
-from rocketpy.proto.message import MessageExt, encode_message
+from rocketpy.proto.record.message import MessageExt, encode_message
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
 
 MASTER, SLAVE = "10.0.0.1:10911", "10.0.0.2:10911"
 

@@ -8,7 +8,11 @@ import pytest
 
 @pytest.mark.parametrize(
     "module",
-    ["rocketpy.spark.store_source.reader", "rocketpy.spark.batch", "rocketpy.spark.stream"],
+    [
+        "rocketpy.spark.store_source.reader",
+        "rocketpy.spark.source.batch",
+        "rocketpy.spark.source.stream",
+    ],
 )
 def test_planners_load_nothing_that_decodes(module: str) -> None:
     heavy = {"pyarrow.compute", "rocketpy.arrow.decoder", "rocketpy.arrow.compiled_rows"}

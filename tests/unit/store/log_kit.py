@@ -3,7 +3,7 @@
 import threading
 import zlib
 
-from rocketpy.proto.record import topic_field
+from rocketpy.proto.record.record import topic_field
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from rocketpy.errors import StoreError
-from rocketpy.proto.properties import encode_properties
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.properties import encode_properties
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.recovery import bulk_recovery as recovered_runs

@@ -1,6 +1,6 @@
 """Small stores on simulated files, for the tests of this folder."""
 
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.record.message import decode_message
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import GetMessageStatus, PutMessage, PutMessageStatus

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.proto.record import record_store_timestamp_ms
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.record import record_store_timestamp_ms
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch, PutMessage
 from tests.unit.store.store_kit import OK, TOPIC, Kit, bodies

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.errors import StoreFormatError, StoreLockedError
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.record.message import decode_message
 from rocketpy.store.results import (
     BatchColumns,
     BatchEntry,

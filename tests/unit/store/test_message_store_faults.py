@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.errors import ResourceShortError
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.record.message import decode_message
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.message_store import MessageStore

@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.record.message import decode_message
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch, PutMessage, PutMessageStatus
 from tests.unit.store.store_kit import Kit

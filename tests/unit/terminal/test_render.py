@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rocketpy.proto.message import MessageExt
+from rocketpy.proto.record.message import MessageExt
 from rocketpy.terminal.render import as_json, iso, message_row, printable, show
 
 ROWS = [

@@ -21,8 +21,8 @@ from rocketpy.broker.operation.pull.filters import PullFilters
 from rocketpy.broker.operation.pull.request import PullForbidden, PullRefused, PullRequest
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.perm import PERM_READ
+from rocketpy.proto.wire.codes import ResponseCode
 
 KEPT_EXPRESSION_CHARS: Final = 200
 """A longer expression is not kept between pulls."""

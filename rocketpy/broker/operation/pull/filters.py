@@ -17,8 +17,8 @@ from rocketpy.broker.filters.message_filters import (
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.operation.pull.request import PullForbidden, PullRefused, PullRequest
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
-from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.subscription import EXPRESSION_SQL92, SUB_ALL, is_tag_type
+from rocketpy.proto.wire.codes import ResponseCode
 
 _FORBIDDEN_BROADCAST: Final = 4
 _FORBIDDEN_SUBSCRIPTION: Final = 5

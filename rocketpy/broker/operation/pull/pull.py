@@ -35,8 +35,8 @@ from rocketpy.broker.operation.pull.request import (
 )
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.record import properties_of
+from rocketpy.proto.record.record import properties_of
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 

@@ -12,9 +12,9 @@ from rocketpy.broker.operation.scheduling.delivery_time import decimal
 from rocketpy.broker.operation.scheduling.scheduling import Postponement
 from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.errors import BadBodyError
-from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.perm import PERM_WRITE
-from rocketpy.proto.properties import (
+from rocketpy.proto.recall_handle import RecallHandle, decode_recall_handle
+from rocketpy.proto.record.properties import (
     PROPERTY_BORN_TIMESTAMP,
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TAGS,
@@ -23,8 +23,8 @@ from rocketpy.proto.properties import (
     PROPERTY_UNIQ_KEY,
     encode_properties,
 )
-from rocketpy.proto.recall_handle import RecallHandle, decode_recall_handle
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.tags import tags_code
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessage, PutMessageStatus
 

@@ -27,8 +27,7 @@ from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.scheduling.delivery_time import slot_ms, wanted_ms
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.lazy_dataclass import lazy_dataclass
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
@@ -41,8 +40,9 @@ from rocketpy.proto.properties import (
     encode_properties,
     parse_properties,
 )
-from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessage
 

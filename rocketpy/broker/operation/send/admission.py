@@ -17,11 +17,11 @@ from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.errors import StoreError
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.perm import PERM_WRITE
-from rocketpy.proto.sys_flag import MULTI_TAGS, TRANSACTION_MASK
+from rocketpy.proto.record.sys_flag import MULTI_TAGS, TRANSACTION_MASK
 from rocketpy.proto.topic_names import RETRY_PREFIX
 from rocketpy.proto.validators import check_topic
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessageStatus
 

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, Self, TypeAlias
 
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send.put_transforms import refuse_in_batch
-from rocketpy.proto.message import split_batch
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import split_batch
+from rocketpy.proto.record.properties import (
     NAME_SEPARATOR,
     PAIR_SEPARATOR,
     PROPERTY_CLUSTER,
@@ -35,7 +35,7 @@ from rocketpy.proto.properties import (
     PROPERTY_WAIT_STORE_MSG_OK,
     parse_properties,
 )
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.store.results import BatchColumns, BatchEntry
 
 SPECIAL_PROPERTIES: Final = frozenset(

@@ -16,13 +16,13 @@ from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.scheduling.scheduling import refuse_later_in_batch
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.errors import StoreError
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_TRANSACTION_PREPARED,
     encode_properties,
 )
 from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.store.results import PutMessage
 
 PutTransform: TypeAlias = Callable[[PutMessage, dict[str, str], SendRequest], Refusal | None]

@@ -18,14 +18,14 @@ from rocketpy.broker.system_topics.property_cache import (
     PropertyOutlines,
     filled,
 )
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
     PROPERTY_TRANSACTION_PREPARED,
     encode_properties,
     parse_properties,
 )
-from rocketpy.proto.sys_flag import TRANSACTION_MASK
+from rocketpy.proto.record.sys_flag import TRANSACTION_MASK
 from rocketpy.store.results import PutMessage
 
 _REMEMBERED: Final = frozenset({PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TRANSACTION_PREPARED})

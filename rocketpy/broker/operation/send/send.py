@@ -32,8 +32,8 @@ from rocketpy.broker.operation.send.put_transforms import PutTransform, refuse_i
 from rocketpy.broker.operation.send.rewrites import Rewrites
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.errors import BadBodyError
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.properties import (
+from rocketpy.proto.recall_handle import RecallHandle
+from rocketpy.proto.record.properties import (
     PROPERTY_CLUSTER,
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
@@ -45,10 +45,10 @@ from rocketpy.proto.properties import (
     encode_properties,
     parse_properties,
 )
-from rocketpy.proto.recall_handle import RecallHandle
-from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
+from rocketpy.proto.record.sys_flag import TRANSACTION_PREPARED
 from rocketpy.proto.topic_names import RETRY_PREFIX, TIMER_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import (
     PutBatch,

@@ -24,16 +24,16 @@ from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.broker.system_topics.system_writer import InternalPut, copy_of
 from rocketpy.errors import RocketPyError, StoreError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.perm import is_writeable
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_WAIT_STORE_MSG_OK,
 )
 from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.store.results import PutMessage, PutMessageStatus
 
 _log = structlog.get_logger(__name__)

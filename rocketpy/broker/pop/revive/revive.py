@@ -47,7 +47,6 @@ from rocketpy.broker.system_topics.system_queue import SystemQueue
 from rocketpy.broker.system_topics.system_writer import NEVER_STORED, InternalPut, copy_of
 from rocketpy.errors import BadBodyError, CorruptRecordError, RocketPyError, StoreError
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
-from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.pop import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -56,7 +55,8 @@ from rocketpy.proto.pop import (
     REVIVE_GROUP,
     normal_topic,
 )
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.properties import (
     PROPERTY_FIRST_POP_TIME,
     PROPERTY_ORIGIN_GROUP,
     PROPERTY_POP_CK,
@@ -64,7 +64,7 @@ from rocketpy.proto.properties import (
     PROPERTY_TIMER_DELIVER_MS,
     encode_properties,
 )
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.topic_names import RETRY_PREFIX, pop_retry_topic_v1, pop_retry_topic_v2
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock

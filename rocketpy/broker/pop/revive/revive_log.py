@@ -15,13 +15,13 @@ from typing import Final, Protocol
 
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.proto.pop import CHECK_POINT_TAG, revive_topic
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.properties import (
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQ_KEY,
     encode_properties,
 )
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessage, PutMessageResult
 

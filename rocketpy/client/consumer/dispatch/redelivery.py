@@ -32,10 +32,10 @@ from rocketpy.client.sending.outgoing_message import Outgoing
 from rocketpy.client.sending.send_operation import SendOperation
 from rocketpy.client.sending.transport import SendTransport
 from rocketpy.errors import NoRouteError, RocketPyError
-from rocketpy.proto.compression import deflate
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
-from rocketpy.proto.message import MessageExt
-from rocketpy.proto.properties import (
+from rocketpy.proto.record.compression import deflate
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
@@ -43,7 +43,7 @@ from rocketpy.proto.properties import (
     PROPERTY_WAIT_STORE_MSG_OK,
     properties_text,
 )
-from rocketpy.proto.sys_flag import (
+from rocketpy.proto.record.sys_flag import (
     COMPRESSED,
     COMPRESSION_TYPE_MASK,
     CompressionType,

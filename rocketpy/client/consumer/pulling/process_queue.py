@@ -16,8 +16,8 @@ from rocketpy.client.messages.compiled_decoder import plain_messages
 from rocketpy.client.messages.message import NOT_TO_BE_GIVEN_BACK, ReceivedMessage
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.errors import ClosedError
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message import MessageExt
 from rocketpy.runtime.clock import Clock
 
 # The fixed part of a message that its body does not show; keeps tiny messages from being free.

@@ -30,12 +30,12 @@ from rocketpy.errors import (
     NoRouteError,
     RocketPyError,
 )
-from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
-from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from rocketpy.proto.subscription import SubscriptionData
-from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from rocketpy.proto.topic_names import LMQ_PREFIX
+from rocketpy.proto.wire.codes import ResponseCode
 
 SHORTEST_PAUSE_MS: Final = 20
 

@@ -13,8 +13,8 @@ from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.store_files import DiskUsage

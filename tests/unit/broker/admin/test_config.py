@@ -4,7 +4,7 @@ import pytest
 
 from rocketpy.broker.admin.config import ConfigAdmin
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.proto.fastjson import loads
+from rocketpy.proto.wire.fastjson import loads
 from tests.unit.broker.admin.kit import Kit, ask
 
 

@@ -1,5 +1,5 @@
 from rocketpy.broker.admin.connections import ConnectionAdmin, language_name
-from rocketpy.proto.fastjson import loads
+from rocketpy.proto.wire.fastjson import loads
 from tests.unit.broker.admin.kit import Kit, ask
 
 

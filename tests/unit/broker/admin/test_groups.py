@@ -2,7 +2,7 @@ import pytest
 
 from rocketpy.broker.admin.groups import GroupAdmin
 from rocketpy.errors import BadBodyError, StoreError
-from rocketpy.proto.fastjson import dumps, loads
+from rocketpy.proto.wire.fastjson import dumps, loads
 from tests.unit.broker.admin.kit import Kit, ask
 
 

@@ -1,10 +1,10 @@
 import pytest
 
 from rocketpy.broker.admin.offsets import OffsetAdmin
-from rocketpy.proto.codes import LanguageCode
-from rocketpy.proto.command import make_request
-from rocketpy.proto.fastjson import loads
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.codes import LanguageCode
+from rocketpy.proto.wire.command import make_request
+from rocketpy.proto.wire.fastjson import loads
 from tests.unit.broker.admin.kit import FakeChannel, Kit, ask
 
 RESET = {"topic": "T", "group": "G", "timestamp": -1, "isForce": "true"}

@@ -1,7 +1,7 @@
 import pytest
 
 from rocketpy.broker.admin.runtime_info import RuntimeInfoAdmin, _size
-from rocketpy.proto.fastjson import loads
+from rocketpy.proto.wire.fastjson import loads
 from rocketpy.remoting.business_pool import BusinessPool
 from tests.unit.broker.admin.kit import Kit, ask
 

@@ -12,8 +12,8 @@ from rocketpy.broker.admin.topic_creations import TopicCreations
 from rocketpy.broker.admin.topics import TopicAdmin
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.errors import DiskFullError
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.deferred_response import DeferredResponse

@@ -2,8 +2,8 @@ import pytest
 
 from rocketpy.broker.admin.topics import TopicAdmin
 from rocketpy.errors import BadBodyError, HeaderFieldError, StoreError
-from rocketpy.proto.fastjson import dumps, loads
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.fastjson import dumps, loads
 from tests.unit.broker.admin.kit import Kit, ask
 
 CREATE = {

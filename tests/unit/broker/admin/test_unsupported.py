@@ -1,7 +1,7 @@
 import pytest
 
 from rocketpy.broker.admin.unsupported import UnsupportedAdmin
-from rocketpy.proto.fastjson import loads
+from rocketpy.proto.wire.fastjson import loads
 from tests.unit.broker.admin.kit import Kit, ask
 
 

@@ -9,9 +9,9 @@ from rocketpy.broker.delay.offsets import DelayOffsets
 from rocketpy.broker.operation.scheduling.scheduling import Postponement
 from rocketpy.broker.system_topics.put_retry import SetAside
 from rocketpy.broker.system_topics.system_writer import InternalPut
-from rocketpy.proto.message import MessageExt, decode_message
-from rocketpy.proto.properties import encode_properties
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.properties import encode_properties
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.config import parse_delay_levels
 from rocketpy.store.files.json_file import JsonFile

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from rocketpy.proto.message import decode_message
-from rocketpy.proto.properties import encode_properties
-from rocketpy.proto.sys_flag import TRANSACTION_COMMIT
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.message import decode_message
+from rocketpy.proto.record.properties import encode_properties
+from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.store.results import PutMessage, PutMessageStatus
 from tests.unit.broker.delay.delivery_kit import PATH, Kit

@@ -9,8 +9,8 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filters import consumer_filters
 from rocketpy.broker.filters.consumer_filters import ConsumerFilters
 from rocketpy.errors import DiskFullError
-from rocketpy.proto import fastjson
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
+from rocketpy.proto.wire import fastjson
 from rocketpy.store.files.json_file import dump_pretty
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 

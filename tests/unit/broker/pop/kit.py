@@ -7,10 +7,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 from rocketpy.proto.bodies.pop import BatchAck, BatchAckMessageRequestBody
-from rocketpy.proto.command import RemotingCommand, make_request
-from rocketpy.proto.message import MessageExt, decode_messages
 from rocketpy.proto.pop import PopHandle, parse_queue_values, retry_mark
-from rocketpy.proto.properties import PROPERTY_POP_CK
+from rocketpy.proto.record.message import MessageExt, decode_messages
+from rocketpy.proto.record.properties import PROPERTY_POP_CK
+from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.message import decode_messages
+from rocketpy.proto.record.message import decode_messages
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.pop.kit import Popper, after, send, simulate
 

@@ -11,10 +11,10 @@ from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
 from rocketpy.broker.pop.revive.revive_log import ReviveLog, key_of
 from rocketpy.broker.pop.take import PopInHand, PopRequest, QueueTaker
 from rocketpy.proto.bodies.pop import CheckPoint
-from rocketpy.proto.compression import deflate
-from rocketpy.proto.message import decode_message, decode_messages
-from rocketpy.proto.properties import parse_properties
-from rocketpy.proto.sys_flag import CompressionType, with_compression
+from rocketpy.proto.record.compression import deflate
+from rocketpy.proto.record.message import decode_message, decode_messages
+from rocketpy.proto.record.properties import parse_properties
+from rocketpy.proto.record.sys_flag import CompressionType, with_compression
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, PutMessageStatus
 from tests.unit.broker.fakes import FakeStats
 from tests.unit.broker.pop.parts_kit import GROUP, RETRY_V1, Parts, Timer

@@ -3,8 +3,8 @@
 import json
 import struct
 
-from rocketpy.proto.binary_header import encode_binary_header
-from rocketpy.proto.msgpack_header import encode_msgpack_header
+from rocketpy.proto.wire.binary_header import encode_binary_header
+from rocketpy.proto.wire.msgpack_header import encode_msgpack_header
 
 
 def frame(

@@ -9,8 +9,8 @@ import pytest
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.proto.bodies.heartbeat import ConsumerData, HeartbeatData
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.subscription import build_subscription
-from rocketpy.proto.tags import tags_code
 from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor.frames import binary_frame, frame, msgpack_frame

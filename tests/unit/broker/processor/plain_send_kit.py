@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.broker.feature import StoresDue
-from rocketpy.proto.message import BatchItem, encode_batch
+from rocketpy.proto.record.message import BatchItem, encode_batch
 from rocketpy.remoting.connection.connection import Connection
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor.delay_frames import some_delayed

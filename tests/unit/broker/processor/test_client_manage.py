@@ -13,9 +13,9 @@ from rocketpy.broker.processor.client_manage import ClientManageProcessor, compl
 from rocketpy.errors import BadBodyError, DiskFullError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.subscription import SubscriptionData
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.store.config import MessageStoreConfig

@@ -12,7 +12,7 @@ from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.consumer_progress import ConsumerProgress
 from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.store.config import MessageStoreConfig
 from tests.unit.broker.fakes import FakeChannel, FakeClock, MemoryFile, request

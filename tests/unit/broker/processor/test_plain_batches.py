@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from rocketpy.broker.fast_path.compiled_path import is_compiled
-from rocketpy.proto.frame import CommandReader
-from rocketpy.proto.message import BatchItem, encode_batch
+from rocketpy.proto.record.message import BatchItem, encode_batch
+from rocketpy.proto.wire.frame import CommandReader
 from tests.unit.broker.processor.frames import binary_frame, ext_of, frame, msgpack_frame
 from tests.unit.broker.processor.plain_send_kit import (
     UNIQ_KEY,

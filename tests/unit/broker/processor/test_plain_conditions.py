@@ -10,13 +10,13 @@ import pytest
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.proto.bodies.heartbeat import ConsumerData, HeartbeatData
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.frame import CommandReader
-from rocketpy.proto.message import decode_messages
-from rocketpy.proto.record import MAGIC_V1, MAGIC_V2
+from rocketpy.proto.record.message import decode_messages
+from rocketpy.proto.record.record import MAGIC_V1, MAGIC_V2
+from rocketpy.proto.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from rocketpy.proto.subscription import build_subscription
-from rocketpy.proto.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.sql92.condition import Condition
 from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch
 from tests.unit.broker.processor.frames import frame

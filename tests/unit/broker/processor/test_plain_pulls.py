@@ -9,10 +9,10 @@ import pytest
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.errors import ResourceShortError
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.frame import CommandReader
-from rocketpy.proto.message import decode_messages
+from rocketpy.proto.record.message import decode_messages
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor import plain_send_kit

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.fast_path.compiled_path import is_compiled
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.processor.frames import ext_of, frame
 from tests.unit.broker.processor.plain_send_kit import (

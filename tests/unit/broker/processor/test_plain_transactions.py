@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rocketpy.broker.fast_path.compiled_path import is_compiled
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.processor.frames import ext_of, frame
 from tests.unit.broker.processor.plain_send_kit import (

@@ -11,10 +11,10 @@ import pytest
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
-from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.frame import CommandReader
-from rocketpy.proto.message import BatchItem, decode_messages, encode_batch
+from rocketpy.proto.record.message import BatchItem, decode_messages, encode_batch
+from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor.frames import binary_frame, ext_of, frame, msgpack_frame
 from tests.unit.broker.processor.plain_pull_kit import (

@@ -19,10 +19,10 @@ from rocketpy.broker.processor.pull_message import PullMessageProcessor, read_pu
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.subscription import build_subscription
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.store.results import GetMessageResult, GetMessageStatus
 from tests.unit.broker.fakes import (

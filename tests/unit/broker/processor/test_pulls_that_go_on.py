@@ -11,8 +11,8 @@ import pytest
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.broker.fast_path.pull_service import PullRuns
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor.frames import binary_frame, frame
 from tests.unit.broker.processor.plain_pull_kit import (

@@ -5,9 +5,9 @@ import pytest
 from rocketpy.broker.operation.query_messages import FindMessages
 from rocketpy.broker.processor.query_message import QueryMessageProcessor
 from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.frame import CommandReader
-from rocketpy.proto.message import MessageExt, decode_messages, encode_message
+from rocketpy.proto.record.message import MessageExt, decode_messages, encode_message
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.store.results import QueryIndexResult
 from tests.unit.broker.fakes import FakeChannel, FakeStore, request
 

@@ -10,13 +10,13 @@ from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.broker.processor.reply_message import ReplyMessageProcessor
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.send import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
-from rocketpy.proto.properties import parse_properties, properties_text
+from rocketpy.proto.record.properties import parse_properties, properties_text
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.broker.fakes import FakeChannel, FakeClock, request
 
 ANSWER = {"REPLY_TO_CLIENT": "asker", "CORRELATION_ID": "1", "MSG_TYPE": "reply"}

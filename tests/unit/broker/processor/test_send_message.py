@@ -16,11 +16,11 @@ from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.frame import CommandReader
-from rocketpy.proto.message import BatchItem, encode_batch
-from rocketpy.proto.properties import parse_properties, properties_text
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.message import BatchItem, encode_batch
+from rocketpy.proto.record.properties import parse_properties, properties_text
+from rocketpy.proto.record.tags import tags_code
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.store.results import PutMessageStatus
 from tests.unit.broker.fakes import (

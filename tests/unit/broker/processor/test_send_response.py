@@ -3,8 +3,8 @@
 import pytest
 
 from rocketpy.broker.processor.send_response import SendResponses
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.frame import CommandReader
 from tests.unit.broker.fakes import request
 
 V4 = b"\x7f\0\0\1\0\0\x2a\x9f"

@@ -8,8 +8,8 @@ import pytest
 
 from rocketpy.broker.operation.send.bulk_send import SendRuns
 from rocketpy.broker.processor.send_message import SendMessageProcessor
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.store.append.bulk_append import PlacedRun, PutRun
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.processor.frames import ext_of, frame

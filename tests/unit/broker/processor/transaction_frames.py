@@ -3,9 +3,13 @@
 import random
 from collections.abc import Sequence
 
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.frame import CommandReader
-from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rocketpy.proto.record.sys_flag import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.frame import CommandReader
 from tests.unit.broker.processor.frames import binary_frame, ext_of, frame, msgpack_frame
 
 GROUP = "group"

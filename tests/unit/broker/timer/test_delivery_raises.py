@@ -4,7 +4,7 @@ import pytest
 
 from rocketpy.broker.delay.delivery import delivered
 from rocketpy.broker.timer import service
-from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.record.message import MessageExt, decode_message
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.results import PutMessage, PutMessageStatus
 from tests.unit.broker.timer.timer_kit import Kit

@@ -6,12 +6,12 @@ from typing import Any
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.fastjson import loads
-from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.recall_handle import decode_recall_handle
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.proto.wire.fastjson import loads
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.results import PutMessage, PutMessageStatus

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.record.message import decode_message
 from rocketpy.store.message_store import MessageStore
 from tests.unit.broker.timer.timer_kit import QUEUE, Kit
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.timer.slot_reader import Due, SlotReader
-from rocketpy.proto.message import MessageExt
+from rocketpy.proto.record.message import MessageExt
 from rocketpy.store.timer.log import TimerUnit
 from rocketpy.store.timer.wheel import Slot
 

@@ -12,8 +12,8 @@ from rocketpy.broker.system_topics.put_retry import SetAside
 from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.broker.timer.flush import TimerFlush
 from rocketpy.broker.timer.service import TimerService
-from rocketpy.proto.message import MessageExt, decode_message
-from rocketpy.proto.properties import encode_properties
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.properties import encode_properties
 from rocketpy.proto.topic_names import TIMER_TOPIC
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus

@@ -18,8 +18,8 @@ from rocketpy.broker.transaction.half_message import HalfMessages
 from rocketpy.broker.transaction.ledger import HalfLedger
 from rocketpy.broker.transaction.op_messages import OpMessages, parse_op_body
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.message import MessageExt, decode_message
-from rocketpy.proto.properties import encode_properties
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.properties import encode_properties
 from rocketpy.proto.topic_names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus

@@ -5,7 +5,7 @@ from typing import Any
 from rocketpy.broker.clients.client_registry import ClientChannel
 from rocketpy.broker.transaction.check_back import AskProducer
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
-from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.record.message import MessageExt, decode_message
 from tests.unit.broker.fakes import FakeChannel
 
 HALF = MessageExt(

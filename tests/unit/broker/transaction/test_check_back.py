@@ -3,7 +3,7 @@
 import pytest
 
 from rocketpy.broker.transaction import check_back
-from rocketpy.proto.properties import encode_properties
+from rocketpy.proto.record.properties import encode_properties
 from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.store.results import PutMessage, PutMessageStatus
 from tests.unit.broker.transaction.kit import (

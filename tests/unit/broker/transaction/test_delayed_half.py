@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.message import MessageExt, decode_messages
-from rocketpy.proto.message_id import decode_message_id
-from rocketpy.proto.properties import encode_properties
+from rocketpy.proto.record.message import MessageExt, decode_messages
+from rocketpy.proto.record.message_id import decode_message_id
+from rocketpy.proto.record.properties import encode_properties
+from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.pop.kit import Popper, after, simulate
 

@@ -10,7 +10,7 @@ import rocketpy
 from rocketpy import Message, ReceivedMessage, Retry, TxState
 from rocketpy.client.callbacks.middleware import Handle, Proceed, Sending
 from rocketpy.errors import ClosedError, ConfigError, FlowControlError, TooManyInFlightError
-from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.record.properties import parse_properties
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import until
 

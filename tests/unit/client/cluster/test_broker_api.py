@@ -16,7 +16,6 @@ from rocketpy.client.cluster.broker_api import (
 from rocketpy.errors import BadBodyError, BrokerError, NoPermissionError, SystemFaultError
 from rocketpy.proto.bodies.heartbeat import GetConsumerListByGroupResponseBody
 from rocketpy.proto.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
-from rocketpy.proto.command import RemotingCommand, make_request, make_response
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.headers.send import (
     ConsumerSendMsgBackRequestHeader,
@@ -24,6 +23,7 @@ from rocketpy.proto.headers.send import (
 )
 from rocketpy.proto.headers.transaction import EndTransactionRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
 
 AT = "10.0.0.1:10911"
 TIMEOUT_MS = 3_000

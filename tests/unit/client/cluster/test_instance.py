@@ -9,10 +9,10 @@ import pytest
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import ClientConfig
 from rocketpy.errors import ClientError, ConnectError
-from rocketpy.proto import fastjson
 from rocketpy.proto.bodies.heartbeat import ConsumerData
 from rocketpy.proto.bodies.route import BrokerData, QueueData, TopicRouteData
-from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.wire import fastjson
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.testing.sim_clock import SimClock
 
 NAMESRV = "n:9876"

@@ -13,7 +13,7 @@ from rocketpy.errors import (
     NoNameServerError,
     RequestTimeoutError,
 )
-from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 
 
 class FakeRemoting:

@@ -18,9 +18,9 @@ from rocketpy.errors import (
     TopicNotWritableError,
 )
 from rocketpy.proto.bodies.route import BrokerData, QueueData, TopicRouteData
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 
 READ_WRITE, READ_ONLY, WRITE_ONLY = 6, 4, 2
 NO_TOPIC = 17

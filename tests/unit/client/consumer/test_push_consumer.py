@@ -11,9 +11,9 @@ from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Retry, ToDLQ
 from rocketpy.client.messages.serializers import json as json_serializer
 from rocketpy.errors import ClientError, ClosedError, NoNameServerError
-from rocketpy.proto import fastjson
-from rocketpy.proto.command import make_request
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire import fastjson
+from rocketpy.proto.wire.command import make_request
 from tests.unit.client.sim import NAMESRV, Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, moved_to, nothing, of_topic, until
 

@@ -8,8 +8,8 @@ import pytest
 from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.serializers import json
 from rocketpy.errors import ClosedError
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message import MessageExt
 
 QUEUE = MessageQueue("t", "broker-a", 3)
 

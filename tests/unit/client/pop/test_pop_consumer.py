@@ -11,8 +11,8 @@ from rocketpy.proto.bodies.lock import (
     MessageQueueAssignment,
     QueryAssignmentResponseBody,
 )
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, until
 

@@ -19,10 +19,10 @@ from rocketpy.errors import (
     RequestTimeoutError,
     TooManyInFlightError,
 )
-from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.proto.compression import inflate
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.record.compression import inflate
+from rocketpy.proto.record.properties import parse_properties
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.client.sim import BROKER_A, NAMESRV, Cluster, pass_time, run_sim
 
 SEND = 310

@@ -21,9 +21,9 @@ from rocketpy.errors import (
     TooManyInFlightError,
 )
 from rocketpy.proto.headers.send import ReplyMessageRequestHeader
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import properties_text
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import properties_text
 from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 
 HEARTBEAT, SEND = 34, 310

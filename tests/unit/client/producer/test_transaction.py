@@ -13,10 +13,10 @@ from rocketpy.client.producer.transaction import (
     half_properties,
 )
 from rocketpy.errors import ClosedError, HalfNotStoredError, IllegalMessageError
-from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
-from rocketpy.proto.message import MessageExt
-from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import parse_properties
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 from tests.unit.client.steps import until
 

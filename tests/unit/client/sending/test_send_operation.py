@@ -18,7 +18,7 @@ def test_every_state_is_reached_and_only_done_is_the_end() -> None:
 
 
 def test_the_module_says_what_the_table_says() -> None:
-    from rocketpy.client.sending import send_operation
+    from rocketpy.client.sending import send_operation  # noqa: PLC0415
 
     said = {
         (words[0], words[-1])

@@ -8,7 +8,7 @@ from rocketpy.errors import BadBodyError, HeaderFieldError
 from rocketpy.namesrv.route_types import BrokerKey
 from rocketpy.proto.bodies.route import QueueData, TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, KVTable
-from rocketpy.proto.command import make_request
+from rocketpy.proto.wire.command import make_request
 
 KEY = BrokerKey("c1", "10.0.0.1:10911")
 WHO = {

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from rocketpy.proto.command import (
+from rocketpy.proto.wire.command import (
     RemotingCommand,
     encode_command,
     make_request,

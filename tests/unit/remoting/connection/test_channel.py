@@ -1,6 +1,6 @@
 import pytest
 
-from rocketpy.proto.command import make_request, make_response
+from rocketpy.proto.wire.command import make_request, make_response
 from rocketpy.remoting.connection.channel import Channel, format_address, host_bytes
 from tests.unit.remoting.fakes import FakeLoop, FakeTransport, make_channel, on_other_thread
 

@@ -5,7 +5,12 @@ import dataclasses
 import pytest
 
 from rocketpy.errors import HeaderFieldError, RequestTimeoutError
-from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
+from rocketpy.proto.wire.command import (
+    RemotingCommand,
+    encode_command,
+    make_request,
+    make_response,
+)
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.calls import PendingRequest
 from rocketpy.remoting.connection.channel import Channel

@@ -1,7 +1,7 @@
 import pytest
 
-from rocketpy.proto.command import RemotingCommand, make_request, make_response
-from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import (

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rocketpy.proto.command import RemotingCommand, encode_command, make_response
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_response
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.deferred_response import DeferredResponse

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rocketpy.cli import daemon
+from rocketpy.cli.servers import daemon
 from rocketpy.remoting.network import event_loop
 from rocketpy.remoting.network.event_loop import new_event_loop
 from rocketpy.terminal.common import run

@@ -2,7 +2,7 @@ from typing import Any, cast
 
 import pytest
 
-from rocketpy.proto.command import encode_command, make_request
+from rocketpy.proto.wire.command import encode_command, make_request
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection import Connection
 from rocketpy.remoting.connection.dispatch import ProcessorTable

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from rocketpy.arrow import row_schema
-from rocketpy.spark.jobs.archive_files import Piece, write_pieces
+from rocketpy.spark.jobs.parquet_archive.files import Piece, write_pieces
 
 SCHEMA = row_schema(include=("properties", "hosts", "msgId")).arrow
 DAY_US = 86_400_000_000

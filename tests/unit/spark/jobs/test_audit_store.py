@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.errors import StoreFormatError
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.spark.jobs.audit import audit_here, decode_audit, encode_audit
 from rocketpy.spark.jobs.audit_store import Audit, Finding, Store, by_message

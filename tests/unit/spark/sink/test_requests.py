@@ -3,8 +3,8 @@
 from rocketpy.client.messages.delivery_time import Moment
 from rocketpy.client.sending.outgoing_message import Outgoing
 from rocketpy.client.sending.queue_selection import queue_index_by_key
-from rocketpy.proto.message import decode_batch
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message import decode_batch
 from rocketpy.spark.sink.requests import Request, make_requests
 from rocketpy.spark.sink.rows import SinkRow
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.record.properties import parse_properties
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.sink.columns import Columns, Role
 from rocketpy.spark.sink.options import SinkOptions

@@ -12,7 +12,7 @@ from rocketpy.client.config import ProducerConfig
 from rocketpy.client.sending.outgoing_message import Outgoing, id_properties
 from rocketpy.client.sending.transport import SendTransport
 from rocketpy.errors import BrokerError
-from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.sink.options import SinkOptions
 from rocketpy.spark.sink.rows import BadRow, SinkRow

@@ -1,8 +1,8 @@
 """Records that somebody else writes: room under the append lock, then everything counts at once."""
 
 from rocketpy.errors import ResourceShortError
-from rocketpy.proto.record import body_crc, pack_record, record_size, topic_field
-from rocketpy.proto.tags import IndexKeyHasher
+from rocketpy.proto.record.record import body_crc, pack_record, record_size, topic_field
+from rocketpy.proto.record.tags import IndexKeyHasher
 from rocketpy.store.append.direct_append import AppendedRun, AppendSpace
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue.queue_entry import ENTRY

@@ -3,7 +3,7 @@
 import threading
 from typing import Any
 
-from rocketpy.proto.record_check import RecordCheck, RecordState
+from rocketpy.proto.record.record_check import RecordCheck, RecordState
 from rocketpy.store.append.dispatch import (
     DispatcherList,
     DispatchRequest,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rocketpy.errors import DiskFullError, StoreFormatError
-from rocketpy.proto.record import topic_field
-from rocketpy.proto.record_check import RecordState
+from rocketpy.proto.record.record import topic_field
+from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.commit_log import commit_log
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.commit_log.prefetch import AllocateService

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketpy.proto.tags import IndexKeyHasher
+from rocketpy.proto.record.tags import IndexKeyHasher
 from rocketpy.store.index.index_keys import index_keys, keys_of_run
 
 

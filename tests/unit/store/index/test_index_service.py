@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.errors import DiskFullError, ResourceShortError
-from rocketpy.proto.tags import IndexKeyHasher
+from rocketpy.proto.record.tags import IndexKeyHasher
 from rocketpy.store.files.real_files import RealFiles, RealRegion
 from rocketpy.store.index.index_lookup import IndexLookup
 from rocketpy.store.index.index_service import IndexService

@@ -1,13 +1,12 @@
 """Walking over a damaged log: what is passed over, and where it ends."""
 
-from tests.unit.store.test_commit_log import append
-
-from rocketpy.proto.record_check import RecordState
+from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.recovery.log_scan import LogScan, Vouched
 from rocketpy.store.store_offsets import StoreOffsets
 from rocketpy.testing.sim_files import SimFiles
+from tests.unit.store.commit_log.test_commit_log import append
 
 RECORD_BYTES = 1_000
 FILE_BYTES = 16 << 10

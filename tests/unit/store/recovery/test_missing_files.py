@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.errors import StoreFormatError
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.record.message import decode_message
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage

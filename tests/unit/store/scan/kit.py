@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage, PutMessageStatus

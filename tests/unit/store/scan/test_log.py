@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.proto.record_check import RecordState
+from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.scan.directory import LogFile, StoreDirectory
 from rocketpy.store.scan.log import Log, MappedLog
 from tests.unit.store.scan.kit import LOG_FILE_BYTES, Written, overwrite

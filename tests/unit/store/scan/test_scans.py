@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from rocketpy.errors import CorruptRecordError, DataLossError, StoreFormatError
-from rocketpy.proto.compression import deflate
-from rocketpy.proto.sys_flag import CompressionType, with_compression
+from rocketpy.proto.record.compression import deflate
+from rocketpy.proto.record.sys_flag import CompressionType, with_compression
 from rocketpy.store import to_arrow
 from rocketpy.store.scan import by_index
 from tests.unit.store.scan.kit import LOG_FILE_BYTES, Written, log_path, overwrite, written

@@ -15,7 +15,7 @@ from rocketpy.broker.operation.pull.pull import GROWTH_INTERVAL_MS, PullOperatio
 from rocketpy.broker.operation.pull.request import PullRequest, PullResult
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.sql92.condition import MAX_EXPRESSION_CHARS
 from rocketpy.store.results import GetMessageStatus
 from tests.unit.broker.fakes import FakeClock, FakeStats, FakeStore, MemoryFile

@@ -9,8 +9,8 @@ from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.scheduling.recall import Recalled, RecallOperation, RecallRequest
 from rocketpy.broker.operation.scheduling.scheduling import Postponement
 from rocketpy.broker.system_topics.system_writer import InternalPut
-from rocketpy.proto.properties import encode_properties, parse_properties
 from rocketpy.proto.recall_handle import RecallHandle
+from rocketpy.proto.record.properties import encode_properties, parse_properties
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.testing.sim_clock import SimClock
 

@@ -3,16 +3,16 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.broker.operation.test_send import HOST, UNIQ, Kit
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.scheduling.scheduling import Postponement
 from rocketpy.broker.operation.send_request import Sent
 from rocketpy.broker.transaction.half_message import HalfMessages
-from rocketpy.proto.properties import encode_properties, parse_properties
+from rocketpy.proto.record.properties import encode_properties, parse_properties
 from rocketpy.proto.topic_names import TRANS_HALF_TOPIC
 from tests.unit.broker.fakes import FakeClock
+from tests.unit.broker.operation.send.test_send import HOST, UNIQ, Kit
 
 DELAYS_MS = (1_000, 5_000, 10_000)
 DELAYED = {"UNIQ_KEY": UNIQ, "WAIT": "true", "DELAY": "2", "TAGS": "a"}

@@ -16,8 +16,8 @@ from rocketpy.broker.operation.send.send import SendOperation
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.errors import DiskFullError
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.message import BatchItem, encode_batch
-from rocketpy.proto.properties import encode_properties, parse_properties
+from rocketpy.proto.record.message import BatchItem, encode_batch
+from rocketpy.proto.record.properties import encode_properties, parse_properties
 from rocketpy.store.results import BatchColumns, BatchEntry, PutMessage, PutMessageResult
 from tests.unit.broker.fakes import FakeClock, FakeStore, MemoryFile
 

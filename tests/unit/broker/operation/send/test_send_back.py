@@ -16,9 +16,9 @@ from rocketpy.broker.system_topics.system_writer import InternalPut
 from rocketpy.errors import CorruptRecordError, DiskFullError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.command import make_request
-from rocketpy.proto.message import MessageExt, encode_message
-from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.record.message import MessageExt, encode_message
+from rocketpy.proto.record.properties import parse_properties
+from rocketpy.proto.wire.command import make_request
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from tests.unit.broker.fakes import FakeChannel, FakeClock, MemoryFile

@@ -10,9 +10,9 @@ from rocketpy.broker.pop.revive import revive
 from rocketpy.broker.pop.revive.revive import ReviveQueue, ReviveService
 from rocketpy.broker.system_topics.system_queue import SystemRead
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
-from rocketpy.proto.message import MessageExt, decode_messages
 from rocketpy.proto.pop import REVIVE_GROUP
-from rocketpy.proto.tags import tags_code
+from rocketpy.proto.record.message import MessageExt, decode_messages
+from rocketpy.proto.record.tags import tags_code
 from rocketpy.store.results import MessageFilter, PutMessage
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.fakes import FakeClock, MemoryFile

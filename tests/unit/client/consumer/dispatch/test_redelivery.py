@@ -8,9 +8,9 @@ import pytest
 from rocketpy.client.consumer.dispatch.redelivery import Redelivery
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import BrokerError
-from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.record.message import MessageExt, decode_message
+from rocketpy.proto.record.properties import parse_properties
 from tests.unit.client.sim import Cluster, run_sim
 
 

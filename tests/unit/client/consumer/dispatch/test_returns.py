@@ -7,8 +7,8 @@ from rocketpy.client.consumer.dispatch.redelivery import Returns
 from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import RequestTimeoutError
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message import MessageExt
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 
 

@@ -8,8 +8,8 @@ from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consumer.pulling.process_queue import CacheTotal, Limits, ProcessQueue
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import ClosedError
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message import MessageExt
 
 OVERHEAD = 200
 

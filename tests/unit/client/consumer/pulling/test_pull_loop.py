@@ -14,10 +14,10 @@ from rocketpy.errors import (
     CorruptRecordError,
     NoPermissionError,
 )
-from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.proto.compression import deflate
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.sys_flag import CompressionType, with_compression
+from rocketpy.proto.record.compression import deflate
+from rocketpy.proto.record.sys_flag import CompressionType, with_compression
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.client.received_cases import stored
 from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 from tests.unit.client.steps import nothing, of_topic, until

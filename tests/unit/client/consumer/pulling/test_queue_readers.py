@@ -3,9 +3,9 @@
 import asyncio
 
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.proto import fastjson
-from rocketpy.proto.command import make_request, make_response
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire import fastjson
+from rocketpy.proto.wire.command import make_request, make_response
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, moved_to, nothing, of_topic, until
 

@@ -1,0 +1,234 @@
+"""``rocketpy consume``: prints messages as they come."""
+
+import asyncio
+import contextlib
+import signal
+import string
+from collections.abc import AsyncGenerator, Mapping
+from typing import Final
+
+import click
+
+import rocketpy
+from rocketpy import admin as rocketpy_admin
+from rocketpy.terminal.common import (
+    CONTEXT,
+    Position,
+    namesrv_option,
+    output_option,
+    own_group,
+    position,
+    run,
+)
+from rocketpy.terminal.completion import group_names, topic_names
+from rocketpy.terminal.error_exit import forget_output
+from rocketpy.terminal.render import as_json, message_row, printable
+from rocketpy.terminal.stdio import is_read, until_read
+
+_Messages = AsyncGenerator[rocketpy.ReceivedMessage, None]
+_FIELDS: Final = ("topic", "broker", "queue", "offset", "tag", "keys", "stored", "msg_id", "body")
+
+
+def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    """Check a --format and read its escapes."""
+    if text is None:
+        return None
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    wrong = [name for name in names if name not in _FIELDS]
+    if wrong:
+        raise click.BadParameter(f"there is no {{{wrong[0]}}}, only {', '.join(_FIELDS)}")
+    return text.replace("\\t", "\t").replace("\\n", "\n")
+
+
+@click.command(
+    "consume",
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy consume orders --group readers --from earliest --max 1",
+)
+@click.argument("topic", shell_complete=topic_names)
+@click.option("--group", shell_complete=group_names, help="Consumer group; your own by default.")
+@click.option("--no-group", is_flag=True, help="Follow the topic beside all groups.")
+@click.option("--filter", "tags", default="*", show_default=True, help='Tags, such as "a || b".')
+@click.option("--sql", help="An SQL92 condition on properties, instead of tags.")
+@click.option(
+    "--from",
+    "start",
+    type=position,
+    default="latest",
+    show_default=True,
+    metavar="earliest|latest|TIME",
+    help="Where a group that is new begins: an end, ISO 8601, ms since 1970, or 30m (ago).",
+)
+@click.option("-e", "--end", is_flag=True, help="With --no-group: end at the end of the topic.")
+@click.option("--max", "max_count", type=click.IntRange(1), help="End after so many messages.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), help="End after so many quiet seconds."
+)
+@click.option("--body-only", is_flag=True, help="Print nothing but bodies, a line each.")
+@click.option(
+    "--format", "template", metavar="TEXT", callback=_template,
+    help="A line each, such as '{queue} {offset} {body}'.",
+)  # fmt: skip
+@namesrv_option
+@output_option
+def command(  # noqa: PLR0913 - one argument an option
+    *,
+    topic: str,
+    group: str | None,
+    no_group: bool,
+    tags: str,
+    sql: str | None,
+    start: Position,
+    end: bool,
+    max_count: int | None,
+    timeout: float | None,
+    body_only: bool,
+    template: str | None,
+    namesrv: str,
+    output: str,
+) -> int:
+    """Receive messages of a topic as a member of a group and print them.
+
+    With -o json each message is one JSON object on a line of its own. A message counts as
+    consumed once it is printed, into a pipe once it is read there. SIGTERM and Ctrl-C store the
+    offsets and end it. Ends with exit code 1 when --timeout passes before --max messages came,
+    or when there is no such topic by then.
+    """
+    if no_group and (group or tags != "*" or sql):
+        raise click.UsageError("--no-group goes without --group, --filter and --sql")
+    if end and not no_group:
+        raise click.UsageError("--end needs --no-group: a group shares its topic")
+    form = "body" if body_only else output
+    reader = _Reader(namesrv, topic, form, template)
+    wanted = reader.follow(start, at_end=end) if no_group else reader.consume(
+        {"group": group or own_group(), "filter": tags, "sql": sql or "", "start": start}
+    )  # fmt: skip
+    try:
+        count = run(reader.read(wanted, max_count, timeout))
+    except BrokenPipeError:
+        # Who reads has had enough, as `head` does: that ends it as Ctrl-C does.
+        forget_output()
+        return 0
+    if reader.was_quiet and not count and not run(reader.has_topic()):
+        raise click.ClickException(f"there is no topic {topic}")
+    if max_count is not None and count < max_count and reader.was_quiet:
+        raise click.ClickException(
+            f"{count} of {max_count} messages came before it was quiet for {timeout:g} s"
+        )
+    return 0
+
+
+class _Reader:
+    """Prints the messages of a topic.
+
+    Attributes:
+        was_quiet: it ended because nothing came for too long.
+    """
+
+    def __init__(self, namesrv: str, topic: str, form: str, template: str | None) -> None:
+        self.was_quiet = False
+        self._namesrv = namesrv
+        self._topic = topic
+        self._form = form
+        self._template = template
+
+    async def has_topic(self) -> bool:
+        """Tell whether anybody serves the topic; a group may wait for one that is to come."""
+        async with rocketpy_admin.connect(self._namesrv) as admin:
+            return await admin.topic_exists(self._topic)
+
+    async def consume(self, options: Mapping[str, object]) -> _Messages:
+        """Yield messages as a member of a group."""
+        async with rocketpy.connect(self._namesrv) as client:
+            consumer = client.consumer(self._topic, **options)  # type: ignore[arg-type]
+            async with consumer:
+                async for message in consumer:
+                    yield message
+
+    async def follow(self, start: Position, *, at_end: bool) -> _Messages:
+        """Yield messages of all queues, for no group; with `at_end` those that are there now."""
+        async with rocketpy_admin.connect(self._namesrv) as admin:
+            status = await admin.topic_status(self._topic)
+        ends = {each.queue: each.max_offset for each in status.queues}
+        async with rocketpy.connect(self._namesrv) as client:
+            consumer = client.pull_consumer(group=own_group(), auto_commit=False, start="latest")
+            async with consumer:
+                await consumer.assign(ends)
+                if start == "earliest":
+                    await consumer.seek_to_begin()
+                elif start == "latest":
+                    await consumer.seek_to_end()
+                else:
+                    await consumer.seek_to_time(None, start)
+                while not at_end or any(
+                    (consumer.position(queue) or 0) < last for queue, last in ends.items()
+                ):
+                    for message in await consumer.poll():
+                        if not at_end or message.offset < ends[message.queue]:
+                            yield message
+
+    async def read(
+        self,
+        messages: _Messages,
+        max_count: int | None,
+        timeout_s: float | None,
+    ) -> int:
+        """Print until enough, quiet or told to end; returns how many."""
+        count = 0
+        loop = asyncio.get_running_loop()
+        me = asyncio.current_task()
+        assert me is not None
+        stopping = asyncio.Event()
+
+        def stop() -> None:
+            stopping.set()
+            me.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(RuntimeError, ValueError):
+                loop.add_signal_handler(number, stop)
+        printed: rocketpy.ReceivedMessage | None = None
+        try:
+            async with contextlib.aclosing(messages), asyncio.timeout(timeout_s) as limit:
+                try:
+                    async for message in messages:
+                        self._print(message)
+                        printed = message
+                        await until_read()
+                        await message.ack()
+                        printed = None
+                        count += 1
+                        if count == max_count:
+                            break
+                        if timeout_s is not None:
+                            limit.reschedule(loop.time() + timeout_s)
+                except asyncio.CancelledError:
+                    if not stopping.is_set():
+                        raise
+                    me.uncancel()
+                    if printed is not None and is_read():
+                        await printed.ack()
+        except TimeoutError:
+            self.was_quiet = True
+        return count
+
+    def _print(self, message: rocketpy.ReceivedMessage) -> None:
+        if self._form == "body" and self._template is None:
+            click.echo(message.body)
+            return
+        row = message_row(message.ext, message.queue.broker_name)
+        if self._template is not None:
+            values = {**row, "keys": ",".join(message.keys)}
+            click.echo(self._template.format_map({name: values[name] for name in _FIELDS}))
+            return
+        if self._form == "json":
+            click.echo(as_json(row))
+            return
+        place = f"{row['broker']}:{row['queue']}+{row['offset']}"
+        keys = ",".join(message.keys)
+        labels = [f"{message.tag}" if message.tag else "", f"[{keys}]" if keys else ""]
+        parts = [place, *(printable(each) for each in labels if each), printable(str(row["body"]))]
+        click.echo("  ".join(parts))

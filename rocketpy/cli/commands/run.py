@@ -1,0 +1,42 @@
+"""``rocketpy run``: the handlers of an app, in one process or several."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from rocketpy.app.supervisor import Supervisor, code_version, load_app
+from rocketpy.terminal.cluster_selection import (
+    DEFAULT_NAMESRV,
+    METAVAR,
+    NAMESRV_ADDR,
+    lend_namesrv,
+)
+from rocketpy.terminal.common import CONTEXT
+
+
+@click.command(
+    "run", context_settings=CONTEXT, epilog="Example: rocketpy run shop.worker:app --workers 4"
+)
+@click.argument("app", metavar="MODULE:APP")
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 256),
+              help="Processes; their groups deal the queues out among them.")  # fmt: skip
+@click.option("--reload", is_flag=True, help="Start anew when a Python file below here changes.")
+@click.option("-n", "--namesrv", envvar=NAMESRV_ADDR, metavar=METAVAR,
+              default=DEFAULT_NAMESRV, show_default=True, show_envvar=True,
+              help="Name servers of an app that names none itself.")  # fmt: skip
+@click.pass_context
+def command(ctx: click.Context, *, app: str, workers: int, reload: bool, namesrv: str) -> int:
+    """Run the handlers of a `rocketpy.App` until SIGTERM or Ctrl-C.
+
+    Handlers finish what they have in hand first. Name servers that the app names itself come
+    before those given here; contexts do not count.
+    """
+    lend_namesrv(ctx, namesrv)  # to the workers, too
+    found = load_app(app)
+    if workers == 1 and not reload:
+        found.run()
+        return 0
+    once = [sys.executable, "-m", "rocketpy", "run", app]
+    here = Path.cwd()
+    return Supervisor(once, workers, (lambda: code_version(here)) if reload else None).run()

@@ -1,0 +1,273 @@
+"""``rocketpy send``: messages from the command line or standard input."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+import rocketpy
+from rocketpy.client.messages.send_options import SendOptions
+from rocketpy.client.sending.result import SendResult
+from rocketpy.errors import IllegalMessageError
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.terminal.common import (
+    CONTEXT,
+    key_values,
+    namesrv_option,
+    output_option,
+    own_group,
+    queue_of,
+    run,
+)
+from rocketpy.terminal.completion import topic_names
+from rocketpy.terminal.render import show
+from rocketpy.terminal.stdio import Lines
+
+_ROWS_SHOWN: Final = 20
+_ROWS_KEPT: Final = 100_000
+"""Results that -o json shows of an endless input, the first ones."""
+
+
+@click.command(
+    "send",
+    context_settings=CONTEXT,
+    epilog='Example: rocketpy send orders "hello" --tag paid --key o1',
+)
+@click.argument("topic", shell_complete=topic_names)
+@click.argument("body", required=False)
+@click.option("--tag", default="", help="What consumers filter by.")
+@click.option("--key", "keys", multiple=True, help="What it can be looked up by; may be repeated.")
+@click.option("--header", "headers", multiple=True, metavar="K=V", help="A property of your own.")
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How often.")
+@click.option(
+    "--lines", is_flag=True, help="Each line of standard input is a message, sent as it comes."
+)
+@click.option(
+    "-K",
+    "--key-separator",
+    metavar="TEXT",
+    help="With --lines: what stands before it is the key; \\t is a tab.",
+)
+@click.option(
+    "-T",
+    "--tag-separator",
+    metavar="TEXT",
+    help="With --lines: what stands before it is the tag; \\t is a tab.",
+)
+@click.option("--queue", metavar="[BROKER:]N", help="Send to this queue.")
+@click.option("--order-key", help="Messages with the same key keep their order.")
+@click.option("--delay", type=click.FloatRange(0, min_open=True), help="Deliver after N seconds.")
+@click.option("--delay-level", type=click.IntRange(1, 18), help="Deliver after the N-th delay.")
+@click.option("--group", help="Producer group; your own by default.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
+    help="Seconds for each message.",
+)  # fmt: skip
+@namesrv_option
+@output_option
+def command(  # noqa: PLR0913 - one argument an option
+    *,
+    topic: str,
+    body: str | None,
+    tag: str,
+    keys: tuple[str, ...],
+    headers: tuple[str, ...],
+    count: int,
+    lines: bool,
+    key_separator: str | None,
+    tag_separator: str | None,
+    queue: str | None,
+    order_key: str | None,
+    delay: float | None,
+    delay_level: int | None,
+    group: str | None,
+    timeout: float,
+    namesrv: str,
+    output: str,
+) -> int:
+    """Send messages.
+
+    BODY is the text to send; - (or nothing, when standard input is no terminal) reads all of
+    standard input. With --lines empty lines are skipped; how many is said at the end. With -T and
+    -K a line is TAG, KEY and body, in this order.
+    """
+    if not lines and (key_separator or tag_separator):
+        raise click.UsageError("-K and -T take lines apart: give --lines")
+    options: SendOptions = {"tag": tag, "keys": keys, "headers": key_values(headers, "--header")}
+    if order_key is not None:
+        options["order_key"] = order_key
+    if delay is not None:
+        options["delay"] = delay
+    if delay_level is not None:
+        options["delay_level"] = delay_level
+    if queue is not None:
+        _choose_queue(options, topic, queue)
+    group = group or own_group()
+    if lines:
+        if body is not None or count != 1:
+            raise click.UsageError("--lines goes with neither BODY nor --count")
+        reader = _Lines(tag_separator, key_separator, options)
+        return run(reader.send(namesrv, group, topic, timeout, output))
+    results = run(_send(namesrv, group, topic, [_body(body)] * count, options, timeout))
+    rows = [_row(each) for each in results]
+    if output == "table" and len(rows) > _ROWS_SHOWN:
+        click.echo(f"sent {len(rows):,} messages to {topic}")
+    else:
+        show(rows, output)
+    return 0
+
+
+def _body(body: str | None) -> bytes:
+    if body is None and sys.stdin.isatty():
+        raise click.UsageError("BODY is missing (- reads standard input)")
+    if body is None or body == "-":
+        return sys.stdin.buffer.read()
+    return body.encode()
+
+
+class _Lines:
+    """Sends the lines of standard input as they come.
+
+    Args:
+        tag_separator: ends a line's tag; None when it has none.
+        key_separator: ends a line's key; None when it has none.
+        options: for all of them.
+    """
+
+    def __init__(
+        self, tag_separator: str | None, key_separator: str | None, options: SendOptions
+    ) -> None:
+        self._separators = [
+            (name, separator.replace("\\t", "\t").encode())
+            for name, separator in (("tag", tag_separator), ("keys", key_separator))
+            if separator
+        ]
+        self._options = options
+        self._rows: list[dict[str, object]] = []
+        self._sent = self._empty = self._malformed = 0
+        self._failure: BaseException | None = None
+        self._input: Lines | None = None
+
+    async def send(
+        self, namesrv: str, group: str, topic: str, timeout_s: float, output: str
+    ) -> int:
+        """Send until the input ends or a send fails; says what was sent and what was skipped."""
+        async with rocketpy.connect(namesrv, group=group) as client:
+            producer = client.producer(timeout=timeout_s)
+            lines = self._input = Lines(sys.stdin.buffer, producer.flush)
+            while line := await lines.next():
+                parsed = self._parsed(line.rstrip(b"\r\n"))
+                if parsed is None:
+                    continue
+                body, options = parsed
+                await producer.ready()
+                sent = producer.send_nowait(topic, body, **options)
+                sent.add_done_callback(self._ended)
+                await _in_order(sent, options)
+            await producer.flush()
+            lines.end()
+        if output == "json" or 0 < self._sent <= _ROWS_SHOWN:
+            show(self._rows, output)
+        elif not self._sent:
+            if self._failure is None:
+                click.echo("no messages")
+        else:
+            click.echo(f"sent {self._sent:,} messages to {topic}")
+        self._tell_skipped()
+        if self._failure is not None:
+            raise self._failure
+        return 1 if self._malformed else 0
+
+    def _parsed(self, line: bytes) -> tuple[bytes, SendOptions] | None:
+        if not line.strip():
+            self._empty += 1
+            return None
+        options = self._options
+        for name, separator in self._separators:
+            part, found, line = line.partition(separator)
+            if not found:
+                self._malformed += 1
+                return None
+            text = part.decode(errors="replace")
+            options = {**options, name: [text] if name == "keys" else text}  # type: ignore[misc]
+        if not line:
+            self._malformed += 1
+            return None
+        return line, options
+
+    def _ended(self, sent: asyncio.Future[SendResult]) -> None:
+        if (error := sent.exception()) is not None:
+            self._failure = self._failure or error
+            if self._input is not None:
+                self._input.end()
+            return
+        self._sent += 1
+        if len(self._rows) < _ROWS_KEPT:
+            self._rows.append(_row(sent.result()))
+
+    def _tell_skipped(self) -> None:
+        for count, why in (
+            (self._empty, "empty"),
+            (self._malformed, "without a separator, or a body after it"),
+        ):
+            if count:
+                click.echo(f"rocketpy: skipped {count:,} lines: {why}", err=True)
+
+
+def _choose_queue(options: SendOptions, topic: str, text: str) -> None:
+    if not text.isdecimal():
+        options["queue"] = queue_of(topic, text)
+        return
+    number = int(text)
+
+    def by_number(queues: Sequence[MessageQueue]) -> MessageQueue:
+        for each in queues:
+            if each.queue_id == number:
+                return each
+        raise IllegalMessageError(f"topic {topic} has no queue {number}")
+
+    options["selector"] = by_number
+
+
+async def _send(
+    namesrv: str,
+    group: str,
+    topic: str,
+    bodies: Sequence[bytes],
+    options: SendOptions,
+    timeout_s: float,
+) -> list[SendResult]:
+    async with rocketpy.connect(namesrv, group=group) as client:
+        producer = client.producer(timeout=timeout_s)
+        futures = []
+        for body in bodies:
+            await producer.ready()
+            futures.append(producer.send_nowait(topic, body, **options))
+            await _in_order(futures[-1], options)
+            if futures[0].done() and futures[0].exception() is not None:
+                break  # the others would fail for the same reason
+        return [await future for future in futures]
+
+
+async def _in_order(sent: asyncio.Future[SendResult], options: SendOptions) -> None:
+    """Wait for a send that the next one may not overtake.
+
+    Brokers may serve sends on several threads (`sendMessageThreadPoolNums`): those that came at one
+    moment are stored in any order.
+    """
+    if "order_key" in options:
+        await asyncio.wait([sent])
+
+
+def _row(result: SendResult) -> dict[str, object]:
+    return {
+        "status": result.status.name,
+        "topic": result.queue.topic,
+        "broker": result.queue.broker_name,
+        "queue": result.queue.queue_id,
+        "offset": result.offset,
+        "msg_id": result.msg_id,
+        "offset_msg_id": result.offset_msg_id,
+    }

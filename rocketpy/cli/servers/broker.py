@@ -1,0 +1,133 @@
+"""``rocketpy-broker`` and ``rocketpy broker``: one broker."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocketpy.cli.servers.daemon import (
+    collect_seldom,
+    common_options,
+    report_configuration,
+    run_server,
+)
+from rocketpy.runtime import logs
+from rocketpy.runtime.config.config import ConfigSet, Sources
+from rocketpy.runtime.config.live_config import load_with_live_file
+from rocketpy.terminal.error_exit import run_command
+
+if TYPE_CHECKING:
+    from rocketpy.broker.broker import Broker
+
+
+def broker_classes() -> list[type]:
+    """Return the dataclasses that one broker.conf fills."""
+    # Imported here and below: --help of the commands must not load a broker.
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
+    from rocketpy.remoting.config import RemotingServerConfig  # noqa: PLC0415
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
+
+    return [BrokerConfig, MessageStoreConfig, RemotingServerConfig]
+
+
+def load_config(
+    path: Path | None,
+    overrides: Sequence[str],
+    environ: Mapping[str, str],
+    defaults: Mapping[str, str] | None = None,
+) -> ConfigSet:
+    """Load ``broker.conf``, what was changed while running, environment and command line.
+
+    Apache's own variable NAMESRV_ADDR counts as the weakest source of ``namesrvAddr``.
+
+    Args:
+        path: the file, or None.
+        overrides: ``key=value`` texts of the command line, the last one strongest.
+        environ: the environment.
+        defaults: key and text of what replaces built-in defaults.
+
+    Raises:
+        ConfigError: a value that does not fit.
+    """
+    weakest = dict(defaults or {})
+    if environ.get("NAMESRV_ADDR"):
+        weakest["namesrvAddr"] = environ["NAMESRV_ADDR"]
+    sources = Sources.from_file(path, environ=environ, overrides=overrides, defaults=weakest)
+    return load_with_live_file(sources, broker_classes(), _live_file)
+
+
+def _live_file(loaded: ConfigSet) -> Path:
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415 - as above
+
+    return loaded.get(MessageStoreConfig).live_settings_file
+
+
+def build_broker(loaded: ConfigSet, *, namesrv_addr: str | None = None) -> "Broker":
+    """Make the broker of a loaded configuration.
+
+    Args:
+        loaded: filled by `load_config`.
+        namesrv_addr: used where the configuration names no name server.
+    """
+    from rocketpy.broker.broker import Broker  # noqa: PLC0415
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
+    from rocketpy.remoting.config import RemotingServerConfig  # noqa: PLC0415
+    from rocketpy.runtime.clock import SystemClock  # noqa: PLC0415
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
+
+    config = loaded.get(BrokerConfig)
+    if namesrv_addr is not None and not config.namesrv_addr:
+        config = replace(config, namesrv_addr=namesrv_addr)
+    return Broker(
+        config,
+        store_config=loaded.get(MessageStoreConfig),
+        server_config=loaded.get(RemotingServerConfig),
+        clock=SystemClock(),
+    )
+
+
+@click.command(
+    "broker",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: rocketpy broker -c conf/broker.conf -n 127.0.0.1:9876",
+)
+@click.option(
+    "-c",
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    help="Properties file with Apache's keys.",
+)
+@click.option(
+    "-n", "--namesrv", metavar="HOST:PORT[;HOST:PORT...]", help="Name servers to register with."
+)
+@common_options
+def command(
+    *,
+    config_path: Path | None,
+    namesrv: str | None,
+    overrides: tuple[str, ...],
+    log_format: logs.LogFormat,
+    log_level: str,
+    strict_config: bool,
+    print_config: bool,
+) -> int:
+    """Run a broker: it stores messages and serves producers and consumers."""
+    collect_seldom()
+    more = [] if namesrv is None else [f"namesrvAddr={namesrv}"]
+    loaded = load_config(config_path, [*overrides, *more], os.environ)
+    if print_config:
+        click.echo(loaded.as_properties(), nl=False)
+        return 0
+    logs.configure(level=log_level, log_format=log_format)
+    report_configuration({"broker": loaded}, strict=strict_config)
+    broker = build_broker(loaded)
+    return run_server(broker, lambda: {"broker": broker.address, "sends": broker.send_path})
+
+
+def main() -> None:
+    """Run ``rocketpy-broker``."""
+    run_command(command, "rocketpy-broker")

@@ -1,0 +1,190 @@
+"""Running a server as a process: options, event loop, the ready line, signals, a clean end.
+
+``SIGTERM`` or ``SIGINT`` stops cleanly; a second one ends the process at once. Under systemd
+(``Type=notify``) readiness and stopping are told to it.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, Final, Protocol, TypeVar, get_args
+
+import click
+
+from rocketpy.errors import ConfigError
+from rocketpy.runtime import logs
+from rocketpy.runtime.config.config import ConfigSet
+from rocketpy.runtime.logs import structlog
+from rocketpy.runtime.os_resources import give_back_big_blocks, raise_descriptor_limit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FORCED_EXIT: Final = 130
+_WHILE_STARTING: Final = 500_000
+"""So many objects that are looked at together: more than imports make."""
+_USUAL_THRESHOLDS: Final = gc.get_threshold()
+_logger = structlog.get_logger(__name__)
+
+
+class Server(Protocol):
+    """What a daemon runs."""
+
+    async def start(self) -> None:
+        """Be ready for requests when this returns; leave nothing behind when it raises."""
+        ...
+
+    async def stop(self) -> None:
+        """Finish what is in hand and release everything."""
+        ...
+
+
+def common_options(function: F) -> F:
+    """Add the options which all daemons have."""
+    options = (
+        click.option(
+            "-D",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set a configuration key; stronger than file and environment. Repeatable.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(get_args(logs.LogFormat)),
+            default="console",
+            show_default=True,
+            help="Log lines for people or for machines, on standard error.",
+        ),
+        click.option(
+            "--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True
+        ),
+        click.option(
+            "--strict-config", is_flag=True, help="Treat configuration warnings as errors."
+        ),
+        click.option(
+            "--print-config", is_flag=True, help="Print the effective configuration and end."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def collect_seldom() -> None:
+    """Look for garbage seldom until the server is ready: most of what an import makes, stays.
+
+    What does not is found when the server is ready, and its memory, 0.6 MiB, used by what comes. A
+    long recovery is looked at meanwhile.
+    """
+    gc.set_threshold(_WHILE_STARTING)
+
+
+def report_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> None:
+    """Log warnings and everything that is not a default.
+
+    Args:
+        configs: the loaded sets by the name of their server.
+        strict: whether a warning is an error.
+
+    Raises:
+        ConfigError: a warning, when strict.
+    """
+    for name, loaded in configs.items():
+        for warning in loaded.warnings:
+            if strict:
+                raise ConfigError(
+                    warning.reason, source=warning.source, line=warning.line, key=warning.key
+                )
+            _logger.warning("configuration", server=name, problem=str(warning))
+        _logger.info("configuration", server=name, non_defaults=loaded.non_defaults())
+        if loaded.from_live_file:
+            shown = loaded.as_dict()
+            changed = {key: shown[key] for key in sorted(loaded.from_live_file)}
+            _logger.info("settings changed in an earlier run", server=name, settings=changed)
+
+
+def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> int:
+    """Start a server, say so, wait for a signal, stop it.
+
+    Args:
+        server: what to run.
+        addresses: called once started: what listens where, for the ready line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        RocketPyError: it cannot start.
+    """
+    from rocketpy.remoting.network.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
+
+    _logger.info("descriptors", limit=raise_descriptor_limit())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_serve(server, addresses))
+
+
+async def _serve(server: Server, addresses: Callable[[], Mapping[str, str]]) -> int:
+    stopping = asyncio.Event()
+    _on_signals(asyncio.get_running_loop(), stopping)
+    await server.start()
+    if not stopping.is_set():
+        _logger.info("ready", **addresses(), ms=_process_age_ms())
+        _notify_systemd("READY=1")
+    give_back_big_blocks()
+    # What exists now lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_USUAL_THRESHOLDS)
+    await stopping.wait()
+    _notify_systemd("STOPPING=1")
+    _logger.info("stopping")
+    await server.stop()
+    _logger.info("stopped")
+    return 0
+
+
+def _on_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Set the event with the first signal, end the process with the second.
+
+    Plain handlers, not the loop's: they also run while the loop is busy recovering a store.
+    """
+    seen = False
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        nonlocal seen
+        if seen:
+            os._exit(_FORCED_EXIT)
+        seen = True
+        loop.call_soon_threadsafe(stopping.set)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+
+
+def _process_age_ms() -> int:
+    """Return the time since the process began, interpreter start-up included, as far as known."""
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+    except OSError:  # not Linux
+        return round(time.process_time() * 1_000)
+    began_s = ticks / os.sysconf("SC_CLK_TCK")
+    return round((time.clock_gettime(time.CLOCK_BOOTTIME) - began_s) * 1_000)
+
+
+def _notify_systemd(state: str) -> None:
+    """Tell the service manager, when there is one that asked to be told."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        try:
+            notify.sendto(state.encode(), address)
+        except OSError as error:
+            _logger.warning("service manager does not listen", socket=path, reason=str(error))

@@ -1,0 +1,168 @@
+"""The values of some properties in many records at once, where records are built alike.
+
+Most messages of a producer have the same properties, and values as long as those of the message
+before. Their records then end alike: topic, names and separators are the same bytes at the same
+places, counted from the end. So where the values are is learnt from one record; of the others it
+is checked that they are built the same way, and the values are cut out, each step one call over
+all records.
+
+Invariant: the values that come out are those that a search through `record.properties_of` this
+very record finds. It holds because the lengths of body, topic and properties, all names and all
+separators are compared, and no value may contain a separator of pairs: what is equal in these
+is taken apart in the same way.
+"""
+
+import struct
+from collections.abc import Sequence
+from itertools import chain, repeat
+from typing import Final, Self
+
+from rocketpy.proto.record.properties import (
+    NAME_SEPARATOR,
+    PAIR_SEPARATOR,
+    PROPERTY_CLUSTER,
+    PROPERTY_INSTANCE_ID,
+    PROPERTY_MSG_REGION,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_TRACE_SWITCH,
+    PROPERTY_WAIT_STORE_MSG_OK,
+)
+from rocketpy.proto.record.record import HOST_FLAGS, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+
+SHAPE_BYTES: Final = 4_096
+"""Memory of a shape at the most."""
+
+_HEAD: Final = struct.Struct(">4xi28xi44xi")
+"""Magic, system flags and the body's length of a record whose hosts are IPv4."""
+_BODY_AT: Final = _HEAD.size
+_TOPIC_SIZES: Final = {MAGIC_V1: struct.Struct(">B"), MAGIC_V2: struct.Struct(">H")}
+_PROPERTIES_SIZE_BYTES: Final = 2
+_NAME_END: Final = NAME_SEPARATOR.encode()
+_PAIR_END: Final = PAIR_SEPARATOR.encode()
+_SHORTEST_TAIL_BYTES: Final = 4
+_LONGEST_TAIL_BYTES: Final = 1_024
+_MOST_PROPERTIES: Final = 24
+_CONSTANT: Final = frozenset(
+    name.encode()
+    for name in (
+        PROPERTY_CLUSTER,
+        PROPERTY_INSTANCE_ID,
+        PROPERTY_MSG_REGION,
+        PROPERTY_PRODUCER_GROUP,
+        PROPERTY_TRACE_SWITCH,
+        PROPERTY_WAIT_STORE_MSG_OK,
+    )
+)
+"""Properties whose value is the same in all messages of a producer: a part of the shape."""
+
+
+class RecordShape:
+    """How a record is built behind its body, and where some of its properties are."""
+
+    __slots__ = ("_around", "_before", "_columns", "_flags", "_magic", "_tail")
+
+    def __init__(
+        self, magic: int, flags: int, pieces: Sequence[bytes], columns: Sequence[int]
+    ) -> None:
+        """Describe a shape; see `of`.
+
+        Args:
+            magic: of the record.
+            flags: system flags of the record.
+            pieces: what follows the body: fixed bytes and values in turn, fixed ones at both ends.
+            columns: which pieces are wanted; -1 for a property that is not there.
+        """
+        self._magic = magic
+        self._flags = flags
+        self._around = tuple(pieces[::2])
+        self._columns = columns
+        self._tail = struct.Struct("".join(f"{len(piece)}s" for piece in pieces))
+        self._before = _BODY_AT + self._tail.size
+
+    @classmethod
+    def of(cls, record: memoryview, names: Sequence[bytes]) -> Self | None:
+        """Learn the shape of a record.
+
+        Args:
+            record: the whole of it.
+            names: of the wanted properties; of one that is there twice the last value counts.
+
+        Returns:
+            None for a record that is not looked at like this: IPv6, long or many properties.
+        """
+        if len(record) < MIN_RECORD_BYTES:
+            return None
+        magic, flags, body_bytes = _HEAD.unpack_from(record)
+        topic_size = _TOPIC_SIZES.get(magic)
+        if flags & HOST_FLAGS or topic_size is None or body_bytes < 0:
+            return None
+        tail = bytes(record[_BODY_AT + body_bytes :])
+        if not _SHORTEST_TAIL_BYTES <= len(tail) <= _LONGEST_TAIL_BYTES:
+            return None
+        at = topic_size.size + topic_size.unpack_from(tail)[0] + _PROPERTIES_SIZE_BYTES
+        fixed_at, pieces, found = 0, list[bytes](), dict[bytes, int]()
+        for item in tail[at:].split(_PAIR_END):
+            name, separator, value = item.partition(_NAME_END)
+            if separator and (name in names or name not in _CONSTANT):
+                start = at + len(name) + 1
+                pieces += (tail[fixed_at:start], value)
+                fixed_at = start + len(value)
+                if value:
+                    found[name] = len(pieces) - 1
+            at += len(item) + 1
+        pieces.append(tail[fixed_at:])
+        if len(pieces) > 2 * _MOST_PROPERTIES + 1:
+            return None
+        return cls(magic, flags, pieces, [found.get(name, -1) for name in names])
+
+    def values(
+        self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
+    ) -> list[tuple[bytes, ...] | None]:
+        """Cut the wanted values out of records.
+
+        Args:
+            view: memory that holds all of the records.
+            positions: where each begins, bytes.
+            sizes: of each, bytes; whole records, none of them reaches beyond `view`.
+
+        Returns:
+            For each record its values in the order of the names, empty for a property that it
+            lacks; None for a record of another shape.
+        """
+        before, tail_bytes = self._before, self._tail.size
+        if min(sizes) < before:
+            return self._one_by_one(view, positions, sizes)
+        heads = list(map(_HEAD.unpack_from, repeat(view), positions))
+        magic, flags, count = self._magic, self._flags, len(heads)
+        if sizes.count(sizes[0]) == count:
+            is_alike = heads.count((magic, flags, sizes[0] - before)) == count
+        else:
+            is_alike = heads == [(magic, flags, size - before) for size in sizes]
+        if not is_alike:
+            return self._one_by_one(view, positions, sizes)
+        tails = [at + size - tail_bytes for at, size in zip(positions, sizes, strict=True)]
+        rows = map(self._tail.unpack_from, repeat(view), tails)
+        columns = list(zip(*rows, strict=True))
+        for column, fixed in zip(columns[::2], self._around, strict=True):
+            if column.count(fixed) != count:
+                return self._one_by_one(view, positions, sizes)
+        if _PAIR_END in b"".join(chain.from_iterable(columns[1::2])):
+            return self._one_by_one(view, positions, sizes)
+        columns.append((b"",) * count)  # where -1 points to
+        return list(zip(*[columns[at] for at in self._columns], strict=True))
+
+    def _one_by_one(
+        self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
+    ) -> list[tuple[bytes, ...] | None]:
+        pairs = zip(positions, sizes, strict=True)
+        return [self._values_of(view, at, size) for at, size in pairs]
+
+    def _values_of(self, view: memoryview, at: int, size: int) -> tuple[bytes, ...] | None:
+        body_bytes = size - self._before
+        if body_bytes < 0 or _HEAD.unpack_from(view, at) != (self._magic, self._flags, body_bytes):
+            return None
+        row = self._tail.unpack_from(view, at + size - self._tail.size)
+        if row[::2] != self._around or _PAIR_END in b"".join(row[1::2]):
+            return None
+        row += (b"",)
+        return tuple([row[at] for at in self._columns])

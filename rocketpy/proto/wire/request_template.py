@@ -1,0 +1,156 @@
+"""Requests that differ from one another in few fields: the rest of their header is written once.
+
+A send to one queue of one producer has another opaque, time and properties than the one before, and
+nothing else. `RequestTemplate` keeps the bytes between; what it draws is what `encode_command`
+makes of the same fields. Who looks at a request's fields gets them, and may change them.
+
+Step 6 of a message's life (docs/ARCHITECTURE.md).
+"""
+
+import struct
+from typing import Final
+
+import msgpack  # type: ignore[import-untyped]  # has no stubs
+import orjson
+
+from rocketpy.proto.wire.codes import RPC_VERSION, LanguageCode
+from rocketpy.proto.wire.command import RemotingCommand, encode_command
+from rocketpy.proto.wire.compiled_requests import compiled_sends
+
+_PREFIX: Final = struct.Struct(">iI")
+_LANGUAGE: Final = int(LanguageCode.PYTHON)
+_JSON: Final = 0
+_MSGPACK: Final = 2
+_packb: Final = msgpack.packb
+_COMPILED: Final = compiled_sends()
+
+
+class RequestTemplate:
+    """The header of requests with the same fields but for a time and a text.
+
+    Attributes:
+        code: what is asked.
+        json_parts: the header in JSON, around time, text and opaque.
+        msgpack_parts: the header in MSGPACK, around opaque, time and text.
+
+    Args:
+        code: what is asked.
+        fields: all of them; of the two that differ, the value is of no interest.
+        time: the wire name of the time, which comes before the text.
+        text: the wire name of the text.
+    """
+
+    __slots__ = ("_fields", "_text", "_time", "code", "json_parts", "msgpack_parts")
+
+    def __init__(self, code: int, fields: dict[str, str], *, time: str, text: str) -> None:
+        names = list(fields)
+        assert names.index(time) < names.index(text), names
+        self.code: int = code
+        self._fields = fields
+        self._time = time
+        self._text = text
+        self.json_parts: tuple[bytes, bytes, bytes, bytes] = self._json_parts()
+        self.msgpack_parts: tuple[bytes, bytes, bytes, bytes] = self._msgpack_parts()
+
+    def fields(self, time_ms: int, text: str) -> dict[str, str]:
+        """Return the fields of one request."""
+        fields = self._fields.copy()
+        fields[self._time] = str(time_ms)
+        fields[self._text] = text
+        return fields
+
+    def json_frame(self, opaque: int, time_ms: int, text: str, body: bytes) -> bytes:
+        """Return a whole frame with a header in JSON."""
+        first, second, third, fourth = self.json_parts
+        shown = orjson.dumps(text)
+        header = b"%b%d%b%b%b%d%b" % (first, time_ms, second, shown, third, opaque, fourth)
+        size = len(header)
+        return b"%b%b%b" % (_PREFIX.pack(4 + size + len(body), size), header, body)
+
+    def msgpack_frame(self, opaque: int, time_ms: int, text: str, body: bytes) -> bytes:
+        """Return a whole frame with a header in MSGPACK."""
+        first, second, third, fourth = self.msgpack_parts
+        time = _packb(str(time_ms))
+        header = b"".join((first, _packb(opaque), second, time, third, _packb(text), fourth))
+        size = len(header)
+        return b"".join((_PREFIX.pack(4 + size + len(body), _MSGPACK << 24 | size), header, body))
+
+    def _split(self) -> tuple[list[tuple[str, str]], ...]:
+        """Return the fields before, between and after the two that differ."""
+        pairs = list(self._fields.items())
+        first, second = ([name for name, _ in pairs].index(n) for n in (self._time, self._text))
+        return pairs[:first], pairs[first + 1 : second], pairs[second + 1 :]
+
+    def _json_parts(self) -> tuple[bytes, bytes, bytes, bytes]:
+        before, between, after = (
+            b"".join(b"%b:%b," % (orjson.dumps(name), orjson.dumps(value)) for name, value in pairs)
+            for pairs in self._split()
+        )
+        time, text = orjson.dumps(self._time), orjson.dumps(self._text)
+        rest = b"," + after[:-1] if after else b""
+        return (
+            b'{"code":%d,"extFields":{%b%b:"' % (self.code, before, time),
+            b'",%b%b:' % (between, text),
+            b'%b},"flag":0,"language":"PYTHON","opaque":' % rest,
+            b',"serializeTypeCurrentRPC":"JSON","version":%d}' % RPC_VERSION,
+        )
+
+    def _msgpack_parts(self) -> tuple[bytes, bytes, bytes, bytes]:
+        before, between, after = (
+            b"".join(_packb(name) + _packb(value) for name, value in pairs)
+            for pairs in self._split()
+        )
+        packer = msgpack.Packer()
+        head: bytes = packer.pack_array_header(7) + b"".join(map(_packb, (self.code, _LANGUAGE)))
+        fields = packer.pack_map_header(len(self._fields)) + before
+        return (
+            head + _packb(RPC_VERSION),
+            _packb(0) + _packb(None) + fields + _packb(self._time),
+            between + _packb(self._text),
+            after,
+        )
+
+
+class PreparedRequest(RemotingCommand):
+    """A request of a template; its fields are made when somebody looks at them."""
+
+    __slots__ = ("_made", "_template", "_text", "_time_ms")
+
+    def __init__(self, template: RequestTemplate, time_ms: int, text: str, body: bytes) -> None:
+        self.code: int = template.code
+        self.language: int = _LANGUAGE
+        self.version: int = RPC_VERSION
+        self.opaque: int = 0
+        self.flag: int = 0
+        self.remark: str | None = None
+        self.body: bytes = body
+        self.serialize_type: int = _JSON
+        self._made: dict[str, str] | None = None
+        self._template = template
+        self._time_ms = time_ms
+        self._text = text
+
+    @property
+    def ext_fields(self) -> dict[str, str]:
+        """The header fields; may be changed."""
+        if self._made is None:
+            self._made = self._template.fields(self._time_ms, self._text)
+        return self._made
+
+    @ext_fields.setter
+    def ext_fields(self, fields: dict[str, str]) -> None:
+        self._made = fields
+
+    def frame(self) -> bytes:
+        """Return the whole frame, as `encode_command` does."""
+        kind = self.serialize_type
+        if self._made is not None or self.flag or kind not in {_JSON, _MSGPACK}:
+            return encode_command(self)
+        template = self._template
+        if _COMPILED is not None and type(self.body) is bytes:  # a serializer may give others
+            parts = template.msgpack_parts if kind else template.json_parts
+            drawn = _COMPILED.frame(kind, parts, self.opaque, self._time_ms, self._text, self.body)
+            if drawn is not None:
+                return drawn
+        draw = template.msgpack_frame if kind else template.json_frame
+        return draw(self.opaque, self._time_ms, self._text, self.body)

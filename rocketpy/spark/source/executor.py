@@ -1,0 +1,214 @@
+"""What a task does: borrow a connection of its Python worker, pull a range, make batches.
+
+Spark keeps Python workers between tasks, and so their connections are kept: for
+five minutes after the last task, then a timer closes them.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from rocketpy.arrow import RowSchema
+from rocketpy.arrow.missing_rows import lost_rows
+from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
+from rocketpy.proto.subscription import build_subscription
+from rocketpy.spark.connection import Connection
+from rocketpy.spark.offsets import QueueRange
+from rocketpy.spark.prefetch import ahead
+from rocketpy.spark.read_options import ConnectionOptions, ReadOptions
+from rocketpy.spark.source.fetch import Pulled, PullSettings, RangeFetcher
+from rocketpy.spark.source.record_batches import BatchMaker
+
+IDLE_S: Final = 300.0
+
+
+@dataclass
+class QueuePartition(InputPartition):
+    """What one task reads.
+
+    Attributes:
+        wanted: the range.
+        addresses: of the queue's broker by broker id, as the driver knew them.
+    """
+
+    wanted: QueueRange
+    addresses: Mapping[int, str]
+
+
+@dataclass
+class MarkPartition(InputPartition):
+    """What one task marks as lost, without asking anybody.
+
+    Attributes:
+        lost: the ranges.
+    """
+
+    lost: list[QueueRange]
+
+
+class ConnectionCache:
+    """Connections by what they were made with, kept between tasks; safe to use from any thread."""
+
+    def __init__(self, idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[Any, ...], Connection] = {}
+        self._timers: dict[tuple[Any, ...], threading.Timer] = {}
+        self._pid = os.getpid()
+
+    @contextmanager
+    def borrow(self, options: ConnectionOptions) -> Iterator[Connection]:
+        """Have a connection for as long as the block runs; nobody else has it meanwhile."""
+        key = tuple(getattr(options, each.name) for each in fields(ConnectionOptions))
+        connection = self._take(key) or Connection(options)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self._give_back(key, connection)
+
+    def _take(self, key: tuple[Any, ...]) -> Connection | None:
+        with self._lock:
+            if self._pid != os.getpid():  # a fork has its parent's sockets, which are not its own
+                self._idle.clear()
+                self._timers.clear()
+                self._pid = os.getpid()
+            timer = self._timers.pop(key, None)
+            if timer is not None:
+                timer.cancel()
+            return self._idle.pop(key, None)
+
+    def _give_back(self, key: tuple[Any, ...], connection: Connection) -> None:
+        with self._lock:
+            if key in self._idle:
+                connection.close()
+                return
+            self._idle[key] = connection
+            timer = threading.Timer(self._idle_s, self._expire, (key, connection))
+            timer.daemon = True
+            self._timers[key] = timer
+            timer.start()
+
+    def _expire(self, key: tuple[Any, ...], connection: Connection) -> None:
+        with self._lock:
+            if self._idle.get(key) is connection:
+                del self._idle[key]
+                self._timers.pop(key, None)
+                connection.close()
+
+
+CONNECTIONS: Final = ConnectionCache()
+"""Those of this Python worker."""
+
+
+def read_partition(
+    partition: QueuePartition, options: ReadOptions, schema: RowSchema
+) -> Iterator[pa.RecordBatch]:
+    """Read one range, a batch ahead of who takes them.
+
+    Raises:
+        DataLossError: messages are gone, and that is to fail.
+        RequestTimeoutError: the broker did not answer within `fetch.timeoutMs`.
+        RocketPyError: the broker refuses, or gives what cannot be decoded.
+    """
+    return ahead(_batches(partition, options, schema))
+
+
+def read_marks(
+    partition: MarkPartition, options: ReadOptions, schema: RowSchema
+) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each range that is lost."""
+    named = [
+        each._replace(topic=unwrap_namespace(options.namespace, each.topic))
+        for each in partition.lost
+    ]
+    yield lost_rows(named, schema)
+
+
+def _batches(
+    partition: QueuePartition, options: ReadOptions, schema: RowSchema
+) -> Iterator[pa.RecordBatch]:
+    with CONNECTIONS.borrow(options) as connection:
+        fetcher = _fetcher(connection, partition, options)
+        maker = _maker(partition.wanted, options, schema)
+        try:
+            while made := _made(maker, connection.run(_collect(fetcher, options))):
+                yield from made
+        finally:
+            connection.run(fetcher.close())
+
+
+def _made(maker: BatchMaker, pulled: list[Pulled]) -> Iterator[pa.RecordBatch] | None:
+    """Return the batches of what was pulled, which they keep no longer than they need it."""
+    return maker.batches(pulled) if pulled else None
+
+
+async def _collect(fetcher: RangeFetcher, options: ReadOptions) -> list[Pulled]:
+    """Return what is to become one batch; empty at the end."""
+    found: list[Pulled] = []
+    rows = size = 0
+    while rows < options.batch_rows and size < options.batch_bytes:
+        pulled = await fetcher.next()
+        if pulled is None:
+            break
+        found.append(pulled)
+        rows += pulled.end - pulled.start
+        size += len(pulled.body)
+    return found
+
+
+def _fetcher(
+    connection: Connection, partition: QueuePartition, options: ReadOptions
+) -> RangeFetcher:
+    async def locate(wanted: QueueRange) -> Mapping[int, str]:
+        route = await connection.servers.topic_route(wanted.topic)
+        for data in route.broker_datas:
+            if data.broker_name == wanted.broker_name:
+                return data.broker_addrs
+        return {}
+
+    settings = PullSettings(
+        group=wrap_namespace(options.namespace, options.group),
+        batch=options.fetch_batch_size,
+        max_bytes=options.fetch_max_bytes,
+        prefetch=options.fetch_prefetch,
+        timeout_ms=options.fetch_timeout_ms,
+        expression=options.sub_expression,
+        expression_type=options.expression_type,
+    )
+    return RangeFetcher(
+        connection.api,
+        partition.wanted,
+        settings,
+        addresses=partition.addresses,
+        locate=locate,
+        clock=connection.clock,
+    )
+
+
+def _maker(wanted: QueueRange, options: ReadOptions, schema: RowSchema) -> BatchMaker:
+    from rocketpy.arrow import RecordDecoder  # noqa: PLC0415 - planners do without it
+
+    subscription = build_subscription("", options.sub_expression, options.expression_type)
+    decoder = RecordDecoder(
+        schema,
+        check_crc=options.check_crc,
+        damaged=options.damaged,
+        tags=subscription.tags_set,
+    )
+    topic = unwrap_namespace(options.namespace, wanted.topic)
+    return BatchMaker(
+        wanted,
+        schema,
+        decoder,
+        is_filtered=not subscription.takes_all,
+        policy=options.data_loss,
+        topic=topic if topic != wanted.topic else "",
+    )

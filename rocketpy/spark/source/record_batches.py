@@ -1,0 +1,202 @@
+"""Pulled bytes to record batches, every offset accounted for.
+
+Rows are exactly those of the range: what a response holds beyond it is left out, and an offset
+without a row is one whose message is gone, unless a filter may have left it out.
+"""
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketpy.arrow import RowSchema
+from rocketpy.arrow.missing_rows import lost_rows
+from rocketpy.arrow.positions import record_positions, whole_record_positions
+from rocketpy.errors import BadBodyError, CorruptRecordError, DataLossError
+from rocketpy.spark.offsets import QueueRange
+from rocketpy.spark.read_options import DataLoss
+from rocketpy.spark.source.fetch import Pulled
+
+if TYPE_CHECKING:
+    from rocketpy.arrow import RecordDecoder
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+Int64s = npt.NDArray[np.int64]
+
+_QUEUE_ID_AT: Final = 12
+_QUEUE_OFFSET_AT: Final = 20
+_PHY_OFFSET_AT: Final = 28
+_INT: Final = np.dtype(">i4")
+_LONG: Final = np.dtype(">i8")
+
+
+class BatchMaker:
+    """Makes record batches of what was pulled of one range.
+
+    Args:
+        wanted: the range, for names.
+        schema: of the batches.
+        decoder: of that schema.
+        is_filtered: whether the broker left messages out: then an absent offset is no loss.
+        policy: what to do about messages that are gone.
+        topic: what the column `topic` says, where that is not the broker's name of it.
+
+    Attributes:
+        lost: the ranges found gone so far.
+    """
+
+    def __init__(
+        self,
+        wanted: QueueRange,
+        schema: RowSchema,
+        decoder: "RecordDecoder",
+        *,
+        is_filtered: bool,
+        policy: DataLoss,
+        topic: str = "",
+    ) -> None:
+        self.lost: list[QueueRange] = []
+        self._wanted = wanted
+        self._schema = schema
+        self._decoder = decoder
+        self._is_filtered = is_filtered
+        self._policy = policy
+        self._topic = topic
+
+    def batches(self, pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of what was pulled, back to back, and marks of what is lost.
+
+        Raises:
+            DataLossError: messages are gone, and that is to fail.
+            CorruptRecordError: a record cannot be decoded, and that is to fail.
+            BadBodyError: the broker gave something else than was asked for.
+        """
+        lost = [each for each in pulled if each.lost]
+        found = [each for each in pulled if not each.lost]
+        pulled = ()  # while a batch waits to be taken, nothing is held but what it is made of
+        if found:
+            rows, found = self._rows(found), []
+            yield from rows
+        for each in lost:
+            self._note(each.start, each.end, each.lost)
+        if self._policy == "mark" and self.lost:
+            marks, self.lost = self.lost, []
+            topic = self._topic or self._wanted.topic
+            yield lost_rows([each._replace(topic=topic) for each in marks], self._schema)
+
+    def _rows(self, pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
+        data = pulled[0].body if len(pulled) == 1 else b"".join([each.body for each in pulled])
+        try:
+            positions = record_positions(data)
+        except CorruptRecordError as error:
+            positions = whole_record_positions(data)
+            if not self._decoder.skips_damaged or not len(positions):
+                raise BadBodyError(
+                    f"what broker {self._wanted.broker_name} gave of {self._wanted} from offset "
+                    f"{pulled[0].start} on are no records: {error}"
+                ) from error
+            self._decoder.report(error)
+        offsets = queue_offsets(data, positions)
+        mask = _meant(pulled, positions, offsets)
+        if mask is not None:
+            positions, offsets = positions[mask], offsets[mask]
+        if bool((np.diff(offsets) <= 0).any()):
+            raise BadBodyError(f"{self._wanted}: offsets came twice or out of order")
+        if not self._is_filtered and len(offsets) < sum(each.end - each.start for each in pulled):
+            for start, end in _gaps(pulled, offsets):
+                self._note(start, end, "the broker leaves them out, as it does damaged ones")
+        positions = self._of_the_queue(data, positions, offsets)
+        name = self._wanted.broker_name
+        return map(self._renamed, self._decoder.batches(data, positions, broker_name=name))
+
+    def _of_the_queue(self, data: bytes, positions: Int64s, offsets: Int64s) -> Int64s:
+        """Return the records that say they are of this queue; others are damaged."""
+        queue_ids = _field(data, positions, _QUEUE_ID_AT, _INT)
+        others: npt.NDArray[np.bool_] = queue_ids != self._wanted.queue_id
+        if not others.any():
+            return positions
+        places = _field(data, positions, _PHY_OFFSET_AT, _LONG)
+        for place, offset in zip(places[others].tolist(), offsets[others].tolist(), strict=True):
+            reason = f"it is offset {offset} of {self._wanted} and names another queue"
+            self._decoder.report(CorruptRecordError(place, reason))
+        found: Int64s = positions[~others]
+        return found
+
+    def _note(self, start: int, end: int, reason: str) -> None:
+        """Keep a range that is gone, or fail."""
+        gone = self._wanted._replace(start=start, end=end)
+        if self._policy == "fail":
+            raise DataLossError(lost_words([(gone, reason)]))
+        logger.warning("messages are lost: %s: %s", gone, reason)
+        self.lost.append(gone)
+
+    def _renamed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._topic or "topic" not in self._schema.names:
+            return batch
+        column = pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)
+        return batch.set_column(self._schema.names.index("topic"), "topic", column)
+
+
+def lost_words(lost: Iterable[tuple[QueueRange, str]]) -> str:
+    """Return the message of a DataLossError: every range, and what to do."""
+    listed = list(lost)
+    words = "; ".join(f"{gone}: {reason}" for gone, reason in listed[:20])
+    more = f"; and {len(listed) - 20} more" if len(listed) > 20 else ""
+    return f"messages are lost: {words}{more}. failOnDataLoss=false reads what there is"
+
+
+def queue_offsets(data: bytes, positions: Int64s) -> Int64s:
+    """Return the queue offset of each record.
+
+    Args:
+        data: records, at least their fixed parts.
+        positions: int64, shape (n,): where they begin.
+
+    Returns:
+        int64, shape (n,).
+    """
+    return _field(data, positions, _QUEUE_OFFSET_AT, _LONG)
+
+
+def _field(data: bytes, positions: Int64s, at: int, kind: "np.dtype[np.signedinteger]") -> Int64s:
+    """Return a field of the fixed part of each record."""
+    if not len(positions):
+        return np.empty(0, np.int64)
+    words = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
+    return words[positions + at].astype(np.int64)
+
+
+def _meant(
+    pulled: Sequence[Pulled], positions: Int64s, offsets: Int64s
+) -> npt.NDArray[np.bool_] | None:
+    """Return which records are those asked for, None when all are."""
+    wanted = sum(each.end - each.start for each in pulled)
+    start, end = pulled[0].start, pulled[-1].end
+    is_whole = len(offsets) == wanted == end - start
+    if is_whole and offsets[0] == start and offsets[-1] == end - 1:
+        return None
+    ends = np.cumsum([len(each.body) for each in pulled])
+    piece = np.searchsorted(ends, positions, side="right")
+    starts = np.array([each.start for each in pulled])[piece]
+    untils = np.array([each.end for each in pulled])[piece]
+    return (offsets >= starts) & (offsets < untils)
+
+
+def _gaps(pulled: Sequence[Pulled], offsets: Int64s) -> Iterator[tuple[int, int]]:
+    """Return the ranges that have no record, neighbours together."""
+    found: list[tuple[int, int]] = []
+    for each in pulled:
+        first, last = np.searchsorted(offsets, [each.start, each.end])
+        there = [each.start - 1, *offsets[first:last].tolist(), each.end]
+        for before, after in itertools.pairwise(there):
+            if after - before > 1:
+                if found and found[-1][1] == before + 1:
+                    found[-1] = (found[-1][0], after)
+                else:
+                    found.append((before + 1, after))
+    return iter(found)

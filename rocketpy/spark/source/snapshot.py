@@ -1,0 +1,224 @@
+"""What there is to read at a moment: queues, their ends, and who serves them.
+
+Source: AdminBrokerProcessor.getTopicStatsInfo, MQClientInstance (5.4.0).
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rocketpy.admin.servers import Servers
+from rocketpy.admin.topics import topics as list_topics
+from rocketpy.client.cluster.route_table import subscribe_queues
+from rocketpy.errors import (
+    BrokerError,
+    ConfigError,
+    NoRouteError,
+    RocketPyError,
+    TopicNotExistError,
+)
+from rocketpy.proto.bodies.heartbeat import CheckClientRequestBody
+from rocketpy.proto.bodies.route import BrokerData, TopicRouteData
+from rocketpy.proto.bodies.topic import TopicStatsTable
+from rocketpy.proto.headers.topic import GetTopicStatsInfoRequestHeader
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
+from rocketpy.proto.subscription import EXPRESSION_TAG, build_subscription
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.spark.connection import Connection, refused_static
+from rocketpy.spark.read_options import ReadOptions
+
+
+class Ends(NamedTuple):
+    """Where a queue begins and ends.
+
+    Attributes:
+        low: offset of its oldest message.
+        high: the offset that the next one will get.
+        last_ms: when the last one was stored, by its broker's clock, ms since 1970; 0 when empty.
+    """
+
+    low: int
+    high: int
+    last_ms: int = 0
+
+
+class Snapshot(NamedTuple):
+    """What there is to read.
+
+    Attributes:
+        ends: of each queue that may be read now.
+        retired: the same of queues that brokers still have, but do not let anybody read.
+        brokers: addresses by broker id (0 is the master), by broker name.
+        topics: that have a route.
+        missing: topics that were asked for by name and have no route.
+        unreachable: names of brokers that did not answer, and why.
+    """
+
+    ends: Mapping[MessageQueue, Ends]
+    retired: Mapping[MessageQueue, Ends]
+    brokers: Mapping[str, Mapping[int, str]]
+    topics: frozenset[str]
+    missing: frozenset[str]
+    unreachable: Mapping[str, str]
+
+
+def subscribed_topics(options: ReadOptions) -> frozenset[str]:
+    """Return the topics that are named, as brokers know them; empty for a pattern."""
+    named = options.subscribe or {queue.topic for queue in options.assign}
+    return frozenset(wrap_namespace(options.namespace, each) for each in named)
+
+
+def assigned_queues(options: ReadOptions) -> frozenset[MessageQueue]:
+    """Return the queues that are named, as brokers know them; empty for whole topics."""
+    return frozenset(
+        queue._replace(topic=wrap_namespace(options.namespace, queue.topic))
+        for queue in options.assign
+    )
+
+
+async def take_snapshot(
+    servers: Servers, options: ReadOptions, *, is_patient: bool = False
+) -> Snapshot:
+    """Ask what there is to read now.
+
+    Args:
+        servers: of the cluster.
+        options: say which topics or queues.
+        is_patient: do without brokers that do not answer.
+
+    Raises:
+        NoNameServerError: none answers; names each one that was tried.
+        ConfigError: a static topic is among them.
+        RocketPyError: a broker that serves one of the topics does not answer.
+    """
+    names = await _topics(servers, options)
+    routes = dict(
+        zip(names, await asyncio.gather(*(_route(servers, n) for n in names)), strict=True)
+    )
+    found = {topic: route for topic, route in routes.items() if route is not None}
+    for topic, route in sorted(found.items()):
+        if route.topic_queue_mapping_by_broker:
+            raise refused_static(topic)
+    unreachable: dict[str, str] = {}
+    tables = await asyncio.gather(
+        *(
+            _ends(servers, topic, data, unreachable if is_patient else None)
+            for topic, route in found.items()
+            for data in route.broker_datas
+        )
+    )
+    readable = {queue for each in found.items() for queue in subscribe_queues(*each)}
+    wanted = assigned_queues(options)
+    ends: dict[MessageQueue, Ends] = {}
+    retired: dict[MessageQueue, Ends] = {}
+    for table in tables:
+        for queue, bounds in table.items():
+            if not wanted or queue in wanted:
+                (ends if queue in readable else retired)[queue] = bounds
+    brokers = {
+        data.broker_name: dict(data.broker_addrs)
+        for route in found.values()
+        for data in route.broker_datas
+    }
+    topics = frozenset(found)
+    return Snapshot(ends, retired, brokers, topics, frozenset(names) - topics, unreachable)
+
+
+def last_stored_ms(snapshot: Snapshot) -> dict[str, int]:
+    """Return when the last message of all that there is was stored, by broker name, ms."""
+    found: dict[str, int] = {}
+    for queue, ends in snapshot.ends.items():
+        if ends.last_ms > 0:
+            found[queue.broker_name] = max(found.get(queue.broker_name, 0), ends.last_ms)
+    return found
+
+
+async def check_filter(connection: Connection, snapshot: Snapshot, options: ReadOptions) -> None:
+    """Ask a broker whether it takes the condition, before any task meets its refusal.
+
+    Raises:
+        BrokerError: it does not.
+    """
+    if options.expression_type == EXPRESSION_TAG or not snapshot.brokers:
+        return
+    topic = min(queue.topic for queue in snapshot.ends)
+    subscription = build_subscription(topic, options.sub_expression, options.expression_type)
+    body = CheckClientRequestBody("rocketpy-spark", options.group, subscription)
+    addresses = min(snapshot.brokers.items())[1]
+    try:
+        await connection.api.check_client_config(addresses[min(addresses)], body.encode())
+    except BrokerError as error:
+        raise type(error)(error.code, f"subExpression: {error.remark}") from error
+
+
+async def living_brokers(servers: Servers) -> dict[str, str]:
+    """Return the address of each broker that is registered, whatever topics it has, by name."""
+    table = (await servers.cluster_info()).broker_addr_table
+    return {
+        name: data.broker_addrs[min(data.broker_addrs)]
+        for name, data in table.items()
+        if data.broker_addrs
+    }
+
+
+def check_complete(snapshot: Snapshot, options: ReadOptions) -> None:
+    """Refuse to begin without something that was asked for by name.
+
+    Raises:
+        TopicNotExistError: a topic has no route.
+        ConfigError: an assigned queue is not there.
+    """
+    servers = ", ".join(options.nameservers)
+    if snapshot.missing:
+        names = ", ".join(sorted(unwrap_namespace(options.namespace, n) for n in snapshot.missing))
+        raise TopicNotExistError(17, f"no topic {names}: name server {servers} has no route of it")
+    absent = sorted(assigned_queues(options) - snapshot.ends.keys())
+    if absent:
+        words = ", ".join("/".join(map(str, queue)) for queue in absent)
+        raise ConfigError(f"there is no queue {words}", key="assign")
+
+
+async def _topics(servers: Servers, options: ReadOptions) -> list[str]:
+    if not options.subscribe_pattern:
+        return sorted(subscribed_topics(options))
+    wanted = re.compile(options.subscribe_pattern)
+    names = await list_topics(servers)
+    if options.namespace:
+        own = wrap_namespace(options.namespace, "x").removesuffix("x")
+        names = [name for name in names if name.startswith(own)]
+    return [n for n in names if wanted.fullmatch(unwrap_namespace(options.namespace, n))]
+
+
+async def _route(servers: Servers, topic: str) -> TopicRouteData | None:
+    try:
+        return await servers.topic_route(topic)
+    except TopicNotExistError:
+        return None
+
+
+async def _ends(
+    servers: Servers, topic: str, broker: BrokerData, unreachable: dict[str, str] | None
+) -> dict[MessageQueue, Ends]:
+    """Return the ends of a topic's queues at one broker; a failure is kept, if it may be."""
+    name = broker.broker_name
+    header = GetTopicStatsInfoRequestHeader(topic=topic)
+    try:
+        if not broker.broker_addrs:
+            raise NoRouteError(f"broker {name} has no address")
+        # The least id is the master's, else that of the slave that would become it.
+        address = broker.broker_addrs[min(broker.broker_addrs)]
+        response = await servers.ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
+    except RocketPyError as error:
+        if unreachable is None or not error.retriable:
+            raise
+        unreachable[name] = str(error)
+        return {}
+    table = TopicStatsTable.decode(response.body).offset_table
+    return {
+        MessageQueue(topic, name, queue.queue_id): Ends(
+            offsets.min_offset, offsets.max_offset, offsets.last_update_timestamp
+        )
+        for queue, offsets in table.items()
+    }

@@ -1,0 +1,137 @@
+"""`spark.readStream.format("rocketmq")`: triggers, their limits and their progress.
+
+One object lives as long as the query and is asked for offsets; tasks get copies of it, which only
+read. What it promises: the rows of a batch follow from the offsets that Spark has written down.
+So nothing is read of a position that is not written down first: the first batch of a stream is
+empty, and so is the first one in which a new queue appears, as far as that queue goes.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from rocketpy.arrow.schema import RowSchema
+from rocketpy.spark.offsets import StreamOffset, from_json, to_json
+from rocketpy.spark.options import parse_options
+from rocketpy.spark.planning import ranges_between, ranges_cut, split_ranges
+from rocketpy.spark.read_options import StreamOptions
+from rocketpy.spark.schema import rows_for
+from rocketpy.spark.source.executor import (
+    MarkPartition,
+    QueuePartition,
+    read_marks,
+    read_partition,
+)
+from rocketpy.spark.source.stream_planner import StreamPlanner
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_NO_LIMIT = (1 << 63) - 1
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What Spark asks; the answers are `StreamPlanner`'s.
+
+    Args:
+        options: as Spark has them.
+        schema: the columns wanted.
+
+    Raises:
+        ConfigError: an option or a column cannot be used.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self.options: StreamOptions = parse_options(options, StreamOptions)
+        self.rows: RowSchema = rows_for(schema, self.options)
+        self._planner: StreamPlanner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave connections behind: copies for tasks only read."""
+        return {**self.__dict__, "_planner": None}
+
+    @property
+    def planner(self) -> StreamPlanner:
+        """What decides; made when it is first asked."""
+        if self._planner is None:
+            self._planner = StreamPlanner(self.options)
+        return self._planner
+
+    @property
+    def tells_of_cuts(self) -> bool:
+        """Whether a batch has a partition that tells of offsets which a broker gives again."""
+        return self.options.data_loss == "mark"
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new stream begins."""
+        return to_json(self.planner.initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return something else than "all" when there are limits, so that "all" can be told."""
+        options = self.options
+        if options.max_offsets or options.max_bytes or options.min_offsets:
+            return ReadMaxRows(options.max_offsets or _NO_LIMIT)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read no further than what there is now."""
+        self.planner.freeze()
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        """Return where the next batch ends; `start` itself when there is none."""
+        position = from_json(start)
+        end = self.planner.next(position, is_limited=not isinstance(limit, ReadAllAvailable))
+        return start if end is None else to_json(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Return the ends of all queues, for the progress of the query."""
+        highs = self.planner.highs
+        return to_json(StreamOffset(highs)) if highs else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the ranges of a batch; the same whenever it is replayed."""
+        first, last = from_json(start), from_json(end)
+        self.planner.check_topics(last)
+        if last.is_first:
+            return []
+        options = self.options
+        ranges = split_ranges(
+            ranges_between(first.offsets, last.offsets),
+            options.min_partitions,
+            options.max_records_per_partition,
+        )
+        brokers = self.planner.brokers
+        found: list[InputPartition] = [
+            QueuePartition(each, brokers.get(each.broker_name, {})) for each in ranges
+        ]
+        cut = ranges_cut(first.offsets, last.offsets)
+        if cut and self.tells_of_cuts:
+            found.append(MarkPartition(cut))
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range; of a batch without any, Spark asks for one all the same."""
+        if isinstance(partition, QueuePartition):
+            yield from read_partition(partition, self.options, self.rows)
+        elif isinstance(partition, MarkPartition):
+            yield from read_marks(partition, self.options, self.rows)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Publish the progress; it trails the checkpoint and is never ahead of it."""
+        self.planner.publish(from_json(end).offsets)
+
+    def stop(self) -> None:
+        """Close connections."""
+        if self._planner is not None:
+            self._planner.close()

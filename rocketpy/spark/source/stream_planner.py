@@ -1,0 +1,287 @@
+"""Decides where each batch of a stream ends, from what brokers say and what the user wants."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from rocketpy.admin.groups import create_group
+from rocketpy.errors import (
+    ConfigError,
+    DataLossError,
+    RocketPyError,
+    SubscriptionGroupNotExistError,
+)
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
+from rocketpy.runtime.clock import Clock
+from rocketpy.spark.connection import Connection, with_retries
+from rocketpy.spark.offsets import StreamOffset
+from rocketpy.spark.planning import Offsets, shared_limit
+from rocketpy.spark.read_options import StreamOptions
+from rocketpy.spark.source.backlog import (
+    Loss,
+    Waiting,
+    cut_queues,
+    lost_with_their_queue,
+    what_waits,
+    without_queue,
+)
+from rocketpy.spark.source.message_sizes import sizes_at, within_bytes
+from rocketpy.spark.source.offset_resolution import (
+    ending_offsets,
+    has_end,
+    offsets_at,
+    out_of_range,
+    starting_offsets,
+)
+from rocketpy.spark.source.record_batches import lost_words
+from rocketpy.spark.source.snapshot import (
+    Snapshot,
+    check_complete,
+    check_filter,
+    last_stored_ms,
+    living_brokers,
+    subscribed_topics,
+    take_snapshot,
+)
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PATIENT_PAUSE_MS = 500
+
+
+class StreamPlanner:
+    """Lives as long as a query, in one process.
+
+    Args:
+        options: of the query.
+        clock: the machine's by default.
+
+    Attributes:
+        highs: the ends of all queues, as last seen.
+        brokers: addresses by broker id, by broker name, as last seen.
+    """
+
+    def __init__(self, options: StreamOptions, *, clock: Clock | None = None) -> None:
+        self.highs: dict[MessageQueue, int] = {}
+        self.brokers: dict[str, Mapping[int, str]] = {}
+        self._options = options
+        self._connection = Connection(options, clock=clock)
+        self._clock = self._connection.clock
+        self._initial: StreamOffset | None = None
+        self._target: Offsets | None = None
+        self._is_frozen = False
+        self._turn = 0
+        self._last_batch_ms: int | None = None
+        self._has_group = False
+
+    def close(self) -> None:
+        """Close connections."""
+        self._connection.close()
+
+    # ---- what Spark asks
+
+    def initial(self) -> StreamOffset:
+        """Return where a new stream begins; the same each time in this process.
+
+        Raises:
+            RocketPyError: a topic or queue is not there, offsets are out of range, no name server
+                answers.
+        """
+        if self._initial is None:
+            self._initial = self._run(self._find_start)
+        return self._initial
+
+    def freeze(self) -> None:
+        """Read no further than what there is now.
+
+        Raises:
+            RocketPyError: brokers or name servers do not answer.
+        """
+        self._is_frozen = True
+        self._target = self._run(self._find_end)
+
+    def next(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset | None:
+        """Return where the batch that begins at `start` ends; None when there is none yet.
+
+        Raises:
+            DataLossError: messages are gone, and that is to fail.
+            ConfigError: `start` is of another set of topics.
+            RocketPyError: name servers did not answer for `fetch.timeoutMs`.
+        """
+        self.check_topics(start)
+        if self._initial is not None and start == self._initial:
+            # What was found out has to be written down before anything is read from there.
+            return start._replace(is_first=True)
+        if self._target is None and has_end(self._options):
+            self._target = self._run(self._find_end)
+        end = self._connection.run(
+            self._patiently(lambda: self._next(start, is_limited=is_limited))
+        )
+        return None if end.offsets == start.offsets else end
+
+    def publish(self, offsets: Offsets) -> None:
+        """Store progress for `progressGroup`; what fails is only logged, the next one follows."""
+        if not self._options.progress_group:
+            return
+        try:
+            self._connection.run(self._publish(offsets))
+        except RocketPyError as error:
+            logger.warning("progress of %s not stored: %r", self._options.progress_group, error)
+
+    def check_topics(self, position: StreamOffset) -> None:
+        """Refuse a checkpoint of other topics.
+
+        Raises:
+            ConfigError: it has topics that this query does not read.
+        """
+        options = self._options
+        known = {queue.topic for queue in position.offsets}
+        if options.subscribe_pattern:
+            wanted = re.compile(options.subscribe_pattern)
+            read = {t for t in known if wanted.fullmatch(unwrap_namespace(options.namespace, t))}
+            words = f"topics like {options.subscribe_pattern}"
+        else:
+            read = known & subscribed_topics(options)
+            words = ", ".join(sorted(subscribed_topics(options)))
+        others = sorted(known - read)
+        if others and (options.data_loss == "fail" or not read):
+            raise ConfigError(
+                f"it is the checkpoint of a query that reads {', '.join(others)}; this one reads "
+                f"{words}. Give this query a checkpoint of its own, or read those topics as well",
+                key="checkpointLocation",
+            )
+
+    # ---- how the answers are found
+
+    def _run(self, operation: Callable[[], Awaitable[T]]) -> T:
+        options = self._options
+        return self._connection.run(
+            with_retries(
+                operation, retries=options.offset_retries, pause_ms=options.offset_retry_pause_ms
+            )
+        )
+
+    async def _patiently(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Outlast a restart of name servers: the stream would end with its planner."""
+        begin_ms = self._clock.monotonic_ms()
+        while True:
+            try:
+                return await operation()
+            except RocketPyError as error:
+                waited_ms = self._clock.monotonic_ms() - begin_ms
+                if not error.retriable or waited_ms > self._options.fetch_timeout_ms:
+                    raise
+                logger.warning("the next batch cannot be planned yet: %r", error)
+                await asyncio.sleep(PATIENT_PAUSE_MS / 1000)
+
+    async def _snapshot(self, *, is_patient: bool = False) -> Snapshot:
+        servers = self._connection.servers
+        snapshot = await take_snapshot(servers, self._options, is_patient=is_patient)
+        self.highs |= {queue: ends.high for queue, ends in snapshot.ends.items()}
+        self.brokers |= snapshot.brokers
+        return snapshot
+
+    async def _find_start(self) -> StreamOffset:
+        options = self._options
+        snapshot = await self._snapshot()
+        check_complete(snapshot, options)
+        await check_filter(self._connection, snapshot, options)
+        found = await starting_offsets(self._connection, snapshot, options, "latest")
+        outside = out_of_range(snapshot, found, found)
+        if outside and options.data_loss == "fail":
+            raise DataLossError(lost_words(outside))
+        there = {
+            queue: min(max(offset, snapshot.ends[queue].low), snapshot.ends[queue].high)
+            for queue, offset in found.items()
+        }
+        return StreamOffset(there, seen_ms=last_stored_ms(snapshot))
+
+    async def _find_end(self) -> dict[MessageQueue, int]:
+        snapshot = await self._snapshot()
+        return await ending_offsets(self._connection, snapshot, self._options)
+
+    async def _next(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset:
+        # A frozen target is to be reached: then nobody may be missed.
+        snapshot = await self._snapshot(is_patient=not self._is_frozen)
+        for name, why in snapshot.unreachable.items():
+            logger.warning("broker %s does not answer, its queues wait: %s", name, why)
+        resumed = await self._resumed(start, snapshot)
+        waiting = what_waits(start.offsets, snapshot, self._target, resumed)
+        lost = waiting.lost + await self._lost_queues(start.offsets, snapshot)
+        if lost and self._options.data_loss == "fail":
+            raise DataLossError(lost_words(lost))
+        for gone, reason in lost:
+            logger.warning("messages are lost: %s: %s", gone, reason)
+        seen_ms = {**start.seen_ms, **last_stored_ms(snapshot)}
+        if is_limited and self._waits_for_more(waiting):
+            return StreamOffset(waiting.position, seen_ms=seen_ms)
+        ends = await self._limited(waiting, snapshot) if is_limited else waiting.ends
+        if ends:
+            self._turn += 1
+            self._last_batch_ms = self._clock.monotonic_ms()
+        return StreamOffset({**waiting.position, **ends}, seen_ms=seen_ms)
+
+    async def _resumed(self, start: StreamOffset, snapshot: Snapshot) -> Offsets:
+        """Return the first message after what was seen, of queues that end before the position."""
+        times = {
+            queue: start.seen_ms[queue.broker_name] + 1
+            for queue in cut_queues(start.offsets, snapshot)
+            if queue.broker_name in start.seen_ms
+        }
+        return await offsets_at(self._connection, snapshot, times)
+
+    async def _lost_queues(self, position: Offsets, snapshot: Snapshot) -> list[Loss]:
+        if not position.keys() - snapshot.ends.keys():
+            return []
+        brokers = await living_brokers(self._connection.servers)
+        gone = without_queue(position, snapshot, brokers.keys() - snapshot.unreachable.keys())
+        highs = {queue: self.highs[queue] for queue in gone if queue in self.highs}
+        for queue in gone:
+            if queue.topic in snapshot.topics:
+                address = brokers[queue.broker_name]
+                highs[queue] = await self._connection.api.max_offset(address, queue)
+        return lost_with_their_queue(position, gone, snapshot.topics, highs)
+
+    def _waits_for_more(self, waiting: Waiting) -> bool:
+        """Whether the trigger passes, because too little is there and the delay is not over."""
+        wanted = self._options.min_offsets
+        if wanted is None or self._is_frozen or self._last_batch_ms is None:
+            return False
+        passed_ms = self._clock.monotonic_ms() - self._last_batch_ms
+        is_little = sum(waiting.sizes.values()) < wanted
+        return is_little and passed_ms < self._options.max_trigger_delay_ms
+
+    async def _limited(self, waiting: Waiting, snapshot: Snapshot) -> dict[MessageQueue, int]:
+        begins, ends = waiting.begins, waiting.ends
+        if self._options.max_offsets is not None:
+            shares = shared_limit(self._options.max_offsets, waiting.sizes, self._turn)
+            # What is gone costs nothing: a queue may go on to its first message at any rate.
+            ends = {queue: begins[queue] + shares.get(queue, 0) for queue in begins}
+        if self._options.max_bytes is not None:
+            addresses = {name: each[min(each)] for name, each in snapshot.brokers.items() if each}
+            sizes = sizes_at(self._connection.servers, addresses)
+            ends = await within_bytes(self._options.max_bytes, begins, ends, sizes, self._turn)
+        return ends
+
+    async def _publish(self, offsets: Offsets) -> None:
+        options = self._options
+        group = wrap_namespace(options.namespace, options.progress_group)
+        api, brokers = self._connection.api, self.brokers
+        for queue, offset in offsets.items():
+            addresses = brokers.get(queue.broker_name)
+            if not addresses:
+                continue
+            address = addresses[min(addresses)]
+            try:
+                await api.update_offset(address, group, queue, offset, oneway=False)
+            except SubscriptionGroupNotExistError:
+                if self._has_group:
+                    raise
+                self._has_group = True
+                await create_group(self._connection.servers, group)
+                await api.update_offset(address, group, queue, offset, oneway=False)

@@ -1,0 +1,384 @@
+import asyncio
+import zlib
+from functools import partial
+
+import orjson
+from structlog.testing import capture_logs
+
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.cluster.name_server_link import NameServerLink
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.errors import ConnectError, ConnectionLostError, RocketPyError
+from rocketpy.namesrv.registration import Registration, read_topics
+from rocketpy.namesrv.route_table import RouteTable
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.wire.command import RemotingCommand, make_response
+from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.runtime.service import run_to_end
+from rocketpy.store.config import MessageStoreConfig
+from tests.unit.broker.fakes import FakeClock, MemoryFile
+
+
+class FakeClient:
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, RemotingCommand]] = []
+        self.down: set[str] = set()
+        self.failure: RocketPyError = ConnectError("down")
+        self.closed = False
+        self.bodies: dict[int, bytes] = {}
+        self.codes: dict[int, int] = {}
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        if address in self.down:
+            raise self.failure
+        self.calls.append((address, command))
+        code, body = self.codes.get(command.code, 0), self.bodies.get(command.code, b"")
+        return make_response(command, code, body=body)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Kit:
+    def __init__(self, addresses: str = "n1:1;n2:2", permission: int = 6) -> None:
+        clock = FakeClock()
+        config = BrokerConfig(
+            broker_name="b",
+            broker_ip1="127.0.0.1",
+            namesrv_addr=addresses,
+            broker_permission=permission,
+        )
+        self.client = FakeClient()
+        self.topics = TopicTable(config, MemoryFile(), clock)
+        identity = BrokerIdentity(config)
+        identity.listens_on(10911)
+        self.link = NameServerLink(
+            self.client,  # type: ignore[arg-type]
+            configs=ConfigHolder(config, MessageStoreConfig(), RemotingServerConfig(), clock),
+            identity=identity,
+            topics=self.topics,
+        )
+        self.topics.on_written = self.link.topic_changed
+
+    def sent(self, code: int) -> list[tuple[str, RemotingCommand]]:
+        return [one for one in self.client.calls if one[1].code == code]
+
+
+def topics_of(command: RemotingCommand) -> dict[str, dict[str, int]]:
+    table = orjson.loads(command.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+    assert isinstance(table, dict)
+    return table
+
+
+async def test_register_everywhere_announce_and_say_goodbye() -> None:
+    kit = Kit()
+    await kit.link.start()
+    assert sorted(address for address, _ in kit.sent(103)) == ["n1:1", "n2:2"]
+    command = kit.sent(103)[0][1]
+    assert command.ext_fields == {
+        "bodyCrc32": str(zlib.crc32(command.body) & 0x7FFFFFFF),
+        "brokerAddr": "127.0.0.1:10911",
+        "brokerId": "0",
+        "brokerName": "b",
+        "clusterName": "DefaultCluster",
+        "compressed": "false",
+        "enableActingMaster": "false",
+        "haServerAddr": "127.0.0.1:10912",
+    }
+    assert topics_of(command).keys() == kit.topics.all().keys()
+    kit.topics.put(TopicConfig("A"))
+    kit.topics.put(TopicConfig("B"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [set(topics_of(one)) for _, one in kit.sent(103)[2:]] == [{"A", "B"}] * 2
+    await kit.link.stop()
+    assert [address for address, _ in kit.sent(104)] == ["n1:1", "n2:2"]
+    assert kit.client.closed
+
+
+async def test_a_name_server_that_never_answers_is_perhaps_one_for_tls_only() -> None:
+    kit = Kit()
+    kit.client.down = {"n1:1"}
+    kit.client.failure = ConnectionLostError("closed before request 103 was answered")
+    with capture_logs() as events:
+        await kit.link.start()
+        kit.client.down = {"n2:2"}
+        await kit.link.register_all()
+    hints = {one["name_server"]: one.get("hint", "") for one in events if "error" in one}
+    assert "tls.server.mode=enforcing" in hints["n1:1"]
+    assert hints["n2:2"] == "", "it has answered before"
+    await kit.link.stop()
+
+
+async def test_a_name_server_that_is_down_holds_nobody_up() -> None:
+    kit = Kit()
+    kit.client.down = {"n1:1"}
+    await kit.link.start()
+    assert [address for address, _ in kit.sent(103)] == ["n2:2"]
+    kit.client.down = set()
+    await kit.link.register_all()
+    assert [address for address, _ in kit.sent(103)] == ["n2:2", "n1:1", "n2:2"]
+    await kit.link.stop()
+
+
+async def test_a_read_only_broker_takes_the_write_right_from_its_topics() -> None:
+    kit = Kit(permission=4)
+    kit.topics.put(TopicConfig("A", 4, 4, 6))
+    await kit.link.register_all()
+    assert topics_of(kit.sent(103)[0][1])["A"]["perm"] == 4
+
+
+async def test_without_name_servers_nothing_is_sent() -> None:
+    kit = Kit("")
+    await kit.link.start()
+    kit.topics.put(TopicConfig("A"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await kit.link.stop()
+    assert kit.client.calls == []
+
+
+async def test_routes_are_asked_of_the_first_name_server_that_responses() -> None:
+    kit = Kit()
+    assert not (await kit.link.fetch_route("T")).was_reached  # not started
+    kit.client.down = {"n1:1"}
+    await kit.link.start()
+    kit.client.bodies[105] = b'{"queueDatas":[{"brokerName":"o","readQueueNums":3,"perm":6}]}'
+    response = await kit.link.fetch_route("T")
+    assert response.route is not None
+    assert response.route.queue_datas[0].read_queue_nums == 3
+    address, command = kit.sent(105)[0]
+    assert address == "n2:2"
+    assert command.ext_fields == {"acceptStandardJsonOnly": "true", "topic": "T"}
+    kit.client.codes[105] = 17
+    assert await kit.link.fetch_route("T") == (True, None)
+    kit.client.codes[105] = 0
+    kit.client.bodies[105] = b"["
+    assert not (await kit.link.fetch_route("T")).was_reached
+    kit.client.down = {"n1:1", "n2:2"}
+    assert not (await kit.link.fetch_route("T")).was_reached
+    await kit.link.stop()
+
+
+class SlowClient(FakeClient):
+    """Answers a registration of a single topic when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = asyncio.Event()
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        if command.code == 103 and len(topics_of(command)) == 1:
+            await self.may_answer.wait()
+        return await super().invoke(address, command, timeout_ms)
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_who_waits_for_an_announcement_is_called_after_it() -> None:
+    kit = Kit()
+    kit.link._client = client = SlowClient()  # type: ignore[assignment]
+    await kit.link.start()
+    told: list[str] = []
+    kit.link.when_announced(lambda: told.append("nothing to announce"))
+    await turns()
+    assert told == ["nothing to announce"]
+    kit.topics.put(TopicConfig("T", 1, 1))
+    kit.link.when_announced(lambda: told.append("announced"))
+    await turns()
+    assert len(told) == 1
+    client.may_answer.set()
+    await turns()
+    assert told[1:] == ["announced"]
+    assert len([one for one in client.calls if set(topics_of(one[1])) == {"T"}]) == 2
+    await kit.link.stop()
+
+
+class TurnstileClient(FakeClient):
+    """Answers registrations of a few topics one by one, as the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = asyncio.Semaphore(0)
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        if command.code == 103 and len(topics_of(command)) < 5:
+            await self.passes.acquire()
+        return await super().invoke(address, command, timeout_ms)
+
+
+async def test_who_waits_for_an_announcement_does_not_wait_for_those_that_follow() -> None:
+    kit = Kit("n1:1")
+    kit.link._client = client = TurnstileClient()  # type: ignore[assignment]
+    await kit.link.start()
+    told: list[str] = []
+    for name in ("a", "b", "c"):
+        kit.topics.put(TopicConfig(name, 1, 1))
+        kit.link.when_announced(partial(told.append, name))
+        await turns()
+    assert told == []
+    client.passes.release()
+    await turns()
+    assert told == ["a"]
+    # Those behind it were told together.
+    client.passes.release()
+    await turns()
+    assert told == ["a", "b", "c"]
+    await kit.link.stop()
+
+
+async def test_who_asks_while_the_last_round_is_made_is_called_behind_it() -> None:
+    kit = Kit("n1:1")
+    kit.link._client = client = TurnstileClient()  # type: ignore[assignment]
+    await kit.link.start()
+    told: list[str] = []
+    kit.topics.put(TopicConfig("a", 1, 1))
+    await turns()
+    kit.link.when_announced(lambda: told.append("late"))
+    await turns()
+    assert told == []
+    client.passes.release()
+    await turns()
+    assert told == ["late"]
+    await kit.link.stop()
+
+
+async def test_who_waits_for_an_announcement_is_called_also_when_the_broker_stops() -> None:
+    kit = Kit()
+    kit.link._client = SlowClient()  # type: ignore[assignment]
+    told: list[str] = []
+    kit.link.when_announced(lambda: told.append("before the start"))
+    await kit.link.start()
+    kit.topics.put(TopicConfig("T", 1, 1))
+    kit.link.when_announced(lambda: told.append("waiting"))
+    await turns()
+    assert told == ["before the start"]
+    await kit.link.stop()
+    await turns()
+    assert told[1:] == ["waiting"]
+    kit.link.when_announced(lambda: told.append("after the end"))
+    assert told[2:] == ["after the end"]
+
+
+async def test_very_many_topics_are_told_in_steps_and_a_new_one_behind_them() -> None:
+    kit = Kit("n1:1")
+    with kit.topics.one_write():
+        for number in range(2_000):
+            kit.topics.put(TopicConfig(f"many-{number}", 4, 4))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    before = turns
+    registering = asyncio.create_task(kit.link.register_all())
+    await asyncio.sleep(0)
+    kit.topics.put(TopicConfig("young", 4, 4))
+    announced = asyncio.create_task(kit.link._register(lambda: [TopicConfig("young", 4, 4)]))
+    await asyncio.gather(registering, announced)
+    task.cancel()
+    assert turns - before >= 7, "others had their turn in between"
+    first, second = (topics_of(command) for _, command in kit.sent(103))
+    assert len(first) >= 2_000
+    assert list(second) == ["young"]
+
+
+async def test_a_name_server_is_told_of_a_topic_as_it_is_now() -> None:
+    kit = Kit("n1:1")
+    await kit.link.start()
+    # Changes on two threads: what is heard first was written last.
+    with kit.topics.one_write():
+        kit.topics.when_written(lambda: kit.topics.put(TopicConfig("changed", 8, 8)))
+        kit.topics.put(TopicConfig("changed", 4, 4))
+    await turns()
+    (told,) = [topics_of(command) for _, command in kit.sent(103)[1:]]
+    assert told["changed"]["readQueueNums"] == 8
+    await kit.link.stop()
+
+
+def queues_at(calls: list[tuple[str, RemotingCommand]], address: str, topic: str) -> int:
+    """How many queues of a topic a name server knows that took over what was sent to it."""
+    table = RouteTable()
+    for to, command in calls:
+        if to == address:
+            told = run_to_end(read_topics(command.body, command.version))
+            broker = Registration(
+                cluster="c",
+                broker_name="b",
+                broker_id=0,
+                address="b:1",
+                ha_address="",
+                data_version=told.data_version,
+                topics=told.topics,
+            )
+            table.register(broker, "connection", 0)
+    route = table.route(topic)
+    return 0 if route is None else route.queue_datas[0].read_queue_nums
+
+
+async def test_a_name_server_that_missed_a_change_has_it_when_it_hears_of_the_next() -> None:
+    kit = Kit()
+    kit.topics.put(TopicConfig("changed", 4, 4))
+    await kit.link.start()
+    kit.client.down = {"n1:1"}
+    kit.topics.put(TopicConfig("changed", 8, 8))
+    await turns()
+    kit.client.down = set()
+    kit.topics.put(TopicConfig("other", 4, 4))
+    await turns()
+    assert [queues_at(kit.sent(103), each, "changed") for each in ("n1:1", "n2:2")] == [8, 8]
+    count = len(kit.sent(103))
+    kit.topics.put(TopicConfig("next", 4, 4))
+    await turns()
+    assert len(kit.sent(103)) == count + 2, "the whole table once only"
+    await kit.link.stop()
+
+
+async def test_who_missed_a_change_and_the_whole_table_behind_it_is_told_again() -> None:
+    kit = Kit("n1:1")
+    kit.topics.put(TopicConfig("changed", 4, 4))
+    await kit.link.start()
+    kit.client.down = {"n1:1"}
+    kit.topics.put(TopicConfig("changed", 8, 8))
+    await turns()
+    await kit.link.register_all()
+    kit.client.down = set()
+    kit.topics.put(TopicConfig("other", 4, 4))
+    await turns()
+    assert queues_at(kit.sent(103), "n1:1", "changed") == 8
+    await kit.link.stop()
+
+
+async def test_a_whole_table_makes_up_for_a_change_that_was_missed() -> None:
+    kit = Kit("n1:1")
+    kit.topics.put(TopicConfig("changed", 4, 4))
+    await kit.link.start()
+    kit.client.down = {"n1:1"}
+    kit.topics.put(TopicConfig("changed", 8, 8))
+    await turns()
+    kit.client.down = set()
+    await kit.link.register_all()
+    count = len(kit.sent(103))
+    kit.topics.put(TopicConfig("other", 4, 4))
+    await turns()
+    assert len(kit.sent(103)) == count + 1
+    assert queues_at(kit.sent(103), "n1:1", "changed") == 8
+    await kit.link.stop()

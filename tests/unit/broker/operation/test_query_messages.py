@@ -1,0 +1,103 @@
+"""Look-ups by key ask the index and believe the records only."""
+
+from rocketpy.broker.operation.query_messages import FindMessages, FoundMessages, KeyQuery
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.errors import CorruptRecordError
+from rocketpy.proto.record.message import MessageExt, decode_message, encode_message
+from rocketpy.store.results import QueryIndexResult
+from tests.unit.broker.fakes import FakeStore
+
+ANY_KEY = KeyQuery("T", "k", 10, 0, 9, None, is_unique=False)
+
+
+def record(body: bytes, topic: str = "T", **properties: str) -> bytes:
+    return encode_message(
+        MessageExt(
+            topic=topic,
+            body=body,
+            properties=properties,
+            born_host="127.0.0.1:1",
+            store_host="127.0.0.1:2",
+        )
+    )
+
+
+class DamagedStore(FakeStore):
+    """Cannot read what lies at `damaged`."""
+
+    damaged: frozenset[int] = frozenset()
+
+    def look_message(self, phy_offset: int) -> memoryview | None:
+        if phy_offset in self.damaged:
+            raise CorruptRecordError(phy_offset, "bits have rotted")
+        return super().look_message(phy_offset)
+
+
+class Kit:
+    def __init__(self, *records: bytes) -> None:
+        self.store = DamagedStore()
+        self.store.records = dict(enumerate(records))
+        self.store.index = QueryIndexResult(list(self.store.records), 77, 88)
+        self.find = FindMessages(self.store, default_count=32, max_count=64)
+
+    def bodies(self, query: KeyQuery = ANY_KEY) -> list[bytes]:
+        found = self.find.by_key(query)
+        if isinstance(found, Refusal):
+            assert found.code == 22
+            return []
+        return [decode_message(one).body for one in found.records]
+
+
+def test_each_kind_of_key_is_looked_for_where_it_is_kept() -> None:
+    kit = Kit(
+        record(b"key", KEYS="j k"),
+        record(b"id", UNIQ_KEY="k"),
+        record(b"tag", TAGS="k"),
+        record(b"part of a key", KEYS="kk"),
+        record(b"other topic", "U", KEYS="k", UNIQ_KEY="k", TAGS="k"),
+    )
+    assert kit.bodies() == [b"key", b"id"]
+    assert kit.bodies(ANY_KEY._replace(index_type="K")) == [b"key"]
+    assert kit.bodies(ANY_KEY._replace(index_type="U")) == [b"id"]
+    assert kit.bodies(ANY_KEY._replace(index_type="T")) == [b"tag"]
+    assert kit.bodies(ANY_KEY._replace(is_unique=True)) == [b"id"]
+    assert kit.bodies(ANY_KEY._replace(key="none")) == []
+
+
+def test_the_index_is_asked_for_as_many_as_are_allowed() -> None:
+    kit = Kit(record(b"x", KEYS="k", UNIQ_KEY="k"))
+    for max_count in (-5, 0, 1, 64, 65, 1 << 30):
+        kit.bodies(ANY_KEY._replace(max_count=max_count))
+    assert [query[2] for query in kit.store.queries] == [1, 1, 1, 64, 64, 64]
+    kit.bodies(ANY_KEY._replace(max_count=1, is_unique=True))
+    assert kit.store.queries[-1] == ("T", "k", 32, 0, 9, "U")
+
+
+def test_what_the_index_knew_last_goes_with_the_records() -> None:
+    found = Kit(record(b"x", KEYS="k")).find.by_key(ANY_KEY)
+    assert isinstance(found, FoundMessages)
+    assert found[1:] == (77, 88)
+
+
+def test_a_damaged_or_vanished_record_costs_only_itself() -> None:
+    kit = Kit(record(b"good", KEYS="k"), record(b"bad", KEYS="k"), b"no record at all")
+    kit.store.damaged = frozenset({1})
+    kit.store.index = QueryIndexResult([2, 1, 99, 0], 77, 88)
+    assert kit.bodies() == [b"good"]
+
+
+def test_a_response_stays_below_its_limit_but_has_one_record_at_least() -> None:
+    many = [record(b"%d" % number + b"x" * 4_000_000, KEYS="k") for number in range(5)]
+    assert [body[:1] for body in Kit(*many).bodies()] == [b"0", b"1", b"2"]
+    assert len(Kit(record(b"x" * 16_000_000, KEYS="k")).bodies()) == 1
+
+
+def test_a_message_is_found_by_its_place() -> None:
+    kit = Kit(record(b"x"), record(b"y"))
+    kit.store.damaged = frozenset({1})
+    assert kit.find.by_phy_offset(0) == record(b"x")
+    for missing in (-1, 1, 99):
+        refused = kit.find.by_phy_offset(missing)
+        assert isinstance(refused, Refusal)
+        assert refused.code == 1
+        assert str(missing) in refused.remark

@@ -1,0 +1,137 @@
+"""What is remembered of property bytes gives the bytes that parsing and encoding them would."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpy.broker.system_topics.property_cache import (
+    HOLE,
+    PropertyOutline,
+    PropertyOutlines,
+    filled,
+    outline_of,
+)
+from rocketpy.broker.system_topics.system_writer import copy_of, copy_of_raw
+from rocketpy.proto.record.message import MessageExt, decode_message, encode_message
+from rocketpy.proto.record.properties import encode_properties, parse_properties
+from rocketpy.proto.record.raw_record import split_record
+from rocketpy.proto.record.tags import tags_code
+
+ID = "7F00000100002A139A1F00000000"
+OTHER_ID = "7F00000100002A139A1F0000ABCD"
+
+
+def _outlines() -> PropertyOutlines[PropertyOutline]:
+    return PropertyOutlines(lambda properties, _place: outline_of(properties))
+
+
+def _expected(properties: bytes) -> tuple[bytes, str | None]:
+    parsed = parse_properties(properties)
+    return encode_properties(parsed), parsed.get("UNIQ_KEY")
+
+
+REGULAR = (
+    f"UNIQ_KEY\x01{ID}\x02WAIT\x01true\x02",
+    f"TRAN_MSG\x01true\x02UNIQ_KEY\x01{ID}\x02PGROUP\x01p\x02__transactionId__\x01{ID}\x02",
+    f"TAGS\x01ä\x02UNIQ_KEY\x01{ID}\x02KEYS\x01a b\x02x\x01y\x01z\x02",
+)
+IRREGULAR = (
+    "",
+    "WAIT\x01true\x02",
+    f"UNIQ_KEY\x01{ID}",  # no end: clients before 5.0
+    f"XUNIQ_KEY\x01{ID}\x02",
+    f"x\x01UNIQ_KEY\x01{ID}\x02",
+    f"XUNIQ_KEY\x01{OTHER_ID}\x02UNIQ_KEY\x01{ID}\x02",
+    f"UNIQ_KEY\x01{OTHER_ID}\x02UNIQ_KEY\x01{ID}\x02",  # the last one counts
+    f"UNIQ_KEY\x01{ID}\x02KEYS\x01{ID}\x02",
+    f"UNIQ_KEY\x01{ID}\x02TAGS\x01{ID}\x02",
+    f"UNIQ_KEY\x01{ID}\x02x{ID}\x01y\x02",
+    f"UNIQ_KEY\x01{ID}\x02__transactionId__\x01x{ID}\x02",
+    f"UNIQ_KEY\x01{ID}\x02empty\x01\x02",
+    f"UNIQ_KEY\x01{ID}\x02\x02",
+    f"UNIQ_KEY\x01{ID}\x02a\x01\0\x02",
+    "UNIQ_KEY\x01\0\x02",
+    "UNIQ_KEY\x01short\x02",
+    f"UNIQ_KEY\x01{ID * 3}\x02",
+    f"UNIQ_KEY\x01{ID[:-1]}-\x02",
+    f"UNIQ_KEY\x01{ID}\x02x\x01{'y' * 2_000}\x02",
+)
+
+
+@pytest.mark.parametrize("text", [*REGULAR, *IRREGULAR])
+def test_the_bytes_are_those_of_parsing_and_encoding(text: str) -> None:
+    outlines = _outlines()
+    for _ in range(2):  # learned, and remembered
+        for own in (ID, OTHER_ID):
+            properties = text.replace(ID, own).encode()
+            uniq_key, outline = outlines.of(properties)
+            assert filled(outline, uniq_key) == _expected(properties)
+
+
+@pytest.mark.parametrize(("texts", "is_found"), [(REGULAR, True), (IRREGULAR, False)])
+def test_only_what_is_regular_is_remembered(texts: tuple[str, ...], is_found: bool) -> None:
+    outlines = _outlines()
+    for text in texts:
+        assert (outlines.find(text.encode()) is not None) == is_found, text
+
+
+def test_bytes_that_are_no_text_are_made_anew() -> None:
+    outlines = _outlines()
+    properties = f"UNIQ_KEY\x01{ID}\x02x\x01".encode() + b"\xff\x02"
+    assert outlines.find(properties) is None
+    uniq_key, outline = outlines.of(properties)
+    assert filled(outline, uniq_key) == _expected(properties)
+
+
+_PIECES = ["UNIQ_KEY", "__transactionId__", "TAGS", "\x01", "\x02", ID, OTHER_ID, HOLE, "a", "ü"]
+
+
+@given(st.lists(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join), max_size=4))
+def test_whatever_the_bytes_are(texts: list[str]) -> None:
+    outlines = _outlines()
+    for text in texts:
+        for own in (ID, OTHER_ID):
+            properties = text.replace(ID, own).encode()
+            uniq_key, outline = outlines.of(properties)
+            assert filled(outline, uniq_key) == _expected(properties)
+            tags = parse_properties(properties).get("TAGS")
+            assert (outline.tags, outline.tags_code) == (tags, tags_code(tags) if tags else 0)
+
+
+def test_it_is_made_once_for_a_shape_and_place_and_again_after_a_change() -> None:
+    made = []
+
+    def make(properties: dict[str, str], place: object) -> int:
+        made.append((properties["UNIQ_KEY"], place))
+        return len(made)
+
+    outlines = PropertyOutlines(make)
+    first, second = (f"UNIQ_KEY\x01{own}\x02".encode() for own in (ID, OTHER_ID))
+    assert outlines.find(first, 1) == (ID.encode(), 1)
+    assert outlines.find(second, 1) == (OTHER_ID.encode(), 1)
+    assert outlines.find(first, 2) == (ID.encode(), 2)
+    outlines.clear()
+    assert outlines.find(first, 1) == (ID.encode(), 3)
+    assert made == [(HOLE, 1), (HOLE, 2), (HOLE, 1)]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    outlines = _outlines()
+    for number in range(5_000):
+        outlines.find(f"UNIQ_KEY\x01{ID}\x02x\x01{number}\x02".encode())
+    assert len(outlines._made) <= 2_048
+
+
+def test_a_copy_is_the_one_of_the_decoded_message() -> None:
+    for hosts in (("1.2.3.4:5", "6.7.8.9:10"), ("[::1]:5", "6.7.8.9:10"), ("[::1]:5", "[::2]:6")):
+        stored = MessageExt(
+            "S", 3, 7, 11, 900, 0x301, 1_234, hosts[0], 5_678, hosts[1], 2, 77, b"body",
+            {"TAGS": "a", "UNIQ_KEY": ID, "KEYS": "k"},
+        )  # fmt: skip
+        record = encode_message(stored)
+        raw = split_record(record)
+        uniq_key, outline = _outlines().of(raw.properties)
+        decoded = decode_message(record, inflate=False)
+        assert copy_of_raw(raw, "T", 4, outline, uniq_key) == copy_of(
+            decoded, "T", 4, decoded.properties
+        )

@@ -1,0 +1,47 @@
+"""What is printed of a message, and what cannot be asked for."""
+
+import pytest
+
+from rocketpy.cli.commands.consume import _Reader
+from rocketpy.cli.main import command
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.terminal.error_exit import run_command
+
+
+def printed(capsys: pytest.CaptureFixture[str], form: str, template: str | None = None) -> str:
+    stored = MessageExt(topic="t", queue_id=3, queue_offset=7, body=b"a\x07b")
+    stored.properties = {"KEYS": "k1 k2", "TAGS": "paid"}
+    message = ReceivedMessage(stored, MessageQueue("t", "broker-a", 3))
+    _Reader("unused:1", "t", form, template)._print(message)
+    return capsys.readouterr().out
+
+
+def test_a_line_for_people_bodies_and_what_was_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert printed(capsys, "table") == "broker-a:3+7  paid  [k1,k2]  a\\x07b\n"
+    assert printed(capsys, "body") == "a\x07b\n"
+    assert printed(capsys, "body", "{offset}\t{keys} {tag}") == "7\tk1,k2 paid\n"
+    assert '"offset":7' in printed(capsys, "json").replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--end"], "--end needs --no-group"),
+        (["--no-group", "--group", "g"], "--no-group goes without"),
+        (["--no-group", "--sql", "a > 1"], "--no-group goes without"),
+        (["--format", "{body.__class__}"], "there is no {body.__class__}"),
+        (["--format", "{bode}"], "only topic, broker,"),
+        (["--format", "{"], "--format"),
+    ],
+)
+def test_what_cannot_be_meant_is_wrong_usage(
+    wrong: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", ["consume", "t", *wrong])
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err

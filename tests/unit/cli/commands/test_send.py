@@ -1,0 +1,37 @@
+"""Lines of standard input are taken apart; what cannot be is counted, not guessed."""
+
+import pytest
+
+from rocketpy.cli.commands.send import _Lines
+from rocketpy.cli.main import command
+from rocketpy.client.messages.send_options import SendOptions
+from rocketpy.terminal.error_exit import run_command
+
+
+def test_a_line_without_separators_is_a_body() -> None:
+    options: SendOptions = {"tag": "a"}
+    lines = _Lines(None, None, options)
+    assert lines._parsed(b"a|b:c") == (b"a|b:c", options)
+    assert lines._parsed(b" ") is None
+    assert (lines._empty, lines._malformed) == (1, 0)
+
+
+def test_tag_and_key_stand_before_the_body_in_this_order() -> None:
+    lines = _Lines("|", "::", {"tag": "instead", "headers": {"h": "1"}})
+    assert lines._parsed(b"paid|o1::a|b::c") == (
+        b"a|b::c",
+        {"tag": "paid", "keys": ["o1"], "headers": {"h": "1"}},
+    )
+    for malformed in (b"paid", b"paid|o1", b"paid|o1::"):
+        assert lines._parsed(malformed) is None
+    assert (lines._empty, lines._malformed) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "wrong", [["t", "x", "-K", ":"], ["t", "x", "-T", "|"], ["t", "x", "--lines"],
+              ["t", "--lines", "--count", "2"], ["t", "x", "--header", "none"]],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_wrong_usage(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", ["send", *wrong])
+    assert ended.value.code == 2

@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rocketpy.cli.main import command
+from rocketpy.cli.servers.standalone import Standalone, split_overrides
+from rocketpy.errors import ConfigError, StartError
+from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.server import NameServer
+from rocketpy.runtime.config.config import ConfigSet
+
+
+def test_each_server_gets_the_keys_it_knows() -> None:
+    namesrv, broker = split_overrides(
+        [
+            "needWaitForService=true",
+            "flushDiskType=SYNC_FLUSH",
+            "serverSelectorThreads=2",
+            "listenPort=5",
+            "typingEror=1",
+        ]
+    )
+    assert namesrv == ["needWaitForService=true", "serverSelectorThreads=2"]
+    assert broker == [
+        "flushDiskType=SYNC_FLUSH",
+        "serverSelectorThreads=2",
+        "listenPort=5",
+        "typingEror=1",
+    ]
+
+
+def printed(*arguments: str, env: dict[str, str] | None = None) -> tuple[str, str]:
+    result = CliRunner().invoke(command, ["standalone", *arguments, "--print-config"], env=env)
+    assert result.exit_code == 0, result.output
+    namesrv, _, broker = result.output.partition("# broker\n")
+    return namesrv, broker
+
+
+def test_the_data_directory_holds_everything(tmp_path: Path) -> None:
+    namesrv, broker = printed("--data", str(tmp_path), "--host", "127.0.0.2", "--port", "7")
+    assert f"dataDir={tmp_path}/namesrv\n" in namesrv
+    assert "listenPort=9876\n" in namesrv
+    assert f"storePathRootDir={tmp_path}/store\n" in broker
+    assert "listenPort=7\n" in broker
+    assert "brokerIP1=127.0.0.2\n" in broker
+    assert "bindAddress=127.0.0.2\n" in broker
+    assert "brokerName=broker-a\n" in broker
+
+
+def test_another_name_server_of_the_environment_is_not_meant(tmp_path: Path) -> None:
+    env = {"NAMESRV_ADDR": "elsewhere:9876"}
+    assert "namesrvAddr=\n" in printed("--data", str(tmp_path), env=env)[1]
+
+
+def test_all_interfaces_leave_the_told_address_to_the_broker(tmp_path: Path) -> None:
+    _, broker = printed("--data", str(tmp_path), "--host", "0.0.0.0")
+    assert "bindAddress=0.0.0.0\n" in broker
+    assert "brokerIP1=\n" in broker
+
+
+def test_an_unknown_key_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        command, ["standalone", "--data", str(tmp_path), "-D", "flushDiskTyp=x"]
+    )
+    assert result.exit_code != 0
+    assert "did you mean flushDiskType?" in str(result.exception)
+
+
+def test_a_name_server_for_tls_only_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        command, ["standalone", "--data", str(tmp_path / "d"), "-D", "tls.server.mode=enforcing"]
+    )
+    assert isinstance(result.exception, ConfigError)
+    assert "tls.server.mode: a broker registers in plain text" in str(result.exception)
+    assert "use permissive" in str(result.exception)
+    assert not (tmp_path / "d").exists()
+
+
+async def test_a_port_that_is_taken_is_told_with_the_option_that_changes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def taken(_: object) -> None:
+        raise StartError("port 9876 is taken: stop who listens there or change listenPort")
+
+    monkeypatch.setattr(NameServer, "start", taken)
+    namesrv = ConfigSet.of(NamesrvConfig(data_dir=str(tmp_path)))
+    with pytest.raises(StartError, match="or change --namesrv-port"):
+        await Standalone(namesrv, ConfigSet.of()).start()

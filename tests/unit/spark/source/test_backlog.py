@@ -1,0 +1,112 @@
+"""What a trigger makes of the state of queues."""
+
+from typing import Any
+
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.spark.offsets import QueueRange
+from rocketpy.spark.source.backlog import (
+    cut_queues,
+    lost_with_their_queue,
+    what_waits,
+    without_queue,
+)
+from rocketpy.spark.source.snapshot import Ends, Snapshot, last_stored_ms
+
+Q0, Q1, Q2 = (MessageQueue("T", "a", number) for number in range(3))
+B0 = MessageQueue("T", "b", 0)
+
+
+def snapshot(ends: dict[MessageQueue, tuple[int, int]], **changes: Any) -> Snapshot:
+    values: dict[str, Any] = {
+        "retired": {},
+        "brokers": {"a": {0: "x:1"}},
+        "topics": frozenset({"T"}),
+        "missing": frozenset(),
+        "unreachable": {},
+        **changes,
+    }
+    return Snapshot({queue: Ends(*each) for queue, each in ends.items()}, **values)
+
+
+def test_messages_after_the_position_wait() -> None:
+    found = what_waits({Q0: 5, Q1: 7}, snapshot({Q0: (0, 9), Q1: (0, 7)}))
+
+    assert found.sizes == {Q0: 4}
+    assert (found.begins, found.ends) == ({Q0: 5}, {Q0: 9})
+    assert found.position == {Q0: 5, Q1: 7}
+    assert not found.lost
+
+
+def test_a_new_queue_begins_at_its_earliest_and_is_read_by_the_next_batch() -> None:
+    found = what_waits({Q0: 5}, snapshot({Q0: (0, 5), Q1: (3, 8)}))
+
+    assert found.position == {Q0: 5, Q1: 3}
+    assert found.sizes == {}
+    assert what_waits(found.position, snapshot({Q0: (0, 5), Q1: (3, 8)})).sizes == {Q1: 5}
+
+
+def test_what_expired_is_lost_and_the_rest_waits() -> None:
+    found = what_waits({Q0: 5}, snapshot({Q0: (20, 30)}))
+
+    assert found.lost == [(QueueRange("T", "a", 0, 5, 20), "the queue begins at 20")]
+    assert (found.begins, found.ends) == ({Q0: 20}, {Q0: 30})
+
+
+def test_everything_expired_moves_the_position() -> None:
+    found = what_waits({Q0: 5}, snapshot({Q0: (20, 20)}))
+
+    assert found.lost[0][0] == QueueRange("T", "a", 0, 5, 20)
+    assert found.ends == {Q0: 20}
+    assert found.sizes == {Q0: 0}
+
+
+def test_a_queue_that_ends_before_the_position_goes_on_with_what_is_new() -> None:
+    there = snapshot({Q0: (0, 6), Q1: (0, 9)})
+
+    assert cut_queues({Q0: 50, Q1: 9}, there) == [Q0]
+    for resumed, offset in (({Q0: 0}, 0), ({Q0: 4}, 4), ({}, 6)):
+        found = what_waits({Q0: 50, Q1: 9}, there, resumed=resumed)
+        assert found.lost[0][0] == QueueRange("T", "a", 0, 6, 50)
+        assert f"goes on at {offset}" in found.lost[0][1]
+        assert found.position == {Q0: offset, Q1: 9}
+        assert found.sizes == {}
+
+
+def test_a_frozen_target_is_not_passed_and_knows_no_new_queues() -> None:
+    there = snapshot({Q0: (0, 90), Q1: (0, 9)})
+    found = what_waits({Q0: 5}, there, {Q0: 40})
+
+    assert found.ends == {Q0: 40}
+    assert found.position == {Q0: 5}
+    assert what_waits({Q0: 40}, there, {Q0: 40}).ends == {}
+
+
+def test_a_queue_that_went_is_lost_only_as_far_as_it_was_not_read() -> None:
+    position = {Q0: 5, Q1: 7, Q2: 9, B0: 1}
+    there = snapshot({Q0: (0, 5)})
+    gone = without_queue(position, there, {"a"})
+
+    assert gone == [Q1, Q2]  # the broker of the other one is away: it waits
+    lost = lost_with_their_queue(position, gone, there.topics, {Q1: 12, Q2: 9})
+    assert [each for each, _ in lost] == [QueueRange("T", "a", 1, 7, 12)]
+
+
+def test_the_last_message_of_each_broker_counts() -> None:
+    there = snapshot({})._replace(
+        ends={Q0: Ends(0, 5, 1_000), Q1: Ends(0, 6, 3_000), Q2: Ends(0, 0), B0: Ends(0, 1, 2_000)}
+    )
+
+    assert last_stored_ms(there) == {"a": 3_000, "b": 2_000}
+
+
+def test_a_deleted_topic_is_a_loss_even_when_all_that_was_seen_was_read() -> None:
+    position = {Q0: 5, Q1: 7}
+    there = snapshot({}, topics=frozenset())
+    gone = without_queue(position, there, {"a"})
+    lost = lost_with_their_queue(position, gone, there.topics, {Q0: 8})
+
+    assert [each for each, _ in lost] == [
+        QueueRange("T", "a", 0, 5, 8),
+        QueueRange("T", "a", 1, 7, 7),
+    ]
+    assert all("deleted" in why for _, why in lost)

@@ -1,0 +1,148 @@
+"""Rows are exactly those of the range, and every offset without a row is accounted for."""
+
+from typing import Any
+
+import pytest
+
+from rocketpy.arrow import RecordDecoder, row_schema
+from rocketpy.arrow.missing_rows import LOST_UNTIL
+from rocketpy.errors import BadBodyError, CorruptRecordError, DataLossError
+from rocketpy.spark.offsets import QueueRange
+from rocketpy.spark.source.fetch import Pulled
+from rocketpy.spark.source.record_batches import BatchMaker
+from tests.unit.spark.queue_broker import record
+
+WANTED = QueueRange("T", "broker-a", 0, 0, 100)
+
+
+def pulled(start: int, end: int, rows: Any = None, lost: str = "") -> Pulled:
+    offsets = range(start, end) if rows is None else rows
+    body = b"" if lost else b"".join(map(record, offsets))
+    return Pulled(start, end, body, end, lost)
+
+
+def maker(**changes: Any) -> BatchMaker:
+    schema = row_schema()
+    values: dict[str, Any] = {"is_filtered": False, "policy": "fail", **changes}
+    return BatchMaker(WANTED, schema, RecordDecoder(schema), **values)
+
+
+def offsets(made: BatchMaker, *pieces: Pulled) -> list[int]:
+    return [
+        each for batch in made.batches(pieces) for each in batch.column("queueOffset").to_pylist()
+    ]
+
+
+def test_pieces_become_one_batch() -> None:
+    batches = list(maker().batches([pulled(0, 5), pulled(5, 9)]))
+
+    assert len(batches) == 1
+    assert batches[0].column("queueOffset").to_pylist() == list(range(9))
+    assert batches[0].column("keys").to_pylist() == [f"k{each}" for each in range(9)]
+    assert batches[0].schema.equals(row_schema().arrow)
+
+
+def test_what_a_response_has_beyond_its_piece_is_left_out() -> None:
+    made = maker(is_filtered=True)
+
+    assert offsets(made, pulled(0, 5, [1, 4, 6, 8]), pulled(5, 10, [6, 8, 12])) == [1, 4, 6, 8]
+    assert made.lost == []
+
+
+def test_without_a_filter_an_absent_offset_is_a_lost_message() -> None:
+    with pytest.raises(DataLossError) as caught:
+        offsets(maker(), pulled(0, 6, [0, 1, 4, 5]))
+    assert "T/broker-a/0 [2, 4)" in str(caught.value)
+    assert "failOnDataLoss=false" in str(caught.value)
+
+    made = maker(policy="skip")
+    assert offsets(made, pulled(0, 6, [1, 4]), pulled(6, 9, [8]), pulled(9, 20, lost="gone")) == [
+        1,
+        4,
+        8,
+    ]
+    assert made.lost == [
+        WANTED._replace(start=0, end=1),
+        WANTED._replace(start=2, end=4),
+        WANTED._replace(start=5, end=8),
+        WANTED._replace(start=9, end=20),
+    ]
+
+
+def test_lost_messages_may_be_marked_by_rows() -> None:
+    made = maker(policy="mark")
+    rows = [
+        row
+        for batch in made.batches([pulled(0, 3, [0, 2]), pulled(3, 7, lost="x")])
+        for row in batch.to_pylist()
+    ]
+
+    marks = [row for row in rows if row["properties"] and row["properties"][0][0] == LOST_UNTIL]
+    assert [(m["queueOffset"], m["properties"][0][1], m["body"]) for m in marks] == [
+        (1, "2", None),
+        (3, "7", None),
+    ]
+    assert [row["queueOffset"] for row in rows if row["body"]] == [0, 2]
+
+
+def test_a_response_of_something_else_is_refused() -> None:
+    with pytest.raises(BadBodyError, match="twice or out of order"):
+        offsets(maker(), pulled(0, 3, [0, 1, 1]))
+    with pytest.raises(BadBodyError, match="are no records"):
+        offsets(maker(), Pulled(0, 3, b"nonsense" * 40, 3))
+
+
+def test_a_damaged_record_is_told_by_its_place_or_left_out() -> None:
+    flipped = bytearray(record(1))
+    flipped[-1 - len(b"KEYS\x01k1") - len(b"\x00\x00T") - 3] ^= 1  # in the body
+    body = record(0) + bytes(flipped) + record(2)
+    schema = row_schema()
+
+    for policy, expected in (("fail", None), ("skip", [0, 2])):
+        decoder = RecordDecoder(schema, check_crc=True, damaged=policy)  # type: ignore[arg-type]
+        made = BatchMaker(WANTED, schema, decoder, is_filtered=False, policy="fail")
+        if expected is None:
+            with pytest.raises(CorruptRecordError, match="1000"):
+                offsets(made, Pulled(0, 3, body, 3))
+        else:
+            assert offsets(made, Pulled(0, 3, body, 3)) == expected
+            assert decoder.damaged_count == 1
+
+
+def test_a_record_that_names_another_queue_is_damaged() -> None:
+    body = record(0) + record(1, queue_id=47) + record(2)
+    schema = row_schema()
+
+    with pytest.raises(CorruptRecordError, match=r"offset 1000: it is offset 1 of T/broker-a/0 "):
+        offsets(maker(), Pulled(0, 3, body, 3))
+    decoder = RecordDecoder(schema, damaged="skip")
+    made = BatchMaker(WANTED, schema, decoder, is_filtered=False, policy="fail")
+    assert offsets(made, Pulled(0, 3, body, 3)) == [0, 2]
+    assert decoder.damaged_count == 1
+
+
+@pytest.mark.parametrize("at", [3, 5])
+def test_a_record_of_no_size_is_a_lost_message_where_damaged_ones_are_left_out(at: int) -> None:
+    """Apache's brokers give what the consume queue says, whatever the log has."""
+    flipped = bytearray(record(1))
+    flipped[at] ^= 8  # size or magic
+    body = record(0) + bytes(flipped) + record(2)
+    schema = row_schema()
+    decoder = RecordDecoder(schema, damaged="skip")
+
+    with pytest.raises(DataLossError, match=r"\[1, 2\)"):
+        offsets(
+            BatchMaker(WANTED, schema, decoder, is_filtered=False, policy="fail"),
+            Pulled(0, 3, body, 3),
+        )
+    skipping = BatchMaker(WANTED, schema, decoder, is_filtered=False, policy="skip")
+    assert offsets(skipping, Pulled(0, 3, body, 3)) == [0, 2]
+    assert skipping.lost == [WANTED._replace(start=1, end=2)]
+
+
+def test_names_of_a_namespace_are_the_users() -> None:
+    made = maker(topic="orders", policy="mark")
+
+    rows, marks = made.batches([pulled(0, 2), pulled(2, 5, lost="x")])
+    assert rows.column("topic").to_pylist() == ["orders", "orders"]
+    assert marks.column("topic").to_pylist() == ["orders"]
