@@ -36,9 +36,9 @@ class _Errors:
         self.came: list[int] = []
 
     def take(self, message: ReceivedMessage) -> None:
-        wanted_ms = int(message.ext.properties["wanted"])
-        self.stored.append(message.ext.store_timestamp_ms - wanted_ms)
-        self.came.append(_clock.time_ms() - wanted_ms)
+        requested_ms = int(message.ext.properties["wanted"])
+        self.stored.append(message.ext.store_timestamp_ms - requested_ms)
+        self.came.append(_clock.time_ms() - requested_ms)
 
 
 async def _send(client: rocketpy.Client, pending: int) -> int:
@@ -47,13 +47,13 @@ async def _send(client: rocketpy.Client, pending: int) -> int:
     await producer.send(_TOPIC, b"first", headers={"wanted": "0"})
     rng, first_ms = random.Random(1), _clock.time_ms() + _FIRST_MS
     for number in range(pending):
-        wanted_ms = first_ms + rng.randrange(_SPAN_MS)
+        requested_ms = first_ms + rng.randrange(_SPAN_MS)
         await producer.ready()
         producer.send_nowait(
             _TOPIC,
             b"%d" % number,
-            headers={"wanted": str(wanted_ms)},
-            deliver_at=datetime.fromtimestamp(wanted_ms / 1_000, UTC),
+            headers={"wanted": str(requested_ms)},
+            deliver_at=datetime.fromtimestamp(requested_ms / 1_000, UTC),
         )
     await producer.flush()
     if _clock.time_ms() > first_ms:

@@ -27,7 +27,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
-from rocketpy.client.blocking.facade import Face, awaited, called
+from rocketpy.client.blocking.facade import BlockingFacade, awaited, called
 from rocketpy.client.blocking.loop_thread import LoopThread
 from rocketpy.client.blocking.message import (
     PoppedMessage,
@@ -36,8 +36,8 @@ from rocketpy.client.blocking.message import (
     blocking_handler,
     followed,
 )
-from rocketpy.client.blocking.send_queue import BlockingSends, follow
-from rocketpy.client.callbacks.handlers import is_coroutine_function, refuse_on_thread
+from rocketpy.client.blocking.send_queue import BlockingSendQueue, follow
+from rocketpy.client.callbacks.handlers import check_not_on_own_thread, is_coroutine_function
 from rocketpy.client.client import Client as AsyncClient
 from rocketpy.client.config import ClientConfig
 from rocketpy.client.consumer.consume_stats import ConsumeStats
@@ -45,7 +45,7 @@ from rocketpy.client.consumer.group_consumer import GroupConsumer
 from rocketpy.client.consumer.pull_consumer import PullConsumer as AsyncPullConsumer
 from rocketpy.client.consumer.push_consumer import Consumer as AsyncConsumer
 from rocketpy.client.health import ClientHealth
-from rocketpy.client.lifecycle import Closes
+from rocketpy.client.lifecycle import AsyncClosable
 from rocketpy.client.messages.message import Message
 from rocketpy.client.messages.outcomes import TxState
 from rocketpy.client.messages.send_options import SendOptions
@@ -53,7 +53,7 @@ from rocketpy.client.options.durations import Duration
 from rocketpy.client.options.keyword_options import function_options
 from rocketpy.client.options.validation import BATCH, refuse_generators
 from rocketpy.client.pop.pop_consumer import PopConsumer as AsyncPopConsumer
-from rocketpy.client.producer.middleware_producer import SurroundedProducer
+from rocketpy.client.producer.middleware_producer import MiddlewareProducer
 from rocketpy.client.producer.producer import Producer as AsyncProducer
 from rocketpy.client.producer.transaction import Transaction as AsyncTransaction
 from rocketpy.client.sending.result import SendResult, SendStats
@@ -73,7 +73,7 @@ __all__ = [
 ]
 
 
-A = TypeVar("A", bound=Closes)
+A = TypeVar("A", bound=AsyncClosable)
 G_co = TypeVar("G_co", bound=GroupConsumer[Any, Any], covariant=True)
 F = TypeVar("F")
 P = ParamSpec("P")
@@ -131,14 +131,14 @@ class Transaction:
         self._wrapped.unknown()
 
 
-class Producer(Face[AsyncProducer]):
+class Producer(BlockingFacade[AsyncProducer]):
     """Sends messages; see `rocketpy.Producer`."""
 
     def __init__(self, thread: LoopThread, producer: AsyncProducer) -> None:
         super().__init__(thread, producer)
         # What goes through middlewares is theirs to build, on the loop.
-        is_plain = not isinstance(producer, SurroundedProducer)
-        self._sends = BlockingSends(thread, producer) if is_plain else None
+        is_plain = not isinstance(producer, MiddlewareProducer)
+        self._sends = BlockingSendQueue(thread, producer) if is_plain else None
 
     send: Final = awaited(AsyncProducer.send)
     send_batch: Final = awaited(AsyncProducer.send_batch)
@@ -239,7 +239,7 @@ class Producer(Face[AsyncProducer]):
         return Transaction(self._thread, wrapped)
 
 
-class _GroupFace(Face[G_co]):
+class _GroupFace(BlockingFacade[G_co]):
     """The blocking face of a member of a group."""
 
     start: Final = awaited(GroupConsumer.start)
@@ -254,7 +254,7 @@ class _GroupFace(Face[G_co]):
 
     def close(self) -> None:
         """Finish what is in hand and close; see `rocketpy.Consumer.close`."""
-        refuse_on_thread(self._wrapped._workers())  # noqa: SLF001 - of one family
+        check_not_on_own_thread(self._wrapped._workers())  # noqa: SLF001 - of one family
         super().close()
 
     @property
@@ -308,7 +308,7 @@ class Consumer(_GroupFace[AsyncConsumer]):
         return self._each(lambda: self._wrapped.batches(max_messages))
 
 
-class PullConsumer(Face[AsyncPullConsumer]):
+class PullConsumer(BlockingFacade[AsyncPullConsumer]):
     """Asked for messages; see `rocketpy.PullConsumer`."""
 
     start: Final = awaited(AsyncPullConsumer.start)
@@ -452,7 +452,7 @@ class Client:
         if thread is None or thread.is_of_parent:
             return
         thread.check()
-        refuse_on_thread(self._wrapped._workers())  # noqa: SLF001 - of one family
+        check_not_on_own_thread(self._wrapped._workers())  # noqa: SLF001 - of one family
         with self._turn:
             if self._thread is None:
                 return

@@ -17,13 +17,13 @@ from typing import Final, ParamSpec
 
 from rocketpy.admin.admin import Admin as AsyncAdmin
 from rocketpy.admin.admin import connect as connect_async
-from rocketpy.client.blocking.facade import Face, awaited
+from rocketpy.client.blocking.facade import BlockingFacade, awaited
 from rocketpy.client.blocking.loop_thread import LoopThread
 
 P = ParamSpec("P")
 
 
-class Admin(Face[AsyncAdmin]):
+class Admin(BlockingFacade[AsyncAdmin]):
     """mqadmin's operations as methods that block; see `rocketpy.admin.Admin`.
 
     Safe to use from several threads. A process that forks must connect again in the child.

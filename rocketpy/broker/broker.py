@@ -16,9 +16,9 @@ from typing import Any, Final
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.fast_path.compiled_path import ServesPlainSends, compiled_sends, send_path
-from rocketpy.broker.fast_path.pull_service import PullRuns
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.fast_path.compiled_path import CompiledPath, compiled_sends, send_path
+from rocketpy.broker.fast_path.pull_service import FastPullService
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.requests import build_requests
@@ -99,7 +99,7 @@ class Broker:
             server_config or RemotingServerConfig(), listen_port=config.listen_port
         )
         files = files or RealFiles()
-        self._configs = ConfigHolder(
+        self._configs = LiveBrokerConfig(
             config, store_config, server_config, clock, _live_settings(store_config, files)
         )
         client = RemotingClient(
@@ -248,7 +248,7 @@ class Broker:
         self._servers.clear()
 
     def _build_server(
-        self, config: RemotingServerConfig, name: str, pulls: PullRuns | None
+        self, config: RemotingServerConfig, name: str, pulls: FastPullService | None
     ) -> RemotingServer:
         server = RemotingServer(config, clock=self._clock, name=name, network=self._network)
         parts = self._parts
@@ -262,24 +262,24 @@ class Broker:
             server.set_byte_handler(sends, sends.look_ahead)
         elif pulls is not None:
             # Not loaded where the compiled path does the same.
-            from rocketpy.broker.fast_path.json_pull_cache import KnownPulls  # noqa: PLC0415
+            from rocketpy.broker.fast_path.json_pull_cache import JsonPullCache  # noqa: PLC0415
 
-            known = KnownPulls(pulls, config.max_frame_bytes)
+            known = JsonPullCache(pulls, config.max_frame_bytes)
             pulls.answer = known.answer
             server.set_byte_handler(known)
         self._servers.append(server)
         return server
 
-    def _pull_runs(self) -> PullRuns | None:
+    def _pull_runs(self) -> FastPullService | None:
         """What begins and ends pulls for the compiled path; None when pools take requests."""
         parts = self._parts
         if parts.pools["pull"].runs_inline and parts.pools["litePull"].runs_inline:
-            return PullRuns(parts.pulls, parts.store.reader)
+            return FastPullService(parts.pulls, parts.store.reader)
         return None
 
     def _compiled_path(
-        self, config: RemotingServerConfig, pulls: PullRuns | None
-    ) -> ServesPlainSends | None:
+        self, config: RemotingServerConfig, pulls: FastPullService | None
+    ) -> CompiledPath | None:
         """Return what serves requests that need no look at each, and stores what is due; if any."""
         parts = self._parts
         make = compiled_sends()

@@ -20,8 +20,8 @@ from rocketpy.remoting.connection.channel import ChannelListener
 from rocketpy.runtime.service import Service
 
 
-class PartInRuns(Protocol):
-    """Takes part in halves and commits: `rocketpy.broker.transaction.fast_path.TransactionRuns`."""
+class BulkParticipant(Protocol):
+    """Takes part in halves and commits; see `BulkTransactions`."""
 
     @property
     def takes_halves(self) -> bool:
@@ -50,7 +50,7 @@ class PartInRuns(Protocol):
         ...
 
 
-class StoresDue(Protocol):
+class DueMessageWriter(Protocol):
     """Stores runs of messages that waited: `rocketpy.broker.fast_path.compiled_path`."""
 
     def deliver(
@@ -139,5 +139,5 @@ class Feature:
     add_requests: Callable[[RequestTable], None] = _no_requests
     configure: Callable[[BrokerConfig], None] | None = None
     runtime_info: Callable[[], dict[str, str]] | None = None
-    runs: PartInRuns | None = None
-    use_runs: Callable[[StoresDue], None] | None = None
+    runs: BulkParticipant | None = None
+    use_runs: Callable[[DueMessageWriter], None] | None = None

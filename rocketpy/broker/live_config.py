@@ -8,7 +8,7 @@ from rocketpy.runtime.config.live_config import LiveConfig, LiveSettings
 from rocketpy.store.config import MessageStoreConfig
 
 
-class ConfigHolder(LiveConfig[BrokerConfig]):
+class LiveBrokerConfig(LiveConfig[BrokerConfig]):
     """What `LiveConfig` does, by short names and with the version that Apache's tools show."""
 
     def __init__(

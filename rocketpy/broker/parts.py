@@ -22,8 +22,8 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.delay.feature import DelaySettings, build_delay
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.filters.consumer_filters import ConsumerFilters
-from rocketpy.broker.live_config import ConfigHolder
-from rocketpy.broker.long_polling.resumption import Resumption
+from rocketpy.broker.live_config import LiveBrokerConfig
+from rocketpy.broker.long_polling.resumption import ResumeQueue
 from rocketpy.broker.long_polling.suspended_requests import SuspendedRequests
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
@@ -32,11 +32,11 @@ from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.pull.filters import PullFilters
 from rocketpy.broker.operation.pull.pull import PullOperation
-from rocketpy.broker.operation.scheduling.scheduling import Postponement
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.operation.send.admission import SendAdmission
-from rocketpy.broker.operation.send.bulk_send import SendRuns
+from rocketpy.broker.operation.send.bulk_send import BulkSend
 from rocketpy.broker.operation.send.put_transforms import RetryRedirect
-from rocketpy.broker.operation.send.rewrites import Rewrites
+from rocketpy.broker.operation.send.rewrites import RewriteCache
 from rocketpy.broker.operation.send.send import SendOperation
 from rocketpy.broker.operation.send.send_back import SendBack
 from rocketpy.broker.pools import build_pools
@@ -50,8 +50,8 @@ from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.broker.stats.message_counter import MessageCounter
 from rocketpy.broker.stats.page_cache_estimate import PageCacheEstimate
-from rocketpy.broker.system_topics.put_retry import SetAside
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.put_retry import PutRetry
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.timer.feature import TimerNeeds, TimerPut, build_timer, timer_limits
 from rocketpy.broker.transaction.feature import build_transactions
 from rocketpy.proto.bodies.topic import TopicConfig
@@ -60,14 +60,14 @@ from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.os_resources import total_memory_bytes
 from rocketpy.runtime.service import Service
-from rocketpy.store.append.bulk_append import RunAppend
+from rocketpy.store.append.bulk_append import BulkAppend
 from rocketpy.store.config import parse_delay_levels
 from rocketpy.store.files.json_file import JsonFile
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.message_store import MessageStore
 
 
-def telling(features: Iterable[Feature], pulls: Listener) -> Listener:
+def arrival_listener(features: Iterable[Feature], pulls: Listener) -> Listener:
     """Return what tells capabilities of messages in their topics, and pulls of all.
 
     Args:
@@ -96,7 +96,7 @@ class BrokerParts:
         threads: False runs every request inline, whatever the pools' configured sizes.
 
     Attributes:
-        configs: the settings in force; `ConfigHolder.update` changes live ones.
+        configs: the settings in force; `LiveBrokerConfig.update` changes live ones.
         identity: names and addresses of this broker.
         start_ms: wall time of the start.
         clock: time.
@@ -129,7 +129,7 @@ class BrokerParts:
 
     def __init__(
         self,
-        configs: ConfigHolder,
+        configs: LiveBrokerConfig,
         *,
         client: RemotingClient,
         clock: Clock,
@@ -167,7 +167,7 @@ class BrokerParts:
         self.message_counter: Final = MessageCounter(
             self.stats, topic_exists=self.topics.exists, group_exists=self.groups.exists
         )
-        self.internal_put: Final = InternalPut(self.store, self.message_counter.add)
+        self.internal_put: Final = SystemWriter(self.store, self.message_counter.add)
         self.name_servers: Final = NameServerLink(
             client, configs=configs, identity=self.identity, topics=self.topics
         )
@@ -176,7 +176,9 @@ class BrokerParts:
         )
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
         self.delays_ms: tuple[int, ...] = parse_delay_levels(configs.store.message_delay_level)
-        self.postponement: Final = Postponement(self.delays_ms, clock, timer_limits(configs.store))
+        self.postponement: Final = MessageScheduler(
+            self.delays_ms, clock, timer_limits(configs.store)
+        )
         self.timer_put: Final = TimerPut(self.internal_put, self.postponement)
         self.features: tuple[Feature, ...] = self._build_features(document, rng, files)
         self.sends: SendMessageProcessor
@@ -295,7 +297,7 @@ class BrokerParts:
         needs = PopNeeds(
             store=store,
             put=self.internal_put,
-            aside=SetAside(self.internal_put, self.postponement.delay, self.delays_ms),
+            aside=PutRetry(self.internal_put, self.postponement.delay, self.delays_ms),
             timer=self.timer_put,
             has_timer=self.configs.store.timer_wheel_enable,
             topics=self.topics,
@@ -329,10 +331,10 @@ class BrokerParts:
 
     def _send_processor(self, sends: SendOperation) -> SendMessageProcessor:
         is_sync_flush = self.configs.store.is_sync_flush
-        runs = SendRuns(sends, RunAppend(self.store.direct).put, sync_flush=is_sync_flush)
+        runs = BulkSend(sends, BulkAppend(self.store.direct).put, sync_flush=is_sync_flush)
         return SendMessageProcessor(sends, self.configs.broker, self.delays_ms, runs)
 
-    def _build_sends(self, rng: random.Random) -> tuple[SendMessageProcessor, Rewrites]:
+    def _build_sends(self, rng: random.Random) -> tuple[SendMessageProcessor, RewriteCache]:
         config, store = self.configs.broker, self.store
         admission = SendAdmission(
             self.topics,
@@ -404,10 +406,10 @@ class BrokerParts:
             config=config,
             clock=self.clock,
         )
-        self.store.on_arrival = telling(self.features, pulls.on_arrival)
+        self.store.on_arrival = arrival_listener(self.features, pulls.on_arrival)
         self.offsets.on_reset.append(pulls.offset_reset)
         self.configs.add_listener(pulls.configure)
-        return PullMessageProcessor(pulls, Resumption(self.pools["pull"]))
+        return PullMessageProcessor(pulls, ResumeQueue(self.pools["pull"]))
 
     def _build_clients(self) -> ClientManageProcessor:
         return ClientManageProcessor(

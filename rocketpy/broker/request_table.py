@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
-from rocketpy.remoting.connection.dispatch import Processor, Response, RunProcessor
+from rocketpy.remoting.connection.dispatch import BulkProcessor, Processor, Response
 from rocketpy.remoting.server import RemotingServer
 
 Guard: TypeAlias = Callable[[Channel, RemotingCommand], RemotingCommand | None]
@@ -31,7 +31,7 @@ class RequestRoute(NamedTuple):
 
     processor: Processor
     kind: str
-    run: RunProcessor | None = None
+    run: BulkProcessor | None = None
 
 
 class RequestTable:
@@ -61,7 +61,7 @@ class RequestTable:
         self,
         kind: str,
         processors: Mapping[int, Processor],
-        runs: Mapping[int, RunProcessor] = MappingProxyType({}),
+        runs: Mapping[int, BulkProcessor] = MappingProxyType({}),
     ) -> None:
         """Let processors answer requests of one kind; each code has one processor.
 

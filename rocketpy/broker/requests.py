@@ -5,7 +5,7 @@ Source: BrokerController.registerProcessor (5.4.0).
 
 from typing import Final
 
-from rocketpy.broker.admin.client_relay import RelayAdmin
+from rocketpy.broker.admin.client_relay import ClientRelayAdmin
 from rocketpy.broker.admin.config import ConfigAdmin
 from rocketpy.broker.admin.connections import ConnectionAdmin
 from rocketpy.broker.admin.consumer_lag import ConsumeStatsAdmin
@@ -20,7 +20,7 @@ from rocketpy.broker.admin.unsupported import UnsupportedAdmin
 from rocketpy.broker.cluster.topic_queues import TopicQueues
 from rocketpy.broker.operation.consumer_progress import ConsumerProgress
 from rocketpy.broker.operation.lock_queues import QueueLocking
-from rocketpy.broker.operation.query_messages import FindMessages
+from rocketpy.broker.operation.query_messages import QueryMessages
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor, LockProcessor
 from rocketpy.broker.processor.query_assignment import QueryAssignmentProcessor
@@ -29,7 +29,7 @@ from rocketpy.broker.processor.queue_offsets import OffsetProcessor
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.stats.page_cache_estimate import PageCacheEstimate
 from rocketpy.proto.wire.codes import RequestCode
-from rocketpy.remoting.connection.dispatch import RunProcessor
+from rocketpy.remoting.connection.dispatch import BulkProcessor
 from rocketpy.runtime.os_resources import total_memory_bytes
 
 _SENDS: Final = (
@@ -51,7 +51,7 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
         guard: sees every request before its processor.
     """
     table = RequestTable(parts.pools, guard)
-    runs: dict[int, RunProcessor] = {RequestCode.SEND_MESSAGE_V2: parts.sends.process_run}
+    runs: dict[int, BulkProcessor] = {RequestCode.SEND_MESSAGE_V2: parts.sends.process_run}
     table.add("send", dict.fromkeys(_SENDS, parts.sends.process), runs)
     table.add("reply", parts.replies.processors)
     table.add("pull", {RequestCode.PULL_MESSAGE: parts.pulls.process})
@@ -59,7 +59,7 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
     table.add("clientManage", parts.clients.processors)
     table.add("heartbeat", {RequestCode.HEART_BEAT: parts.clients.heartbeat})
     _add_consumer_management(table, parts)
-    messages = FindMessages(
+    messages = QueryMessages(
         parts.store,
         default_count=parts.configs.store.default_query_max_num,
         max_count=parts.configs.store.max_msgs_num_batch,
@@ -147,7 +147,7 @@ def _add_admin(table: RequestTable, parts: BrokerParts) -> None:
             topics=topics,
         ).processors(),
         QueueAdmin(consumers=consumers, store=store, topics=topics).processors(),
-        RelayAdmin(
+        ClientRelayAdmin(
             consumers=consumers, groups=groups, identity=identity, store=store, topics=topics
         ).processors(),
         StatsAdmin(stats).processors(),

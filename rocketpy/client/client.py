@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
-from rocketpy.client.callbacks.handlers import refuse_in_task
+from rocketpy.client.callbacks.handlers import check_not_in_own_handler
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.cluster.name_servers import find_addresses
 from rocketpy.client.cluster.remoting import Remoting
@@ -23,11 +23,11 @@ from rocketpy.client.consumer.pull_consumer import PullConsumer
 from rocketpy.client.consumer.push_consumer import Consumer
 from rocketpy.client.credentials import RequestSigner, find_credentials
 from rocketpy.client.health import ClientHealth
-from rocketpy.client.lifecycle import StartsAndCloses
+from rocketpy.client.lifecycle import AsyncLifecycle
 from rocketpy.client.options.keyword_options import function_options, method_options
 from rocketpy.client.options.validation import checked_group
 from rocketpy.client.pop.pop_consumer import PopConsumer
-from rocketpy.client.producer.middleware_producer import SurroundedProducer
+from rocketpy.client.producer.middleware_producer import MiddlewareProducer
 from rocketpy.client.producer.producer import Producer
 from rocketpy.client.producer.request_reply import answering
 from rocketpy.errors import ClosedError, ConfigError
@@ -40,7 +40,7 @@ from rocketpy.runtime.ordered_set import OrderedSet
 P = TypeVar("P", Producer, Consumer, PullConsumer, PopConsumer)
 
 
-class Client(StartsAndCloses):
+class Client(AsyncLifecycle):
     """Connections, routes and timers that its producers and consumers share.
 
     Args:
@@ -111,7 +111,7 @@ class Client(StartsAndCloses):
         Raises:
             ClientError: called by the handler of one of its consumers, which it waits for.
         """
-        refuse_in_task(self._workers())
+        check_not_in_own_handler(self._workers())
         await super().close()
 
     def _workers(self) -> list[asyncio.Task[None]]:
@@ -164,7 +164,7 @@ class Client(StartsAndCloses):
             ClosedError: the client is not started.
         """
         instance = self._usable()
-        kind = SurroundedProducer if config.middlewares else Producer
+        kind = MiddlewareProducer if config.middlewares else Producer
         producer = kind(instance, self._group(config.group), config)
         instance.add_producer(producer.group, producer)
         return self._keep(producer)

@@ -15,11 +15,11 @@ running_loop: Final[Callable[[], asyncio.AbstractEventLoop | None]] = asyncio._g
 """Return the event loop that runs on this thread, None without one."""
 
 
-class Closes(ABC):
+class AsyncClosable(ABC):
     """Is closed at the end of its `async with` block."""
 
     _closing: asyncio.Task[None] | None = None
-    _closes_with_it: "Closes | None" = None
+    _closes_with_it: "AsyncClosable | None" = None
     _when_closed: Callable[[], None] | None = None
     _is_interrupted = False
     _loop: asyncio.AbstractEventLoop | None = None
@@ -88,7 +88,7 @@ class Closes(ABC):
         """Close; nothing to do when it is closed already."""
 
 
-class StartsAndCloses(Closes):
+class AsyncLifecycle(AsyncClosable):
     """Starts with its `async with` block, too."""
 
     async def __aenter__(self) -> Self:

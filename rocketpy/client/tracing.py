@@ -19,7 +19,7 @@ from rocketpy.client.config import ProducerConfig
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Retry, ToDLQ
 from rocketpy.client.options.durations import to_ms
-from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing, build_outgoing
 from rocketpy.client.sending.result import SendResult, SendStatus
 from rocketpy.client.sending.send_operation import SendOperation
@@ -98,7 +98,7 @@ class Tracer:
         self._config = ProducerConfig(timeout=5.0, max_message_bytes=4 * _MAX_BODY_BYTES)
         own_group = f"_INNER_TRACE_PRODUCER-{group}-{role}-{next(_numbers)}"
         self._transport = SendTransport(instance, own_group, self._config)
-        self._window = SendWindow(_MAX_IN_FLIGHT, _MAX_IN_FLIGHT * _MAX_BODY_BYTES)
+        self._window = InFlightWindow(_MAX_IN_FLIGHT, _MAX_IN_FLIGHT * _MAX_BODY_BYTES)
         self._waiting: deque[TraceRecord] = deque()
         self._timer: asyncio.TimerHandle | None = None
 

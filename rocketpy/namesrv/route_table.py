@@ -33,7 +33,7 @@ from rocketpy.proto.bodies.route import MASTER_ID, BrokerData, QueueData, TopicR
 from rocketpy.proto.bodies.topic import DataVersion
 from rocketpy.proto.perm import PERM_READ, PERM_WRITE, is_writeable
 from rocketpy.proto.topic_names import sync_broker_member_topic
-from rocketpy.runtime.service import Steps, run_to_end, some_at_a_time
+from rocketpy.runtime.service import Steps, chunked, run_to_end
 
 _SYNC_PREFIX: Final = sync_broker_member_topic("")
 _STEP_TOPICS: Final = 1_024
@@ -241,14 +241,14 @@ class RouteTable:
         if delete_missing and not told.mappings:
             with self._lock:
                 missing = [each for each in routes.of_broker(name) if each not in told.topics]
-            for some in some_at_a_time(missing, _STEP_TOPICS):
+            for some in chunked(missing, _STEP_TOPICS):
                 yield partial(routes.drop, some, name)
-        for configs in some_at_a_time(told.topics.items(), _STEP_TOPICS):
+        for configs in chunked(told.topics.items(), _STEP_TOPICS):
             yield partial(
                 routes.put_configs, configs, name, only_new=not begun.changed, wipe=begun.wipe
             )
         if begun.changed:
-            for mappings in some_at_a_time(told.mappings.items(), _STEP_TOPICS):
+            for mappings in chunked(told.mappings.items(), _STEP_TOPICS):
                 yield partial(routes.put_mappings, mappings, name)
 
     def register_topic(self, topic: str, queue_datas: Sequence[QueueData]) -> bool:
@@ -365,7 +365,7 @@ class RouteTable:
         with self._lock:
             served = list(self._routes.of_broker(broker_name))
         count = 0
-        for some in some_at_a_time(served, _STEP_TOPICS):
+        for some in chunked(served, _STEP_TOPICS):
             with self._lock:
                 count += self._routes.change_perm(some, broker_name, change)
             yield

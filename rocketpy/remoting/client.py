@@ -20,7 +20,7 @@ from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.config import ConnectionLimits, RemotingClientConfig
 from rocketpy.remoting.connection.calls import Call, PendingRequest, RpcHook
 from rocketpy.remoting.connection.dispatch import Processor, ProcessorTable
-from rocketpy.remoting.connection.fair_turns import LoopTurn, WriteTurns
+from rocketpy.remoting.connection.fair_turns import TurnBudget, WriteScheduler
 from rocketpy.remoting.connection.memory_budget import MemoryBudget
 from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.network.selector import wait_until_gone
@@ -78,8 +78,8 @@ class RemotingClient:
         self.network: Network = network or SocketNetwork()
         self._opaques = itertools.count()
         self.loop: asyncio.AbstractEventLoop
-        self.turns: WriteTurns
-        self.turn: LoopTurn
+        self.turns: WriteScheduler
+        self.turn: TurnBudget
         self.budget: MemoryBudget = MemoryBudget(0)
         self._clock = clock
         self._peers: dict[str, ServerPeer] = {}
@@ -218,8 +218,8 @@ class RemotingClient:
 
     def _bind(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.turns = WriteTurns(self.loop, self.now_ms)
-        self.turn = LoopTurn(self.loop, self.now_ms)
+        self.turns = WriteScheduler(self.loop, self.now_ms)
+        self.turn = TurnBudget(self.loop, self.now_ms)
         self._is_bound = True
         if not self._is_closed:
             self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_MS / 1_000, self._sweep)

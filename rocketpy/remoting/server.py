@@ -10,11 +10,11 @@ from rocketpy.remoting.business_pool import BusinessPool, PoolStatistics
 from rocketpy.remoting.config import ConnectionLimits, RemotingServerConfig, TlsMode
 from rocketpy.remoting.connection.channel import ChannelListener
 from rocketpy.remoting.connection.dispatch import (
+    BulkProcessor,
     ByteHandler,
     LookAhead,
     Processor,
     ProcessorTable,
-    RunProcessor,
 )
 from rocketpy.remoting.network.admission import Admission
 from rocketpy.remoting.network.network import ListenEndpoint, Listening, Network
@@ -74,7 +74,7 @@ class RemotingServer:
         codes: Iterable[int] | int,
         processor: Processor,
         pool: BusinessPool | None = None,
-        run: RunProcessor | None = None,
+        run: BulkProcessor | None = None,
     ) -> None:
         """Send requests to a processor; before `start`.
 

@@ -21,12 +21,12 @@ from rocketpy.proto.wire.compiled_requests import compiled_sends
 from rocketpy.proto.wire.frame import decode_command
 from rocketpy.proto.wire.request_template import PreparedRequest
 from rocketpy.remoting.config import ConnectionLimits, RemotingClientConfig
-from rocketpy.remoting.connection.calls import Call, InFlight, RpcHook
+from rocketpy.remoting.connection.calls import Call, PendingCalls, RpcHook
 from rocketpy.remoting.connection.channel import ROCKETPY_FIELD, ROCKETPY_MSGPACK
 from rocketpy.remoting.connection.connection import Connection
 from rocketpy.remoting.connection.connection_owner import ConnectionOwner
 from rocketpy.remoting.connection.dispatch import ProcessorTable
-from rocketpy.remoting.connection.fair_turns import LoopTurn, WriteTurns
+from rocketpy.remoting.connection.fair_turns import TurnBudget, WriteScheduler
 from rocketpy.remoting.connection.memory_budget import MemoryBudget
 from rocketpy.remoting.network.network import Network
 from rocketpy.runtime.ordered_set import OrderedSet
@@ -72,8 +72,8 @@ class PeerContext(Protocol):
     rng: random.Random
     tls: ssl.SSLContext | None
     network: Network
-    turns: WriteTurns
-    turn: LoopTurn
+    turns: WriteScheduler
+    turn: TurnBudget
     budget: MemoryBudget
 
     def next_opaque(self) -> int:
@@ -208,10 +208,10 @@ class ServerPeer:
         self.uses_msgpack: bool = context.config.use_msgpack
         self.table: ProcessorTable = context.table
         self.limits: ConnectionLimits = context.limits
-        self.turns: WriteTurns = context.turns
+        self.turns: WriteScheduler = context.turns
         self.budget: MemoryBudget = context.budget
         self.is_draining = False
-        self.turn: LoopTurn = context.turn
+        self.turn: TurnBudget = context.turn
         self.connections: OrderedSet[Connection] = OrderedSet()
         self._host, self._port = split_address(address)
         self._context = context
@@ -220,7 +220,7 @@ class ServerPeer:
         self._max_in_flight = context.config.client_async_semaphore_value
         self._max_frame_bytes = context.config.max_frame_bytes
         self._connection: ClientConnection | None = None
-        self._waiting = InFlight(context.loop, address)
+        self._waiting = PendingCalls(context.loop, address)
         self._waiting_count = 0
         self._is_connecting = False
         self._is_closed = False

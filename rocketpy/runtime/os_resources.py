@@ -78,7 +78,7 @@ _TRIM_BYTES: Final = 16 << 20
 """Free memory at the end of the heap that is kept for the next small blocks."""
 
 
-def give_back_big_blocks() -> bool:
+def set_mmap_threshold() -> bool:
     """Let big blocks (frames, responses) live apart from the heap; return whether it is possible.
 
     By itself glibc puts them into the heap once it has seen a few: one small block behind them then

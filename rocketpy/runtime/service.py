@@ -263,7 +263,7 @@ def run_to_end(steps: Steps[_T]) -> _T:
             return result
 
 
-async def in_turns(steps: Steps[_T]) -> _T:
+async def run_cooperatively(steps: Steps[_T]) -> _T:
     """Do a step in each turn of the running loop and return what they return."""
     while True:
         try:
@@ -274,7 +274,7 @@ async def in_turns(steps: Steps[_T]) -> _T:
         await asyncio.sleep(0)
 
 
-def some_at_a_time(items: Iterable[_T], count: int) -> Iterator[list[_T]]:
+def chunked(items: Iterable[_T], count: int) -> Iterator[list[_T]]:
     """Yield the items in lists of at most so many."""
     rest = iter(items)
     while some := list(islice(rest, count)):

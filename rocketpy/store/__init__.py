@@ -97,11 +97,11 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
         ExpressionError: `sql` is no condition.
     """
     from rocketpy.arrow import row_schema  # noqa: PLC0415 - servers do without numpy
-    from rocketpy.store.scan.plan import Wanted, batch_reader  # noqa: PLC0415 - the same
+    from rocketpy.store.scan.plan import ScanRequest, batch_reader  # noqa: PLC0415 - the same
     from rocketpy.store.scan.request import QueueName  # noqa: PLC0415 - the same
 
     root = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - a str in any case
-    wanted = Wanted(
+    wanted = ScanRequest(
         topics=(topics,) if isinstance(topics, str) else tuple(topics),
         tags=tags,
         sql=sql,

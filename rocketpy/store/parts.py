@@ -25,7 +25,7 @@ from rocketpy.store.append.message_writer import MessageWriter
 from rocketpy.store.append.replica import ReplicaWriter
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log.commit_log import CommitLog
-from rocketpy.store.commit_log.prefetch import AllocateService, ColdReads
+from rocketpy.store.commit_log.prefetch import AllocateService, LogPrefetcher
 from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
 from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.consume_queue.queue_rebuild import QueueRebuilder
@@ -33,7 +33,7 @@ from rocketpy.store.deleted_topics import DeletedTopics, SweepDeletedService
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.index.index_service import IndexService
 from rocketpy.store.read.message_reader import MessageReader
-from rocketpy.store.recovery.index_catch_up import IndexCatchUpService, LogSlices, ReplayedRuns
+from rocketpy.store.recovery.index_catch_up import BulkReplay, IndexCatchUpService, LogSlices
 from rocketpy.store.recovery.recovery import Recovery
 from rocketpy.store.retention import (
     CleanCommitLogService,
@@ -83,7 +83,7 @@ class StoreParts:
             self.dispatcher_list, self.offsets, self.append_lock
         )
         self.offsets.on_visible = self.dispatchers.release
-        self.cold_reads: ColdReads = ColdReads(self.log)
+        self.cold_reads: LogPrefetcher = LogPrefetcher(self.log)
         self.reader: MessageReader = MessageReader(
             config, self.table, self.log, self.stats, clock, expect=self.cold_reads.expect
         )
@@ -179,7 +179,7 @@ class StoreParts:
         if self.index is not None:
             dependents.append(self.index)
             slices = LogSlices(self.log, self.offsets, self.deleted, self.delays_ms)
-            runs = ReplayedRuns(self.index, self.log, self.offsets, self.deleted)
+            runs = BulkReplay(self.index, self.log, self.offsets, self.deleted)
             services.append(
                 IndexCatchUpService(self.index, slices.read, self.append_lock, runs=runs)
             )

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketpy.client.callbacks.hooks import RetryNotes
-from rocketpy.client.sending.attempt import AttemptWatch, SendAttempt
-from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.callbacks.hooks import RetryReporter
+from rocketpy.client.sending.attempt import AttemptTimeouts, SendAttempt
+from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
-from rocketpy.client.sending.queue_selection import QueueTurn
+from rocketpy.client.sending.queue_selection import RoundRobin
 from rocketpy.client.sending.result import SendResult
 from rocketpy.client.sending.send_operation import SendOperation, State
 from rocketpy.errors import (
@@ -83,11 +83,11 @@ class FakeTransport:
         self.loop = loop
         self.clock = LoopClock(loop)
         self.rng = random.Random(1)
-        self.watch = AttemptWatch(loop, self.clock)
-        self.minds_speed = True
+        self.watch = AttemptTimeouts(loop, self.clock)
+        self.tracks_latency = True
         self.attempt_timeout_ms = plan.attempt_timeout_ms
         self.flow_control_retry = plan.flow_control_retry
-        self.retries = RetryNotes(None)
+        self.retries = RetryReporter(None)
         self.plan = plan
         self.sent_ms: list[int] = []
         self.reached = 0
@@ -96,7 +96,7 @@ class FakeTransport:
         self._answers = list(plan.answers)
         names = "abcd"[: plan.brokers]
         queues = [MessageQueue("t", name, n) for name in names for n in range(2)]
-        self._turn = QueueTurn(queues, self.rng, None)
+        self._turn = RoundRobin(queues, self.rng, None)
 
     def is_routed(self, topic: str) -> bool:
         return not self._routes
@@ -113,7 +113,7 @@ class FakeTransport:
         }
         self.loop.call_later(after_ms / 1000, callback, errors.get(kind))
 
-    def turn(self, topic: str) -> QueueTurn:
+    def turn(self, topic: str) -> RoundRobin:
         return self._turn
 
     def has_heard_of(self, broker_name: str) -> bool:
@@ -174,7 +174,7 @@ def test_a_send_ends_once_in_its_time_and_sends_nothing_later(plan: Plan) -> Non
 
 async def follow(plan: Plan, loop: SimLoop) -> None:
     transport = FakeTransport(plan, loop)
-    window = SendWindow(10, 1000)
+    window = InFlightWindow(10, 1000)
     attempts = 1 if plan.is_chosen else plan.attempts
     operation = SendOperation(
         window,

@@ -17,7 +17,7 @@ from collections import Counter
 import pytest
 
 from rocketpy.broker.operation.scheduling.delivery_time import due_ms
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.timer import slot_reader
 from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import RocketPyError
@@ -272,14 +272,14 @@ def test_nothing_is_lost_or_early_when_hosts_are_parted() -> None:
 
 def test_the_judge_notices_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check of the check: a delivery in ten is forgotten."""
-    put, count = InternalPut.put, itertools.count()
+    put, count = SystemWriter.put, itertools.count()
 
-    def forgetful(self: InternalPut, message: PutMessage) -> PutMessageResult:
+    def forgetful(self: SystemWriter, message: PutMessage) -> PutMessageResult:
         if message.topic == TOPIC and next(count) % 10 == 9:
             return PutMessageResult(PutMessageStatus.PUT_OK, phy_offset=0)
         return put(self, message)
 
-    monkeypatch.setattr(InternalPut, "put", forgetful)
+    monkeypatch.setattr(SystemWriter, "put", forgetful)
     with pytest.raises(TimeoutError):
         run(1)
 

@@ -10,7 +10,7 @@ import pytest
 
 from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.broker.transaction.check_back import CheckBack
-from rocketpy.broker.transaction.fast_path import TransactionRuns
+from rocketpy.broker.transaction.fast_path import BulkTransactions
 from rocketpy.broker.transaction.ledger import HalfLedger
 from tests.simulation.seeds import run_seeds, seed_count, seeds_of
 from tests.simulation.transaction_world import run_seed
@@ -33,14 +33,14 @@ def test_what_is_committed_is_seen_and_nothing_else(chunk: int) -> None:
 def test_the_seeds_reach_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {"committed", "rolled back", "forgotten", "checked", "never began", "_kill"}
     counts: Counter[str] = Counter()
-    claim = TransactionRuns.claim
+    claim = BulkTransactions.claim
 
-    def counted(runs: TransactionRuns, places: Sequence[int]) -> int:
+    def counted(runs: BulkTransactions, places: Sequence[int]) -> int:
         claimed_count = claim(runs, places)
         counts["compiled commits"] += claimed_count
         return claimed_count
 
-    monkeypatch.setattr(TransactionRuns, "claim", counted)
+    monkeypatch.setattr(BulkTransactions, "claim", counted)
     if is_compiled():
         wanted.add("compiled commits")
     for seed in range(100, 130):

@@ -31,7 +31,7 @@ CALL_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 5_000
 
 
-class RelayAdmin:
+class ClientRelayAdmin:
     """Admin requests that are passed on to a connected consumer.
 
     The responses are coroutines: they wait on the selector's loop and hold no business thread.

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.admin.response import ok, refuse
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.errors import ConfigError
 from rocketpy.proto.headers.admin import GetBrokerConfigResponseHeader
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
@@ -29,7 +29,7 @@ MAX_BODY_BYTES: Final = 64 * 1024
 class ConfigAdmin:
     """Admin requests about the configuration."""
 
-    def __init__(self, configs: ConfigHolder) -> None:
+    def __init__(self, configs: LiveBrokerConfig) -> None:
         self._configs = configs
 
     def processors(self) -> dict[int, Processor]:

@@ -11,7 +11,7 @@ import structlog
 from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.clients.client_registry import ConsumerTable
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
@@ -41,7 +41,7 @@ class OffsetAdmin:
     def __init__(
         self,
         *,
-        configs: ConfigHolder,
+        configs: LiveBrokerConfig,
         consumers: ConsumerTable,
         groups: SubscriptionGroupTable,
         identity: BrokerIdentity,

@@ -10,7 +10,7 @@ from typing import Final
 from rocketpy.broker.admin.response import ok
 from rocketpy.broker.fast_path.compiled_path import send_path
 from rocketpy.broker.feature import Feature
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.wire.codes import RPC_VERSION, RequestCode
@@ -45,7 +45,7 @@ class RuntimeInfoAdmin:
     def __init__(
         self,
         *,
-        configs: ConfigHolder,
+        configs: LiveBrokerConfig,
         features: Sequence[Feature],
         pools: Mapping[str, BusinessPool],
         start_ms: int,

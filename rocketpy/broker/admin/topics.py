@@ -15,7 +15,7 @@ import structlog
 
 from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.stats.broker_stats import BrokerStats
@@ -67,7 +67,7 @@ class TopicAdmin:
     def __init__(
         self,
         *,
-        configs: ConfigHolder,
+        configs: LiveBrokerConfig,
         identity: BrokerIdentity,
         offsets: ConsumerOffsets,
         stats: BrokerStats,

@@ -18,7 +18,7 @@ from rocketpy.remoting.connection.channel import Channel
 MAX_NOTICES_A_TURN: Final = 200
 
 
-class MemberNotices:
+class MemberNotifier:
     """Groups whose members are to be told; safe from any thread.
 
     Args:

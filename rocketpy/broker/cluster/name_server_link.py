@@ -17,7 +17,7 @@ import structlog
 
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.cluster.topic_queues import RouteResponse
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.errors import BadBodyError, ConnectionLostError, RocketPyError
 from rocketpy.proto.bodies.register import RegisterBrokerBody
@@ -34,7 +34,7 @@ from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.ordered_set import OrderedSet
-from rocketpy.runtime.service import Steps, in_turns
+from rocketpy.runtime.service import Steps, run_cooperatively
 
 logger: Any = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ class NameServerLink:
         self,
         client: RemotingClient,
         *,
-        configs: ConfigHolder,
+        configs: LiveBrokerConfig,
         identity: BrokerIdentity,
         topics: TopicTable,
     ) -> None:
@@ -237,7 +237,7 @@ class NameServerLink:
         """Tell all name servers of topics; return the addresses of those that took them over."""
         # What is said of later changes comes behind: one body at a time.
         async with self._building:
-            body = await in_turns(self._body(topics))
+            body = await run_cooperatively(self._body(topics))
         addresses = self.addresses
         took = await asyncio.gather(*(self._register_at(address, body) for address in addresses))
         return set(compress(addresses, took))

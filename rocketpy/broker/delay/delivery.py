@@ -28,20 +28,20 @@ from typing import Final, Protocol
 import structlog
 
 from rocketpy.broker.delay.offsets import DelayOffsets
-from rocketpy.broker.feature import StoresDue
+from rocketpy.broker.feature import DueMessageWriter
 from rocketpy.broker.metadata.topics import SCHEDULE_QUEUE_NUMS
 from rocketpy.broker.system_topics.durable_progress import DurableProgress
 from rocketpy.broker.system_topics.property_cache import (
-    PropertyOutline,
-    PropertyOutlines,
+    PropertyTemplate,
+    PropertyTemplates,
     outline_of,
 )
-from rocketpy.broker.system_topics.put_retry import SetAside
-from rocketpy.broker.system_topics.skipped_messages import PassedOver
+from rocketpy.broker.system_topics.put_retry import PutRetry
+from rocketpy.broker.system_topics.skipped_messages import SkippedMessages
 from rocketpy.broker.system_topics.system_queue import SystemQueue
 from rocketpy.broker.system_topics.system_writer import (
     NEVER_STORED,
-    InternalPut,
+    SystemWriter,
     copy_of,
     copy_of_raw,
 )
@@ -107,7 +107,7 @@ def _real_place(properties: Mapping[str, str]) -> tuple[str, int] | str:
     return topic, int(queue_id)
 
 
-def _outlined(properties: dict[str, str], _: object) -> tuple[str, int, PropertyOutline] | str:
+def _outlined(properties: dict[str, str], _: object) -> tuple[str, int, PropertyTemplate] | str:
     place = _real_place(properties)
     return place if isinstance(place, str) else (*place, outline_of(properties))
 
@@ -189,9 +189,9 @@ class DelayDelivery:
     def __init__(
         self,
         store: _Store,
-        put: InternalPut,
+        put: SystemWriter,
         offsets: DelayOffsets,
-        aside: SetAside,
+        aside: PutRetry,
         *,
         delays_ms: tuple[int, ...],
         queue_of: Callable[[str, int], int | None],
@@ -205,17 +205,17 @@ class DelayDelivery:
         self._delays_ms = delays_ms
         self._queue_of = queue_of
         self._topic_of = topic_of
-        self._runs: StoresDue | None = None
+        self._runs: DueMessageWriter | None = None
         self._clock = clock
         self._levels: tuple[_Level, ...] | None = None
         self._quiet_until_ms = 0
-        self._lost = PassedOver("a delayed message is passed over", clock)
+        self._lost = SkippedMessages("a delayed message is passed over", clock)
         self._turn = 0
         self._delivered = 0
-        self._places = PropertyOutlines(_outlined)
+        self._places = PropertyTemplates(_outlined)
         self._wake: Callable[[], None] = no_wake
 
-    def use_runs(self, runs: StoresDue) -> None:
+    def use_runs(self, runs: DueMessageWriter) -> None:
         """Have runs of messages that are as usual stored by one call each."""
         self._runs = runs
 

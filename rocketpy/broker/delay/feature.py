@@ -9,10 +9,10 @@ from rocketpy.broker.delay.delivery import DelayDelivery
 from rocketpy.broker.delay.offsets import DelayOffsets
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.metadata.json_document import JsonDocument
-from rocketpy.broker.operation.scheduling.scheduling import Postponement
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.broker.system_topics.put_retry import SetAside
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.put_retry import PutRetry
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
@@ -43,8 +43,8 @@ def build_delay(
     settings: DelaySettings,
     *,
     store: MessageStore,
-    internal_put: InternalPut,
-    postponement: Postponement,
+    internal_put: SystemWriter,
+    postponement: MessageScheduler,
     file: JsonDocument,
     queue_of: Callable[[str, int], int | None],
     topic_of: Callable[[str], TopicConfig | None],
@@ -74,7 +74,7 @@ def build_delay(
         store,
         internal_put,
         offsets,
-        SetAside(internal_put, postponement.delay, settings.delays_ms),
+        PutRetry(internal_put, postponement.delay, settings.delays_ms),
         delays_ms=settings.delays_ms,
         queue_of=queue_of,
         topic_of=topic_of,

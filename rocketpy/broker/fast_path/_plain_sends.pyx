@@ -160,8 +160,8 @@ cdef class PlainSends:
         direct: where records are written (`rocketpy.store.append.direct_append.DirectAppend`).
         max_frame_bytes: limit of a whole frame.
         transactions: takes part in halves and commits
-            (`rocketpy.broker.transaction.fast_path.TransactionRuns`).
-        pulls: begins and ends pulls (`rocketpy.broker.fast_path.pull_service.PullRuns`); None takes
+            (`rocketpy.broker.transaction.fast_path.BulkTransactions`).
+        pulls: begins and ends pulls (`rocketpy.broker.fast_path.pull_service.FastPullService`); None takes
             none.
     """
 
@@ -249,7 +249,7 @@ cdef class PlainSends:
         """Return the response to a pull that waited, None when Python is to make it.
 
         Args:
-            known: what it asks for (`rocketpy.broker.fast_path.pull_service.KnownPull`).
+            known: what it asks for (`rocketpy.broker.fast_path.pull_service.PullPlan`).
             queue_offset: where.
             opaque: of the request.
             kind: of its header.
@@ -686,7 +686,7 @@ cdef class PlainSends:
         cdef bint has_log = False, has_index = False
         cdef int number, held = 0
         cdef Writer writer
-        store_ms, host, mapped, log_end, queues, tails, _, index_run, is_later = space
+        store_ms, host, mapped, log_end, queues, tails, _, index_run, waits_for_flush = space
         base_offset, position = mapped.base_offset, mapped.write_position
         try:
             PyObject_GetBuffer(mapped.buffer, &log, PyBUF_WRITABLE)
@@ -725,7 +725,7 @@ cdef class PlainSends:
             return None
         phy_end[0] = writer.base_offset + writer.position
         hashes = phy_offsets = arrivals = ()
-        if is_later:
+        if waits_for_flush:
             hashes, phy_offsets = self.keys_of(done[0], <int64_t>base_offset + <int64_t>position)
             arrivals = self.arrivals_of(done[0])
         return (

@@ -1,6 +1,6 @@
 # Messages that wait for a delay level, and those that are due, for _plain_sends.pyx; nothing is touched.
 #
-#     is_delayed  operation/postponement.py  delay_level, Postponement.delay
+#     is_delayed  operation/postponement.py  delay_level, MessageScheduler.delay
 #     read_due    delay/delivery.py          DelayDelivery._deliver_one
 
 cdef int add_own_topic(Run* run, Text field) noexcept nogil:

@@ -5,7 +5,7 @@
 #     take_entries  store/read/message_reader.py            MessageReader.begin_plain says what is taken
 #     stands        operation/pull_checks.py   PullChecks.standing
 #     pull_on       store/read/message_reader.py            MessageReader.begin_plain, of a known place
-#     entries_of    store/read/entry_cache.py        ReadAhead.window
+#     entries_of    store/read/entry_cache.py        EntryCache.window
 #     is_intact     proto/record/record_check.py      _is_plain_and_intact, of messages of a former life
 #
 # One that finds nothing yet waits among the others, in Python; woken, it comes by here again.
@@ -15,7 +15,7 @@
 # kept, each of at most 512 bytes and what belongs to it: 2 MB a server.
 #
 # Nearly all of them go on where the one before ended: what Python found out for that one (who may
-# pull, and `KnownPull.place`) is compared with how things are now, and holds (`Pulls.pull_on`).
+# pull, and `PullPlan.place`) is compared with how things are now, and holds (`Pulls.pull_on`).
 # What is compared is what the compared rule asks; tests/unit/broker/fast_path/test_pull_service.py and
 # test_pulls_that_go_on.py change each of it between two pulls.
 #
@@ -192,7 +192,7 @@ cdef class Pulls:
     """Serves plain pulls, and keeps their responses until all of a call are made.
 
     Args:
-        runs: begins and ends each (`rocketpy.broker.fast_path.pull_service.PullRuns`).
+        runs: begins and ends each (`rocketpy.broker.fast_path.pull_service.FastPullService`).
     """
 
     cdef object runs, begin, ends, head, wait, settle, now_ms, has_reset
@@ -328,7 +328,7 @@ cdef class Pulls:
             if not self.take(&part, known, known.condition):
                 return False
             next_offset = queue_offset + self.taken.looked_at
-            if not (self.taken.count and given[15]):  # `PlainPart.is_usual`
+            if not (self.taken.count and given[15]):  # `BulkReadPlan.is_usual`
                 if not self.ends(given, next_offset, self.taken.count):
                     return False
             self.give(known, &part, given[5], given[6], next_offset, commit_offset, opaque, kind)
@@ -432,7 +432,7 @@ cdef class Pulls:
     cdef tuple entries_of(self, queue, int64_t queue_offset):
         """Return memory with a queue's entries, and where in it one is; None when it is not there.
 
-        As `ReadAhead.window`, which also asks the disk.
+        As `EntryCache.window`, which also asks the disk.
         """
         cdef int64_t start, at
         first, tail = queue.tail

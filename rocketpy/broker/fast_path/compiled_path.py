@@ -9,8 +9,8 @@ docs/decisions/0008 says why and what it takes.
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
-from rocketpy.broker.fast_path.pull_service import KnownPull, PullRuns
-from rocketpy.broker.feature import PartInRuns, StoresDue
+from rocketpy.broker.fast_path.pull_service import FastPullService, PullPlan
+from rocketpy.broker.feature import BulkParticipant, DueMessageWriter
 from rocketpy.broker.processor.send_response import PlainSendRules
 from rocketpy.compiled_module import load_compiled
 from rocketpy.errors import StartError
@@ -27,7 +27,7 @@ class KnowsRules(Protocol):
     plain_rules: PlainSendRules
 
 
-class ServesPlainSends(StoresDue, Protocol):
+class CompiledPath(DueMessageWriter, Protocol):
     """The compiled path: a `ByteHandler`, with its `LookAhead`, and what is due."""
 
     def __call__(self, channel: Channel, data: bytes, /) -> tuple[int, bytes]:
@@ -38,15 +38,13 @@ class ServesPlainSends(StoresDue, Protocol):
         """See `rocketpy.remoting.connection.dispatch.LookAhead`."""
         ...
 
-    def answer(
-        self, known: KnownPull, queue_offset: int, opaque: int, kind: int, /
-    ) -> bytes | None:
+    def answer(self, known: PullPlan, queue_offset: int, opaque: int, kind: int, /) -> bytes | None:
         """See `rocketpy.broker.fast_path.pull_service.AnswersPull`."""
         ...
 
 
 MakeHandler: TypeAlias = Callable[
-    [KnowsRules, DirectAppend, int, PartInRuns, PullRuns | None], ServesPlainSends
+    [KnowsRules, DirectAppend, int, BulkParticipant, FastPullService | None], CompiledPath
 ]
 """Of the rules, where records are written, the limit of a frame in bytes, who takes part in halves
 and commits, and who begins and ends pulls; None takes no pulls."""

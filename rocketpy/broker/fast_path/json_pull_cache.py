@@ -3,7 +3,7 @@
 A consumer asks for the same with each pull of a queue: headers in JSON differ in three numbers,
 `queueOffset`, `commitOffset` and `opaque`. So the text around these is what a pull is looked up by;
 what it says was read once, by those who read any header. Where the compiled path is, it does this
-in C (`_plain_sends_pulls.pxi`); both ask `PullRuns` who may pull what, what is committed and
+in C (`_plain_sends_pulls.pxi`); both ask `FastPullService` who may pull what, what is committed and
 counted, and how one waits.
 
 Taken over are pulls by name, of all messages whatever their tags, without a body. The others, and
@@ -12,7 +12,7 @@ then.
 
 A JSON text with other digits where digits were is a JSON text, too, that differs in that value
 only; so what two texts said about the three numbers holds for all of their kind. It is looked at
-(`KnownPulls._learn`), as a name may stand in a header twice, or in another object within it.
+(`JsonPullCache._learn`), as a name may stand in a header twice, or in another object within it.
 """
 
 import re
@@ -21,7 +21,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rocketpy.broker.fast_path.pull_service import KnownPull, PlainRead, PullRuns
+from rocketpy.broker.fast_path.pull_service import FastPullService, PlainRead, PullPlan
 from rocketpy.broker.processor.pull_response import JSON
 from rocketpy.errors import BadHeaderError, HeaderFieldError
 from rocketpy.proto.headers.base import SAFE_INT_DIGITS, SAFE_LONG_DIGITS
@@ -67,14 +67,14 @@ class _Known:
 
     __slots__ = ("numbers", "ordinary_left", "pull", "suspend_ms")
 
-    def __init__(self, numbers: _Numbers, pull: KnownPull, suspend_ms: int) -> None:
+    def __init__(self, numbers: _Numbers, pull: PullPlan, suspend_ms: int) -> None:
         self.numbers = numbers
         self.pull = pull
         self.suspend_ms = suspend_ms
         self.ordinary_left = 0
 
 
-class KnownPulls:
+class JsonPullCache:
     """Serves pulls at the start of received bytes; a `ByteHandler`.
 
     One call at a time: another one meanwhile serves nothing.
@@ -84,7 +84,7 @@ class KnownPulls:
         max_frame_bytes: limit of a whole frame.
     """
 
-    def __init__(self, runs: PullRuns, max_frame_bytes: int) -> None:
+    def __init__(self, runs: FastPullService, max_frame_bytes: int) -> None:
         self._runs = runs
         self._most_length = min(_MOST_HEADER_BYTES, max_frame_bytes - 4)
         self._missed_count = 0
@@ -100,7 +100,7 @@ class KnownPulls:
         finally:
             self._lock.release()
 
-    def answer(self, known: KnownPull, queue_offset: int, opaque: int, kind: int) -> bytes | None:
+    def answer(self, known: PullPlan, queue_offset: int, opaque: int, kind: int) -> bytes | None:
         """Return the response to a pull that waited; see `pull_runs.AnswersPull`."""
         if kind != JSON or not self._lock.acquire(blocking=False):
             return None
@@ -224,7 +224,7 @@ class KnownPulls:
 
     def _read(
         self,
-        known: KnownPull,
+        known: PullPlan,
         queue_offset: int,
         commit_offset: int,
         opaque: int,

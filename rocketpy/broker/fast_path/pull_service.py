@@ -9,7 +9,7 @@ The compiled path (`_plain_sends_pulls.pxi`) reads a pull's header, takes the re
 response's body. Who may pull what, how far a queue can be read, what is committed and counted, and
 the response's head are asked for here, so that each rule exists once.
 
-A consumer's pulls of one queue differ in their offsets only. What is the same is a `KnownPull`: it
+A consumer's pulls of one queue differ in their offsets only. What is the same is a `PullPlan`: it
 is made of the first of them, and kept by the compiled path. What it was allowed by is looked at
 again when any of that has changed (`PullChecks.standing`), and so is where it reads
 (`read.read_cursor`): both by the compiled path itself, in a few comparisons, also whether
@@ -31,8 +31,8 @@ from rocketpy.broker.processor.pull_response import JsonParts, json_parts, pull_
 from rocketpy.errors import RocketPyError
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.sql92.condition import Condition
-from rocketpy.store.read.bulk_read import PlainPart
-from rocketpy.store.read.read_cursor import KnownPlace, ReadSources
+from rocketpy.store.read.bulk_read import BulkReadPlan
+from rocketpy.store.read.read_cursor import ReadCursor, ReadSources
 from rocketpy.store.results import GetMessageResult, GetMessageStatus
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ _new: Final = tuple.__new__
 PullFields: TypeAlias = tuple[int, str, str, int, int, int, str | None, str | None, int, int | None]
 """What `pull_request` takes, but the offsets and how long it may wait."""
 
-AnswersPull: TypeAlias = Callable[["KnownPull", int, int, int], bytes | None]
+AnswersPull: TypeAlias = Callable[["PullPlan", int, int, int], bytes | None]
 """Makes the response to a pull of which all is known but queue offset, opaque and header type; None
 when the request is to go the ordinary way: nothing was committed or counted then."""
 
@@ -71,7 +71,7 @@ class ReadsPlain(Protocol):
         weight: int,
         *,
         checks: bool,
-    ) -> PlainPart | None:
+    ) -> BulkReadPlan | None:
         """Return where a read begins, for who takes its records, and checks them where needed."""
         ...
 
@@ -81,11 +81,11 @@ class ReadsPlain(Protocol):
         """Read messages that are as usual; None for all others, also when there is none."""
         ...
 
-    def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
+    def end_plain(self, part: BulkReadPlan, next_offset: int, count: int) -> bool:
         """Say whether a read that was made is whole; False when it has to go on."""
         ...
 
-    def known_place(self, topic: str, queue_id: int, part: PlainPart) -> KnownPlace | None:
+    def known_place(self, topic: str, queue_id: int, part: BulkReadPlan) -> ReadCursor | None:
         """Return what lets reads go on without `begin_plain`."""
         ...
 
@@ -104,7 +104,7 @@ class ReadsPlain(Protocol):
         ...
 
 
-class KnownPull:
+class PullPlan:
     """What is the same in a consumer's pulls of one queue.
 
     Attributes:
@@ -165,7 +165,7 @@ class KnownPull:
         self.weight: int = 1
         self.sys_flags: tuple[int, int] | None = None
         self.heads: tuple[JsonParts, ...] = ()
-        self.place: KnownPlace | None = None
+        self.place: ReadCursor | None = None
 
     def allow(self, allowed: AllowedPull, standing: int) -> bool:
         """Take over what a check said; False when it takes more tags than are compared here."""
@@ -186,12 +186,12 @@ class KnownPull:
         return True
 
 
-PlainRead: TypeAlias = tuple[KnownPull, int, int, int, int]
+PlainRead: TypeAlias = tuple[PullPlan, int, int, int, int]
 """A pull that was answered: the offset of the next one, the offset to commit (-1 for none), how
 many messages it took, and their bytes."""
 
 
-class PullRuns:
+class FastPullService:
     """Begins and ends plain pulls.
 
     Args:
@@ -221,16 +221,16 @@ class PullRuns:
         self._count_pulls = pulls.count_plain
         self.answer: AnswersPull | None = None
 
-    def know(self, *fields: *PullFields) -> KnownPull:
+    def know(self, *fields: *PullFields) -> PullPlan:
         """Return what is the same in a consumer's pulls of one queue; nothing is checked yet.
 
         Args:
             fields: of a header.
         """
-        return KnownPull(fields, self._reader)
+        return PullPlan(fields, self._reader)
 
-    def begin(self, known: KnownPull, queue_offset: int) -> PlainPart | None:
-        """Check a pull, and note what holds for those that follow it (`KnownPull.place`).
+    def begin(self, known: PullPlan, queue_offset: int) -> BulkReadPlan | None:
+        """Check a pull, and note what holds for those that follow it (`PullPlan.place`).
 
         Args:
             known: what it asks for.
@@ -259,7 +259,7 @@ class PullRuns:
             return None
         return part
 
-    def read(self, known: KnownPull, queue_offset: int) -> GetMessageResult | None:
+    def read(self, known: PullPlan, queue_offset: int) -> GetMessageResult | None:
         """Check a pull of all messages, whatever their tags, and read for it.
 
         Args:
@@ -280,7 +280,7 @@ class PullRuns:
         except (RocketPyError, OSError, PullRefused):
             return None
 
-    def _allows(self, known: KnownPull) -> bool:
+    def _allows(self, known: PullPlan) -> bool:
         """Check a pull, unless that was done; False when the ordinary way is to do it.
 
         Raises:
@@ -293,7 +293,7 @@ class PullRuns:
                 return False
         return not self.has_reset(known.group, known.topic, known.queue_id)
 
-    def ends(self, part: PlainPart, next_offset: int, count: int) -> bool:
+    def ends(self, part: BulkReadPlan, next_offset: int, count: int) -> bool:
         """Say whether a pull that was begun is whole.
 
         Not when the read has to go on, as none was taken or as what follows has to be checked: the
@@ -308,7 +308,7 @@ class PullRuns:
 
     def head(
         self,
-        known: KnownPull,
+        known: PullPlan,
         offsets: tuple[int, int, int],
         opaque: int,
         serialize_type: int,
@@ -366,7 +366,7 @@ class PullRuns:
 
     def wait(  # noqa: PLR0917 - values in hand, at each pull
         self,
-        known: KnownPull,
+        known: PullPlan,
         queue_offset: int,
         commit_offset: int,
         suspend_ms: int,
@@ -416,7 +416,7 @@ class PullRuns:
     def _resume(
         self,
         channel: Channel,
-        known: KnownPull,
+        known: PullPlan,
         opaque: int,
         serialize_type: int,
         pull: SuspendedPull,
@@ -425,7 +425,7 @@ class PullRuns:
         self._processor.resume(channel, work)
 
     def _go_on(
-        self, known: KnownPull, opaque: int, serialize_type: int, pull: SuspendedPull
+        self, known: PullPlan, opaque: int, serialize_type: int, pull: SuspendedPull
     ) -> bytes:
         if self.answer is not None and known.standing == self.checks.standing().number:
             try:

@@ -29,7 +29,7 @@ Work: TypeAlias = Callable[[], bytes | None]
 None: there is none yet, the request waits again or is answered later."""
 
 
-class Resumption:
+class ResumeQueue:
     """Runs work on the loops of channels, or on a pool when it has threads.
 
     Args:

@@ -5,7 +5,7 @@ Source: ConsumerManageProcessor.java (5.4.0).
 
 from typing import Protocol
 
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
@@ -40,7 +40,7 @@ class ConsumerProgress:
         self,
         store: QueueStart,
         *,
-        configs: ConfigHolder,
+        configs: LiveBrokerConfig,
         topics: TopicTable,
         groups: SubscriptionGroupTable,
         offsets: ConsumerOffsets,

@@ -77,7 +77,7 @@ class FoundMessages(NamedTuple):
     last_update_phy_offset: int
 
 
-class FindMessages:
+class QueryMessages:
     """Finds single messages.
 
     Args:

@@ -7,7 +7,7 @@ from functools import partial
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.filters.message_filters import ConsumerFilter, ExpressionCache
-from rocketpy.broker.long_polling.resumption import Resumption
+from rocketpy.broker.long_polling.resumption import ResumeQueue
 from rocketpy.broker.long_polling.suspended_requests import SuspendedRequests
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.json_document import JsonDocument
@@ -29,9 +29,9 @@ from rocketpy.broker.pop.revive.revive_log import ReviveLog, Timer
 from rocketpy.broker.pop.take import QueueTaker
 from rocketpy.broker.pop.waiters import Listener, PopWaiters
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.broker.system_topics.put_retry import SetAside
+from rocketpy.broker.system_topics.put_retry import PutRetry
 from rocketpy.broker.system_topics.system_queue import SystemQueue
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.pop import revive_topic
 from rocketpy.proto.subscription import EXPRESSION_SQL92, is_tag_type
@@ -62,8 +62,8 @@ class PopNeeds:
     """
 
     store: MessageStore
-    put: InternalPut
-    aside: SetAside
+    put: SystemWriter
+    aside: PutRetry
     timer: Timer
     has_timer: bool
     topics: TopicTable
@@ -117,7 +117,7 @@ def build_pop(
     peeks = PeekOperation(
         checks, queues, positions, store, stats=needs.stats, config=config, rng=rng
     )
-    messages = PopMessageProcessor(pops, peeks, notifications, Resumption(pool), store, clock)
+    messages = PopMessageProcessor(pops, peeks, notifications, ResumeQueue(pool), store, clock)
     acks = PopAckProcessor(_acks(needs, locks, order, buffer, revive_log, waiters), store)
 
     def add_requests(table: RequestTable) -> None:

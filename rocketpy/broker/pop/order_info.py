@@ -118,7 +118,7 @@ class OrderInfo(Body):
 
 
 @lazy_dataclass()
-class _InHand:
+class _InFlight:
     """What a group has of a queue.
 
     Attributes:
@@ -166,7 +166,7 @@ class OrderTable:
         self._has_group = has_group
         self._interval_ms = interval_ms
         self._lock = threading.Lock()
-        self._in_hand: dict[GroupQueue, _InHand] = {}
+        self._in_hand: dict[GroupQueue, _InFlight] = {}
         self._dirty = False
 
     def __len__(self) -> int:
@@ -186,7 +186,7 @@ class OrderTable:
                 # A clock that was set back since then began to count anew at its last pop.
                 skew_ms = now_ms - max(wall_ms, info.last_ms)
                 queue = GroupQueue(topic, group, as_int(queue_id, 0))
-                self._in_hand[queue] = _InHand(info, skew_ms)
+                self._in_hand[queue] = _InFlight(info, skew_ms)
 
     def persist(self) -> None:
         """Write consumerOrderInfo.json.
@@ -255,7 +255,7 @@ class OrderTable:
             before = self._in_hand.get(queue)
             if before is not None:
                 info.counts = _counts_after(before.info, info)
-            self._in_hand[queue] = _InHand(info, self._clock.monotonic_ms() - wall_ms)
+            self._in_hand[queue] = _InFlight(info, self._clock.monotonic_ms() - wall_ms)
             self._dirty = True
         counts = info.counts or {}
         least = min(counts.values()) if len(counts) == len(offsets) else 0

@@ -18,7 +18,7 @@ from rocketpy.broker.pop.checks import LATE_MS, PopChecks
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.queues import PERCENT, PopQueues, waits_for
 from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS
-from rocketpy.broker.pop.take import PopInHand, Popped, PopRequest, QueueTaker
+from rocketpy.broker.pop.take import PopInProgress, Popped, PopRequest, QueueTaker
 from rocketpy.broker.pop.waiters import PopWaiters, Waiting, keys_of
 from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.pop import MAX_POP_COUNT, ORDER_REVIVE_QUEUE
@@ -158,7 +158,7 @@ class PopOperation:
         if not wanted.is_ordered:
             self._turn += 1
             revive_queue_id = self._turn % self._revive_queue_nums
-        pop = PopInHand(wanted, message_filter, revive_queue_id, self._clock.time_ms())
+        pop = PopInProgress(wanted, message_filter, revive_queue_id, self._clock.time_ms())
         for queue in self._queues.in_turn(wanted, self._rng.randrange(PERCENT)):
             self._taker.take(pop, queue)
         if pop.records:
@@ -171,7 +171,7 @@ class PopOperation:
         return self._wait(pop, owner, resume)
 
     def _wait(
-        self, pop: PopInHand, owner: Hashable, resume: Callable[[Waiting], None]
+        self, pop: PopInProgress, owner: Hashable, resume: Callable[[Waiting], None]
     ) -> Popped | None:
         wanted = pop.wanted
         wall_ms, now_ms = self._clock.time_ms(), self._clock.monotonic_ms()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
-from rocketpy.broker.long_polling.resumption import Resumption
+from rocketpy.broker.long_polling.resumption import ResumeQueue
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.ack import AckOperation
 from rocketpy.broker.pop.checks import PeerClocks
@@ -81,7 +81,7 @@ class PopMessageProcessor:
         pops: PopOperation,
         peeks: PeekOperation,
         notifications: NotificationOperation,
-        resumption: Resumption,
+        resumption: ResumeQueue,
         store: Durability,
         clock: Clock,
     ) -> None:

@@ -97,7 +97,7 @@ class Popped(NamedTuple):
     durable_at: int = 0
 
 
-class PopInHand:
+class PopInProgress:
     """One pop under way.
 
     Attributes:
@@ -235,7 +235,7 @@ class QueueTaker:
         """Take over changed settings."""
         self._config = config
 
-    def take(self, pop: PopInHand, queue: GroupQueue) -> None:
+    def take(self, pop: PopInProgress, queue: GroupQueue) -> None:
         """Take what a queue has for a pop; nothing when another pop is at it."""
         wanted = pop.wanted
         if not self._locks.try_lock(queue):
@@ -257,7 +257,7 @@ class QueueTaker:
         finally:
             self._locks.unlock(queue)
 
-    def _take(self, pop: PopInHand, queue: GroupQueue, offset: int) -> None:
+    def _take(self, pop: PopInProgress, queue: GroupQueue, offset: int) -> None:
         """Read a locked queue, note what was read, and hand it out."""
         read = self._read(pop, queue, offset)
         if read.status in WRONG_POSITION:
@@ -278,7 +278,7 @@ class QueueTaker:
             self._positions.commit(queue, read.next_begin_offset)
         pop.rest += max(0, read.max_offset - read.next_begin_offset)
 
-    def _read(self, pop: PopInHand, queue: GroupQueue, offset: int) -> GetMessageResult:
+    def _read(self, pop: PopInProgress, queue: GroupQueue, offset: int) -> GetMessageResult:
         return self._store.get_message(
             queue.topic,
             queue.queue_id,
@@ -289,7 +289,7 @@ class QueueTaker:
         )
 
     def _note_order(
-        self, pop: PopInHand, queue: GroupQueue, offset: int, offsets: list[int]
+        self, pop: PopInProgress, queue: GroupQueue, offset: int, offsets: list[int]
     ) -> None:
         counts, least = self._order.popped(
             queue,
@@ -303,7 +303,7 @@ class QueueTaker:
 
     def _keep_check_point(
         self,
-        pop: PopInHand,
+        pop: PopInProgress,
         queue: GroupQueue,
         offset: int,
         offsets: list[int],
@@ -332,7 +332,7 @@ class QueueTaker:
         return True
 
     def _hand_out(
-        self, pop: PopInHand, queue: GroupQueue, offset: int, read: GetMessageResult
+        self, pop: PopInProgress, queue: GroupQueue, offset: int, read: GetMessageResult
     ) -> None:
         wanted = pop.wanted
         is_retry = queue.topic != wanted.topic
@@ -346,7 +346,7 @@ class QueueTaker:
         self._stats.inc_get(queue.group, queue.topic, read.count, read.size_bytes)
 
     def _as_original(
-        self, pop: PopInHand, queue: GroupQueue, offset: int, record: memoryview
+        self, pop: PopInProgress, queue: GroupQueue, offset: int, record: memoryview
     ) -> bytes:
         """A retried message under the topic that the consumer knows, with its handle."""
         try:

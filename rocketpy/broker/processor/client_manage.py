@@ -23,10 +23,10 @@ from rocketpy.broker.clients.client_registry import (
     ProducerTable,
     subscription_bytes,
 )
-from rocketpy.broker.clients.member_notifications import MemberNotices
+from rocketpy.broker.clients.member_notifications import MemberNotifier
 from rocketpy.broker.filters.consumer_filters import ConsumerFilters
 from rocketpy.broker.filters.message_filters import check_expression
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.errors import BadBodyError, ExpressionError
@@ -73,7 +73,7 @@ class ClientManageProcessor:
     def __init__(
         self,
         *,
-        configs: ConfigHolder,
+        configs: LiveBrokerConfig,
         topics: TopicTable,
         groups: SubscriptionGroupTable,
         producers: ProducerTable,
@@ -89,7 +89,7 @@ class ClientManageProcessor:
         self._filters = filters
         self._clock = clock
         self._fingerprints: dict[str, int] = {}
-        self._notices = MemberNotices(_tell_member)
+        self._notices = MemberNotifier(_tell_member)
         consumers.on_change = self._notify_members
 
     @property

@@ -8,7 +8,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Final
 
-from rocketpy.broker.long_polling.resumption import Resumption, Work
+from rocketpy.broker.long_polling.resumption import ResumeQueue, Work
 from rocketpy.broker.operation.pull.pull import (
     MAX_PULL_BYTES,
     MAX_PULL_COUNT,
@@ -48,7 +48,7 @@ class PullMessageProcessor:
         operation: carries them out.
     """
 
-    def __init__(self, pulls: PullOperation, resumption: Resumption) -> None:
+    def __init__(self, pulls: PullOperation, resumption: ResumeQueue) -> None:
         self.operation = pulls
         self._resumption = resumption
 

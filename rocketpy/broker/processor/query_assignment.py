@@ -15,7 +15,7 @@ import structlog
 
 from rocketpy.broker.clients.client_registry import ConsumerTable
 from rocketpy.broker.cluster.topic_queues import TopicQueues
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
@@ -54,7 +54,7 @@ class QueryAssignmentProcessor:
         queues: TopicQueues,
         modes: MessageRequestModes,
         *,
-        configs: ConfigHolder,
+        configs: LiveBrokerConfig,
         topics: TopicTable,
         groups: SubscriptionGroupTable,
         consumers: ConsumerTable,

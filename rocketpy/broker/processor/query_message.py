@@ -3,7 +3,7 @@
 Source: QueryMessageProcessor.java (5.4.0).
 """
 
-from rocketpy.broker.operation.query_messages import FindMessages, KeyQuery
+from rocketpy.broker.operation.query_messages import KeyQuery, QueryMessages
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.proto.headers.pull import (
     QueryMessageRequestHeader,
@@ -19,7 +19,7 @@ from rocketpy.remoting.connection.dispatch import Processor
 class QueryMessageProcessor:
     """Answers look-ups of single messages."""
 
-    def __init__(self, messages: FindMessages) -> None:
+    def __init__(self, messages: QueryMessages) -> None:
         self._messages = messages
 
     @property

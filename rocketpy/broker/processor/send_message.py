@@ -13,7 +13,7 @@ from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.send.bulk_send import PlainSend, SendRuns
+from rocketpy.broker.operation.send.bulk_send import BulkSend, PlainSend
 from rocketpy.broker.operation.send.property_scanner import SPECIAL_PROPERTIES
 from rocketpy.broker.operation.send.send import SendOperation
 from rocketpy.broker.operation.send_request import SendRequest, Sent
@@ -61,7 +61,7 @@ class SendMessageProcessor:
         operation: SendOperation,
         config: BrokerConfig,
         delays_ms: tuple[int, ...] = (),
-        runs: SendRuns | None = None,
+        runs: BulkSend | None = None,
     ) -> None:
         self._runs = runs
         self._delays_ms = delays_ms
@@ -155,7 +155,7 @@ class SendMessageProcessor:
     def process_run(
         self, channel: Channel, requests: Sequence[RemotingCommand]
     ) -> tuple[int, list[bytes]]:
-        """Store as many of the first messages as are plain; see `RunProcessor`."""
+        """Store as many of the first messages as are plain; see `BulkProcessor`."""
         sends: list[PlainSend] = []
         left_bytes = _MOST_RUN_BYTES
         for request in requests:

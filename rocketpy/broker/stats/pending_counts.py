@@ -38,7 +38,7 @@ class TopicCount:
         self.changed_ms: int = changed_ms
 
 
-class TopicCounts:
+class PendingCounts:
     """Numbers of messages by topic; safe from any thread.
 
     It is also the background service that writes them: see `step`. It keeps a number for each topic

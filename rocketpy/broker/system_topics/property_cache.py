@@ -41,7 +41,7 @@ _MOST: Final = 2_048
 T = TypeVar("T")
 
 
-class PropertyOutline(NamedTuple):
+class PropertyTemplate(NamedTuple):
     """Properties to store, and what the index and the queue entry take of them.
 
     Attributes:
@@ -59,10 +59,10 @@ class PropertyOutline(NamedTuple):
     tags_code: int
 
 
-def outline_of(properties: Mapping[str, str]) -> PropertyOutline:
+def outline_of(properties: Mapping[str, str]) -> PropertyTemplate:
     """Return the outline of properties with a hole, or without one."""
     tags = properties.get(PROPERTY_TAGS)
-    return PropertyOutline(
+    return PropertyTemplate(
         tuple(encode_properties(properties).split(_HOLE)),
         properties.get(PROPERTY_UNIQ_KEY),
         properties.get(PROPERTY_KEYS),
@@ -71,7 +71,7 @@ def outline_of(properties: Mapping[str, str]) -> PropertyOutline:
     )
 
 
-class PropertyOutlines(Generic[T]):
+class PropertyTemplates(Generic[T]):
     """Remembers what is made of properties; bounded, safe from any thread.
 
     Args:
@@ -142,7 +142,7 @@ class PropertyOutlines(Generic[T]):
         return self._make(parsed, place)
 
 
-def filled(outline: PropertyOutline, uniq_key: bytes) -> tuple[bytes, str | None]:
+def filled(outline: PropertyTemplate, uniq_key: bytes) -> tuple[bytes, str | None]:
     """Put the id back; return the encoded properties and UNIQ_KEY."""
     own = outline.uniq_key
     return uniq_key.join(outline.pieces), uniq_key.decode() if own == HOLE else own

@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.proto.record.properties import parse_properties
 from rocketpy.proto.topic_names import is_system_topic
 from rocketpy.store.results import PutMessage, PutMessageStatus
@@ -33,7 +33,7 @@ _FORGET_MS: Final = 2 * WAIT_MS
 """After so long without a failure, the next one is held for `HOLD_MS` again."""
 
 
-class SetAside:
+class PutRetry:
     """Decides for one reader what waits in a delay level, and stores it there.
 
     Args:
@@ -44,7 +44,7 @@ class SetAside:
 
     def __init__(
         self,
-        put: InternalPut,
+        put: SystemWriter,
         delay: Callable[[PutMessage, dict[str, str], int], None],
         delays_ms: Sequence[int],
     ) -> None:

@@ -17,7 +17,7 @@ PAUSE_MS: Final = 10_000
 _MOST_CHARS: Final = 256
 
 
-class PassedOver:
+class SkippedMessages:
     """Logs messages that are passed over: at most 10 in 10 s, and how many it left out.
 
     Args:

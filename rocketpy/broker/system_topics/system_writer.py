@@ -9,7 +9,7 @@ TransactionalMessageBridge.renewHalfMessageInner (5.4.0).
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from rocketpy.broker.system_topics.property_cache import PropertyOutline, filled
+from rocketpy.broker.system_topics.property_cache import PropertyTemplate, filled
 from rocketpy.proto.record.message import MessageExt, host_to_bytes
 from rocketpy.proto.record.properties import (
     PROPERTY_KEYS,
@@ -69,7 +69,7 @@ def copy_of(
 
 
 def copy_of_raw(
-    stored: RawRecord, topic: str, queue_id: int, outline: PropertyOutline, uniq_key: bytes
+    stored: RawRecord, topic: str, queue_id: int, outline: PropertyTemplate, uniq_key: bytes
 ) -> PutMessage:
     """Return a stored message as one to store again, as `copy_of` does, without decoding it.
 
@@ -78,7 +78,7 @@ def copy_of_raw(
         topic: where to.
         queue_id: queue within the topic.
         outline: of the new message's properties.
-        uniq_key: what goes into it, from `PropertyOutlines`.
+        uniq_key: what goes into it, from `PropertyTemplates`.
     """
     properties, key = filled(outline, uniq_key)
     return PutMessage(
@@ -100,7 +100,7 @@ def copy_of_raw(
     )
 
 
-class InternalPut:
+class SystemWriter:
     """Stores messages of the broker's own making and counts them.
 
     Args:

@@ -15,15 +15,15 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.metadata.json_document import JsonDocument
 from rocketpy.broker.operation.scheduling.recall import RecallOperation
-from rocketpy.broker.operation.scheduling.scheduling import Postponement, TimerLimits
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler, TimerLimits
 from rocketpy.broker.processor.recall_message import RecallMessageProcessor
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.broker.stats.pending_counts import TopicCounts
-from rocketpy.broker.system_topics.put_retry import SetAside
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.stats.pending_counts import PendingCounts
+from rocketpy.broker.system_topics.put_retry import PutRetry
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.timer.flush import TimerFlush
 from rocketpy.broker.timer.service import TimerService
-from rocketpy.broker.timer.store_protocol import Store
+from rocketpy.broker.timer.store_protocol import TimerStore
 from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.record.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
 from rocketpy.proto.topic_names import TIMER_TOPIC
@@ -90,9 +90,9 @@ class TimerNeeds:
         clock: time.
     """
 
-    store: Store
-    internal_put: InternalPut
-    postponement: Postponement
+    store: TimerStore
+    internal_put: SystemWriter
+    postponement: MessageScheduler
     delays_ms: tuple[int, ...]
     queue_of: Callable[[str, int], int | None]
     counts_file: JsonDocument
@@ -125,7 +125,7 @@ class TimerPut:
         postponement: sends them to where they wait.
     """
 
-    def __init__(self, put: InternalPut, postponement: Postponement) -> None:
+    def __init__(self, put: SystemWriter, postponement: MessageScheduler) -> None:
         self._put = put
         self._postponement = postponement
         self.timer: TimerService | None = None
@@ -173,7 +173,7 @@ def build_timer(
             configure=configure,
             runtime_info=lambda: _NO_TIMER,
         )
-    counts = TopicCounts(
+    counts = PendingCounts(
         "TimerCounts",
         "timingCount",
         needs.counts_file,
@@ -191,7 +191,7 @@ def build_timer(
         needs.store,
         needs.internal_put,
         state,
-        SetAside(needs.internal_put, needs.postponement.delay, needs.delays_ms),
+        PutRetry(needs.internal_put, needs.postponement.delay, needs.delays_ms),
         roll_window_slots=store_config.timer_roll_window_slots,
         queue_of=needs.queue_of,
         counts=counts,
@@ -212,7 +212,7 @@ def build_timer(
 
 
 def _add_requests(
-    processor: RecallMessageProcessor, state: TimerState, counts: TopicCounts, table: RequestTable
+    processor: RecallMessageProcessor, state: TimerState, counts: PendingCounts, table: RequestTable
 ) -> None:
     def checkpoint(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """60: the timer's checkpoint, for slaves."""

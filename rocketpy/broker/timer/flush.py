@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.timer.service import TimerService
-from rocketpy.broker.timer.store_protocol import Store
+from rocketpy.broker.timer.store_protocol import TimerStore
 from rocketpy.errors import StoreError
 from rocketpy.store.timer.state import TimerState
 
@@ -29,7 +29,7 @@ class TimerFlush:
     _CLEAN_MS: Final = 30_000
 
     def __init__(
-        self, timer: TimerService, state: TimerState, store: Store, interval_ms: int
+        self, timer: TimerService, state: TimerState, store: TimerStore, interval_ms: int
     ) -> None:
         self._timer = timer
         self._state = state

@@ -22,14 +22,14 @@ import structlog
 
 from rocketpy.broker.delay.delivery import delivered
 from rocketpy.broker.operation.scheduling.delivery_time import decimal
-from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.stats.pending_counts import PendingCounts
 from rocketpy.broker.system_topics.durable_progress import DurableProgress
-from rocketpy.broker.system_topics.put_retry import SetAside
-from rocketpy.broker.system_topics.skipped_messages import PassedOver
+from rocketpy.broker.system_topics.put_retry import PutRetry
+from rocketpy.broker.system_topics.skipped_messages import SkippedMessages
 from rocketpy.broker.system_topics.system_queue import SystemQueue
-from rocketpy.broker.system_topics.system_writer import NEVER_STORED, InternalPut, copy_of
+from rocketpy.broker.system_topics.system_writer import NEVER_STORED, SystemWriter, copy_of
 from rocketpy.broker.timer.slot_reader import Due, SlotReader
-from rocketpy.broker.timer.store_protocol import Store
+from rocketpy.broker.timer.store_protocol import TimerStore
 from rocketpy.errors import CorruptRecordError, StoreError
 from rocketpy.proto.record.message import MessageExt, decode_message
 from rocketpy.proto.record.properties import (
@@ -85,14 +85,14 @@ class TimerService:
 
     def __init__(
         self,
-        store: Store,
-        put: InternalPut,
+        store: TimerStore,
+        put: SystemWriter,
         state: TimerState,
-        aside: SetAside,
+        aside: PutRetry,
         *,
         roll_window_slots: int,
         queue_of: Callable[[str, int], int | None],
-        counts: TopicCounts,
+        counts: PendingCounts,
         clock: Clock,
     ) -> None:
         self._store = store
@@ -113,7 +113,7 @@ class TimerService:
         self._redo_before = 0
         self._redo_ms = 0
         self._quiet_until_ms = 0
-        self._lost = PassedOver("a timed message is passed over", clock)
+        self._lost = SkippedMessages("a timed message is passed over", clock)
         self._enqueued_ms = 0
         self._is_idle = False
         self._wake: Callable[[], None] = no_wake

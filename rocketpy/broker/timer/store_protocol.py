@@ -5,7 +5,7 @@ from typing import Protocol
 from rocketpy.store.results import GetMessageResult, MessageFilter
 
 
-class Store(Protocol):
+class TimerStore(Protocol):
     """What the timer needs of the message store."""
 
     def get_message(

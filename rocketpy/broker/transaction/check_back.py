@@ -32,10 +32,10 @@ import structlog
 from rocketpy.broker.clients.client_registry import ClientChannel
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
-from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.stats.pending_counts import PendingCounts
 from rocketpy.broker.system_topics.durable_progress import DurableProgress
 from rocketpy.broker.system_topics.system_queue import SystemQueue
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.transaction.half_message import (
     as_int,
     check_times,
@@ -177,13 +177,13 @@ class CheckBack:
     def __init__(  # noqa: PLR0913 - the parts of a transaction meet here
         self,
         queue: SystemQueue,
-        put: InternalPut,
+        put: SystemWriter,
         ask: Ask,
         *,
         topics: TopicTable,
         ledger: HalfLedger,
         ops: OpMessages,
-        counts: TopicCounts,
+        counts: PendingCounts,
         offsets: Offsets,
         first_stored: FirstStored,
         reserved_ms: Callable[[], int],

@@ -13,9 +13,9 @@ import structlog
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.stats.pending_counts import TopicCounts
-from rocketpy.broker.system_topics.property_cache import PropertyOutlines
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.stats.pending_counts import PendingCounts
+from rocketpy.broker.system_topics.property_cache import PropertyTemplates
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.transaction.half_message import (
     HalfOutline,
     committed_message,
@@ -109,13 +109,13 @@ class EndTransactions:
     def __init__(  # noqa: PLR0913 - the parts an end touches
         self,
         store: _Store,
-        put: InternalPut,
+        put: SystemWriter,
         *,
         topics: TopicTable,
         ledger: HalfLedger,
         ops: OpMessages,
         postpone: Postpone,
-        counts: TopicCounts,
+        counts: PendingCounts,
         config: BrokerConfig,
         clock: Clock,
     ) -> None:
@@ -128,7 +128,7 @@ class EndTransactions:
         self._counts = counts
         self._timeout_ms = config.transaction_time_out
         self._clock = clock
-        self._outlines = PropertyOutlines(half_outline)
+        self._outlines = PropertyTemplates(half_outline)
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""

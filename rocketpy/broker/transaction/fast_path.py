@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
-from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.stats.pending_counts import PendingCounts
 from rocketpy.broker.transaction.half_message import HalfMessages
 from rocketpy.broker.transaction.ledger import HalfLedger, HalfState
 from rocketpy.broker.transaction.op_messages import OpMessages
 from rocketpy.proto.topic_names import TRANS_HALF_TOPIC
 
 
-class TransactionRuns:
+class BulkTransactions:
     """Takes part in runs of sends that are written at once; safe from any thread.
 
     Args:
@@ -40,7 +40,7 @@ class TransactionRuns:
         halves: HalfMessages,
         ledger: HalfLedger,
         ops: OpMessages,
-        counts: TopicCounts,
+        counts: PendingCounts,
         topics: TopicTable,
         config: BrokerConfig,
     ) -> None:

@@ -7,17 +7,17 @@ from rocketpy.broker.clients.client_registry import ProducerTable
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.feature import Feature
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.json_document import JsonDocument
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.stats.pending_counts import PendingCounts
 from rocketpy.broker.system_topics.system_queue import SystemQueue
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.transaction.check_back import AskProducer, CheckBack
 from rocketpy.broker.transaction.end_transaction import EndTransactions, Postpone
-from rocketpy.broker.transaction.fast_path import TransactionRuns
+from rocketpy.broker.transaction.fast_path import BulkTransactions
 from rocketpy.broker.transaction.half_message import HalfMessages
 from rocketpy.broker.transaction.ledger import HalfLedger
 from rocketpy.broker.transaction.op_messages import OpMessages
@@ -32,12 +32,12 @@ _HOUR_MS = 3_600_000
 def build_transactions(  # noqa: PLR0913 - each is one thing that transactions need
     store: MessageStore,
     *,
-    configs: ConfigHolder,
+    configs: LiveBrokerConfig,
     identity: BrokerIdentity,
     topics: TopicTable,
     producers: ProducerTable,
     offsets: ConsumerOffsets,
-    internal_put: InternalPut,
+    internal_put: SystemWriter,
     postpone: Postpone,
     counts_file: JsonDocument,
     ops_file: JsonDocument,
@@ -99,12 +99,12 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         clock=clock,
     )
     halves = HalfMessages(config, identity.ip)
-    runs = TransactionRuns(halves, ledger, ops, counts, topics, config)
+    runs = BulkTransactions(halves, ledger, ops, counts, topics, config)
     return _feature(halves, ops, ends, check_back, counts, runs)
 
 
-def _build_counts(file: JsonDocument, topics: TopicTable, clock: Clock) -> TopicCounts:
-    return TopicCounts(
+def _build_counts(file: JsonDocument, topics: TopicTable, clock: Clock) -> PendingCounts:
+    return PendingCounts(
         "TransactionCounts",
         "transactionCount",
         file,
@@ -118,8 +118,8 @@ def _feature(
     ops: OpMessages,
     ends: EndTransactions,
     check_back: CheckBack,
-    counts: TopicCounts,
-    runs: TransactionRuns,
+    counts: PendingCounts,
+    runs: BulkTransactions,
 ) -> Feature:
     requests = TransactionRequests(ends)
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
-from rocketpy.broker.system_topics.property_cache import PropertyOutline, outline_of
+from rocketpy.broker.system_topics.property_cache import PropertyTemplate, outline_of
 from rocketpy.broker.system_topics.system_writer import copy_of, copy_of_raw
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.record.properties import (
@@ -148,11 +148,11 @@ class HalfOutline(NamedTuple):
 
     properties: Mapping[str, str]
     place: RealPlace | None
-    committed: PropertyOutline
+    committed: PropertyTemplate
 
 
 def half_outline(properties: dict[str, str], _: object = None) -> HalfOutline:
-    """Read a half's properties; for `PropertyOutlines`."""
+    """Read a half's properties; for `PropertyTemplates`."""
     wanted = (PROPERTY_PRODUCER_GROUP, PROPERTY_CHECK_IMMUNITY_TIME)
     kept = {name: properties[name] for name in wanted if name in properties}
     place = real_place(properties)
@@ -162,7 +162,7 @@ def half_outline(properties: dict[str, str], _: object = None) -> HalfOutline:
 
 
 def committed_message(
-    half: RawRecord, place: RealPlace, properties: PropertyOutline, uniq_key: bytes
+    half: RawRecord, place: RealPlace, properties: PropertyTemplate, uniq_key: bytes
 ) -> PutMessage:
     """The message that consumers see once a half is committed.
 

@@ -22,7 +22,7 @@ import structlog
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.json_document import JsonDocument, as_int, as_table
 from rocketpy.broker.system_topics.system_queue import SystemQueue
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.transaction.ledger import HalfLedger
 from rocketpy.proto.record.properties import (
     PROPERTY_TAGS,
@@ -69,7 +69,7 @@ class OpMessages:
     def __init__(
         self,
         queue: SystemQueue,
-        put: InternalPut,
+        put: SystemWriter,
         config: BrokerConfig,
         clock: Clock,
         *,

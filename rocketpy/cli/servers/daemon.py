@@ -20,7 +20,7 @@ from rocketpy.errors import ConfigError
 from rocketpy.runtime import logs
 from rocketpy.runtime.config.config import ConfigSet
 from rocketpy.runtime.logs import structlog
-from rocketpy.runtime.os_resources import give_back_big_blocks, raise_descriptor_limit
+from rocketpy.runtime.os_resources import raise_descriptor_limit, set_mmap_threshold
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -135,7 +135,7 @@ async def _serve(server: Server, addresses: Callable[[], Mapping[str, str]]) -> 
     if not stopping.is_set():
         _logger.info("ready", **addresses(), ms=_process_age_ms())
         _notify_systemd("READY=1")
-    give_back_big_blocks()
+    set_mmap_threshold()
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()

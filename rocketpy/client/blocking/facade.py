@@ -29,7 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Face(Generic[A_co]):
+class BlockingFacade(Generic[A_co]):
     """The blocking face of an object.
 
     Args:
@@ -68,11 +68,11 @@ class Face(Generic[A_co]):
 
 def awaited(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Face[Any], P], T]:
+) -> Callable[Concatenate[BlockingFacade[Any], P], T]:
     """Return a method that runs a coroutine method of the wrapped object on the loop's thread."""
 
     @functools.wraps(method)
-    def call(self: Face[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: BlockingFacade[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         of_wrapped = getattr(self._wrapped, method.__name__)
         result: T = self._thread.run(of_wrapped(*args, **kwargs))
         return result
@@ -82,11 +82,11 @@ def awaited(
 
 def called(
     method: Callable[Concatenate[A, P], T],
-) -> Callable[Concatenate[Face[A], P], T]:
+) -> Callable[Concatenate[BlockingFacade[A], P], T]:
     """Return a method that calls a plain method of the wrapped object on the loop's thread."""
 
     @functools.wraps(method)
-    def call(self: Face[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
         of_wrapped = getattr(self._wrapped, method.__name__)
         result: T = self._thread.call(lambda: of_wrapped(*args, **kwargs))
         return result

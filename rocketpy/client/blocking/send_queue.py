@@ -20,7 +20,7 @@ from rocketpy.client.blocking.loop_thread import LoopThread
 from rocketpy.client.messages.message import Message
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.producer.producer import Producer
-from rocketpy.client.producer.producer_base import Prepared
+from rocketpy.client.producer.producer_base import PreparedSend
 from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import ClosedError
 
@@ -31,11 +31,11 @@ _LOOK_AGAIN_S: Final = 0.1
 class _Waiting(NamedTuple):
     """A message in line; `result` is None when nobody wants to know what becomes of it."""
 
-    prepared: Prepared
+    prepared: PreparedSend
     result: Future[SendResult] | None
 
 
-class BlockingSends:
+class BlockingSendQueue:
     """Starts sends of one producer for any threads.
 
     Args:

@@ -57,7 +57,7 @@ def make_invoke(
         call = _Call(handler, threads, is_list=batch > 1, wants_body=wants_body, answer=answer)
     if on_error is None and not wants_body and not middlewares:
         return call
-    return _Guarded(call, on_error, threads, middlewares)
+    return _SafeInvoke(call, on_error, threads, middlewares)
 
 
 def _awaiting(handler: Handler, *, is_list: bool) -> Invoke:
@@ -158,7 +158,7 @@ class _Call:
         return self._handler(bodies, good) if self._is_list else self._handler(bodies[0], good[0])
 
 
-class _Guarded:
+class _SafeInvoke:
     """Settles messages whose body cannot be read, or all that failed when there is `on_error`."""
 
     def __init__(
@@ -269,7 +269,9 @@ def _positional_count(handler: Handler) -> int:
     )
 
 
-WORKER: Final[ContextVar[asyncio.Task[Any] | None]] = ContextVar("WORKER", default=None)
+CURRENT_WORKER: Final[ContextVar[asyncio.Task[Any] | None]] = ContextVar(
+    "CURRENT_WORKER", default=None
+)
 """The worker that calls the handler; each sets it once, for itself."""
 _REASON: Final = (
     "a handler cannot close its own consumer, which waits for handlers to end: call its stop(), "
@@ -277,7 +279,7 @@ _REASON: Final = (
 )
 
 
-def refuse_in_task(workers: Collection[asyncio.Task[Any]]) -> None:
+def check_not_in_own_handler(workers: Collection[asyncio.Task[Any]]) -> None:
     """Raise ClientError in a handler that is a coroutine function.
 
     Args:
@@ -287,7 +289,7 @@ def refuse_in_task(workers: Collection[asyncio.Task[Any]]) -> None:
         raise ClientError(_REASON)
 
 
-def refuse_on_thread(workers: Collection[asyncio.Task[Any]]) -> None:
+def check_not_on_own_thread(workers: Collection[asyncio.Task[Any]]) -> None:
     """Raise ClientError in a handler that is a plain function, before it blocks."""
-    if workers and WORKER.get() in workers:
+    if workers and CURRENT_WORKER.get() in workers:
         raise ClientError(_REASON)

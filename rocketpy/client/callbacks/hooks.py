@@ -97,7 +97,7 @@ RetryHook = Callable[[SendRetry], object]
 """Called on the client's loop, so it must not block; what it raises is only logged."""
 
 
-class RetryNotes:
+class RetryReporter:
     """The retries of one producer: counted, logged for debugging, told to a hook.
 
     Args:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, TypeVar
 
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
-from rocketpy.client.callbacks.handlers import Answer, Invoke, make_invoke, refuse_in_task
+from rocketpy.client.callbacks.handlers import Answer, Invoke, check_not_in_own_handler, make_invoke
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.cluster.periodic_job import PeriodicJob
 from rocketpy.client.config import ConsumerConfig, PopConsumerConfig, check_handler
@@ -24,7 +24,7 @@ from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.consumer.group_membership import HandlerMember
 from rocketpy.client.consumer.iteration import BatchIterator, MessageIterator, Source
 from rocketpy.client.health import ConsumerHealth
-from rocketpy.client.lifecycle import StartsAndCloses
+from rocketpy.client.lifecycle import AsyncLifecycle
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.validation import (
@@ -94,7 +94,7 @@ _LEAVE_S: Final = 1.0
 """How long brokers are waited for at least, however long handlers took."""
 
 
-class GroupConsumer(StartsAndCloses, Generic[C, M]):
+class GroupConsumer(AsyncLifecycle, Generic[C, M]):
     """A member of a consumer group; `Consumer` and `PopConsumer` are the two kinds.
 
     Args:
@@ -269,7 +269,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         Raises:
             ClientError: called by the consumer's own handler, which it waits for: see `stop`.
         """
-        refuse_in_task(self._workers())
+        check_not_in_own_handler(self._workers())
         await super().close()
 
     async def _close(self) -> None:

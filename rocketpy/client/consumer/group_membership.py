@@ -18,7 +18,7 @@ from rocketpy.client.consumer.pulling.queue_readers import QueueReaders
 from rocketpy.client.consumer.status_reports import (
     PULL_PROPERTIES,
     consume_and_report,
-    nobody_handles,
+    no_handler_result,
     push_properties,
     running_info,
 )
@@ -116,7 +116,7 @@ class HandlerMember(ABC, Generic[C]):
     ) -> ConsumeMessageDirectlyResult:
         """Call the handler with one message, outside of any queue, and report how it went."""
         if self._invoke is None:
-            return nobody_handles("this consumer has no handler to call")
+            return no_handler_result("this consumer has no handler to call")
         queue = MessageQueue(message.topic, broker_name, message.queue_id)
         serializer, namespace = self.config.serializer, self._namespace
         received = ReceivedMessage(message, queue, serializer=serializer, namespace=namespace)
@@ -287,4 +287,4 @@ class PullMember:
         broker_name: str,  # noqa: ARG002
     ) -> ConsumeMessageDirectlyResult:
         """Refuse: nobody handles messages here."""
-        return nobody_handles("a pull consumer has no handler to call")
+        return no_handler_result("a pull consumer has no handler to call")

@@ -32,7 +32,7 @@ from rocketpy.client.consumer.pulling.queue_readers import QueueReaders, chosen
 from rocketpy.client.consumer.rebalance import Balance, Rebalancer, find_allocation
 from rocketpy.client.consumer.status_reports import consumer_health
 from rocketpy.client.health import ConsumerHealth
-from rocketpy.client.lifecycle import StartsAndCloses
+from rocketpy.client.lifecycle import AsyncLifecycle
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.options.durations import Duration, to_ms, to_s
 from rocketpy.client.options.validation import (
@@ -47,7 +47,7 @@ from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
 
 
-class Polls(ABC):
+class PollMixin(ABC):
     """Is asked for messages; what was handed out before may be committed by that."""
 
     _stopped = False
@@ -116,7 +116,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 TAKEOVER_PAUSE_MS = 500
 
 
-class PullConsumer(StartsAndCloses, Polls):
+class PullConsumer(AsyncLifecycle, PollMixin):
     """Reads queues you assign, or your share of topics you subscribe to.
 
     With `auto_commit`, what earlier polls handed out is committed by a later poll: finish a

@@ -14,12 +14,12 @@ from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.cluster.periodic_job import PeriodicJob
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consumer.dispatch.concurrent_service import (
+    ConcurrentService,
     ConsumeService,
-    HandlerService,
     IteratorService,
 )
 from rocketpy.client.consumer.dispatch.ordered_service import OrderedService, key_lane, queue_lane
-from rocketpy.client.consumer.dispatch.redelivery import Redelivery, Returns
+from rocketpy.client.consumer.dispatch.redelivery import FailedMessages, Redelivery
 from rocketpy.client.consumer.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.consumer.group_membership import PushMember
 from rocketpy.client.consumer.iteration import Source
@@ -112,9 +112,9 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         )
         self._subscribe_all()
 
-    def _make_returns(self) -> Returns:
+    def _make_returns(self) -> FailedMessages:
         config = self.config
-        return Returns(
+        return FailedMessages(
             None if config.broadcast else self._redelivery,
             clock=self._instance.clock,
             deliver=self._deliver_again,
@@ -159,7 +159,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         elif config.is_ordered:
             self._service = self._make_ordered(invoke)
         else:
-            self._service = HandlerService(
+            self._service = ConcurrentService(
                 invoke,
                 concurrency=config.concurrency,
                 batch=config.batch,

@@ -92,7 +92,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 WARN_AFTER_MS: Final = 10_000
 
 
-class UnservedTopics:
+class MissingTopics:
     """Those of one consumer.
 
     Args:
@@ -196,7 +196,7 @@ class Rebalancer:
         self._acquire = acquire
         self._release = release
         self._takeover_pause_ms = takeover_pause_ms
-        self.unserved: UnservedTopics = UnservedTopics(group, instance.clock)
+        self.unserved: MissingTopics = MissingTopics(group, instance.clock)
 
     async def round(self, topics: Iterable[str]) -> Balance:
         """Do one round over all topics.

@@ -12,7 +12,7 @@ from rocketpy.client.callbacks.handlers import Invoke
 from rocketpy.client.cluster.periodic_job import PeriodicJob
 from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
 from rocketpy.client.consumer.pulling.queue_readers import QueueReaders
-from rocketpy.client.consumer.rebalance import UnservedTopics
+from rocketpy.client.consumer.rebalance import MissingTopics
 from rocketpy.client.health import ConsumerHealth, QueueHealth
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Retry, ToDLQ
@@ -86,7 +86,7 @@ def running_info(
     )
 
 
-def nobody_handles(reason: str) -> ConsumeMessageDirectlyResult:
+def no_handler_result(reason: str) -> ConsumeMessageDirectlyResult:
     """Return the report of a consumer that has no handler to call."""
     return ConsumeMessageDirectlyResult(consume_result=CONSUME_THROW_EXCEPTION, remark=reason)
 
@@ -115,7 +115,7 @@ def consumer_health(
     readers: QueueReaders,
     jobs: Sequence[PeriodicJob],
     failure: BaseException | None,
-    unserved: UnservedTopics,
+    unserved: MissingTopics,
 ) -> ConsumerHealth:
     """Return the state of every queue and what fails in the background."""
     failures = {**job_failures(jobs), **unserved.failures(), **queue_failures(readers.failures)}

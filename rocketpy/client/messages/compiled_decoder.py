@@ -38,7 +38,7 @@ def compiled_messages() -> MakeMessages | None:
     return make
 
 
-def plain_messages(
+def decode_compiled(
     queue: MessageQueue,
     *,
     serializer: Serializer | None,

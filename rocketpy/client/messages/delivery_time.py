@@ -32,7 +32,7 @@ _MS: Final = timedelta(milliseconds=1)
 _MOST_S: Final = 1e12
 
 
-class Moment(NamedTuple):
+class DeliveryTime(NamedTuple):
     """When a message is to be delivered.
 
     Attributes:
@@ -50,7 +50,7 @@ class Moment(NamedTuple):
             return {PROPERTY_TIMER_DELAY_MS: str(self.delay_ms)}
         return {PROPERTY_TIMER_DELIVER_MS: str(self.deliver_ms)}
 
-    def for_old_broker(self, text: str, now_ms: int) -> str:
+    def as_delay_level(self, text: str, now_ms: int) -> str:
         """Return a message's properties with a level in the place of its moment.
 
         Args:
@@ -74,7 +74,9 @@ class Moment(NamedTuple):
         return text.replace(properties_text(self.properties), level)
 
 
-def moment_of(delay: Duration | None, deliver_at: datetime | None, level: int) -> Moment | None:
+def delivery_time_of(
+    delay: Duration | None, deliver_at: datetime | None, level: int
+) -> DeliveryTime | None:
     """Return the moment that a sender asks for, None when it asks for none.
 
     Args:
@@ -93,13 +95,13 @@ def moment_of(delay: Duration | None, deliver_at: datetime | None, level: int) -
             raise IllegalMessageError(
                 "deliver_at needs a time zone; .astimezone() adds the local one"
             )
-        return Moment(deliver_ms=-((_EPOCH - deliver_at) // _MS))
+        return DeliveryTime(deliver_ms=-((_EPOCH - deliver_at) // _MS))
     if not delay:
         return None
     seconds = to_s(delay)
     if not 0 <= seconds < _MOST_S:
         raise IllegalMessageError(f"a delay of {seconds} s cannot be")
-    return Moment(delay_ms=math.ceil(round(seconds * 1_000, 3)))
+    return DeliveryTime(delay_ms=math.ceil(round(seconds * 1_000, 3)))
 
 
 def level_property(level: int) -> dict[str, str]:

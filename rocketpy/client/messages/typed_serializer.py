@@ -75,11 +75,11 @@ class TypedSerializer(Generic[T]):
         if hasattr(self.kind, "model_validate_json"):
             model: T = self.kind.model_validate_json(data)
             return model
-        value: T = shaped(self.kind, orjson.loads(data), "the body", _MAX_DEPTH)
+        value: T = convert(self.kind, orjson.loads(data), "the body", _MAX_DEPTH)
         return value
 
 
-def shaped(kind: Any, value: Any, where: str, depth: int) -> Any:  # noqa: ANN401 - an annotation
+def convert(kind: Any, value: Any, where: str, depth: int) -> Any:  # noqa: ANN401 - an annotation
     """Return the value of an annotation that a JSON value stands for.
 
     Args:
@@ -101,12 +101,12 @@ def shaped(kind: Any, value: Any, where: str, depth: int) -> Any:  # noqa: ANN40
     if origin in {list, Sequence, tuple, set, frozenset}:
         _check(isinstance(value, list), value, where, "a list")
         made = [
-            shaped(items[0], each, f"{where}[{at}]", depth - 1) for at, each in enumerate(value)
+            convert(items[0], each, f"{where}[{at}]", depth - 1) for at, each in enumerate(value)
         ]
         return made if origin is Sequence else origin(made)
     if origin in {dict, Mapping}:
         _check(isinstance(value, dict), value, where, "an object")
-        return {key: shaped(items[1], each, f"{where}[{key!r}]", depth - 1)
+        return {key: convert(items[1], each, f"{where}[{key!r}]", depth - 1)
                 for key, each in value.items()}  # fmt: skip
     if dataclasses.is_dataclass(kind):
         return _dataclass(kind, value, where, depth)
@@ -119,7 +119,7 @@ def _first_shape(kinds: tuple[Any, ...], value: Any, where: str, depth: int) -> 
     reasons = []
     for kind in kinds:
         try:
-            return shaped(kind, value, where, depth - 1)
+            return convert(kind, value, where, depth - 1)
         except ValueError as error:
             reasons.append(str(error))
     raise ValueError(" and ".join(reasons))
@@ -134,7 +134,7 @@ def _dataclass(kind: Any, value: Any, where: str, depth: int) -> Any:  # noqa: A
             continue
         if field.name in value:
             place = f"{where}.{field.name}"
-            given[field.name] = shaped(hints[field.name], value[field.name], place, depth - 1)
+            given[field.name] = convert(hints[field.name], value[field.name], place, depth - 1)
         elif field.default is field.default_factory is dataclasses.MISSING:
             raise ValueError(f"{where}.{field.name} is missing")
     return kind(**given)

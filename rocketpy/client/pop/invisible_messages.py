@@ -34,7 +34,7 @@ _ACK_PAUSE_S: Final = 1.0
 _RENEWED_AT_A_TIME: Final = 64
 
 
-class _Held:
+class _Lease:
     """A message in hand, where it lies, and the monotonic time at which it is somebody else's."""
 
     __slots__ = ("deadline_ms", "invisible_ms", "kept", "message", "place")
@@ -54,7 +54,7 @@ class _Held:
         return self.kept is not None
 
 
-class PopHand:
+class InvisibleMessages:
     """What one consumer has in hand, and how it settles it.
 
     Args:
@@ -80,7 +80,7 @@ class PopHand:
         self._max_messages = max_messages
         self._max_retries = max_retries
         self._serializer = serializer
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _Lease] = {}
         self._room = asyncio.Event()
         self._room.set()
 
@@ -122,7 +122,7 @@ class PopHand:
             namespace=self._instance.config.namespace,
         )
         deadline_ms = self._instance.clock.monotonic_ms() + invisible_ms
-        self._held[id(message)] = _Held(message, place, deadline_ms, invisible_ms)
+        self._held[id(message)] = _Lease(message, place, deadline_ms, invisible_ms)
         if len(self._held) >= self._max_messages:
             self._room.clear()
         return message
@@ -185,7 +185,7 @@ class PopHand:
             some = due[at : at + _RENEWED_AT_A_TIME]
             await asyncio.gather(*(self._renew(held, invisible_ms) for held in some))
 
-    async def _renew(self, held: _Held, invisible_ms: int) -> None:
+    async def _renew(self, held: _Lease, invisible_ms: int) -> None:
         if held.is_busy or not self.holds(held.message):
             return
         try:
@@ -196,7 +196,7 @@ class PopHand:
                 {"message": held.message, "error": error},
             )
 
-    async def _keep(self, held: _Held, invisible_ms: int) -> None:
+    async def _keep(self, held: _Lease, invisible_ms: int) -> None:
         kept = held.kept = asyncio.get_running_loop().create_future()
         asked_ms = self._instance.clock.monotonic_ms()
         try:
@@ -208,7 +208,7 @@ class PopHand:
             kept.set_result(None)
         held.deadline_ms = asked_ms + invisible_ms
 
-    async def _to_dead_letters(self, held: _Held) -> None:
+    async def _to_dead_letters(self, held: _Lease) -> None:
         """Have the broker move it; acked when that is done, so that it is never in neither."""
         stored = held.message.ext
         header = ConsumerSendMsgBackRequestHeader(
@@ -224,7 +224,7 @@ class PopHand:
         await self._until_deadline(held, self._requests.ack)
 
     async def _until_deadline(
-        self, held: _Held, work: Callable[[str, PoppedPlace], Awaitable[None]]
+        self, held: _Lease, work: Callable[[str, PoppedPlace], Awaitable[None]]
     ) -> None:
         clock = self._instance.clock
         while True:
@@ -237,7 +237,7 @@ class PopHand:
             else:
                 return
 
-    def _settle(self, message: PoppedMessage) -> _Held | None:
+    def _settle(self, message: PoppedMessage) -> _Lease | None:
         """Take a message out of the table; None when it is settled or lost already."""
         held = self._held.get(id(message))
         if held is None or not self.holds(message):
@@ -245,18 +245,18 @@ class PopHand:
         self._let_go(held)
         return held
 
-    def _let_go(self, held: _Held) -> None:
+    def _let_go(self, held: _Lease) -> None:
         del self._held[id(held.message)]
         if len(self._held) < self._max_messages:
             self._room.set()
 
-    async def _place(self, held: _Held) -> PoppedPlace:
+    async def _place(self, held: _Lease) -> PoppedPlace:
         """Return where it lies, by the handle that counts: keeping it longer gives it another."""
         if held.kept is not None:
             await asyncio.wait([held.kept])
         return held.place
 
-    def _address(self, held: _Held) -> str:
+    def _address(self, held: _Lease) -> str:
         name = held.place.handle.broker_name
         address = self._instance.routes.master_address(name)
         if address is None:

@@ -15,11 +15,11 @@ from rocketpy.client.config import PopConsumerConfig
 from rocketpy.client.consumer.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.consumer.group_membership import PopMember
 from rocketpy.client.consumer.iteration import Source
-from rocketpy.client.consumer.rebalance import UnservedTopics, check_group_exists
+from rocketpy.client.consumer.rebalance import MissingTopics, check_group_exists
 from rocketpy.client.consumer.status_reports import job_failures, queue_failures
 from rocketpy.client.health import ConsumerHealth, QueueHealth
 from rocketpy.client.options.durations import to_ms, to_s
-from rocketpy.client.pop.invisible_messages import PopHand
+from rocketpy.client.pop.invisible_messages import InvisibleMessages
 from rocketpy.client.pop.pop_api import PopRequests
 from rocketpy.client.pop.pop_loop import PopLoop, PopSettings
 from rocketpy.client.pop.pop_service import PopService
@@ -60,7 +60,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         super().__init__(instance, group, config)
         self._requests = PopRequests(instance.remoting)
         retries = config.max_retries
-        self._hand = PopHand(
+        self._hand = InvisibleMessages(
             instance,
             group,
             max_messages=config.max_in_hand,
@@ -80,7 +80,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         self._settlers = asyncio.Semaphore(_SETTLED_AT_A_TIME)
         self._settling: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._service: PopService | None = None
-        self._unserved = UnservedTopics(group, instance.clock)
+        self._unserved = MissingTopics(group, instance.clock)
         self._jobs = [
             PeriodicJob(f"assignment {group}", self._assign, to_ms(config.rebalance_interval))
         ]

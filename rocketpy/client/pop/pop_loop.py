@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketpy.client.cluster.instance import Instance
-from rocketpy.client.consumer.pulling.pull_loop import Fruitless
-from rocketpy.client.pop.invisible_messages import PopHand
+from rocketpy.client.consumer.pulling.pull_loop import EmptyPollBackoff
+from rocketpy.client.pop.invisible_messages import InvisibleMessages
 from rocketpy.client.pop.pop_api import PopRequests, PopResult, PopStatus
 from rocketpy.client.pop.popped_message import PoppedMessage
 from rocketpy.errors import ClientError, NoRouteError, RocketPyError
@@ -76,7 +76,7 @@ class PopLoop:
         instance: Instance,
         queue: MessageQueue,
         settings: PopSettings,
-        hand: PopHand,
+        hand: InvisibleMessages,
         *,
         subscription: Callable[[], SubscriptionData],
         deliver: Callable[[list[PoppedMessage]], None],
@@ -95,7 +95,7 @@ class PopLoop:
         self._requests = PopRequests(instance.remoting)
         self._is_popping = False
         self._left = asyncio.Event()
-        self._fruitless = Fruitless(settings.poll_ms, settings.error_pause_ms)
+        self._fruitless = EmptyPollBackoff(settings.poll_ms, settings.error_pause_ms)
 
     def leave(self) -> bool:
         """Begin no other pop.
@@ -166,7 +166,7 @@ class PopLoop:
         if result.status is PopStatus.FOUND:
             self._take(result, subscription.tags_set)
         return self._fruitless.pause_ms(
-            is_fruitless=not (result.messages or result.bad),
+            was_empty=not (result.messages or result.bad),
             spent_ms=clock.monotonic_ms() - asked_ms,
         )
 

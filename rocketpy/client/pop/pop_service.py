@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
-from rocketpy.client.callbacks.handlers import WORKER, Invoke
+from rocketpy.client.callbacks.handlers import CURRENT_WORKER, Invoke
 from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.consumer.dispatch.concurrent_service import wait_for_cancelled
 from rocketpy.client.messages.outcomes import Retry, ToDLQ
-from rocketpy.client.pop.invisible_messages import PopHand
+from rocketpy.client.pop.invisible_messages import InvisibleMessages
 from rocketpy.client.pop.popped_message import DEAD_LETTER, PoppedMessage, delay_of_level
 from rocketpy.errors import RocketPyError
 from rocketpy.runtime.clock import Clock
@@ -27,7 +27,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _Failed(NamedTuple):
-    """The handler did not take its messages; when they come back, as `PopHand.nack` has it."""
+    """The handler failed; when its messages come back is as in `InvisibleMessages.nack`."""
 
     delay_s: float | None
 
@@ -46,7 +46,7 @@ class PopService:
 
     def __init__(
         self,
-        hand: PopHand,
+        hand: InvisibleMessages,
         stats: ConsumeStats,
         clock: Clock,
         *,
@@ -192,7 +192,7 @@ class PopService:
                 return
 
     async def _work(self, invoke: Invoke) -> None:
-        WORKER.set(asyncio.current_task())
+        CURRENT_WORKER.set(asyncio.current_task())
         while (chunk := await self._next_chunk()) is not None:
             started_ms = self._clock.monotonic_ms()
             self._handled.update(dict.fromkeys(chunk))

@@ -18,7 +18,7 @@ from rocketpy.client.config import ProducerConfig
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import to_s
 from rocketpy.client.producer.batch import BatchPart, stored_bytes
-from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
 from rocketpy.client.sending.result import SendResult
 from rocketpy.client.sending.send_operation import SendOperation
@@ -34,7 +34,7 @@ _ALONE: Final = (
 _ANY: Final = 1 << 62
 
 
-def may_be_gathered(topic: str, message: Outgoing, options: SendOptions) -> bool:
+def can_be_batched(topic: str, message: Outgoing, options: SendOptions) -> bool:
     """Whether a message may go with others: brokers take no such batch, or the caller wants more.
 
     Args:
@@ -62,7 +62,7 @@ _Place: TypeAlias = str | MessageQueue
 """What is gathered: a topic, or one queue."""
 
 
-class _Line:
+class _PendingBatch:
     """What waits of one topic or queue.
 
     Attributes:
@@ -84,7 +84,7 @@ class _Line:
         self.timer = timer
 
 
-class Gathering:
+class BatchAccumulator:
     """The messages of one producer that wait for others.
 
     Args:
@@ -96,7 +96,7 @@ class Gathering:
 
     def __init__(
         self,
-        window: SendWindow,
+        window: InFlightWindow,
         transport: SendTransport,
         config: ProducerConfig,
         next_msg_id: Callable[[], str],
@@ -111,8 +111,8 @@ class Gathering:
         self._max_bytes = min(config.linger_bytes, config.max_message_bytes)
         self._attempts = 1 + config.retries
         self._next_msg_id = next_msg_id
-        self._lines: dict[_Place, _Line] = {}
-        self._requests = SendWindow(_ANY, _ANY)  # its messages are counted one by one
+        self._lines: dict[_Place, _PendingBatch] = {}
+        self._requests = InFlightWindow(_ANY, _ANY)  # its messages are counted one by one
 
     def add(
         self,
@@ -150,7 +150,7 @@ class Gathering:
             line = None
         if line is None:
             timer = self._loop.call_later(self._linger_s, self._send, place)
-            line = self._lines[place] = _Line(timer, self._deadline_ms(time_s))
+            line = self._lines[place] = _PendingBatch(timer, self._deadline_ms(time_s))
         elif time_s < self._timeout_s:  # one that has all the time ends after those before it
             line.deadline_ms = min(line.deadline_ms, self._deadline_ms(time_s))
         items = line.items

@@ -13,7 +13,7 @@ from rocketpy.client.options.durations import Duration
 from rocketpy.client.producer.batch import listed
 from rocketpy.client.producer.producer import Producer
 from rocketpy.client.producer.request_reply import reply_place
-from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import unpacked
 from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import TooManyInFlightError
@@ -28,7 +28,7 @@ def make_sending(kind: Any, topic: str | Message, body: object, options: SendOpt
     return Sending(kind=kind, topic=topic, body=body, options=named)
 
 
-class SurroundedProducer(Producer):
+class MiddlewareProducer(Producer):
     """A `Producer` whose sends go through `middlewares`; made by `Client.producer`.
 
     Each call, also one that nobody waits for, counts as in flight until the outermost middleware
@@ -38,7 +38,7 @@ class SurroundedProducer(Producer):
 
     def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
         super().__init__(instance, group, config)
-        self._calls = SendWindow(config.max_in_flight, _ANY)
+        self._calls = InFlightWindow(config.max_in_flight, _ANY)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def _call(self, sending: Sending, last: Proceed) -> Any:  # noqa: ANN401
@@ -108,8 +108,8 @@ class SurroundedProducer(Producer):
         sending = make_sending("oneway", topic, body, options)
 
         async def last(given: Sending) -> None:
-            await super(SurroundedProducer, self).ready()
-            super(SurroundedProducer, self).send_oneway(given.topic, given.body, **given.options)
+            await super(MiddlewareProducer, self).ready()
+            super(MiddlewareProducer, self).send_oneway(given.topic, given.body, **given.options)
 
         async def call() -> None:
             try:
@@ -132,7 +132,7 @@ class SurroundedProducer(Producer):
         """See `Producer.send_batch`."""
 
         async def last(given: Sending) -> list[SendResult]:
-            batch = super(SurroundedProducer, self).send_batch
+            batch = super(MiddlewareProducer, self).send_batch
             return await batch(given.topic, given.body, **given.options)
 
         sending = Sending(kind="batch", topic=topic, body=listed(bodies), options=options)
@@ -147,7 +147,7 @@ class SurroundedProducer(Producer):
         """See `Producer.request`."""
 
         async def last(given: Sending) -> ReceivedMessage:
-            ask = super(SurroundedProducer, self).request
+            ask = super(MiddlewareProducer, self).request
             return await ask(given.topic, given.body, **given.options)
 
         sending = make_sending("request", topic, body, options)
@@ -162,7 +162,7 @@ class SurroundedProducer(Producer):
         """See `Producer.reply`."""
 
         async def last(given: Sending) -> SendResult:
-            answer = super(SurroundedProducer, self).reply
+            answer = super(MiddlewareProducer, self).reply
             return await answer(request, given.body, **given.options)
 
         sending = make_sending("reply", reply_place(request)[0], body, options)
@@ -172,7 +172,7 @@ class SurroundedProducer(Producer):
         self, topic: str | Message, body: object, options: SendOptions, check_after: Duration | None
     ) -> SendResult:
         async def last(given: Sending) -> SendResult:
-            half = super(SurroundedProducer, self)._send_half
+            half = super(MiddlewareProducer, self)._send_half
             return await half(given.topic, given.body, given.options, check_after)
 
         sending = make_sending("transaction", topic, body, options)

@@ -7,7 +7,7 @@ from typing import Final
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import to_s
-from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing, queue_chooser
 from rocketpy.client.sending.transport import SendTransport
 from rocketpy.errors import RocketPyError
@@ -31,9 +31,9 @@ class OnewaySends:
     """
 
     def __init__(
-        self, instance: Instance, window: SendWindow, group: str, timeout_s: float
+        self, instance: Instance, window: InFlightWindow, group: str, timeout_s: float
     ) -> None:
-        self.losses: OnewayLosses = OnewayLosses(group)
+        self.losses: OnewayLossCounter = OnewayLossCounter(group)
         self._routes = instance.routes
         self._window = window
         self._timeout_s = timeout_s
@@ -69,7 +69,7 @@ class OnewaySends:
             self.losses.add(topic, error)
 
 
-class OnewayLosses:
+class OnewayLossCounter:
     """The losses of one producer, told in one line a second at most.
 
     Args:

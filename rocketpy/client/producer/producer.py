@@ -20,7 +20,7 @@ from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.options.durations import Duration
 from rocketpy.client.producer.batch import listed, partly_sent, split_batches
-from rocketpy.client.producer.producer_base import Launching
+from rocketpy.client.producer.producer_base import ProducerBase
 from rocketpy.client.producer.request_reply import ask, near, reply_place
 from rocketpy.client.producer.transaction import Transaction, check_transactional, half_properties
 from rocketpy.client.sending.outgoing_message import (
@@ -70,7 +70,7 @@ async def recall_message(instance: Instance, group: str, topic: str, handle: str
     return await instance.api.recall(address, header)
 
 
-class Producer(Launching):
+class Producer(ProducerBase):
     """Sends messages; made by `Client.producer`.
 
     A send that fails for a reason that may pass is tried again, `retries` times within one
@@ -247,7 +247,9 @@ class Producer(Launching):
             try:
                 left_s = await self._wait_for_space(self._time_of(options))
                 batch = part.outgoing(self._instance.next_msg_id())
-                stored = await self._launch(transport, topic, batch, {**options, "timeout": left_s})
+                stored = await self._start_operation(
+                    transport, topic, batch, {**options, "timeout": left_s}
+                )
             except RocketPyError as error:
                 if not results:
                     raise
@@ -344,7 +346,7 @@ class Producer(Launching):
         # One attempt: what may have reached a broker is not sent again.
         options["retries"] = 0
         options["timeout"] = await self._wait_for_space(self._time_of(options))
-        return await self._launch(transport, topic, message, options)
+        return await self._start_operation(transport, topic, message, options)
 
     async def request(
         self,
@@ -379,7 +381,7 @@ class Producer(Launching):
             merged = {**options.get("properties", {}), **properties}
             given: SendOptions = {**options, "properties": merged, "timeout": timeout_s}
             message = build_outgoing(body, given, self.config, self._instance.next_msg_id())
-            await self._launch(transport, topic, message, given)
+            await self._start_operation(transport, topic, message, given)
 
         time_s, serializer = self._time_of(options), self.config.serializer
         return await ask(self._instance, topic, send, time_s, serializer)
@@ -408,7 +410,9 @@ class Producer(Launching):
         options = {**options, "properties": {**options.get("properties", {}), **properties}}
         options["queue"] = near(queues, request)
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
-        return await self._launch(transport, topic, message._replace(code=SEND_REPLY), options)
+        return await self._start_operation(
+            transport, topic, message._replace(code=SEND_REPLY), options
+        )
 
     def check_transaction(
         self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt

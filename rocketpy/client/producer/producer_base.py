@@ -6,15 +6,19 @@ from typing import NamedTuple
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.cluster.message_ids import MsgIds
 from rocketpy.client.config import ProducerConfig
-from rocketpy.client.lifecycle import Closes, running_loop
+from rocketpy.client.lifecycle import AsyncClosable, running_loop
 from rocketpy.client.messages.message import Message
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import to_s
 from rocketpy.client.options.validation import checked_group
-from rocketpy.client.producer.linger import Gathering, may_be_gathered
+from rocketpy.client.producer.linger import BatchAccumulator, can_be_batched
 from rocketpy.client.producer.oneway import OnewaySends
-from rocketpy.client.producer.transaction import CheckAnswers, TransactionEnds, check_transactional
-from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.producer.transaction import (
+    CheckBackResponder,
+    EndTransactionClient,
+    check_transactional,
+)
+from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import (
     Outgoing,
     build_outgoing,
@@ -31,7 +35,7 @@ from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.record.properties import PROPERTY_INSTANCE_ID
 
 
-class Prepared(NamedTuple):
+class PreparedSend(NamedTuple):
     """A message that is built and within the limits, and where to send it."""
 
     topic: str
@@ -39,7 +43,7 @@ class Prepared(NamedTuple):
     options: SendOptions
 
 
-class Launching(Closes):
+class ProducerBase(AsyncClosable):
     """The base of `Producer`: what stands behind each of its ways to send.
 
     Args:
@@ -53,18 +57,18 @@ class Launching(Closes):
         self.config = config
         self._instance = instance
         self._namespace = instance.config.namespace
-        self._window = SendWindow(config.max_in_flight, config.max_in_flight_bytes)
+        self._window = InFlightWindow(config.max_in_flight, config.max_in_flight_bytes)
         self._started: SendTransport | None = None
         self._tracer: Tracer | None = None
         self._timeout_s = to_s(config.timeout)
-        self._gathering: Gathering | None = None
+        self._gathering: BatchAccumulator | None = None
         self._oneway = OnewaySends(instance, self._window, self.group, self._timeout_s)
         self._closed = False
-        self._ends = TransactionEnds(instance.api, instance.routes, self.group)
+        self._ends = EndTransactionClient(instance.api, instance.routes, self.group)
         if config.tx_checker is not None:
             check_transactional(self._namespace, self.group)
         self._checks = (
-            CheckAnswers(config.tx_checker, self._ends, config.serializer, self._namespace)
+            CheckBackResponder(config.tx_checker, self._ends, config.serializer, self._namespace)
             if config.tx_checker is not None
             else None
         )
@@ -108,7 +112,9 @@ class Launching(Closes):
             self._started = transport
             if to_s(self.config.linger):
                 next_msg_id = self._instance.next_msg_id
-                self._gathering = Gathering(self._window, transport, self.config, next_msg_id)
+                self._gathering = BatchAccumulator(
+                    self._window, transport, self.config, next_msg_id
+                )
             if self.config.trace:
                 where = self.config.trace_topic
                 self._tracer = Tracer(self._instance, self.group, "PRODUCE", where)
@@ -126,14 +132,14 @@ class Launching(Closes):
 
     def _prepared(
         self, topic: str | Message, body: object, options: SendOptions, msg_id: str
-    ) -> Prepared:
+    ) -> PreparedSend:
         """Build a message and check it; on any thread, with an id of that thread's own."""
         if not isinstance(topic, str):
             topic, body, options = unpacked(topic, body, options)
         if self._namespace:
             topic, options = self._named(topic, options)
         check_send_topic(topic)
-        return Prepared(topic, build_outgoing(body, options, self.config, msg_id), options)
+        return PreparedSend(topic, build_outgoing(body, options, self.config, msg_id), options)
 
     def _start(
         self,
@@ -152,13 +158,13 @@ class Launching(Closes):
     def _begin(
         self,
         transport: SendTransport,
-        prepared: Prepared,
+        prepared: PreparedSend,
         *,
         left_s: float | None = None,
         is_pipelined: bool = False,
     ) -> asyncio.Future[SendResult]:
         topic, message, options = prepared
-        if self._gathering is not None and may_be_gathered(topic, message, options):
+        if self._gathering is not None and can_be_batched(topic, message, options):
             time_s = self._timeout_s if left_s is None else left_s
             queue = options.get("queue") if options else None
             future = self._gathering.add(topic, message, time_s, queue, is_pipelined=is_pipelined)
@@ -167,12 +173,12 @@ class Launching(Closes):
             return future
         if left_s is not None:
             options = {**options, "timeout": left_s}
-        return self._launch(transport, topic, message, options, is_pipelined=is_pipelined)
+        return self._start_operation(transport, topic, message, options, is_pipelined=is_pipelined)
 
-    def _begin_pipelined(self, prepared: Prepared) -> asyncio.Future[SendResult]:
+    def _begin_pipelined(self, prepared: PreparedSend) -> asyncio.Future[SendResult]:
         return self._begin(self._transport(), prepared, is_pipelined=True)
 
-    def _begin_oneway(self, prepared: Prepared) -> None:
+    def _begin_oneway(self, prepared: PreparedSend) -> None:
         """Begin a send that nobody waits for; one that cannot begin any more is lost."""
         topic, message, options = prepared
         try:
@@ -185,7 +191,7 @@ class Launching(Closes):
         properties = {**options.get("properties", {}), PROPERTY_INSTANCE_ID: self._namespace}
         return wrap_namespace(self._namespace, topic), {**options, "properties": properties}
 
-    def _launch(
+    def _start_operation(
         self,
         transport: SendTransport,
         topic: str,

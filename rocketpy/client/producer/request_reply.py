@@ -41,7 +41,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 _BRIDGED_MS: Final = 100
 
 
-class Asking(Protocol):
+class RequestContext(Protocol):
     """What a request needs of the client's shared part."""
 
     clock: Clock
@@ -57,7 +57,7 @@ class Asking(Protocol):
 
 
 async def ask(
-    instance: Asking,
+    instance: RequestContext,
     topic: str,
     send: Callable[[dict[str, str], float], Awaitable[None]],
     timeout_s: float,
@@ -101,7 +101,7 @@ async def ask(
         future.cancel()
 
 
-async def _make_known(instance: Asking, topic: str, left_s: Callable[[], float]) -> None:
+async def _make_known(instance: RequestContext, topic: str, left_s: Callable[[], float]) -> None:
     """Do so over a broker's restart: what a send waits for, a request waits for, too.
 
     Raises:

@@ -59,7 +59,7 @@ class _Addresses(Protocol):
     def master_address(self, broker_name: str) -> str | None: ...
 
 
-class EndsTransactions(Protocol):
+class TransactionEnder(Protocol):
     """What a `Transaction` tells its end."""
 
     async def end(self, half: SendResult, state: TxState) -> None:
@@ -96,7 +96,7 @@ def check_transactional(namespace: str, group: str) -> None:
         raise ConfigError(reason, key="group")
 
 
-class TransactionEnds:
+class EndTransactionClient:
     """Tells brokers how transactions ended.
 
     Args:
@@ -200,7 +200,7 @@ class Transaction:
     def __init__(
         self,
         send_half: Callable[[], Awaitable[SendResult]],
-        ends: EndsTransactions,
+        ends: TransactionEnder,
         *,
         has_checker: bool,
     ) -> None:
@@ -311,7 +311,7 @@ class Transaction:
             self.is_confirmed = True
 
 
-class CheckAnswers:
+class CheckBackResponder:
     """Has a producer's checker answer brokers' questions, a bounded number at a time.
 
     Args:
@@ -322,7 +322,11 @@ class CheckAnswers:
     """
 
     def __init__(
-        self, checker: TxChecker, ends: TransactionEnds, serializer: Serializer, namespace: str = ""
+        self,
+        checker: TxChecker,
+        ends: EndTransactionClient,
+        serializer: Serializer,
+        namespace: str = "",
     ) -> None:
         self._checker = checker
         self._namespace = namespace

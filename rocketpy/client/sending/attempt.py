@@ -16,7 +16,7 @@ from rocketpy.proto.wire.compiled_requests import StoredAnswer
 from rocketpy.runtime.clock import Clock
 
 
-class Attempting(Protocol):
+class AttemptListener(Protocol):
     """The send that an attempt belongs to."""
 
     def responded(
@@ -60,7 +60,7 @@ class SendAttempt:
 
     def __init__(
         self,
-        send: Attempting,
+        send: AttemptListener,
         loop: asyncio.AbstractEventLoop,
         queue: MessageQueue,
         started_ms: int,
@@ -119,7 +119,7 @@ class Watched(Protocol):
         ...
 
 
-class AttemptWatch:
+class AttemptTimeouts:
     """Attempts by the time at which their share is over, in steps of `RESOLUTION_MS`.
 
     Most attempts end long before: one costs two changes of a dict and no timer. After a time in
@@ -199,12 +199,12 @@ MAX_NOTES: Final = 8
 Late = dict[SendAttempt, None]
 
 
-class SendTrouble:
+class SendFailures:
     """The failures of one send.
 
     Attributes:
         attempts: those that have failed and may have reached a broker.
-        flow_controlled: those that met flow control.
+        flow_control_count: those that met flow control.
         pauses: how often nobody could be reached.
         failed: brokers on which it failed, the last one at the end.
         refused: brokers that have refused the connection since one could be reached.
@@ -214,13 +214,13 @@ class SendTrouble:
     """
 
     __slots__ = (
-        "_notes", "attempts", "error", "failed", "flow_controlled", "late", "pauses",
+        "_notes", "attempts", "error", "failed", "flow_control_count", "late", "pauses",
         "refused", "tries",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.attempts: int = 0
-        self.flow_controlled: int = 0
+        self.flow_control_count: int = 0
         self.pauses: int = 0
         self.failed: tuple[str, ...] = ()
         self.refused: frozenset[str] = frozenset()

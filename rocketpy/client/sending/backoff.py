@@ -35,15 +35,15 @@ def pause_ms(pauses: int) -> int:
     return int(min(FIRST_PAUSE_MS * BACKOFF_FACTOR ** min(pauses - 1, 64), MAX_PAUSE_MS))
 
 
-def share_ms(left_ms: int, attempts_left: int, *, flow_controlled: bool = False) -> int:
+def share_ms(left_ms: int, attempts_left: int, *, flow_control_count: bool = False) -> int:
     """Return the time that an attempt has before the next one begins.
 
     Args:
         left_ms: of the whole time.
         attempts_left: this one included.
-        flow_controlled: a broker has asked for patience: attempts get the minimum connect timeout.
+        flow_control_count: flow-control responses so far; attempts get the minimum connect timeout.
     """
-    least_ms = MIN_CONNECT_TIMEOUT_MS if flow_controlled else MIN_SHARE_MS
+    least_ms = MIN_CONNECT_TIMEOUT_MS if flow_control_count else MIN_SHARE_MS
     return max(left_ms // attempts_left, min(least_ms, left_ms // 2))
 
 

@@ -42,7 +42,7 @@ class _Fault:
     reachable: bool
 
 
-class FaultTolerance:
+class BrokerLatencies:
     """Remembers every broker's last latency and until when to avoid it.
 
     Args:

@@ -11,7 +11,7 @@ from collections import deque
 from rocketpy.errors import ClosedError
 
 
-class SendWindow:
+class InFlightWindow:
     """Counts the sends of one producer that have no result yet, and their bytes.
 
     Args:

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple, cast
 
 from rocketpy.client.config import ProducerConfig
-from rocketpy.client.messages.delivery_time import Moment, level_property, moment_of
+from rocketpy.client.messages.delivery_time import DeliveryTime, delivery_time_of, level_property
 from rocketpy.client.messages.message import Message
 from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.messages.serializers import PLAIN
@@ -58,7 +58,7 @@ class Outgoing(NamedTuple):
     msg_id: str
     code: int = SEND
     retries: tuple[int, int] | None = None
-    moment: Moment | None = None
+    moment: DeliveryTime | None = None
 
 
 # An `Outgoing` of its fields, without a call of Python code.
@@ -116,7 +116,7 @@ def build_outgoing(
             data, sys_flag = packed, with_compression(0, codec)
     properties, moment = id_properties(msg_id), None
     if options:
-        moment = moment_of(
+        moment = delivery_time_of(
             options.get("delay"), options.get("deliver_at"), options.get("delay_level") or 0
         )
         properties += _user_properties(options, moment)
@@ -180,7 +180,7 @@ def _check_properties_size(properties: str) -> None:
         )
 
 
-def _user_properties(options: SendOptions, moment: Moment | None) -> str:
+def _user_properties(options: SendOptions, moment: DeliveryTime | None) -> str:
     pairs: dict[str, str] = {}
     tag = options.get("tag")
     if tag:

@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Collection, Sequence
 
-from rocketpy.client.sending.broker_latency import FaultTolerance
+from rocketpy.client.sending.broker_latency import BrokerLatencies
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.tags import java_string_hash
@@ -52,7 +52,7 @@ def checked_choice(queue: object, topic: str) -> MessageQueue:
     return queue
 
 
-class QueueTurn:
+class RoundRobin:
     """One producer's place in the round over one topic's queues.
 
     Attributes:
@@ -63,7 +63,7 @@ class QueueTurn:
     __slots__ = ("_faults", "_rng", "_turn", "brokers", "queues")
 
     def __init__(
-        self, queues: Sequence[MessageQueue], rng: random.Random, faults: FaultTolerance | None
+        self, queues: Sequence[MessageQueue], rng: random.Random, faults: BrokerLatencies | None
     ) -> None:
         assert queues
         self.queues: Sequence[MessageQueue] = queues
@@ -111,7 +111,7 @@ class QueueTurn:
                     return queue
         return self._plain()
 
-    def _next_available(self, faults: FaultTolerance, avoided: Sequence[str]) -> MessageQueue:
+    def _next_available(self, faults: BrokerLatencies, avoided: Sequence[str]) -> MessageQueue:
         if avoided:
             self._turn = self._rng.randrange(1 << 31)
         checks = [faults.is_available]
@@ -126,7 +126,7 @@ class QueueTurn:
             return self._plain()
         return self._least_bad(faults)
 
-    def _least_bad(self, faults: FaultTolerance) -> MessageQueue:
+    def _least_bad(self, faults: BrokerLatencies) -> MessageQueue:
         """Return a queue of a broker that is not as bad as others; forget one that has none."""
         broker_name = faults.pick_one_at_least()
         of_broker = [queue for queue in self.queues if queue.broker_name == broker_name]

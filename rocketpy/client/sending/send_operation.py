@@ -32,9 +32,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final
 
-from rocketpy.client.sending.attempt import SendAttempt, SendTrouble
+from rocketpy.client.sending.attempt import SendAttempt, SendFailures
 from rocketpy.client.sending.backoff import backoff_ms, share_ms, wait_to_look_again_ms
-from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
 from rocketpy.client.sending.queue_selection import checked_choice
 from rocketpy.client.sending.result import SendResult, read_send_response, result_of
@@ -128,7 +128,7 @@ class SendOperation:
 
     def __init__(
         self,
-        window: SendWindow,
+        window: InFlightWindow,
         transport: SendTransport,
         topic: str,
         message: Outgoing,
@@ -147,7 +147,7 @@ class SendOperation:
         self._attempts = attempts
         self._choose = choose
         self._waits_for_broker = waits_for_broker
-        self._trouble: SendTrouble | None = None
+        self._trouble: SendFailures | None = None
         self._brokers: frozenset[str]
         self._queue: MessageQueue | None
         self._attempt: SendAttempt | None = None
@@ -195,9 +195,9 @@ class SendOperation:
         if self._state not in {State.SENDING, State.DONE}:
             self._leave()
 
-    def _had_trouble(self) -> SendTrouble:
+    def _had_trouble(self) -> SendFailures:
         if self._trouble is None:
-            self._trouble = SendTrouble()
+            self._trouble = SendFailures()
         return self._trouble
 
     def _left_ms(self) -> int:
@@ -289,15 +289,15 @@ class SendOperation:
         if len(self._brokers) > 1:
             self._watch(left_ms, trouble)
 
-    def _watch(self, left_ms: int, trouble: SendTrouble | None) -> None:
+    def _watch(self, left_ms: int, trouble: SendFailures | None) -> None:
         """Give the attempt its share of the time, if another one may follow."""
         attempts_left = self._attempts - (trouble.attempts if trouble is not None else 0)
         if attempts_left <= 1:
             return
         transport = self._transport
-        is_controlled = trouble is not None and trouble.flow_controlled > 0
+        is_controlled = trouble is not None and trouble.flow_control_count > 0
         share = transport.attempt_timeout_ms or share_ms(
-            left_ms, attempts_left, flow_controlled=is_controlled
+            left_ms, attempts_left, flow_control_count=is_controlled
         )
         self._slot = transport.watch.add(self, self._started_ms + share)
 
@@ -362,7 +362,7 @@ class SendOperation:
 
     def _stored(self, attempt: SendAttempt, result: SendResult) -> None:
         transport = self._transport
-        if transport.minds_speed:
+        if transport.tracks_latency:
             elapsed_ms = transport.clock.monotonic_ms() - attempt.started_ms
             transport.note_success(attempt.queue.broker_name, elapsed_ms)
         self._leave()
@@ -393,7 +393,7 @@ class SendOperation:
         else:
             self._give_up(error)
 
-    def _not_reached(self, trouble: SendTrouble, broker: str | None, error: RocketPyError) -> None:
+    def _not_reached(self, trouble: SendFailures, broker: str | None, error: RocketPyError) -> None:
         """Try another broker at once; when all have refused, wait for one to come back.
 
         A broker that no route has named is looked for in fresh routes only: it need not exist.
@@ -411,11 +411,11 @@ class SendOperation:
         self._pause(error)
 
     def _back_off(
-        self, trouble: SendTrouble, error: FlowControlError, *, has_attempts: bool
+        self, trouble: SendFailures, error: FlowControlError, *, has_attempts: bool
     ) -> None:
         """Wait as long as the busy broker has earned, if that is wanted and there is time."""
-        trouble.flow_controlled += 1
-        until_ms = self._started_ms + backoff_ms(trouble.flow_controlled, self._transport.rng)
+        trouble.flow_control_count += 1
+        until_ms = self._started_ms + backoff_ms(trouble.flow_control_count, self._transport.rng)
         wait_ms = max(0, until_ms - self._transport.clock.monotonic_ms())
         error.retry_after = wait_ms / 1000
         wanted = self._transport.flow_control_retry

@@ -9,15 +9,15 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from rocketpy.client.callbacks.hooks import RetryNotes
+from rocketpy.client.callbacks.hooks import RetryReporter
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.messages.delivery_time import V5_0_0
 from rocketpy.client.options.durations import to_ms
-from rocketpy.client.sending.attempt import AttemptWatch, SendAttempt
-from rocketpy.client.sending.broker_latency import FaultTolerance
+from rocketpy.client.sending.attempt import AttemptTimeouts, SendAttempt
+from rocketpy.client.sending.broker_latency import BrokerLatencies
 from rocketpy.client.sending.outgoing_message import SEND, SEND_BATCH, Outgoing
-from rocketpy.client.sending.queue_selection import QueueTurn
+from rocketpy.client.sending.queue_selection import RoundRobin
 from rocketpy.errors import NoRouteError, own_copy
 from rocketpy.proto.headers.offset import GetMaxOffsetRequestHeader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
@@ -53,7 +53,7 @@ class SendTransport:
         rng: the client's.
         loop: runs the producer.
         watch: attempts that another one follows.
-        minds_speed: how long an answer took is of interest.
+        tracks_latency: how long an answer took is of interest.
         attempt_timeout_ms: when that begins; 0 for a share of the time left.
         flow_control_retry: what to do when a broker is over its capacity.
         retries: told of each attempt that is followed by another one.
@@ -64,20 +64,20 @@ class SendTransport:
         self.rng: random.Random = instance.rng
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._faults = (
-            FaultTolerance(config.latency_profile, clock=instance.clock, rng=instance.rng)
+            BrokerLatencies(config.latency_profile, clock=instance.clock, rng=instance.rng)
             if config.latency_fault
             else None
         )
-        self.minds_speed: bool = self._faults is not None
+        self.tracks_latency: bool = self._faults is not None
         self.attempt_timeout_ms: int = to_ms(config.attempt_timeout)
         self.flow_control_retry = config.flow_control_retry
-        self.retries: RetryNotes = RetryNotes(config.on_retry)
-        self.watch: AttemptWatch = AttemptWatch(self.loop, instance.clock)
+        self.retries: RetryReporter = RetryReporter(config.on_retry)
+        self.watch: AttemptTimeouts = AttemptTimeouts(self.loop, instance.clock)
         self._instance = instance
         self._routes = instance.routes
         self._remoting = instance.remoting
         self._group = group
-        self._turns: dict[str, QueueTurn] = {}
+        self._turns: dict[str, RoundRobin] = {}
         self._headers: dict[MessageQueue, dict[str, str]] = {}
         self._templates: dict[int, dict[MessageQueue, RequestTemplate]] = {SEND: {}, SEND_BATCH: {}}
         self._versions: dict[str, int] = {}
@@ -122,7 +122,7 @@ class SendTransport:
         for callback in self._waiting_for_route.pop(topic):
             callback(None if error is None else own_copy(error))
 
-    def turn(self, topic: str) -> QueueTurn:
+    def turn(self, topic: str) -> RoundRobin:
         """Return the round over the topic's queues; raises NoRouteError when there are none."""
         queues = self._routes.cached_publish_queues(topic)
         turn = self._turns.get(topic)
@@ -130,7 +130,7 @@ class SendTransport:
             return turn
         if not queues:
             raise NoRouteError(f"topic {topic} has no queue to write to")
-        turn = self._turns[topic] = QueueTurn(queues, self.rng, self._faults)
+        turn = self._turns[topic] = RoundRobin(queues, self.rng, self._faults)
         return turn
 
     # ---- one attempt
@@ -187,7 +187,7 @@ class SendTransport:
             self._versions[address] = response.version
         if self._versions[address] >= V5_0_0:
             return message
-        text = message.moment.for_old_broker(message.properties, self.clock.time_ms())
+        text = message.moment.as_delay_level(message.properties, self.clock.time_ms())
         return message._replace(properties=text)
 
     async def transmit_oneway(

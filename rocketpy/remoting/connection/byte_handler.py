@@ -9,7 +9,7 @@ import logging
 from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import ProcessorTable
-from rocketpy.remoting.connection.fair_turns import LoopTurn
+from rocketpy.remoting.connection.fair_turns import TurnBudget
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def offer(
     table: ProcessorTable,
     channel: Channel,
     reader: CommandReader,
-    turn: LoopTurn,
+    turn: TurnBudget,
     data: bytes,
     offers_left: int,
 ) -> tuple[bool, bytes, bytes]:

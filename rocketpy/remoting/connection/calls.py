@@ -113,7 +113,7 @@ class PendingRequest:
             self.future.set_exception(error)
 
 
-class InFlight:
+class PendingCalls:
     """The unanswered requests of one connection; used on its loop's thread only.
 
     Attributes:

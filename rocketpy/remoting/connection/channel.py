@@ -16,9 +16,9 @@ from typing import Protocol, TypeAlias
 
 from rocketpy.errors import ConnectionLostError
 from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_request
-from rocketpy.remoting.connection.calls import InFlight, PendingRequest
+from rocketpy.remoting.connection.calls import PendingCalls, PendingRequest
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
-from rocketpy.remoting.connection.fair_turns import WriteTurns
+from rocketpy.remoting.connection.fair_turns import WriteScheduler
 from rocketpy.remoting.connection.transport import Buffer, WriteTransport, reset
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class ChannelHost(Protocol):
         turns: where callbacks wait until the peer keeps up.
     """
 
-    turns: WriteTurns
+    turns: WriteScheduler
 
     def complete(self, deferred: DeferredResponse, response: object) -> None:
         """Take a deferred response that was set; any thread."""
@@ -146,7 +146,7 @@ class Channel:
         self.offers_msgpack: bool = False
         self.attributes: dict[str, object] = {}
         self.activity: int = 0
-        self.in_flight: InFlight = InFlight(loop, self.remote_address)
+        self.in_flight: PendingCalls = PendingCalls(loop, self.remote_address)
         self._transport = transport
         self._hard_limit_bytes = hard_limit_bytes
         self._host = host

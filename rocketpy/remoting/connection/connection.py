@@ -27,8 +27,13 @@ from rocketpy.remoting.connection.byte_handler import offer
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection_owner import ConnectionOwner
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
-from rocketpy.remoting.connection.dispatch import LEAST_IN_RUN, Processor, Responses, send_away
-from rocketpy.remoting.connection.fair_turns import BEHIND_MS, WriteTurns
+from rocketpy.remoting.connection.dispatch import (
+    LEAST_IN_RUN,
+    Processor,
+    Responses,
+    reject_going_away,
+)
+from rocketpy.remoting.connection.fair_turns import BEHIND_MS, WriteScheduler
 from rocketpy.remoting.connection.memory_budget import UnsentOutput
 from rocketpy.remoting.connection.pool_handoff import (
     FLUSH_BYTES,
@@ -39,12 +44,12 @@ from rocketpy.remoting.connection.pool_handoff import (
 from rocketpy.remoting.connection.requests_in_progress import (
     DEFERRED_BYTES,
     LOOK_INTERVAL_MS,
-    InHand,
-    Taken,
-    refuse_late,
+    RequestsInProgress,
+    ResumedRequests,
+    reject_expired,
     request_bytes,
 )
-from rocketpy.remoting.connection.timeouts import ConnectionWatch
+from rocketpy.remoting.connection.timeouts import ConnectionTimeouts
 from rocketpy.remoting.connection.transport import WriteTransport
 
 _log = logging.getLogger(__name__)
@@ -75,9 +80,11 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self.channel: Channel
         self.transport: WriteTransport
-        self.turns: WriteTurns = owner.turns
+        self.turns: WriteScheduler = owner.turns
         self._turn = owner.turn
-        self.in_hand: InHand = InHand(owner.limits.max_in_flight, owner.limits.max_in_flight_bytes)
+        self.in_hand: RequestsInProgress = RequestsInProgress(
+            owner.limits.max_in_flight, owner.limits.max_in_flight_bytes
+        )
         self.proxied_source: tuple[str, int] | None = None
         self.is_attached: bool = False
         self.has_first_command: bool = False
@@ -85,7 +92,7 @@ class Connection(asyncio.Protocol):
         self.reads: int = 0
         self.frame_reads: int = 0
         self.gone: asyncio.Future[None] = loop.create_future()
-        self._watch: ConnectionWatch
+        self._watch: ConnectionTimeouts
         self._owner = owner
         self._loop = loop
         self._budget, self._limits = owner.budget, owner.limits
@@ -158,7 +165,7 @@ class Connection(asyncio.Protocol):
         """Go on where the slow peer made us stop."""
         self.channel.set_writable(True)
         self._watch.resumed()
-        self.in_hand.wait_anew(self._owner.now_ms())
+        self.in_hand.reset_wait(self._owner.now_ms())
         self._count()
         self._loop.call_soon(self._go_on)
 
@@ -189,7 +196,7 @@ class Connection(asyncio.Protocol):
             host=self,
         )
         self._completed = CompletedResponses(self.channel, self._deferred_done)
-        self._watch = ConnectionWatch(self, limits, self._owner.now_ms())
+        self._watch = ConnectionTimeouts(self, limits, self._owner.now_ms())
         self.is_attached = True
 
     # ---- requests
@@ -211,14 +218,16 @@ class Connection(asyncio.Protocol):
             _log.warning("malformed frame, connection closed peer=%s reason=%s", peer, reason)
             self.channel.close(f"malformed frame: {reason}")
 
-    def _dispatch(self, commands: list[RemotingCommand], taken: Taken | None = None) -> None:
+    def _dispatch(
+        self, commands: list[RemotingCommand], taken: ResumedRequests | None = None
+    ) -> None:
         """Serve requests, oldest first; suspend what has to wait, again if it was before."""
         if not self.has_first_command:
             self.has_first_command = True
             self.channel.take_first_request(commands[0])
         if self._owner.is_draining:
             responses = Responses(self.channel)
-            commands, taken = send_away(commands, responses), None
+            commands, taken = reject_going_away(commands, responses), None
             self._finish(responses)
         leftover = self._serve(commands)
         if leftover:
@@ -227,14 +236,16 @@ class Connection(asyncio.Protocol):
         elif self.in_hand.is_full:
             self._update_reading()
 
-    def _suspend(self, commands: list[RemotingCommand], taken: Taken | None = None) -> None:
+    def _suspend(
+        self, commands: list[RemotingCommand], taken: ResumedRequests | None = None
+    ) -> None:
         """Keep requests until the peer, what is in hand and the budget allow to go on."""
         self._keep(commands, taken)
         self._update_reading()
         if self._budget.is_exhausted or self._may_go_on():
             self._wait_for_turn()
 
-    def _keep(self, commands: list[RemotingCommand], taken: Taken | None = None) -> None:
+    def _keep(self, commands: list[RemotingCommand], taken: ResumedRequests | None = None) -> None:
         if taken is None:
             self.in_hand.suspend(self.in_hand.number(), commands, self._owner.now_ms())
         else:
@@ -254,7 +265,7 @@ class Connection(asyncio.Protocol):
         if self.in_hand.has_suspended and self.channel.is_open:
             if self.channel.is_writable and not self._may_go_on():
                 responses = Responses(self.channel)
-                refuse_late(self.in_hand, self._owner.table, self._owner.now_ms(), responses)
+                reject_expired(self.in_hand, self._owner.table, self._owner.now_ms(), responses)
                 self._finish(responses)
                 self._go_on()
             self._keep([])
@@ -285,7 +296,7 @@ class Connection(asyncio.Protocol):
                 if run is None or count - index < LEAST_IN_RUN - 1:
                     responses.process(processor, command)
                 else:
-                    index = responses.process_some(run, processor, commands, index - 1)
+                    index = responses.process_bulk(run, processor, commands, index - 1)
                 if (
                     responses.size_bytes >= FLUSH_BYTES
                     or in_hand.is_full

@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from rocketpy.remoting.config import ConnectionLimits
 from rocketpy.remoting.connection.dispatch import ProcessorTable
-from rocketpy.remoting.connection.fair_turns import LoopTurn, WriteTurns
+from rocketpy.remoting.connection.fair_turns import TurnBudget, WriteScheduler
 from rocketpy.remoting.connection.memory_budget import MemoryBudget
 
 C_contra = TypeVar("C_contra", contravariant=True)
@@ -17,8 +17,8 @@ class ConnectionOwner(Protocol[C_contra]):
     table: ProcessorTable
     limits: ConnectionLimits
     is_draining: bool
-    turn: LoopTurn
-    turns: WriteTurns
+    turn: TurnBudget
+    turns: WriteScheduler
     budget: MemoryBudget
 
     def now_ms(self) -> int:

@@ -33,7 +33,7 @@ ByteHandler: TypeAlias = Callable[[Channel, bytes], tuple[int, bytes]]
 """Gets received bytes, from a frame's first byte on, before frames are cut; returns how many it has
 served (whole frames, from the start) and the bytes of their responses. May serve nothing."""
 
-RunProcessor: TypeAlias = Callable[[Channel, Sequence[RemotingCommand]], tuple[int, list[bytes]]]
+BulkProcessor: TypeAlias = Callable[[Channel, Sequence[RemotingCommand]], tuple[int, list[bytes]]]
 """Gets requests that came together, oldest first, the first of its own code; serves as many of the
 first ones as it can, perhaps none, and returns how many, and the frames of their responses. What is
 answered later is not among them: see `Channel.defer_run`."""
@@ -64,7 +64,7 @@ class Route(NamedTuple):
     processor: Processor
     pool: BusinessPool | None
     queue_wait_ms: int = 0
-    run: RunProcessor | None = None
+    run: BulkProcessor | None = None
 
 
 class ProcessorTable:
@@ -90,7 +90,7 @@ class ProcessorTable:
         codes: Iterable[int] | int,
         processor: Processor,
         pool: BusinessPool | None,
-        run: RunProcessor | None = None,
+        run: BulkProcessor | None = None,
     ) -> None:
         """Send these request codes to a processor; a later registration replaces an earlier one.
 
@@ -160,9 +160,9 @@ class Responses:
         except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
             self.add_error(command, error)
 
-    def process_some(
+    def process_bulk(
         self,
-        run: RunProcessor,
+        run: BulkProcessor,
         processor: Processor,
         commands: Sequence[RemotingCommand],
         index: int,
@@ -255,7 +255,9 @@ def waited_too_long(waited_ms: int, queued_count: int) -> str:
     )
 
 
-def send_away(commands: Sequence[RemotingCommand], responses: Responses) -> list[RemotingCommand]:
+def reject_going_away(
+    commands: Sequence[RemotingCommand], responses: Responses
+) -> list[RemotingCommand]:
     """Answer GO_AWAY to requests whose sender knows it; return what is still to be served."""
     kept = []
     for command in commands:

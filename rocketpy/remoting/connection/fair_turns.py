@@ -34,7 +34,7 @@ class TurnLoop(Protocol):
         ...
 
 
-class LoopTurn:
+class TurnBudget:
     """The turn that an event loop is in; used on that loop only.
 
     A loop reads from every connection that has sent something before it turns. Hundreds of them
@@ -111,7 +111,7 @@ class TurnChannel(Protocol):
         ...
 
 
-class WriteTurns:
+class WriteScheduler:
     """The callbacks that wait on one event loop; used on that loop only.
 
     Within a channel first come, first served; channels take turns.

@@ -18,7 +18,7 @@ from rocketpy.remoting.connection.dispatch import (
     overloaded,
     waited_too_long,
 )
-from rocketpy.remoting.connection.requests_in_progress import InHand, request_bytes
+from rocketpy.remoting.connection.requests_in_progress import RequestsInProgress, request_bytes
 
 FLUSH_BYTES = 1024 * 1024
 """Responses are written when they are this big together, before more are made."""
@@ -28,7 +28,7 @@ class BatchOwner(Protocol):
     """The connection a batch belongs to."""
 
     channel: Channel
-    in_hand: InHand
+    in_hand: RequestsInProgress
 
     def batch_done(
         self, batch: "RequestBatch", responses: Responses, leftover: list[RemotingCommand]

@@ -51,7 +51,7 @@ class _Suspended(NamedTuple):
     commands: list[RemotingCommand]
 
 
-class Taken(NamedTuple):
+class ResumedRequests(NamedTuple):
     """Requests that are not suspended any more.
 
     Attributes:
@@ -63,7 +63,7 @@ class Taken(NamedTuple):
     ages: list[tuple[int, int]]
 
 
-class InHand:
+class RequestsInProgress:
     """Counts for one connection; on its loop only, except where it says any thread.
 
     Attributes:
@@ -145,7 +145,7 @@ class InHand:
             self._suspended.append(_Suspended(number, since_ms, commands))
             self.suspended_bytes += sum(map(request_bytes, commands))
 
-    def suspend_again(self, count: int, taken: "Taken") -> None:
+    def suspend_again(self, count: int, taken: "ResumedRequests") -> None:
         """Keep the last ones of requests that were taken; they have waited since they came."""
         served, start = len(taken.commands) - count, 0
         for since_ms, part_count in taken.ages:
@@ -154,13 +154,13 @@ class InHand:
                 self.suspend(self.number(), taken.commands[max(start, served) : end], since_ms)
             start = end
 
-    def take_suspended(self) -> "Taken":
+    def take_suspended(self) -> "ResumedRequests":
         """Return every suspended request in order, and begin anew; only when no batch is out."""
         assert not self.batches
         self._suspended.sort(key=lambda part: part.number)
         parts = self._suspended[:]
         self.clear()
-        return Taken(
+        return ResumedRequests(
             [command for part in parts for command in part.commands],
             [(part.since_ms, len(part.commands)) for part in parts],
         )
@@ -188,7 +188,7 @@ class InHand:
         self._suspended = [part for part in self._suspended if part.commands]
         return late
 
-    def wait_anew(self, now_ms: int) -> None:
+    def reset_wait(self, now_ms: int) -> None:
         """Count the waiting of suspended requests from now on: it was the peer's until now."""
         self._suspended = [part._replace(since_ms=now_ms) for part in self._suspended]
 
@@ -209,7 +209,9 @@ LOOK_INTERVAL_MS = 50
 """How often a connection with suspended requests looks at them."""
 
 
-def refuse_late(in_hand: InHand, table: ProcessorTable, now_ms: int, responses: Responses) -> None:
+def reject_expired(
+    in_hand: RequestsInProgress, table: ProcessorTable, now_ms: int, responses: Responses
+) -> None:
     """Answer suspended requests with flow control whose kind may not wait for so long.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rocketpy.remoting.config import ConnectionLimits
 from rocketpy.remoting.connection.channel import Channel
-from rocketpy.remoting.connection.requests_in_progress import InHand
+from rocketpy.remoting.connection.requests_in_progress import RequestsInProgress
 from rocketpy.remoting.connection.transport import WriteTransport, reset
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Watched(Protocol):
 
     channel: Channel
     transport: WriteTransport
-    in_hand: InHand
+    in_hand: RequestsInProgress
     reads: int
     frame_reads: int
     has_first_command: bool
@@ -45,7 +45,7 @@ class Watched(Protocol):
         ...
 
 
-class ConnectionWatch:
+class ConnectionTimeouts:
     """Looks at one connection; on its loop."""
 
     __slots__ = (

@@ -96,7 +96,7 @@ def _parse_v2(data: bytes) -> ProxyHeader | None:
     return ProxyHeader(end, None)
 
 
-class Opening(NamedTuple):
+class Detected(NamedTuple):
     """How a connection opened.
 
     Attributes:
@@ -108,7 +108,7 @@ class Opening(NamedTuple):
     source: tuple[str, int] | None
 
 
-async def read_opening(sock: socket.socket, *, proxy_protocol: bool) -> Opening:
+async def read_opening(sock: socket.socket, *, proxy_protocol: bool) -> Detected:
     """Wait for a connection's first bytes and tell what it speaks; only a PROXY header is consumed.
 
     Args:
@@ -130,7 +130,7 @@ async def read_opening(sock: socket.socket, *, proxy_protocol: bool) -> Opening:
         if not data:
             raise ConnectionResetError("closed by the peer")
         if not proxy_protocol:
-            return Opening(data[0] == _TLS_HANDSHAKE_BYTE, source)
+            return Detected(data[0] == _TLS_HANDSHAKE_BYTE, source)
         header = parse_proxy_header(taken + data)
         if header is None:
             # All of it belongs to the header; left there, it would wake us again and again.

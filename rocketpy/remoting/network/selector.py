@@ -15,7 +15,7 @@ from rocketpy.remoting.config import ConnectionLimits
 from rocketpy.remoting.connection.channel import Channel, ChannelListener
 from rocketpy.remoting.connection.connection import Connection
 from rocketpy.remoting.connection.dispatch import ProcessorTable
-from rocketpy.remoting.connection.fair_turns import LoopTurn, WriteTurns
+from rocketpy.remoting.connection.fair_turns import TurnBudget, WriteScheduler
 from rocketpy.remoting.connection.memory_budget import MemoryBudget
 from rocketpy.remoting.connection.transport import reset
 from rocketpy.remoting.network.admission import Admission
@@ -59,8 +59,8 @@ class Selector:
         self.is_draining: bool = False
         self.connections: OrderedSet[Connection] = OrderedSet()
         self.loop: asyncio.AbstractEventLoop
-        self.turns: WriteTurns
-        self.turn: LoopTurn
+        self.turns: WriteScheduler
+        self.turn: TurnBudget
         self.budget: MemoryBudget = MemoryBudget(memory_limit_bytes)
         self._clock = clock
         self._admission = admission
@@ -77,10 +77,10 @@ class Selector:
         """Live on this loop from now on; call it on the loop's thread."""
         self.loop = loop
         budget = self.budget
-        turns = self.turns = WriteTurns(
+        turns = self.turns = WriteScheduler(
             loop, self.now_ms, budget.is_output_full, lambda: budget.is_exhausted
         )
-        self.turn = LoopTurn(loop, self.now_ms, lambda: turns.is_behind)
+        self.turn = TurnBudget(loop, self.now_ms, lambda: turns.is_behind)
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_MS / 1_000, self._sweep)
 
     def new_connection(self, ip: str, *, is_crowded: bool = False) -> Connection:

@@ -21,7 +21,7 @@ from rocketpy.remoting.network.event_loop import new_event_loop
 from rocketpy.remoting.network.network import ListenEndpoint
 from rocketpy.remoting.network.protocol_detection import read_opening
 from rocketpy.remoting.network.selector import Selector
-from rocketpy.remoting.network.tls_transport import PacedTransport
+from rocketpy.remoting.network.tls_transport import TlsTransport
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.runtime.os_resources import DescriptorGauge
 
@@ -66,7 +66,7 @@ class SocketNetwork:
             OSError: refused, unreachable, no such host, or TLS failed.
         """
         await asyncio.get_running_loop().create_connection(
-            make_protocol if tls is None else lambda: PacedTransport(make_protocol()),
+            make_protocol if tls is None else lambda: TlsTransport(make_protocol()),
             host,
             port,
             ssl=tls,
@@ -186,7 +186,7 @@ async def _open(
                 opening = await read_opening(sock, proxy_protocol=endpoint.proxy_protocol)
             connection.proxied_source = opening.source
             context = _context(endpoint, is_tls=opening.is_tls)
-        protocol = connection if context is None else PacedTransport(connection)
+        protocol = connection if context is None else TlsTransport(connection)
         await selector.loop.connect_accepted_socket(
             lambda: protocol if around is None else around(protocol),
             sock,

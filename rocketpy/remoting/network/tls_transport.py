@@ -17,7 +17,7 @@ PIECE_BYTES = 64 * 1024
 takes before it says stop: about 256 KiB a peer that are not counted."""
 
 
-class PacedTransport(asyncio.Transport, asyncio.Protocol):
+class TlsTransport(asyncio.Transport, asyncio.Protocol):
     """Between a TLS transport, whose protocol it is, and a protocol, whose transport it is."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketpy.client.messages.delivery_time import Moment, level_property
+from rocketpy.client.messages.delivery_time import DeliveryTime, level_property
 from rocketpy.client.sending.outgoing_message import Outgoing, check_send_topic, id_properties
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.namespace import wrap_namespace
@@ -219,10 +219,10 @@ def _keys_text(keys: str | bytes | Sequence[str | None]) -> str:
     return KEY_SEPARATOR.join(given)
 
 
-def _delay(pairs: dict[str, str], level: int | None, deliver_ms: int | None) -> Moment | None:
+def _delay(pairs: dict[str, str], level: int | None, deliver_ms: int | None) -> DeliveryTime | None:
     """Add a delay to a message's properties; return its moment, if that is what it has."""
     if not level:
-        moment = Moment(deliver_ms=deliver_ms)
+        moment = DeliveryTime(deliver_ms=deliver_ms)
         pairs.update(moment.properties)
         return moment
     if deliver_ms is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.result import SendResult
 from rocketpy.client.sending.send_operation import SendOperation
 from rocketpy.errors import IllegalMessageError, MessageIllegalError, RocketPyError
@@ -88,11 +88,11 @@ class Sender:
         self._reader = reader
         self._next_id = client.instance.next_msg_id
         self._dead_topic = wrap_namespace(options.namespace, options.dead_topic)
-        self._room = SendWindow(options.inflight, options.inflight_bytes)
+        self._room = InFlightWindow(options.inflight, options.inflight_bytes)
         self._sent: deque[tuple[Request, asyncio.Future[SendResult]]] = deque()
         # What operations of ordered requests count in; the bounds are those of `_room`, which those
         # that still wait for their turn count in, too.
-        self._window = SendWindow(_UNBOUNDED, _UNBOUNDED)
+        self._window = InFlightWindow(_UNBOUNDED, _UNBOUNDED)
         self._lines: dict[Line, deque[Request]] = {}
         self._stored: dict[tuple[str, str, int], Stored] = {}
         self._failure: BaseException | None = None

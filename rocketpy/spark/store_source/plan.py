@@ -11,7 +11,7 @@ from rocketpy.spark.planning import split_ranges
 from rocketpy.spark.store_source.options import StoreOptions
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.plan import Piece, QueuePiece, plan
-from rocketpy.store.scan.request import QueueName, Wanted
+from rocketpy.store.scan.request import QueueName, ScanRequest
 
 
 class Task(NamedTuple):
@@ -24,7 +24,7 @@ class Task(NamedTuple):
     """
 
     root: str
-    wanted: Wanted
+    wanted: ScanRequest
     piece: Piece
 
 
@@ -65,9 +65,9 @@ def _tasks(options: StoreOptions, schema: RowSchema) -> Iterator[Task]:
         yield from (Task(root, wanted, piece) for piece in pieces)
 
 
-def wanted_of(options: StoreOptions, schema: RowSchema, broker_name: str) -> Wanted:
+def wanted_of(options: StoreOptions, schema: RowSchema, broker_name: str) -> ScanRequest:
     """Return what is read of the directory with this broker name."""
-    return Wanted(
+    return ScanRequest(
         topics=options.topics,
         tags=options.tags,
         sql=options.sql,

@@ -68,7 +68,7 @@ class PlacedRun(NamedTuple):
     phy_end: int
 
 
-class RunAppend:
+class BulkAppend:
     """Puts runs into one store; any thread.
 
     Args:
@@ -108,7 +108,7 @@ class RunAppend:
             return None
         written: AppendedRun | None = None
         try:
-            writing = _Writing(space, run, sizes, keys, list(numbers_by_queue.values()))
+            writing = _BulkWrite(space, run, sizes, keys, list(numbers_by_queue.values()))
             if writing.fits:
                 written = writing.write(topic, crcs, born_host, field)
         except struct.error:  # a number that does not fit its field: `put_message` says whose
@@ -117,7 +117,7 @@ class RunAppend:
             direct.end(space, written)
         if written is None:
             return None
-        if not space.is_later:
+        if not space.waits_for_flush:
             direct.dispatchers.announce(writing.arrivals(topic))
         return PlacedRun(writing.phy_offsets, writing.queue_offsets, writing.phy_end)
 
@@ -127,7 +127,7 @@ class RunAppend:
         return keys_of_run(self._hasher, topic, run.uniq_keys, run.keys, run.tags)
 
 
-class _Writing:
+class _BulkWrite:
     """One run on its way into the files, while the append lock is held.
 
     Args:
@@ -219,9 +219,9 @@ class _Writing:
             index_count,
             slots_used,
             phy_offsets[-1],
-            keys.hashes if space.is_later else (),
-            key_phy_offsets if space.is_later else (),
-            self.arrivals(topic) if space.is_later else (),
+            keys.hashes if space.waits_for_flush else (),
+            key_phy_offsets if space.waits_for_flush else (),
+            self.arrivals(topic) if space.waits_for_flush else (),
         )
 
     def arrivals(self, topic: str) -> list[Arrival]:

@@ -50,7 +50,7 @@ class AppendSpace(NamedTuple):
         tails: for each queue its bytes and the position of the next entry in them.
         index_file: the file that its keys go to; None in a store without an index.
         index_run: where in that file.
-        is_later: the run waits for the disk: the tails are memory of its own, no key is written.
+        waits_for_flush: the run waits for a flush: tails are its own memory, no key is written.
     """
 
     store_ms: int
@@ -61,7 +61,7 @@ class AppendSpace(NamedTuple):
     tails: list[Tail | None]
     index_file: IndexFile | None
     index_run: IndexRun | None
-    is_later: bool
+    waits_for_flush: bool
 
 
 class AppendedRun(NamedTuple):
@@ -187,12 +187,14 @@ class DirectAppend:
         space: SpaceFields | None = None
         try:
             offsets, log, store_host = self._offsets, self._log, writer.store_host
-            is_later = self.is_sync_flush
+            waits_for_flush = self.is_sync_flush
             file = log.file
             if file is None or len(store_host) != V4_HOST_BYTES:
                 return None
             appended = offsets.appended
-            if not is_later and (self._pending or appended + log_bytes > offsets.visible_bound):
+            if not waits_for_flush and (
+                self._pending or appended + log_bytes > offsets.visible_bound
+            ):
                 return None
             position = file.write_position
             end = position + log_bytes
@@ -200,7 +202,7 @@ class DirectAppend:
                 end = file.size_bytes - BLANK_BYTES
             if end <= position:
                 return None
-            open_run = _room_for_later if is_later else _open_run
+            open_run = _room_for_later if waits_for_flush else _open_run
             queues: list[ConsumeQueue | None] = []
             tails: list[Tail | None] = []
             for topic, queue_id, count in places:  # one as a rule: quicker than comprehensions
@@ -210,13 +212,14 @@ class DirectAppend:
             if end + BLANK_BYTES > log.limit:
                 log.reserve(end - position)
             index_file = index_run = None
-            if self._index is not None and not is_later:
+            if self._index is not None and not waits_for_flush:
                 found = self._index.open_run(appended, store_ms, key_count)
                 if found is None:
                     return None
                 index_file, index_run = found
             space = (
-                store_ms, store_host, file, end, queues, tails, index_file, index_run, is_later,
+                store_ms, store_host, file, end, queues, tails, index_file, index_run,
+                waits_for_flush,
             )  # fmt: skip
         except (ResourceShortError, StoreFormatError, OSError):
             return None  # perhaps there is room for some of them

@@ -32,7 +32,7 @@ from rocketpy.proto.record.record import (
     size_and_magic,
 )
 from rocketpy.proto.record.record_check import RecordCheck, RecordState, check_record, is_intact
-from rocketpy.store.commit_log.damaged_records import KnownDamage
+from rocketpy.store.commit_log.damaged_records import DamagedRecords
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.mapped_file import MappedFile
 from rocketpy.store.files.mapped_file_queue import MappedFileQueue
@@ -83,7 +83,7 @@ class CommitLog:
         self.limit: int = 0
         self.on_step: Callable[[], None] = _nothing
         self.verified_from = 0
-        self._damage = KnownDamage()
+        self._damage = DamagedRecords()
         self.damaged: AbstractSet[int] = self._damage.places
         self.end_without_damage: Callable[[int, int], int] = self._damage.end_without
 

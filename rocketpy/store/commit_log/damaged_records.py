@@ -7,7 +7,7 @@ from typing import Final
 _MAX_REMEMBERED: Final = 10_000
 
 
-class KnownDamage:
+class DamagedRecords:
     """Physical offsets of damaged records, as many as are remembered; any thread.
 
     Attributes:

@@ -27,7 +27,7 @@ _MAX_KNOWN: Final = 64
 _INTERVAL_MS: Final = 60_000
 
 
-class ColdReads:
+class LogPrefetcher:
     """Hears of reads, on any thread, and has what follows read from the disk.
 
     Args:

@@ -29,7 +29,7 @@ from typing import Final
 from rocketpy.errors import QueueGapError
 from rocketpy.store.consume_queue.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, Entry
 from rocketpy.store.consume_queue.queue_files import QueueFiles
-from rocketpy.store.consume_queue.tail_memory import QueueSpace
+from rocketpy.store.consume_queue.tail_memory import TailMemory
 from rocketpy.store.files.store_files import StoreFiles
 
 _NO_LIMIT: Final = 1 << 63
@@ -83,7 +83,7 @@ class ConsumeQueue:
         directory: Path,
         file_bytes: int,
         files: StoreFiles,
-        space: QueueSpace,
+        space: TailMemory,
     ) -> None:
         """Describe a queue; only `load`, `flush` and reads touch files.
 
@@ -488,7 +488,7 @@ class ConsumeQueue:
         return deleted
 
     def mark_deleted(self) -> None:
-        """Let no file be created any more (append lock and `QueueSpace.names` held)."""
+        """Let no file be created any more (append lock and `TailMemory.names` held)."""
         self.is_deleted = self._disk.is_deleted = True
 
     def destroy(self) -> None:

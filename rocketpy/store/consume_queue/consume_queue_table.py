@@ -14,7 +14,7 @@ from rocketpy.errors import ResourceShortError, StoreFormatError
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue.batch_consume_queue import BatchConsumeQueue
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
-from rocketpy.store.consume_queue.tail_memory import QueueSpace, TailedQueue
+from rocketpy.store.consume_queue.tail_memory import TailedQueue, TailMemory
 from rocketpy.store.files.store_files import StoreFiles
 
 _MAX_TOPIC_BYTES = 255
@@ -51,7 +51,7 @@ class ConsumeQueueTable:
         root = Path(config.store_path_root_dir)
         self._directory = root / "consumequeue"
         self._batch_directory = root / "batchconsumequeue"
-        self._space = QueueSpace(append_lock)
+        self._space = TailMemory(append_lock)
         self._mutex = threading.Lock()
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._batch: dict[str, dict[int, BatchConsumeQueue]] = {}

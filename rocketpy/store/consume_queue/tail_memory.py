@@ -38,7 +38,7 @@ class TailedQueue(Protocol):
         ...
 
 
-class QueueSpace:
+class TailMemory:
     """The queues that hold memory, and how much they may.
 
     Attributes:

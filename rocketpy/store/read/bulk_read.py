@@ -17,7 +17,7 @@ from rocketpy.store.consume_queue.queue_entry import columns_of
 _new: Final = tuple.__new__
 
 
-class PlainPart(NamedTuple):
+class BulkReadPlan(NamedTuple):
     """Where a read begins whose records can be taken by whoever asks, with no look at any of them.
 
     Attributes:
@@ -60,7 +60,7 @@ class PlainPart(NamedTuple):
     is_usual: bool = False
 
 
-class PlainRun(NamedTuple):
+class BulkRead(NamedTuple):
     """Leading entries of a window.
 
     Attributes:
@@ -96,7 +96,7 @@ def plain_run(
     file: tuple[memoryview, int, int],
     *,
     may_join: bool = False,
-) -> PlainRun | None:
+) -> BulkRead | None:
     """Return the leading entries whose records lie in one file and fit a number of bytes.
 
     Args:
@@ -128,11 +128,11 @@ def plain_run(
         places, ends, size_bytes = places[:count], ends[:count], totals[count - 1]
     if may_join and is_joined:
         records = [view[places[0] - base : ends[-1] - base]]
-        return _new(PlainRun, (places, records, size_bytes))  # without the frame of a call
+        return _new(BulkRead, (places, records, size_bytes))  # without the frame of a call
     starts: Sequence[int] = places
     if may_join and len(places) > 1 and ends[0] == places[1]:
         is_apart = list(map(ne, ends, places[1:]))
         starts = (places[0], *compress(places[1:], is_apart))
         ends = (*compress(ends, is_apart), ends[-1])
     records = [view[start - base : end - base] for start, end in zip(starts, ends, strict=True)]
-    return _new(PlainRun, (places, records, size_bytes))
+    return _new(BulkRead, (places, records, size_bytes))

@@ -31,7 +31,7 @@ _REREAD_PART: Final = 8
 """The last of a read is read again: an eighth of what is asked for."""
 
 
-class KeptRead(NamedTuple):
+class CachedEntries(NamedTuple):
     """What one read of a queue's file brought.
 
     Attributes:
@@ -45,7 +45,7 @@ class KeptRead(NamedTuple):
     end: int
 
 
-class ReadAhead:
+class EntryCache:
     """Remembers what was read last of each of a few queues; any thread.
 
     Attributes:
@@ -73,7 +73,9 @@ class ReadAhead:
         self._made: dict[tuple[object, int], int] = {}
         """How many reads were made before each that is kept, by a queue's life and start."""
         self._kept_bytes = 0
-        self.kept: collections.OrderedDict[object, tuple[KeptRead, ...]] = collections.OrderedDict()
+        self.kept: collections.OrderedDict[object, tuple[CachedEntries, ...]] = (
+            collections.OrderedDict()
+        )
 
     def window(self, queue: ConsumeQueue, queue_offset: int, max_bytes: int) -> memoryview | None:
         """Return whole entries from an offset on; see `ConsumeQueue.window`.
@@ -99,7 +101,7 @@ class ReadAhead:
             size = len(found)
             is_all = size + ENTRY_BYTES <= asked_bytes
             served = size if is_all else size - min(size, max_bytes) // _REREAD_PART
-            self._keep(life, KeptRead(queue_offset, found, served), before)
+            self._keep(life, CachedEntries(queue_offset, found, served), before)
             return found[:max_bytes]
         return found
 
@@ -107,7 +109,7 @@ class ReadAhead:
         """Whether few others have read since a read was made: then there is room for more."""
         return self._made_count - self._made.get((life, start), -_MOST_READERS) < _MOST_READERS
 
-    def _keep(self, life: object, read: KeptRead, before: int) -> None:
+    def _keep(self, life: object, read: CachedEntries, before: int) -> None:
         """Keep a read before the others of its queue, in place of the one it goes on from.
 
         The oldest one of the queue goes, or the oldest queue's.
@@ -127,7 +129,7 @@ class ReadAhead:
             ):
                 self._forget(*self.kept.popitem(last=False))
 
-    def _forget(self, life: object, reads: Iterable[KeptRead]) -> None:
+    def _forget(self, life: object, reads: Iterable[CachedEntries]) -> None:
         """Count reads no more that are not kept any longer."""
         for each in reads:
             self._kept_bytes -= len(each.entries)

@@ -3,8 +3,8 @@
 What a consumer may see is bounded by the consume queue: an entry is written only when its message
 may be seen. Messages that were stored before this start are checked on their way out: the disk may
 have changed them while nobody looked. What was read in the order of its queue is remembered, and
-not checked again (`ProvenReads`). A message that fails the check is left out, and said once by its
-offset.
+not checked again (`VerifiedRanges`). A message that fails the check is left out, and said once by
+its offset.
 
 One read is bounded, so that no consumer holds up the others: in messages and bytes (less for old
 messages, which have to come from the disk), in queue entries that a filter turns down, and in
@@ -32,10 +32,10 @@ from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.consume_queue.queue_entry import ENTRY, ENTRY_BYTES
-from rocketpy.store.read.bulk_read import PlainPart, plain_run
-from rocketpy.store.read.entry_cache import ReadAhead
-from rocketpy.store.read.read_cursor import KnownPlace, ReadSources
-from rocketpy.store.read.selection import ProvenReads, ReadLimit, Selection
+from rocketpy.store.read.bulk_read import BulkReadPlan, plain_run
+from rocketpy.store.read.entry_cache import EntryCache
+from rocketpy.store.read.read_cursor import ReadCursor, ReadSources
+from rocketpy.store.read.selection import ReadLimit, Selection, VerifiedRanges
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter, outside_queue
 from rocketpy.store.stats import StoreStats
 
@@ -80,7 +80,7 @@ class MessageReader:
         self._table, self._log = table, log
         self._stats, self._clock = stats, clock
         self.count_plain: Callable[[int, int, int, int], None] = stats.got_many
-        self._ahead, self._proven = ReadAhead(), ProvenReads()
+        self._ahead, self._proven = EntryCache(), VerifiedRanges()
         if memory_bytes is None:
             memory_bytes = total_memory_bytes()
         self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
@@ -170,7 +170,7 @@ class MessageReader:
         weight: int,
         *,
         checks: bool = False,
-    ) -> PlainPart | None:
+    ) -> BulkReadPlan | None:
         """Return where a read begins, for who takes its records without `get`.
 
         What `get` takes of it: entry by entry, those that a filter leaves, until there is as much
@@ -222,13 +222,13 @@ class MessageReader:
                 cut_at, window = proven_to, window[: proven * ENTRY_BYTES]
                 if not window:
                     return None  # `get` checks them, once
-        # As `PlainPart(...)`, without its Python frame.
-        return _new(PlainPart, (
+        # As `BulkReadPlan(...)`, without its Python frame.
+        return _new(BulkReadPlan, (
             window, *file, phy_offset, low, high, *limit, is_cut, cut_at, check_before, proven,
             unproven, queue_offset, is_usual,
         ))  # fmt: skip
 
-    def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
+    def end_plain(self, part: BulkReadPlan, next_offset: int, count: int) -> bool:
         """Say whether a read is whole that was made after `begin_plain`; `count_plain` counts it.
 
         Args:
@@ -238,7 +238,7 @@ class MessageReader:
 
         Returns:
             False when `get` would look at more entries, as none was taken or as the next one has to
-            be checked. Never of a usual part (`PlainPart.is_usual`) of which records were taken.
+            be checked. Never of a usual part (`BulkReadPlan.is_usual`) of which records were taken.
         """
         if not count and next_offset < part.high and part.is_cut:
             return False
@@ -282,7 +282,7 @@ class MessageReader:
             self._recent_bytes,
         )
 
-    def known_place(self, topic: str, queue_id: int, part: PlainPart) -> KnownPlace | None:
+    def known_place(self, topic: str, queue_id: int, part: BulkReadPlan) -> ReadCursor | None:
         """Return what lets reads go on without `begin_plain`, after one that had nothing to check.
 
         Args:
@@ -297,7 +297,7 @@ class MessageReader:
         damaged_count, mapped = len(log.damaged), log.queue.find(part.first)
         if queue is None or mapped is None:
             return None
-        return KnownPlace(
+        return ReadCursor(
             queue,
             log.files.index(mapped),
             mapped.base_offset,

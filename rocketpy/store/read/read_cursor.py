@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.files.mapped_file_queue import MappedFileQueue
-from rocketpy.store.read.entry_cache import KeptRead
+from rocketpy.store.read.entry_cache import CachedEntries
 from rocketpy.store.store_offsets import StoreOffsets
 
 
-class KnownPlace(NamedTuple):
+class ReadCursor(NamedTuple):
     """What held when a read was begun that had nothing to check.
 
     It holds for a read that begins at a message from ``usual_from`` to before ``expected_to``,
@@ -32,7 +32,7 @@ class KnownPlace(NamedTuple):
         usual_from: physical offset; no message from there on has to be checked.
         intact_to: physical offset of the next record that is damaged; far away without one.
         damaged_count: of records known to be damaged.
-        expected_to: physical offset; `ColdReads` was told of reads that begin before it.
+        expected_to: physical offset; `LogPrefetcher` was told of reads that begin before it.
     """
 
     queue: ConsumeQueue
@@ -59,6 +59,6 @@ class ReadSources(NamedTuple):
     log_files: MappedFileQueue
     offsets: StoreOffsets
     damaged: AbstractSet[int]
-    kept_reads: Mapping[object, tuple[KeptRead, ...]]
+    kept_reads: Mapping[object, tuple[CachedEntries, ...]]
     scan_count: int
     recent_bytes: int

@@ -53,7 +53,7 @@ _MAX_RANGES = 8
 """Of a queue; those of the most messages stay."""
 
 
-class ProvenReads:
+class VerifiedRanges:
     """Remembers ranges of each of some queues, those that were read last; any thread."""
 
     def __init__(self, max_queues: int = _MAX_QUEUES, max_ranges: int = _MAX_RANGES) -> None:
@@ -131,7 +131,7 @@ class Selection:
     def __init__(
         self,
         log: CommitLog,
-        proven: ProvenReads,
+        proven: VerifiedRanges,
         recent: ReadLimit,
         old: ReadLimit,
         recent_from: int,

@@ -123,7 +123,7 @@ def compiled_records() -> Callable[[], PlainRecords] | None:
     return make
 
 
-class LoadedOnce:
+class CompiledReader:
     """The reader of one reading of the log, loaded when it is first asked for."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class LoadedOnce:
         return self._records
 
 
-class RecoveredRuns:
+class BulkRecovery:
     """Takes runs of plain records during one reading of the log.
 
     Attributes:
@@ -173,7 +173,7 @@ class RecoveredRuns:
         self._index = index
         self._index_from = _NO_INDEX if index is None else index_from
         self._check_crc = check_crc
-        self._reader = LoadedOnce()
+        self._reader = CompiledReader()
         self.record_count: int = 0
 
     def take(self, mapped: MappedFile, phy_offset: int, end: int) -> RunRead | None:

@@ -27,8 +27,8 @@ from rocketpy.store.append.dispatch import DispatchRequest, has_index_entries, r
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.deleted_topics import DeletedTopics
 from rocketpy.store.index.index_service import IndexedMessage, IndexService
-from rocketpy.store.recovery.bulk_recovery import LoadedOnce, QueueRun, put_keys
-from rocketpy.store.recovery.log_scan import LogScan, Vouched
+from rocketpy.store.recovery.bulk_recovery import CompiledReader, QueueRun, put_keys
+from rocketpy.store.recovery.log_scan import LogScan, TrustedRange
 from rocketpy.store.store_offsets import StoreOffsets
 
 
@@ -40,7 +40,7 @@ class Replayed(enum.Enum):
     REFUSED = "refused"  # by the disk: some of them, or all
 
 
-class ReplayedRuns:
+class BulkReplay:
     """Puts runs of plain records into an index that is behind; one thread."""
 
     def __init__(
@@ -58,12 +58,12 @@ class ReplayedRuns:
         self._log = log
         self._offsets = offsets
         self._deleted = deleted
-        self._reader = LoadedOnce()
+        self._reader = CompiledReader()
         self._one_by_one_to = 0
 
     def rest(self) -> None:
         """Give memory back: nothing is missing any more."""
-        self._reader = LoadedOnce()
+        self._reader = CompiledReader()
         self._one_by_one_to = 0
 
     def replay(self, missing_from: int) -> Replayed:
@@ -135,7 +135,9 @@ class LogSlices:
         stop = self._offsets.dispatched
         start = end = max(start, self._log.min_phy_offset)
         messages: list[IndexedMessage] = []
-        scan = LogScan(self._log, start, Vouched(_ALL_MS, stop), check_crc=False, power_cut=False)
+        scan = LogScan(
+            self._log, start, TrustedRange(_ALL_MS, stop), check_crc=False, power_cut=False
+        )
         for phy_offset, found in scan if start < stop else ():
             if phy_offset >= stop:
                 break
@@ -166,7 +168,7 @@ class IndexCatchUpService:
         read: Callable[[int, int], LogSlice],
         append_lock: threading.Lock,
         *,
-        runs: ReplayedRuns | None = None,
+        runs: BulkReplay | None = None,
         slice_bytes: int = 1 << 14,
         idle_ms: int = 1_000,
     ) -> None:

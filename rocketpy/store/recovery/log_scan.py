@@ -25,7 +25,7 @@ from rocketpy.proto.record.record import BLANK_BYTES, MAGIC_AT
 from rocketpy.proto.record.record_check import RecordCheck, RecordState, check_record
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.files.mapped_file import MappedFile
-from rocketpy.store.recovery.bulk_recovery import RecoveredRuns
+from rocketpy.store.recovery.bulk_recovery import BulkRecovery
 
 _MAGIC_START = b"\xda\xa3\x20"
 _FRAME_HEAD_BYTES = 8
@@ -33,7 +33,7 @@ _SECTOR_BYTES = 512
 _PROPERTIES_HEAD_BYTES = 2
 
 
-class Vouched(NamedTuple):
+class TrustedRange(NamedTuple):
     """Up to where the log is known to be on disk.
 
     Attributes:
@@ -48,7 +48,7 @@ class Vouched(NamedTuple):
 class LogScan:
     """An iterator over (physical offset, record check) of records, damaged bodies included.
 
-    Those that `RecoveredRuns` has taken do not come.
+    Those that `BulkRecovery` has taken do not come.
 
     Attributes:
         end: where the log ends; complete after the iteration.
@@ -61,11 +61,11 @@ class LogScan:
         self,
         log: CommitLog,
         start: int,
-        vouched: Vouched,
+        vouched: TrustedRange,
         *,
         check_crc: bool,
         power_cut: bool | None,
-        runs: RecoveredRuns | None = None,
+        runs: BulkRecovery | None = None,
     ) -> None:
         """Prepare a walk.
 

@@ -37,8 +37,8 @@ from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable, 
 from rocketpy.store.consume_queue.queue_rebuild import EntriesLost, QueueRebuilder
 from rocketpy.store.deleted_topics import DeletedTopics
 from rocketpy.store.index.index_service import IndexService
-from rocketpy.store.recovery.bulk_recovery import RecoveredRuns
-from rocketpy.store.recovery.log_scan import LogScan, Vouched
+from rocketpy.store.recovery.bulk_recovery import BulkRecovery
+from rocketpy.store.recovery.log_scan import LogScan, TrustedRange
 from rocketpy.store.recovery.missing_files import index_files_before_gap
 from rocketpy.store.recovery.recovery_start import RecoveryStart
 
@@ -193,7 +193,7 @@ class Recovery:
             indexed_to = self._indexed_to(self._index)
             self._index.begin_recovery(start, indexed_to)
             index_from = indexed_to
-        runs = RecoveredRuns(
+        runs = BulkRecovery(
             self._rebuilder,
             self._table.is_batch_topic,
             self._index,
@@ -203,7 +203,7 @@ class Recovery:
         scan = LogScan(
             self._log,
             start,
-            Vouched(
+            TrustedRange(
                 checkpoint.physic_ms, checkpoint.log_phy_offset if checkpoint.has_offsets else None
             ),
             check_crc=self._check_crc,

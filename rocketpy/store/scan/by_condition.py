@@ -9,12 +9,12 @@ import pyarrow as pa
 from rocketpy.arrow.missing_rows import LOST_UNTIL
 from rocketpy.arrow.schema import PROPERTIES, RowSchema
 from rocketpy.sql92.condition import Condition
-from rocketpy.store.scan.request import Wanted
+from rocketpy.store.scan.request import ScanRequest
 
 _NAME = "properties"
 
 
-def with_properties(wanted: Wanted) -> Wanted:
+def with_properties(wanted: ScanRequest) -> ScanRequest:
     """Return the same read with the column of properties, which a condition needs."""
     schema = wanted.schema
     if _NAME in schema.names:

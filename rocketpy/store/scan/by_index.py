@@ -12,7 +12,7 @@ from rocketpy.store.index.index_lookup import IndexLookup
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queue_table import QueueTable
-from rocketpy.store.scan.request import Wanted
+from rocketpy.store.scan.request import ScanRequest
 
 _ENTRIES_PER_SLOT: Final = 4
 _NO_LIMIT: Final = 1 << 62
@@ -20,7 +20,7 @@ MAX_FOUND: Final = 1_000_000
 """Most places one key may have: beyond it a scan by queue is the way."""
 
 
-def places(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[int]:
+def places(directory: StoreDirectory, wanted: ScanRequest, log: Log) -> list[int]:
     """Return physical offsets of messages that have one of the keys, ascending.
 
     A hash may lead to other messages, so each is looked at.
@@ -49,7 +49,7 @@ def places(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[int]:
     return sorted(place for place in found if _is_in_time(log, place, wanted))
 
 
-def _look_up(files: list[IndexFile], key_hash: int, wanted: Wanted) -> list[int]:
+def _look_up(files: list[IndexFile], key_hash: int, wanted: ScanRequest) -> list[int]:
     lookup = IndexLookup(
         key_hash,
         MAX_FOUND + 1,
@@ -81,7 +81,7 @@ def _has_key(log: Log, phy_offset: int, topic: str, key: str) -> bool:
     return message.topic == topic and (key in message.keys or key == message.msg_id)
 
 
-def _is_in_time(log: Log, phy_offset: int, wanted: Wanted) -> bool:
+def _is_in_time(log: Log, phy_offset: int, wanted: ScanRequest) -> bool:
     """Whether a message was stored when it should; the index knows seconds only."""
     time_ms = log.store_time_ms(phy_offset)
     if time_ms is None:

@@ -16,7 +16,7 @@ from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log, MappedLog
 from rocketpy.store.scan.log_walk import stretches
-from rocketpy.store.scan.request import Wanted
+from rocketpy.store.scan.request import ScanRequest
 
 if TYPE_CHECKING:
     from rocketpy.arrow import RecordDecoder
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Chosen:
     """Which records of the log are wanted, by topic, deletion and time."""
 
-    def __init__(self, directory: StoreDirectory, wanted: Wanted) -> None:
+    def __init__(self, directory: StoreDirectory, wanted: ScanRequest) -> None:
         """Find which topics there are.
 
         Raises:
@@ -94,7 +94,7 @@ def _with_odd(
 
 
 def read(
-    log: Log, chosen: Chosen, wanted: Wanted, decoder: "RecordDecoder", start: int, end: int
+    log: Log, chosen: Chosen, wanted: ScanRequest, decoder: "RecordDecoder", start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records that begin from one physical offset to before another, in one file."""
     number = log.file_number(start)

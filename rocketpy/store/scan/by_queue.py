@@ -12,7 +12,7 @@ from rocketpy.arrow.record_headers import Mask
 from rocketpy.store.consume_queue.queue_entry import BLANK_SIZE
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queues import Queue
-from rocketpy.store.scan.request import QueueName, Wanted
+from rocketpy.store.scan.request import QueueName, ScanRequest
 from rocketpy.store.scan.unflushed_tail import LOST_SIZE
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _ENTRIES_AT_ONCE: Final = 100_000
 
 
 def read(
-    log: Log, queue: Queue, wanted: Wanted, decoder: "RecordDecoder", start: int, end: int
+    log: Log, queue: Queue, wanted: ScanRequest, decoder: "RecordDecoder", start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a queue from one queue offset to before another."""
     name = QueueName(queue.topic, queue.queue_id)
@@ -55,7 +55,7 @@ def read(
         yield from _records(log, wanted, decoder, places, sizes, gone)
 
 
-def _lost(wanted: Wanted, queue: QueueName, start: int, end: int) -> Iterator[pa.RecordBatch]:
+def _lost(wanted: ScanRequest, queue: QueueName, start: int, end: int) -> Iterator[pa.RecordBatch]:
     """Do what was asked about messages that are gone: fail, or yield a row that marks them."""
     wanted.lost(queue, start, end)
     if wanted.on_data_loss == "mark" and end > start:
@@ -77,7 +77,7 @@ def _leads_back(places: Int64s, sizes: Int64s) -> Mask:
 
 
 def read_places(
-    log: Log, wanted: Wanted, decoder: "RecordDecoder", phy_offsets: Sequence[int]
+    log: Log, wanted: ScanRequest, decoder: "RecordDecoder", phy_offsets: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records at physical offsets, which ascend."""
     places = np.array(phy_offsets, np.int64)
@@ -91,7 +91,7 @@ def read_places(
 
 def _records(
     log: Log,
-    wanted: Wanted,
+    wanted: ScanRequest,
     decoder: "RecordDecoder",
     places: Int64s,
     sizes: Int64s,
@@ -131,7 +131,7 @@ def _file_numbers(log: Log, places: Int64s) -> Int64s:
     return np.where(is_gone, -1, numbers)
 
 
-def _batches(numbers: Int64s, sizes: Int64s, wanted: Wanted) -> Iterator[tuple[int, int]]:
+def _batches(numbers: Int64s, sizes: Int64s, wanted: ScanRequest) -> Iterator[tuple[int, int]]:
     """Yield where batches begin and end: one file, so many rows, about so many bytes."""
     count = len(numbers)
     ends = np.append(np.flatnonzero(np.diff(numbers)) + 1, count)

@@ -26,7 +26,7 @@ def end_of(log: Log, start: int, end: int) -> int:
     if mapped is None:
         return start
     last = start
-    ignored = Quiet()
+    ignored = IgnoreDamage()
     for positions in stretches(log, mapped, start - mapped.base, end - mapped.base, ignored):
         at = int(positions[-1])
         last = mapped.base + at + max(1, mapped.check(at).size_bytes)
@@ -34,7 +34,7 @@ def end_of(log: Log, start: int, end: int) -> int:
     return last + 1 if log.is_damage(last) else last
 
 
-class Quiet:
+class IgnoreDamage:
     """Takes no notice of damage: a plan does not read, it only looks how far the log goes."""
 
     def report(self, error: CorruptRecordError) -> None:
@@ -42,7 +42,7 @@ class Quiet:
 
 
 def stretches(
-    log: Log, mapped: MappedLog, start: int, end: int, told: "RecordDecoder | Quiet"
+    log: Log, mapped: MappedLog, start: int, end: int, told: "RecordDecoder | IgnoreDamage"
 ) -> Iterator[Int64s]:
     """Yield positions of records, some at a time, passing over damage."""
     raw = np.frombuffer(mapped.data, np.uint8)
@@ -82,7 +82,7 @@ def stretches(
         position = following - mapped.base
 
 
-def _tell_of_damage(log: Log, phy_offset: int, told: "RecordDecoder | Quiet") -> None:
+def _tell_of_damage(log: Log, phy_offset: int, told: "RecordDecoder | IgnoreDamage") -> None:
     """Report what follows the last whole record, unless it is torn."""
     if log.is_damage(phy_offset):
         told.report(CorruptRecordError(phy_offset, "it is no record"))

@@ -24,7 +24,7 @@ from rocketpy.store.scan.log import Log, log_of
 from rocketpy.store.scan.queue_table import QueueTable, queue_of
 from rocketpy.store.scan.queues import Queue
 from rocketpy.store.scan.queues import places as batch_places
-from rocketpy.store.scan.request import QueueName, ScanBy, Wanted
+from rocketpy.store.scan.request import QueueName, ScanBy, ScanRequest
 from rocketpy.store.scan.unflushed_tail import ENTRIES
 
 _PLACES_AT_ONCE: Final = 100_000
@@ -72,7 +72,7 @@ class PlacesPiece(NamedTuple):
 Piece = QueuePiece | LogPiece | PlacesPiece
 
 
-def plan(directory: StoreDirectory, wanted: Wanted, scan: ScanBy) -> list[Piece]:
+def plan(directory: StoreDirectory, wanted: ScanRequest, scan: ScanBy) -> list[Piece]:
     """Return the pieces of a read, in the order of topics, queues and places.
 
     Raises:
@@ -90,7 +90,10 @@ def plan(directory: StoreDirectory, wanted: Wanted, scan: ScanBy) -> list[Piece]
 
 
 def read(
-    directory: StoreDirectory, wanted: Wanted, piece: Piece, on_damaged: OnDamaged | None = None
+    directory: StoreDirectory,
+    wanted: ScanRequest,
+    piece: Piece,
+    on_damaged: OnDamaged | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece as record batches.
 
@@ -116,7 +119,7 @@ def read(
     return by_queue.read_places(log, wanted, decoder, piece.phy_offsets)
 
 
-def _plan_queues(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[Piece]:
+def _plan_queues(directory: StoreDirectory, wanted: ScanRequest, log: Log) -> list[Piece]:
     table = QueueTable(directory, log)
     batch_queues = directory.batch_queues()
     pieces: list[Piece] = []
@@ -135,7 +138,7 @@ def _plan_queues(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[Pi
     return pieces
 
 
-def bounds(queue: Queue, wanted: Wanted) -> tuple[int, int]:
+def bounds(queue: Queue, wanted: ScanRequest) -> tuple[int, int]:
     """Return from where to before where a queue is read.
 
     Raises:
@@ -155,7 +158,7 @@ def bounds(queue: Queue, wanted: Wanted) -> tuple[int, int]:
     return start, end
 
 
-def _plan_log(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[Piece]:
+def _plan_log(directory: StoreDirectory, wanted: ScanRequest, log: Log) -> list[Piece]:
     """One piece a file; the last one ends where the log does."""
     by_log.Chosen(directory, wanted)  # an unknown topic is told of now
     pieces: list[Piece] = []
@@ -170,13 +173,13 @@ def _plan_log(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[Piece
     return pieces
 
 
-__all__ = ["Wanted", "batch_reader"]
+__all__ = ["ScanRequest", "batch_reader"]
 
 
 def batch_reader(
     root: str,
     commit_log: str,
-    wanted: Wanted,
+    wanted: ScanRequest,
     scan: ScanBy,
     on_damaged: Callable[[CorruptRecordError], None] | None,
 ) -> pa.RecordBatchReader:
@@ -189,7 +192,7 @@ def batch_reader(
 
 def _batches(
     directory: StoreDirectory,
-    wanted: Wanted,
+    wanted: ScanRequest,
     pieces: list[Piece],
     on_damaged: Callable[[CorruptRecordError], None] | None,
 ) -> Iterator[pa.RecordBatch]:

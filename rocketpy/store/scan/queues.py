@@ -24,7 +24,7 @@ from rocketpy.store.consume_queue.batch_consume_queue import BATCH_ENTRY_BYTES
 from rocketpy.store.consume_queue.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from rocketpy.store.scan.directory import StoreDirectory, size_of
 from rocketpy.store.scan.log import Log
-from rocketpy.store.scan.request import QueueName, Wanted
+from rocketpy.store.scan.request import QueueName, ScanRequest
 from rocketpy.store.scan.unflushed_tail import ENTRIES, Entries
 
 _ENTRIES: Final = np.dtype(
@@ -37,7 +37,9 @@ _ENTRIES: Final = np.dtype(
 )
 
 
-def places(directory: StoreDirectory, name: QueueName, log: Log, wanted: Wanted) -> Iterator[int]:
+def places(
+    directory: StoreDirectory, name: QueueName, log: Log, wanted: ScanRequest
+) -> Iterator[int]:
     """Yield the physical offsets of those records of a queue that are wanted, ascending.
 
     A record is wanted when its first message has an offset and a time that are.

@@ -33,7 +33,7 @@ class QueueName(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class ScanRequest:
     """What is to be read. Plain values, so that it can be sent to another process.
 
     Attributes:

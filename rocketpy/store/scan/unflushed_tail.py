@@ -19,7 +19,7 @@ from rocketpy.errors import StoreFormatError
 from rocketpy.proto.record.record import MIN_RECORD_BYTES
 from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rocketpy.store.scan.log import Log, MappedLog
-from rocketpy.store.scan.log_walk import Quiet, stretches
+from rocketpy.store.scan.log_walk import IgnoreDamage, stretches
 
 MAX_TAIL_BYTES: Final = 1 << 30
 """Most of the log that is searched; a broker leaves 32,768 entries or a minute behind."""
@@ -36,7 +36,7 @@ Entries = npt.NDArray[Any]
 QueueKey = tuple[str, int]
 
 
-class Found(NamedTuple):
+class UnflushedEntries(NamedTuple):
     """Records of the end of the log, one element each.
 
     Attributes:
@@ -119,7 +119,7 @@ def tails(
     return made
 
 
-def _in_order(found: Found, rows: Int64s, first: int, start: int) -> Int64s:
+def _in_order(found: UnflushedEntries, rows: Int64s, first: int, start: int) -> Int64s:
     """Return those of a queue's rows, by place, that may follow one another from an offset on.
 
     What is between two of them is damaged, and has to have had room there: a queue offset that
@@ -138,7 +138,7 @@ def _in_order(found: Found, rows: Int64s, first: int, start: int) -> Int64s:
     return np.array(kept, np.int64)
 
 
-def _records(log: Log, start: int) -> Found:
+def _records(log: Log, start: int) -> UnflushedEntries:
     """Return every record from a place on that consumers may see."""
     topics: dict[bytes, int] = {}
     columns: list[tuple[Int64s, ...]] = []
@@ -162,8 +162,8 @@ def _records(log: Log, start: int) -> Found:
         )
     names = [str(name, "utf-8", "replace") for name in topics]
     if not columns:
-        return Found(names, *(np.empty(0, np.int64) for _ in range(5)))
-    return Found(names, *(np.concatenate(parts) for parts in zip(*columns, strict=True)))
+        return UnflushedEntries(names, *(np.empty(0, np.int64) for _ in range(5)))
+    return UnflushedEntries(names, *(np.concatenate(parts) for parts in zip(*columns, strict=True)))
 
 
 def _walk(log: Log, start: int) -> Iterator[tuple[MappedLog, Int64s]]:
@@ -172,7 +172,7 @@ def _walk(log: Log, start: int) -> Iterator[tuple[MappedLog, Int64s]]:
         if mapped is None:
             continue
         begin = max(start - mapped.base, 0)
-        for positions in stretches(log, mapped, begin, mapped.size_bytes, Quiet()):
+        for positions in stretches(log, mapped, begin, mapped.size_bytes, IgnoreDamage()):
             yield mapped, positions
             mapped.release_before(int(positions[-1]))
 

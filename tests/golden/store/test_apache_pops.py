@@ -8,13 +8,13 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
-from rocketpy.broker.operation.scheduling.scheduling import Postponement
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.pop.order_info import OrderTable
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.revive.revive import RetryTopics, ReviveQueue, Reviver
-from rocketpy.broker.system_topics.put_retry import SetAside
+from rocketpy.broker.system_topics.put_retry import PutRetry
 from rocketpy.broker.system_topics.system_queue import SystemQueue
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.pop import REVIVE_GROUP, revive_topic
 from rocketpy.proto.record.message import MessageExt, decode_message
@@ -75,11 +75,11 @@ def test_what_apache_revived_of_its_check_points_is_what_we_revive(root: Path) -
     topics.put(TopicConfig(RETRY, 1, 1))
     assert groups.get_or_create("vec_pop_group") is not None
     offsets = ConsumerOffsets(CONFIG, document(root, "consumerOffset.json"), clock)
-    put = InternalPut(store, lambda _topic, _count, _size: None)
+    put = SystemWriter(store, lambda _topic, _count, _size: None)
     reviver = Reviver(
         store,
         put,
-        SetAside(put, Postponement((30_000,), clock).delay, (30_000,)),
+        PutRetry(put, MessageScheduler((30_000,), clock).delay, (30_000,)),
         None,  # type: ignore[arg-type]  # no retry topic has to be made
         retry_topics=RetryTopics(topics, offsets, is_v2=False),
         topics=topics,

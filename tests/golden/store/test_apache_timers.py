@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rocketpy.broker.delay.offsets import DelayOffsets
-from rocketpy.broker.operation.scheduling.scheduling import Postponement
-from rocketpy.broker.stats.pending_counts import TopicCounts
-from rocketpy.broker.system_topics.put_retry import SetAside
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
+from rocketpy.broker.stats.pending_counts import PendingCounts
+from rocketpy.broker.system_topics.put_retry import PutRetry
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.timer.service import TimerService
 from rocketpy.store.files.json_file import JsonFile, dump_pretty
 from rocketpy.store.files.real_files import RealFiles
@@ -51,19 +51,19 @@ def test_what_waits_in_apaches_wheel_is_delivered(root: Path) -> None:
     store = open_store(root)
     clock = SimClock(time_ms=READ_MS)
     state = make_state(root, clock)
-    counts = TopicCounts(
+    counts = PendingCounts(
         "TimerCounts",
         "timingCount",
         JsonFile(root / "config" / "timermetrics", RealFiles()),
         topic_exists=lambda _topic: True,
         clock=clock,
     )
-    put = InternalPut(store, lambda _topic, _count, _size: None)
+    put = SystemWriter(store, lambda _topic, _count, _size: None)
     timer = TimerService(
         store,
         put,
         state,
-        SetAside(put, Postponement((1_000,), clock).delay, (1_000,)),
+        PutRetry(put, MessageScheduler((1_000,), clock).delay, (1_000,)),
         roll_window_slots=172_800,
         queue_of=lambda _topic, queue_id: queue_id,
         counts=counts,

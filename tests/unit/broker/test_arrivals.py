@@ -3,13 +3,13 @@
 import pytest
 
 from rocketpy.broker.feature import Feature
-from rocketpy.broker.parts import telling
+from rocketpy.broker.parts import arrival_listener
 
 
 def test_a_capability_is_told_of_its_topics_before_pulls_are_told_of_all() -> None:
     told: list[object] = []
     features = [Feature(name="a", arrivals={"S": told.append}), Feature(name="b")]
-    on_arrival = telling(features, lambda *arrival: told.append(arrival))
+    on_arrival = arrival_listener(features, lambda *arrival: told.append(arrival))
     on_arrival("T", 1, 2, 3)
     on_arrival("S", 4, 5, 6)
     assert told == [("T", 1, 2, 3), 4, ("S", 4, 5, 6)]
@@ -21,7 +21,7 @@ def test_a_capability_is_told_whatever_pulls_raise() -> None:
     def fail(*_: object) -> None:
         raise ValueError("simulated")
 
-    on_arrival = telling([Feature(name="a", arrivals={"S": told.append})], fail)
+    on_arrival = arrival_listener([Feature(name="a", arrivals={"S": told.append})], fail)
     with pytest.raises(ValueError, match="simulated"):
         on_arrival("S", 4, 5, 6)
     assert told == [4]

@@ -1,7 +1,7 @@
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.errors import ConfigError
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.config.config import options_of
@@ -9,8 +9,8 @@ from rocketpy.store.config import MessageStoreConfig
 from tests.unit.broker.fakes import FakeClock
 
 
-def holder() -> ConfigHolder:
-    return ConfigHolder(
+def holder() -> LiveBrokerConfig:
+    return LiveBrokerConfig(
         BrokerConfig(broker_name="b"), MessageStoreConfig(), RemotingServerConfig(), FakeClock()
     )
 

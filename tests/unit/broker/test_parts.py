@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.broker.request_table import RequestTable
@@ -30,7 +30,7 @@ def build(files: SimFiles | None = None, *, threads: bool = True, **config: Any)
         for name in ("flush_disk_type", "timer_wheel_enable")
         if name in config
     }
-    configs = ConfigHolder(
+    configs = LiveBrokerConfig(
         BrokerConfig(broker_name="b", **config),
         MessageStoreConfig(
             store_path_root_dir="/store",

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from rocketpy.client.messages.serializers import PLAIN
-from rocketpy.client.pop.invisible_messages import PopHand
+from rocketpy.client.pop.invisible_messages import InvisibleMessages
 from rocketpy.client.pop.popped_message import PoppedMessage
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
 from rocketpy.proto.record.message import MessageExt, encode_message
@@ -85,7 +85,7 @@ class Kit:
         self.clock = LoopClock(loop)
         self.instance = Instance(self.clock)
         self.broker = self.instance.remoting
-        self.hand = PopHand(
+        self.hand = InvisibleMessages(
             self.instance,  # type: ignore[arg-type]
             "g",
             max_messages=max_messages,

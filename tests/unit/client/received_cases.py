@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
-from rocketpy.client.messages.compiled_decoder import plain_messages
+from rocketpy.client.messages.compiled_decoder import decode_compiled
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import PLAIN
 from rocketpy.errors import CorruptRecordError
@@ -120,7 +120,9 @@ def compare(case: Case) -> int:
     entry = ProcessQueue(
         case.queue, Limits(), serializer=PLAIN, namespace=case.namespace
     )  # its settlement is itself
-    plain = plain_messages(case.queue, serializer=PLAIN, settlement=entry, namespace=case.namespace)
+    plain = decode_compiled(
+        case.queue, serializer=PLAIN, settlement=entry, namespace=case.namespace
+    )
     if plain is None:
         pytest.skip("this installation is pure")
     found = plain(case.records)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.client.consumer.rebalance import UnservedTopics
+from rocketpy.client.consumer.rebalance import MissingTopics
 from rocketpy.client.health import ClientHealth, ConsumerHealth
 from rocketpy.client.messages.outcomes import TxState
 from rocketpy.client.sending.result import SendStatus
@@ -175,7 +175,7 @@ def test_a_filter_that_looks_like_several_tags_and_is_one_is_told(tags: str, war
 
 
 def test_a_retry_topic_is_not_missed_before_its_first_message() -> None:
-    unserved = UnservedTopics("c", SimClock())
+    unserved = MissingTopics("c", SimClock())
     unserved.note("%RETRY%c", is_served=False)
     assert unserved.failures() == {}
     unserved.note("a", is_served=False)

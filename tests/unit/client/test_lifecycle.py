@@ -11,7 +11,7 @@ from rocketpy.client.client import Client
 from rocketpy.client.config import ClientConfig
 from rocketpy.client.consumer.pull_consumer import PullConsumer
 from rocketpy.client.consumer.push_consumer import Consumer
-from rocketpy.client.lifecycle import Closes
+from rocketpy.client.lifecycle import AsyncClosable
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.pop.pop_consumer import PopConsumer
 from rocketpy.client.producer.producer import Producer
@@ -33,7 +33,7 @@ def stored(cluster: Cluster, group: str) -> int:
     )
 
 
-class Slow(Closes):
+class Slow(AsyncClosable):
     def __init__(self) -> None:
         self.begun = 0
         self.gate = asyncio.Event()

@@ -27,7 +27,7 @@ def test_the_pauses_while_nobody_can_be_reached() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_ms", "attempts_left", "flow_controlled", "share"),
+    ("left_ms", "attempts_left", "flow_control_count", "share"),
     [
         (3000, 3, False, 1000),
         (2000, 2, False, 1000),
@@ -42,9 +42,9 @@ def test_the_pauses_while_nobody_can_be_reached() -> None:
     ],
 )
 def test_the_share_of_an_attempt(
-    left_ms: int, attempts_left: int, flow_controlled: bool, share: int
+    left_ms: int, attempts_left: int, flow_control_count: bool, share: int
 ) -> None:
-    assert share_ms(left_ms, attempts_left, flow_controlled=flow_controlled) == share
+    assert share_ms(left_ms, attempts_left, flow_control_count=flow_control_count) == share
 
 
 @pytest.mark.parametrize("code", [2, 215, 530, 42900])

@@ -18,7 +18,7 @@ from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection import Connection
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.dispatch import ProcessorTable
-from rocketpy.remoting.connection.fair_turns import LoopTurn, WriteTurns
+from rocketpy.remoting.connection.fair_turns import TurnBudget, WriteScheduler
 from rocketpy.remoting.connection.memory_budget import MemoryBudget
 
 
@@ -193,13 +193,13 @@ class FakeOwner:
     ) -> None:
         self.budget = MemoryBudget(memory_limit_bytes)
         budget = self.budget
-        self.turns = WriteTurns(
+        self.turns = WriteScheduler(
             loop, self.now_ms, budget.is_output_full, lambda: budget.is_exhausted
         )
         self.table = ProcessorTable()
         self.limits = limits
         self.is_draining = False
-        self.turn = LoopTurn(loop, self.now_ms, lambda: self.turns.is_behind)
+        self.turn = TurnBudget(loop, self.now_ms, lambda: self.turns.is_behind)
         self.clock = ManualClock()
         self.events: list[str] = []
         self.spawned: list[Awaitable[None]] = []
@@ -248,7 +248,7 @@ class FakeHost:
     """The connection behind a channel that is tested alone."""
 
     def __init__(self, loop: FakeLoop) -> None:
-        self.turns = WriteTurns(loop, lambda: 0)
+        self.turns = WriteScheduler(loop, lambda: 0)
         self.big_writes = 0
 
     def complete(self, deferred: DeferredResponse, response: object) -> None:

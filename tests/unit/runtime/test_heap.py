@@ -5,12 +5,12 @@ import sys
 BURST = """
 import sys
 from pathlib import Path
-from rocketpy.runtime.heap import give_back_big_blocks
+from rocketpy.runtime.heap import set_mmap_threshold
 
 def resident_mib():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
 
-assert give_back_big_blocks()
+assert set_mmap_threshold()
 kept = []
 for _ in range(3):
     burst = []

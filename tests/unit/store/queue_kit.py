@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.queue_entry import ENTRY_BYTES
-from rocketpy.store.consume_queue.tail_memory import QueueSpace
+from rocketpy.store.consume_queue.tail_memory import TailMemory
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.testing.sim_files import SimFiles
 
@@ -18,7 +18,7 @@ SIZE = 100
 def make_queue(
     files: StoreFiles,
     *,
-    space: QueueSpace | None = None,
+    space: TailMemory | None = None,
     per_file: int = PER_FILE,
     directory: Path = DIRECTORY,
 ) -> ConsumeQueue:
@@ -29,7 +29,7 @@ def make_queue(
         directory,
         per_file * ENTRY_BYTES,
         files,
-        space or QueueSpace(threading.Lock()),
+        space or TailMemory(threading.Lock()),
     )
 
 

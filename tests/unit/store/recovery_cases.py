@@ -12,7 +12,7 @@ from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.recovery import bulk_recovery as recovered_runs
-from rocketpy.store.recovery.index_catch_up import Replayed, ReplayedRuns
+from rocketpy.store.recovery.index_catch_up import BulkReplay, Replayed
 from rocketpy.store.results import PutMessage
 from tests.unit.store.store_kit import Kit
 
@@ -61,16 +61,16 @@ def outcome_of(seed: int, patch: pytest.MonkeyPatch, *, is_pure: bool) -> Outcom
         kit.files.power_cut(rng)
     damage(kit, rng)
     counts: list[int] = []
-    take = recovered_runs.RecoveredRuns.take
+    take = recovered_runs.BulkRecovery.take
 
-    def counting(runs: recovered_runs.RecoveredRuns, *args: object) -> object:
+    def counting(runs: recovered_runs.BulkRecovery, *args: object) -> object:
         before = runs.record_count
         found = take(runs, *args)  # type: ignore[arg-type]
         counts.append(runs.record_count - before)
         return found
 
     with patch.context() as at_start:
-        at_start.setattr(recovered_runs.RecoveredRuns, "take", counting)
+        at_start.setattr(recovered_runs.BulkRecovery, "take", counting)
         if is_pure:
             at_start.setattr(recovered_runs, "compiled_records", lambda: None)
         try:
@@ -86,14 +86,14 @@ def outcome_of(seed: int, patch: pytest.MonkeyPatch, *, is_pure: bool) -> Outcom
 def complete_index(kit: Kit, store: MessageStore, rng: random.Random) -> int:
     """Store a few messages while the index is completed; return how many runs were put."""
     runs: list[Replayed] = []
-    replay = ReplayedRuns.replay
+    replay = BulkReplay.replay
 
-    def noting(each: ReplayedRuns, missing_from: int) -> Replayed:
+    def noting(each: BulkReplay, missing_from: int) -> Replayed:
         runs.append(replay(each, missing_from))
         return runs[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ReplayedRuns, "replay", noting)
+        patch.setattr(BulkReplay, "replay", noting)
         put(store, rng)
         for service in store.services:
             if service.name == "IndexCatchUpService":

@@ -50,7 +50,7 @@ class AllowedPull(NamedTuple):
     message_filter: ConsumerFilter | None
 
 
-class Standing(NamedTuple):
+class ChecksVersion(NamedTuple):
     """What pulls are allowed by, as it was at one moment.
 
     Attributes:
@@ -103,13 +103,13 @@ class PullChecks:
         self.consumers: ConsumerTable = filters.consumers
         self.config: BrokerConfig = config
         self._numbers = itertools.count(1)
-        self.last: Standing = self._stand()
+        self.last: ChecksVersion = self._stand()
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""
         self.config = config
 
-    def standing(self) -> Standing:
+    def standing(self) -> ChecksVersion:
         """Return what pulls are allowed by now: another one once anything of it has changed.
 
         Whoever remembers what a check said asks for this first, and remembers both: what changes
@@ -127,9 +127,9 @@ class PullChecks:
         found = self.last = self._stand()
         return found
 
-    def _stand(self) -> Standing:
+    def _stand(self) -> ChecksVersion:
         topics, groups = self.topics, self.groups
-        return Standing(
+        return ChecksVersion(
             next(self._numbers),
             self.config,
             topics.entries,

@@ -50,7 +50,7 @@ class _Store(Protocol):
     ) -> GetMessageResult: ...
 
 
-class ArrivedMessage:
+class LastArrival:
     """Properties of the message that came last; any thread.
 
     Args:
@@ -69,7 +69,7 @@ class ArrivedMessage:
         self._found = None
         self._weight_left = _MOST_WEIGHT
 
-    def affords(self, weight: int) -> bool:
+    def has_budget_for(self, weight: int) -> bool:
         """Whether it may be looked at by one more condition: others wait until all have looked.
 
         Args:
@@ -182,7 +182,7 @@ class PullSources(NamedTuple):
     """
 
     store: MessageReader
-    arrived: ArrivedMessage
+    arrived: LastArrival
     topics: TopicTable
     offsets: ConsumerOffsets
 
@@ -258,7 +258,9 @@ class SuspendedPull(SuspendedRequest):
         begin, (store, arrived, *_) = self._looked_to, self._sources
         if next_offset <= begin:
             return False
-        if next_offset - begin > _MAX_LOOKED_AT or not arrived.affords(message_filter.weight):
+        if next_offset - begin > _MAX_LOOKED_AT or not arrived.has_budget_for(
+            message_filter.weight
+        ):
             return True
         queue = wanted.topic, wanted.queue_id
         try:
@@ -324,7 +326,7 @@ class PullOperation:
         self._filters = filters
         self.offsets = offsets
         self._suspended = suspended
-        self._sources = PullSources(store, ArrivedMessage(store), topics, offsets)
+        self._sources = PullSources(store, LastArrival(store), topics, offsets)
         self._stats = stats
         self.count_plain: Callable[[str, str, int, int, int], None] = stats.inc_get
         self.now_ms: Callable[[], int] = clock.monotonic_ms

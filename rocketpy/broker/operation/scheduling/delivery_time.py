@@ -31,7 +31,7 @@ def decimal(text: str | None) -> int | None:
     return value if ~_LONG_MAX <= value <= _LONG_MAX else None
 
 
-def wanted_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
+def requested_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
     """Return when properties want a message delivered; None when they name no number.
 
     Args:
@@ -67,5 +67,5 @@ def due_ms(
     end_ms = slot + precision_ms
     if PROPERTY_TIMER_ROLL_TIMES in properties:
         store_timestamp_ms = end_ms  # it was stored again: only an absolute moment still holds
-    wanted = wanted_ms(properties, store_timestamp_ms)
+    wanted = requested_ms(properties, store_timestamp_ms)
     return wanted if wanted is not None and slot < wanted <= end_ms else end_ms

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.scheduling.delivery_time import decimal
-from rocketpy.broker.operation.scheduling.scheduling import Postponement
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.perm import PERM_WRITE
 from rocketpy.proto.recall_handle import RecallHandle, decode_recall_handle
@@ -81,8 +81,8 @@ class RecallOperation:
 
     def __init__(
         self,
-        put: InternalPut,
-        postponement: Postponement,
+        put: SystemWriter,
+        postponement: MessageScheduler,
         *,
         topic_exists: Callable[[str], bool],
         config: BrokerConfig,

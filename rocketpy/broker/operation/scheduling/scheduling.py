@@ -6,7 +6,7 @@ it belongs stands in REAL_TOPIC and REAL_QID; the other properties stay as they 
 before a moment. A half message waits from its commit on.
 
 Whoever stores a message of the broker's own making (a retry, a decided transaction) asks
-`Postponement.postpone` before the put, as a send does.
+`MessageScheduler.postpone` before the put, as a send does.
 
 Source: HookUtils.handleScheduleMessage, transformDelayLevelMessage, transformTimerMessage (5.4.0).
 
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.scheduling.delivery_time import slot_ms, wanted_ms
+from rocketpy.broker.operation.scheduling.delivery_time import requested_ms, slot_ms
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.record.properties import (
@@ -129,7 +129,7 @@ class TimerLimits:
     max_delay_ms: int = 259_200_000
 
 
-class Postponement:
+class MessageScheduler:
     """Sends messages that are to be delivered later to where they wait; safe from any thread.
 
     Args:
@@ -208,7 +208,7 @@ class Postponement:
             remark = "accurate timer message is not enabled, timerWheelEnable is false"
             return Refusal(ResponseCode.SYSTEM_ERROR, remark)
         now_ms = self._clock.time_ms()
-        deliver_ms = wanted_ms(properties, now_ms)
+        deliver_ms = requested_ms(properties, now_ms)
         if deliver_ms is None or deliver_ms - now_ms > timers.max_delay_ms:
             return self._illegal()
         if deliver_ms <= now_ms:

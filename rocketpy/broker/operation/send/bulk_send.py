@@ -18,7 +18,7 @@ PlainSend: TypeAlias = tuple[TopicSendPolicy, str, int, bytes, bytes, bytes, int
 """The arguments of `SendOperation.send_plain`, in their order."""
 
 PutsRuns: TypeAlias = Callable[[str, bytes, PutRun], PlacedRun | None]
-"""`RunAppend.put`: topic, the sender's address, the messages."""
+"""`BulkAppend.put`: topic, the sender's address, the messages."""
 
 _FEWEST = 2
 
@@ -41,7 +41,7 @@ class SentRun(NamedTuple):
     refused: Refusal | None
 
 
-class SendRuns:
+class BulkSend:
     """Stores runs of plain sends; safe from any thread.
 
     Args:

@@ -63,7 +63,7 @@ _UNIQ_KEY_BYTES: Final = len(_UNIQ_KEY)
 _KEYS: Final = (PROPERTY_KEYS + NAME_SEPARATOR).encode()
 
 
-class PropertyShape(NamedTuple):
+class PropertySummary(NamedTuple):
     """What messages of one shape have in common.
 
     Attributes:
@@ -79,10 +79,10 @@ class PropertyShape(NamedTuple):
     tags_code: int
 
 
-ScannedProperties: TypeAlias = tuple[str, PropertyShape, str | None]
+ScannedProperties: TypeAlias = tuple[str, PropertySummary, str | None]
 """UNIQ_KEY, the shape of the rest, KEYS."""
 
-ScannedRun: TypeAlias = tuple[list[str], PropertyShape]
+ScannedRun: TypeAlias = tuple[list[str], PropertySummary]
 """The UNIQ_KEY of each message, and the shape of the rest of all."""
 
 
@@ -90,7 +90,7 @@ class ScannedColumns(NamedTuple):
     """Properties of several messages, one value a message in each column.
 
     Attributes:
-        is_plain: what `PropertyShape.is_plain` says, of each of them.
+        is_plain: what `PropertySummary.is_plain` says, of each of them.
         waits: the senders of all of them wait for the disk.
         uniq_keys: UNIQ_KEY of each.
         keys: KEYS of each.
@@ -106,7 +106,7 @@ class ScannedColumns(NamedTuple):
     tags_codes: Sequence[int]
 
 
-def shape_of(properties: dict[str, str], *, is_well_formed: bool = True) -> PropertyShape:
+def shape_of(properties: dict[str, str], *, is_well_formed: bool = True) -> PropertySummary:
     """Return the shape of properties that were parsed.
 
     Args:
@@ -114,7 +114,7 @@ def shape_of(properties: dict[str, str], *, is_well_formed: bool = True) -> Prop
         is_well_formed: the bytes they were parsed from need no change.
     """
     tags = properties.get(PROPERTY_TAGS)
-    return PropertyShape(
+    return PropertySummary(
         is_well_formed and SPECIAL_PROPERTIES.isdisjoint(properties),
         properties.get(PROPERTY_WAIT_STORE_MSG_OK) != "false",
         tags,
@@ -164,7 +164,7 @@ class _Names(NamedTuple):
             return None
         tags = values[self.tags_at] if self.tags_at >= 0 else None
         waits = self.wait_at < 0 or values[self.wait_at] != "false"
-        shape = _new(PropertyShape, (self.is_plain, waits, tags, tags_code(tags)))
+        shape = _new(PropertySummary, (self.is_plain, waits, tags, tags_code(tags)))
         keys = values[self.keys_at] if self.keys_at >= 0 else None
         return values[self.uniq_key_at], shape, keys
 
@@ -197,10 +197,10 @@ class PropertyScanner:
     __slots__ = ("_last", "_names", "_shapes")
 
     def __init__(self) -> None:
-        self._shapes: dict[bytes, PropertyShape] = {}
+        self._shapes: dict[bytes, PropertySummary] = {}
         self._names: dict[tuple[str, ...], _Names] = {}
         # Before the id, how much that is; from the id's end on, where that begins; the shape.
-        self._last: tuple[bytes, int, bytes, int, PropertyShape] | None = None
+        self._last: tuple[bytes, int, bytes, int, PropertySummary] | None = None
 
     def scan(self, properties: bytes) -> ScannedProperties | None:
         """Return UNIQ_KEY, the shape of the rest, and KEYS; None without a UNIQ_KEY.
@@ -302,7 +302,7 @@ class PropertyScanner:
             self._names[names] = known
         return known
 
-    def _learn(self, rest: bytes, properties: bytes) -> PropertyShape:
+    def _learn(self, rest: bytes, properties: bytes) -> PropertySummary:
         scanned = self._scan_parts(properties)
         if scanned is not None and scanned[1].is_plain:
             shape = scanned[1]

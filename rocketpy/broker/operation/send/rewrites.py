@@ -14,8 +14,8 @@ from rocketpy.broker.operation.send.put_transforms import PutTransform
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.broker.system_topics.property_cache import (
     HOLE,
-    PropertyOutline,
-    PropertyOutlines,
+    PropertyTemplate,
+    PropertyTemplates,
     filled,
 )
 from rocketpy.proto.record.properties import (
@@ -41,10 +41,10 @@ class _Rewrite(NamedTuple):
     transaction_bits: int
     delay_level: int
     waits: bool
-    outline: PropertyOutline
+    outline: PropertyTemplate
 
 
-class Rewrites:
+class RewriteCache:
     """What put transforms make of messages, remembered; safe from any thread.
 
     Args:
@@ -60,7 +60,7 @@ class Rewrites:
     ) -> None:
         self._transforms = tuple(transforms)
         self._complete = complete
-        self._outlines: PropertyOutlines[_Rewrite | None] = PropertyOutlines(self._make)
+        self._outlines: PropertyTemplates[_Rewrite | None] = PropertyTemplates(self._make)
         self.clear: Callable[[], None] = self._outlines.clear
 
     def message(  # noqa: PLR0917 - values in hand, as in `SendOperation.send_plain`
@@ -135,7 +135,7 @@ class Rewrites:
         holes = sum(value == HOLE for value in parse_properties(stored).values())
         if stored.count(_HOLE) != holes:
             return None
-        outline = PropertyOutline(
+        outline = PropertyTemplate(
             tuple(stored.split(_HOLE)), HOLE, message.keys, message.tags, message.tags_code
         )
         return _Rewrite(

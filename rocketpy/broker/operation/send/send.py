@@ -29,7 +29,7 @@ from rocketpy.broker.operation.send.property_scanner import (
     shape_of,
 )
 from rocketpy.broker.operation.send.put_transforms import PutTransform, refuse_in_batch
-from rocketpy.broker.operation.send.rewrites import Rewrites
+from rocketpy.broker.operation.send.rewrites import RewriteCache
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.recall_handle import RecallHandle
@@ -58,7 +58,7 @@ from rocketpy.store.results import (
 )
 
 
-class Both:
+class BothDone:
     """Calls back when two things have happened, with the first refusal among them.
 
     Args:
@@ -154,7 +154,7 @@ class SendOperation:
         self._put = store.put_message
         self._admission = admission
         self._transforms = tuple(transforms)
-        self.rewrites: Rewrites = Rewrites(transforms, self._completed)
+        self.rewrites: RewriteCache = RewriteCache(transforms, self._completed)
         self._count = count
         self._stored_elsewhere = stored_elsewhere
         self._sync_flush = sync_flush
@@ -328,7 +328,7 @@ class SendOperation:
         if not sent.new_topic:
             self._store.when_durable(sent.durable_at, lambda ok: done(self._not_durable(ok)))
             return
-        arrived = Both(done).arrived if sent.durable_at else done
+        arrived = BothDone(done).arrived if sent.durable_at else done
 
         def topic_settled(failure: Exception | None) -> None:
             if failure is None:

@@ -21,7 +21,7 @@ from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send.put_transforms import DLQ_QUEUE_NUMS
 from rocketpy.broker.stats.broker_stats import BrokerStats
-from rocketpy.broker.system_topics.system_writer import InternalPut, copy_of
+from rocketpy.broker.system_topics.system_writer import SystemWriter, copy_of
 from rocketpy.errors import RocketPyError, StoreError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.perm import is_writeable
@@ -106,7 +106,7 @@ class SendBack:
     def __init__(
         self,
         store: MessageLookup,
-        internal_put: InternalPut,
+        internal_put: SystemWriter,
         delay: Delay | None,
         *,
         topics: TopicTable,

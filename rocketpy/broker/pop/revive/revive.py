@@ -6,7 +6,7 @@ is behind; then each message that is not acked is stored again in the retry topi
 queue passes a check point only when what it gave back is on disk: after a crash a message may come
 back twice, and none stays away.
 
-A retry topic that takes nothing for long holds up those behind it for a while only: see `SetAside`.
+A retry topic that takes nothing for long holds up those behind it for a while only: see `PutRetry`.
 While one cannot be made (`topics.json` cannot be written), no delay level could deliver to it: the
 check point is stored anew, for half a minute later. So is one whose messages cannot be read because
 the disk fails. Whatever else is the matter with one revive queue, the others go on.
@@ -42,9 +42,9 @@ from rocketpy.broker.pop.revive.revive_log import (
     Timer,
     key_of,
 )
-from rocketpy.broker.system_topics.put_retry import WAIT_MS, SetAside
+from rocketpy.broker.system_topics.put_retry import WAIT_MS, PutRetry
 from rocketpy.broker.system_topics.system_queue import SystemQueue
-from rocketpy.broker.system_topics.system_writer import NEVER_STORED, InternalPut, copy_of
+from rocketpy.broker.system_topics.system_writer import NEVER_STORED, SystemWriter, copy_of
 from rocketpy.errors import BadBodyError, CorruptRecordError, RocketPyError, StoreError
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.proto.pop import (
@@ -201,8 +201,8 @@ class Reviver:
     def __init__(
         self,
         store: MessageReader,
-        put: InternalPut,
-        aside: SetAside,
+        put: SystemWriter,
+        aside: PutRetry,
         log: ReviveLog,
         *,
         retry_topics: RetryTopics,

@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from rocketpy.client.callbacks.handlers import WORKER, Invoke
+from rocketpy.client.callbacks.handlers import CURRENT_WORKER, Invoke
 from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.consumer.pulling.process_queue import GiveBack, ProcessQueue
 from rocketpy.client.messages.message import ReceivedMessage
@@ -128,7 +128,7 @@ class Workers(Generic[T]):
             await wait_for_cancelled(running)
 
     async def _work(self) -> None:
-        WORKER.set(asyncio.current_task())
+        CURRENT_WORKER.set(asyncio.current_task())
         line = self._line
         since_yield = 0
         while not self._stopping:
@@ -196,7 +196,7 @@ async def handled(invoke: Invoke, messages: list[ReceivedMessage]) -> int | None
     return 0
 
 
-class HandlerService:
+class ConcurrentService:
     """Calls the handler with messages as they come, many calls beside each other.
 
     Args:

@@ -27,7 +27,7 @@ from rocketpy.client.config import ProducerConfig
 from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.options.durations import to_ms
-from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
 from rocketpy.client.sending.send_operation import SendOperation
 from rocketpy.client.sending.transport import SendTransport
@@ -74,7 +74,9 @@ class Redelivery:
         self._group = group
         self._limit = DEFAULT_MAX_RETRIES if max_retries < 0 else max_retries
         self._sending = ProducerConfig()
-        self._window = SendWindow(self._sending.max_in_flight, self._sending.max_in_flight_bytes)
+        self._window = InFlightWindow(
+            self._sending.max_in_flight, self._sending.max_in_flight_bytes
+        )
         self._transport: SendTransport | None = None
 
     async def request(self, message: ReceivedMessage, delay_level: int) -> None:
@@ -167,7 +169,7 @@ TIMEOUT_DELAY_LEVEL: Final = 3
 _OVERDUE_AT_ONCE: Final = 16
 
 
-class Returns:
+class FailedMessages:
     """Gives back messages of one consumer.
 
     Args:

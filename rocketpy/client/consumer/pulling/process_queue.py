@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Literal
 
-from rocketpy.client.messages.compiled_decoder import plain_messages
+from rocketpy.client.messages.compiled_decoder import decode_compiled
 from rocketpy.client.messages.message import NOT_TO_BE_GIVEN_BACK, ReceivedMessage
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.errors import ClosedError
@@ -112,7 +112,7 @@ class ProcessQueue:
         self._namespace = namespace
         self._give_back = give_back
         self._total = total
-        self._plain = plain_messages(
+        self._plain = decode_compiled(
             queue, serializer=serializer, settlement=self, namespace=namespace
         )
         self.messages: dict[int, ReceivedMessage] = {}  # ascending: pulls only append

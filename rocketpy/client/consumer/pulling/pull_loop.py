@@ -40,7 +40,7 @@ from rocketpy.proto.wire.codes import ResponseCode
 SHORTEST_PAUSE_MS: Final = 20
 
 
-class Fruitless:
+class EmptyPollBackoff:
     """Counts the answers of one broker, one after the other, that brought nothing.
 
     Args:
@@ -54,14 +54,14 @@ class Fruitless:
         self._count = 0
         self._longest_ms = max(SHORTEST_PAUSE_MS, min(held_ms, longest_ms))
 
-    def pause_ms(self, *, is_fruitless: bool, spent_ms: int) -> int:
+    def pause_ms(self, *, was_empty: bool, spent_ms: int) -> int:
         """Return how long to wait before the next question.
 
         Args:
-            is_fruitless: the answer has brought nothing.
+            was_empty: the answer has brought nothing.
             spent_ms: how long it took.
         """
-        if not is_fruitless:
+        if not was_empty:
             self._count = 0
             return 0
         pause_ms = min(SHORTEST_PAUSE_MS << min(self._count, 16), self._longest_ms)
@@ -219,7 +219,7 @@ class PullLoop:
         self._on_failure = on_failure
         self._broker_id = 0
         self._failing = False
-        self._fruitless = Fruitless(settings.suspend_ms, settings.error_pause_ms)
+        self._fruitless = EmptyPollBackoff(settings.suspend_ms, settings.error_pause_ms)
 
     def _header(
         self, subscription: SubscriptionData, *, to_slave: bool
@@ -272,7 +272,7 @@ class PullLoop:
             else:
                 self._note_success()
                 pause_ms = self._fruitless.pause_ms(
-                    is_fruitless=queue.next_pull_offset <= asked,
+                    was_empty=queue.next_pull_offset <= asked,
                     spent_ms=self._instance.clock.monotonic_ms() - queue.pulled_at_ms,
                 )
                 pause_ms = max(self._settings.interval_ms, pause_ms)

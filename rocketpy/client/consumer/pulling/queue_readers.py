@@ -50,7 +50,7 @@ def chosen(namespace: str, what: Iterable[str | MessageQueue]) -> list[str | Mes
     return found or None
 
 
-class Pauses:
+class PausedQueues:
     """Pauses and their ends, the last word first, a queue's own before its topic's.
 
     Lasts whether or not a queue is read now.
@@ -123,7 +123,7 @@ class QueueReaders:
         self._loops: dict[MessageQueue, asyncio.Task[None]] = {}
         self._failures: dict[MessageQueue, str] = {}
         self._moved_ms: dict[MessageQueue, int] = {}  # when a broker moved us last, monotonic
-        self._pauses = Pauses()
+        self._pauses = PausedQueues()
         self.queues: Mapping[MessageQueue, ProcessQueue] = MappingProxyType(self._queues)
         self.failures: Mapping[MessageQueue, str] = MappingProxyType(self._failures)
 

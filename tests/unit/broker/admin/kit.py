@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerTable, ProducerTable
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
@@ -138,7 +138,7 @@ class Kit:
     def __init__(self, **config: Any) -> None:
         self.clock = FakeClock()
         broker = BrokerConfig(broker_name="b", broker_cluster_name="C", **config)
-        self.configs = ConfigHolder(
+        self.configs = LiveBrokerConfig(
             broker,
             MessageStoreConfig(store_path_root_dir="/nowhere"),
             RemotingServerConfig(),

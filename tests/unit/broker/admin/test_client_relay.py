@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.admin.client_relay import RelayAdmin
+from rocketpy.broker.admin.client_relay import ClientRelayAdmin
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.wire.command import make_request, make_response
@@ -20,7 +20,7 @@ def answered(body: bytes = b"", code: int = 0, remark: str | None = None) -> Any
 async def test_running_info_is_passed_through(kit: Kit) -> None:
     channel = kit.add_consumer("G", "T")
     channel.response = answered(b"{raw}")
-    response = await ask_async(kit.admin(RelayAdmin).running_info, INFO)
+    response = await ask_async(kit.admin(ClientRelayAdmin).running_info, INFO)
     assert (response.code, response.body) == (0, b"{raw}")
     assert channel.asked[0].code == 307
     assert channel.asked[0].ext_fields == INFO
@@ -31,14 +31,14 @@ async def test_running_info_of_nobody(kit: Kit, client_id: str) -> None:
     if client_id == "other":
         kit.add_consumer("G", "T")
     ext = {**INFO, "clientId": client_id}
-    response = await ask_async(kit.admin(RelayAdmin).running_info, ext)
+    response = await ask_async(kit.admin(ClientRelayAdmin).running_info, ext)
     assert (response.code, response.remark) == (1, f"The Consumer <G> <{client_id}> not online")
 
 
 async def test_failure_codes_of_the_client_are_passed_through(kit: Kit) -> None:
     channel = kit.add_consumer("G", "T")
     channel.response = answered(code=1, remark="no such group here")
-    response = await ask_async(kit.admin(RelayAdmin).running_info, INFO)
+    response = await ask_async(kit.admin(ClientRelayAdmin).running_info, INFO)
     assert (response.code, response.remark) == (1, "no such group here")
 
 
@@ -46,7 +46,7 @@ async def test_failure_codes_of_the_client_are_passed_through(kit: Kit) -> None:
 async def test_a_silent_or_lost_client(kit: Kit, error: type[Exception], code: int) -> None:
     channel = kit.add_consumer("G", "T")
     channel.response = error("gone")
-    response = await ask_async(kit.admin(RelayAdmin).running_info, INFO)
+    response = await ask_async(kit.admin(ClientRelayAdmin).running_info, INFO)
     assert response.code == code
     assert response.remark is not None
     assert "<G> <cid>" in response.remark
@@ -58,7 +58,7 @@ async def test_consume_directly_sends_the_stored_record(kit: Kit) -> None:
     channel.response = answered(b'{"consumeResult":"CR_SUCCESS"}')
     kit.store.records[0x123] = b"record"
     ext = {"consumerGroup": "G", "clientId": "cid", "msgId": MESSAGE_ID, "topic": "T"}
-    response = await ask_async(kit.admin(RelayAdmin).consume_directly, ext)
+    response = await ask_async(kit.admin(ClientRelayAdmin).consume_directly, ext)
     assert response.body == b'{"consumeResult":"CR_SUCCESS"}'
     asked = channel.asked[0]
     assert (asked.code, asked.body) == (309, b"record")
@@ -69,7 +69,7 @@ async def test_consume_directly_sends_the_stored_record(kit: Kit) -> None:
 async def test_consume_directly_of_an_unknown_message(kit: Kit, message_id: str) -> None:
     kit.add_consumer("G", "T")
     ext = {"consumerGroup": "G", "clientId": "cid", "msgId": message_id}
-    response = await ask_async(kit.admin(RelayAdmin).consume_directly, ext)
+    response = await ask_async(kit.admin(ClientRelayAdmin).consume_directly, ext)
     assert response.code == 1
     assert response.remark is not None
     assert "can not find" in response.remark
@@ -83,7 +83,7 @@ async def test_consumer_status_asks_every_member(kit: Kit) -> None:
         kit.add_consumer("G", "T", f"cid{number}", channel)
     silent = kit.add_consumer("G", "T", "silent", FakeChannel("127.0.0.1:9"))
     silent.response = RequestTimeoutError("late")
-    admin = kit.admin(RelayAdmin)
+    admin = kit.admin(ClientRelayAdmin)
     response = await ask_async(admin.consumer_status, {"topic": "T", "group": "G"})
     table = loads(response.body)["consumerTable"]
     assert table == {f"cid{number}": {MessageQueue("T", "b", 1): 5} for number in range(2)}
@@ -93,6 +93,6 @@ async def test_consumer_status_asks_every_member(kit: Kit) -> None:
 
 
 async def test_consumer_status_of_nobody(kit: Kit) -> None:
-    admin = kit.admin(RelayAdmin)
+    admin = kit.admin(ClientRelayAdmin)
     response = await ask_async(admin.consumer_status, {"topic": "T", "group": "G"})
     assert response.code == 1

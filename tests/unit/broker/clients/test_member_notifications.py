@@ -1,7 +1,7 @@
 from typing import Any
 
 from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerGroup
-from rocketpy.broker.clients.member_notifications import MAX_NOTICES_A_TURN, MemberNotices
+from rocketpy.broker.clients.member_notifications import MAX_NOTICES_A_TURN, MemberNotifier
 from tests.unit.broker.fakes import FakeChannel, FakeLoop
 
 
@@ -9,7 +9,7 @@ class World:
     def __init__(self) -> None:
         self.loop = FakeLoop()
         self.told: list[tuple[object, str]] = []
-        self.notices = MemberNotices(lambda channel, name: self.told.append((channel, name)))
+        self.notices = MemberNotifier(lambda channel, name: self.told.append((channel, name)))
 
     def group(self, name: str, member_count: int) -> ConsumerGroup:
         group = ConsumerGroup(name)

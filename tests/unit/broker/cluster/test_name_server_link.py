@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.cluster.name_server_link import NameServerLink
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.errors import ConnectError, ConnectionLostError, RocketPyError
 from rocketpy.namesrv.registration import Registration, read_topics
@@ -58,7 +58,7 @@ class Kit:
         identity.listens_on(10911)
         self.link = NameServerLink(
             self.client,  # type: ignore[arg-type]
-            configs=ConfigHolder(config, MessageStoreConfig(), RemotingServerConfig(), clock),
+            configs=LiveBrokerConfig(config, MessageStoreConfig(), RemotingServerConfig(), clock),
             identity=identity,
             topics=self.topics,
         )

@@ -6,9 +6,9 @@ from typing import Any
 
 from rocketpy.broker.delay.delivery import DelayDelivery
 from rocketpy.broker.delay.offsets import DelayOffsets
-from rocketpy.broker.operation.scheduling.scheduling import Postponement
-from rocketpy.broker.system_topics.put_retry import SetAside
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
+from rocketpy.broker.system_topics.put_retry import PutRetry
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.proto.record.message import MessageExt, decode_message
 from rocketpy.proto.record.properties import encode_properties
 from rocketpy.proto.record.tags import tags_code
@@ -49,7 +49,7 @@ class Kit:
         self.store = self.disk.open()
         self.picky = _PickyStore(self.store)
         delays_ms = parse_delay_levels(self.disk.config.message_delay_level)
-        self.postponement = Postponement(delays_ms, self.clock)
+        self.postponement = MessageScheduler(delays_ms, self.clock)
         self.offsets = DelayOffsets(
             JsonFile(PATH, self.disk.files),
             self.clock,
@@ -59,12 +59,12 @@ class Kit:
             flush_log=self.store.flush_log,
         )
         self.offsets.load()
-        put = InternalPut(self.picky, lambda _topic, _count, _size: None)
+        put = SystemWriter(self.picky, lambda _topic, _count, _size: None)
         self.delivery = DelayDelivery(
             self.store,
             put,
             self.offsets,
-            SetAside(put, self.postponement.delay, delays_ms),
+            PutRetry(put, self.postponement.delay, delays_ms),
             delays_ms=delays_ms,
             queue_of=self.queue_of,
             topic_of=lambda _topic: None,

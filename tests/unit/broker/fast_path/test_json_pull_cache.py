@@ -14,7 +14,7 @@ import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.fast_path import json_pull_cache as known_pulls
-from rocketpy.broker.fast_path.json_pull_cache import KnownPulls
+from rocketpy.broker.fast_path.json_pull_cache import JsonPullCache
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
@@ -194,13 +194,13 @@ def test_what_is_not_to_be_served_is_not_looked_at_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked = []
-    read = KnownPulls._read
+    read = JsonPullCache._read
 
-    def counted(self: KnownPulls, *asked: Any) -> int:
+    def counted(self: JsonPullCache, *asked: Any) -> int:
         looked.append(1)
         return read(self, *asked)
 
-    monkeypatch.setattr(KnownPulls, "_read", counted)
+    monkeypatch.setattr(JsonPullCache, "_read", counted)
     pulls = [pull(n, 0, subscription="red", sysFlag="5") for n in range(1, 100)]
     assert pulled(monkeypatch, [[FIRST, *pulls]]).served_bytes == 0
     assert len(looked) == 3
@@ -209,14 +209,14 @@ def test_what_is_not_to_be_served_is_not_looked_at_each_time(
 def test_so_many_are_known_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_pulls, "_MOST_KNOWN", 10)
     monkeypatch.setattr(known_pulls, "_MOST_MISSED", 30)
-    made: list[KnownPulls] = []
-    init = KnownPulls.__init__
+    made: list[JsonPullCache] = []
+    init = JsonPullCache.__init__
 
-    def noted(self: KnownPulls, *given: Any) -> None:
+    def noted(self: JsonPullCache, *given: Any) -> None:
         init(self, *given)
         made.append(self)
 
-    monkeypatch.setattr(KnownPulls, "__init__", noted)
+    monkeypatch.setattr(JsonPullCache, "__init__", noted)
     pulls = [pull(n, 0, maxMsgNums=str(n)) for n in range(1, 25)] * 4
     outcome = pulled(monkeypatch, [[FIRST, *pulls]])
     one = len(pull(1, 0))
@@ -232,7 +232,7 @@ def test_a_header_with_other_numbers_is_not_remembered() -> None:
         def now_ms(self) -> int:
             return 0
 
-    known = KnownPulls(Runs(), 1 << 20)  # type: ignore[arg-type]
+    known = JsonPullCache(Runs(), 1 << 20)  # type: ignore[arg-type]
     for number in range(50):
         text = b'{"code":11,"x":%d' % number + b',"opaque":1' * 40 + b"}"
         assert known(channel, of_text(text)) == (0, b"")
@@ -255,9 +255,9 @@ def test_a_frame_beyond_the_limit_is_not_served() -> None:
 
     channel: Any = None
     data = pull(1)
-    assert KnownPulls(Runs(), len(data) - 1)(channel, data) == (0, b"")  # type: ignore[arg-type]
+    assert JsonPullCache(Runs(), len(data) - 1)(channel, data) == (0, b"")  # type: ignore[arg-type]
     with pytest.raises(AttributeError):  # within it, what it says is looked at
-        KnownPulls(Runs(), len(data))(channel, data)  # type: ignore[arg-type]
+        JsonPullCache(Runs(), len(data))(channel, data)  # type: ignore[arg-type]
 
 
 def test_another_call_meanwhile_serves_nothing() -> None:
@@ -268,7 +268,7 @@ def test_another_call_meanwhile_serves_nothing() -> None:
             raise ZeroDivisionError
 
     channel: Any = None
-    handler = KnownPulls(Busy(), 1 << 20)  # type: ignore[arg-type]
+    handler = JsonPullCache(Busy(), 1 << 20)  # type: ignore[arg-type]
     for _ in range(2):  # and is free again after an error
         with pytest.raises(ZeroDivisionError):
             handler(channel, pull(1))
@@ -293,13 +293,13 @@ def test_a_pull_that_waited_is_answered_where_it_was_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answered: list[bytes | None] = []
-    answer = KnownPulls.answer
+    answer = JsonPullCache.answer
 
-    def noted(self: KnownPulls, *asked: Any) -> bytes | None:
+    def noted(self: JsonPullCache, *asked: Any) -> bytes | None:
         answered.append(answer(self, *asked))
         return answered[-1]
 
-    monkeypatch.setattr(KnownPulls, "answer", noted)
+    monkeypatch.setattr(JsonPullCache, "answer", noted)
 
     async def scenario(cluster: SimCluster) -> list[RemotingCommand]:
         for topic in (TOPIC, plain_pull_kit.SPARSE):

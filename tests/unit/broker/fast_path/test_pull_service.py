@@ -3,7 +3,7 @@
 import pytest
 
 from rocketpy.broker.fast_path.compiled_path import is_compiled
-from rocketpy.broker.fast_path.pull_service import KnownPull, PullRuns
+from rocketpy.broker.fast_path.pull_service import FastPullService, PullPlan
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketpy.proto.record.message import decode_messages
@@ -185,14 +185,14 @@ def test_nothing_large_is_kept_of_a_known_pull(
     monkeypatch: pytest.MonkeyPatch, kind: str, expression: str
 ) -> None:
     """A thousand of them would keep as many conditions that their groups have replaced."""
-    found: list[KnownPull] = []
-    know = PullRuns.know
+    found: list[PullPlan] = []
+    know = FastPullService.know
 
-    def noted(self: PullRuns, *fields: object) -> KnownPull:
+    def noted(self: FastPullService, *fields: object) -> PullPlan:
         found.append(know(self, *fields))  # type: ignore[arg-type] # as they came
         return found[-1]
 
-    monkeypatch.setattr(PullRuns, "know", noted)
+    monkeypatch.setattr(FastPullService, "know", noted)
     beyond = 1_000_000
     pulls = [
         pull(number, offset, sysFlag="4", subscription=expression, expressionType=kind)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.long_polling.resumption import Resumption
+from rocketpy.broker.long_polling.resumption import ResumeQueue
 from rocketpy.remoting.business_pool import BusinessPool
 from tests.unit.broker.fakes import FakeChannel, FakeLoop
 
@@ -11,7 +11,7 @@ from tests.unit.broker.fakes import FakeChannel, FakeLoop
 class Kit:
     def __init__(self, threads: int = 0) -> None:
         self.pool = BusinessPool("pull", threads, 10, 0)
-        self.resumption = Resumption(self.pool)
+        self.resumption = ResumeQueue(self.pool)
         self.loop = FakeLoop()
         self.made: list[str] = []
 

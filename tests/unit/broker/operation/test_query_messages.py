@@ -1,6 +1,6 @@
 """Look-ups by key ask the index and believe the records only."""
 
-from rocketpy.broker.operation.query_messages import FindMessages, FoundMessages, KeyQuery
+from rocketpy.broker.operation.query_messages import FoundMessages, KeyQuery, QueryMessages
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.record.message import MessageExt, decode_message, encode_message
@@ -38,7 +38,7 @@ class Kit:
         self.store = DamagedStore()
         self.store.records = dict(enumerate(records))
         self.store.index = QueryIndexResult(list(self.store.records), 77, 88)
-        self.find = FindMessages(self.store, default_count=32, max_count=64)
+        self.find = QueryMessages(self.store, default_count=32, max_count=64)
 
     def bodies(self, query: KeyQuery = ANY_KEY) -> list[bytes]:
         found = self.find.by_key(query)

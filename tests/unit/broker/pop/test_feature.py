@@ -7,12 +7,12 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.operation.scheduling.scheduling import Postponement
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.pop.feature import PopNeeds, build_pop
 from rocketpy.broker.pop.waiters import Listener
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.broker.system_topics.put_retry import SetAside
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.put_retry import PutRetry
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.business_pool import BusinessPool
@@ -32,12 +32,12 @@ class Kit(Parts):
         self.order_file = MemoryFile()
         self.listeners: list[Listener] = []
         pool = BusinessPool("pull", 0, 100, 0)
-        put = InternalPut(self.store, lambda *_: None)
+        put = SystemWriter(self.store, lambda *_: None)
         self.feature = build_pop(
             PopNeeds(
                 store=self.store,
                 put=put,
-                aside=SetAside(put, Postponement((30_000,), self.clock).delay, (30_000,)),
+                aside=PutRetry(put, MessageScheduler((30_000,), self.clock).delay, (30_000,)),
                 timer=self.timer,
                 has_timer=has_timer,
                 topics=self.topics,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.long_polling.resumption import Resumption
+from rocketpy.broker.long_polling.resumption import ResumeQueue
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.peek import NotificationRequest, Notified, Peeked, PeekRequest
 from rocketpy.broker.pop.requests import PopMessageProcessor
@@ -80,7 +80,7 @@ class Kit:
             self.pops,  # type: ignore[arg-type]
             self.peeks,  # type: ignore[arg-type]
             self.notifications,  # type: ignore[arg-type]
-            Resumption(BusinessPool("pull", 0, 100, 0)),
+            ResumeQueue(BusinessPool("pull", 0, 100, 0)),
             self.store,
             self.clock,
         )

@@ -9,7 +9,7 @@ from rocketpy.broker.operation.pull.pull import MAX_PULL_BYTES
 from rocketpy.broker.pop.check_points import CheckPointBuffer
 from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
 from rocketpy.broker.pop.revive.revive_log import ReviveLog, key_of
-from rocketpy.broker.pop.take import PopInHand, PopRequest, QueueTaker
+from rocketpy.broker.pop.take import PopInProgress, PopRequest, QueueTaker
 from rocketpy.proto.bodies.pop import CheckPoint
 from rocketpy.proto.record.compression import deflate
 from rocketpy.proto.record.message import decode_message, decode_messages
@@ -56,19 +56,19 @@ class Kit(Parts):
 
     def pop(
         self, message_filter: TagFilter | None = None, *, max_count: int = 32, **wanted: Any
-    ) -> PopInHand:
+    ) -> PopInProgress:
         request = PopRequest(
             GROUP, "T", -1, max_count, INVISIBLE_MS, self.clock.time_ms(), 0, 0, **wanted
         )
-        return PopInHand(request, message_filter, 5, self.clock.time_ms())
+        return PopInProgress(request, message_filter, 5, self.clock.time_ms())
 
-    def take(self, *queues: GroupQueue, **wanted: Any) -> PopInHand:
+    def take(self, *queues: GroupQueue, **wanted: Any) -> PopInProgress:
         pop = self.pop(**wanted)
         for queue in queues or (QUEUE,):
             self.taker.take(pop, queue)
         return pop
 
-    def waiting_point(self, pop: PopInHand) -> CheckPoint:
+    def waiting_point(self, pop: PopInProgress) -> CheckPoint:
         """The check point of a pop of two messages, as an ack names it."""
         wanted = pop.wanted
         return CheckPoint(
@@ -80,7 +80,7 @@ class Kit(Parts):
         return self.offsets.query(GROUP, "T", 0)
 
 
-def bodies(pop: PopInHand) -> list[bytes]:
+def bodies(pop: PopInProgress) -> list[bytes]:
     return [message.body for message in decode_messages(b"".join(pop.records))]
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.fast_path.compiled_path import is_compiled
-from rocketpy.broker.feature import StoresDue
+from rocketpy.broker.feature import DueMessageWriter
 from rocketpy.proto.record.message import BatchItem, encode_batch
 from rocketpy.remoting.connection.connection import Connection
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
@@ -212,7 +212,7 @@ def transactions_of(broker: Broker) -> dict[str, object]:
 class _CountedRuns:
     """Notes how many messages each run delivered."""
 
-    def __init__(self, runs: StoresDue) -> None:
+    def __init__(self, runs: DueMessageWriter) -> None:
         self._runs = runs
         self.stored: list[int] = []
 

@@ -6,7 +6,7 @@ import pytest
 from rocketpy.broker.clients.client_registry import ConsumerTable, ProducerTable
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filters.consumer_filters import ConsumerFilters
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.processor.client_manage import ClientManageProcessor, complete_subscription
@@ -27,7 +27,7 @@ class Kit:
         self.clock = FakeClock()
         self.loop = FakeLoop()
         broker = BrokerConfig(broker_name="b", **config)
-        configs = ConfigHolder(broker, MessageStoreConfig(), RemotingServerConfig(), self.clock)
+        configs = LiveBrokerConfig(broker, MessageStoreConfig(), RemotingServerConfig(), self.clock)
         self.topics = TopicTable(broker, MemoryFile(), self.clock)
         self.groups = SubscriptionGroupTable(broker, MemoryFile(), self.clock)
         self.producers, self.consumers = ProducerTable(), ConsumerTable()

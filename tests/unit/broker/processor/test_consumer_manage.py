@@ -5,7 +5,7 @@ import pytest
 
 from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerTable
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
@@ -43,7 +43,7 @@ class Kit:
         self.topics = TopicTable(config, MemoryFile(), clock)
         progress = ConsumerProgress(
             self.start,
-            configs=ConfigHolder(config, MessageStoreConfig(), RemotingServerConfig(), clock),
+            configs=LiveBrokerConfig(config, MessageStoreConfig(), RemotingServerConfig(), clock),
             topics=self.topics,
             groups=self.groups,
             offsets=self.offsets,

@@ -7,7 +7,7 @@ from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerTable
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filters.consumer_filters import ConsumerFilters
 from rocketpy.broker.filters.message_filters import SqlFilter
-from rocketpy.broker.long_polling.resumption import Resumption
+from rocketpy.broker.long_polling.resumption import ResumeQueue
 from rocketpy.broker.long_polling.suspended_requests import SuspendedRequests
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
@@ -62,7 +62,7 @@ class Kit:
             config=self.config,
             clock=self.clock,
         )
-        self.processor = PullMessageProcessor(self.pulls, Resumption(self.pool))
+        self.processor = PullMessageProcessor(self.pulls, ResumeQueue(self.pool))
         self.channel = FakeChannel()
 
     def subscribe(

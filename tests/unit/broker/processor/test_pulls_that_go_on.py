@@ -10,7 +10,7 @@ import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.fast_path.compiled_path import is_compiled
-from rocketpy.broker.fast_path.pull_service import PullRuns
+from rocketpy.broker.fast_path.pull_service import FastPullService
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
@@ -166,15 +166,15 @@ def consumed(
 def count_begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list with one number for each pull that Python begins from now on."""
     begun: list[int] = []
-    begin = PullRuns.begin
+    begin = FastPullService.begin
 
-    def counted(self: PullRuns, *asked: Any) -> Any:
+    def counted(self: FastPullService, *asked: Any) -> Any:
         part = begin(self, *asked)
         if part is not None:
             begun.append(1)
         return part
 
-    monkeypatch.setattr(PullRuns, "begin", counted)
+    monkeypatch.setattr(FastPullService, "begin", counted)
     return begun
 
 

@@ -6,7 +6,7 @@ import pytest
 from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerTable
 from rocketpy.broker.cluster.topic_queues import RouteResponse, TopicQueues
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.live_config import ConfigHolder
+from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
@@ -45,7 +45,7 @@ class Kit:
         self.processor = QueryAssignmentProcessor(
             self.queues,
             self.modes,
-            configs=ConfigHolder(
+            configs=LiveBrokerConfig(
                 settings, MessageStoreConfig(), RemotingServerConfig(), self.clock
             ),
             topics=self.topics,

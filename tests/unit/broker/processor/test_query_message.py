@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.operation.query_messages import FindMessages
+from rocketpy.broker.operation.query_messages import QueryMessages
 from rocketpy.broker.processor.query_message import QueryMessageProcessor
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.record.message import MessageExt, decode_messages, encode_message
@@ -28,7 +28,7 @@ class Kit:
     def __init__(self) -> None:
         self.store = FakeStore()
         self.processor = QueryMessageProcessor(
-            FindMessages(self.store, default_count=32, max_count=64)
+            QueryMessages(self.store, default_count=32, max_count=64)
         )
 
     def ask(self, code: int = 12, **ext: str) -> RemotingCommand:

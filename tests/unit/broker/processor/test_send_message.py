@@ -8,7 +8,7 @@ import pytest
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
-from rocketpy.broker.operation.scheduling.scheduling import Postponement
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.operation.send.admission import SendAdmission
 from rocketpy.broker.operation.send.put_transforms import RetryRedirect
 from rocketpy.broker.operation.send.send import SendOperation
@@ -49,7 +49,7 @@ class Kit:
             self.admission,
             (
                 RetryRedirect(self.topics, self.groups, lambda _: False),
-                Postponement((1_000, 5_000), clock),
+                MessageScheduler((1_000, 5_000), clock),
             ),
             lambda *counted: self.counted.append(counted),
             config=self.config,

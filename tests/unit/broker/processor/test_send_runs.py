@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.operation.send.bulk_send import SendRuns
+from rocketpy.broker.operation.send.bulk_send import BulkSend
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.frame import CommandReader
@@ -141,7 +141,7 @@ def test_a_topic_that_is_deleted_meanwhile_refuses_the_run(flag: int) -> None:
         numbers = range(len(run.bodies))
         return PlacedRun(numbers, numbers, 1_000)
 
-    runs = SendRuns(kit.operation, put, sync_flush=False)
+    runs = BulkSend(kit.operation, put, sync_flush=False)
     processor = SendMessageProcessor(kit.operation, kit.config, runs=runs)
     channel: Any = kit.channel
     frames = CommandReader().feed(b"".join(sent(n, topic="T", flag=flag) for n in range(9)))
@@ -164,7 +164,7 @@ def test_large_messages_are_taken_a_few_at_a_time() -> None:
 
     kit.admission.max_body_bytes = 1 << 22
     processor = SendMessageProcessor(
-        kit.operation, kit.config, runs=SendRuns(kit.operation, put, sync_flush=False)
+        kit.operation, kit.config, runs=BulkSend(kit.operation, put, sync_flush=False)
     )
     large = [request_of(number, b"x" * 100_000) for number in range(20)]
     channel: Any = kit.channel

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketpy.broker.fast_path.pull_service import PullRuns
+from rocketpy.broker.fast_path.pull_service import FastPullService
 
 
 class NothingKnown:
-    """In place of `KnownPulls`: the ordinary way is the reference."""
+    """In place of `JsonPullCache`: the ordinary way is the reference."""
 
-    def __init__(self, _runs: PullRuns, _max_frame_bytes: int) -> None:
+    def __init__(self, _runs: FastPullService, _max_frame_bytes: int) -> None:
         pass
 
     def __call__(self, _channel: object, _data: bytes) -> tuple[int, bytes]:
@@ -28,7 +28,7 @@ def ordinary_pulls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let brokers that are started now serve everything in Python, and pulls the ordinary way."""
     with monkeypatch.context() as patched:
         patched.setenv("ROCKETPY_PURE", "1")
-        patched.setattr("rocketpy.broker.fast_path.json_pull_cache.KnownPulls", NothingKnown)
+        patched.setattr("rocketpy.broker.fast_path.json_pull_cache.JsonPullCache", NothingKnown)
         yield
 
 

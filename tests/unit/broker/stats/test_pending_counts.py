@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.stats.pending_counts import WRITE_INTERVAL_MS, TopicCounts
+from rocketpy.broker.stats.pending_counts import WRITE_INTERVAL_MS, PendingCounts
 from rocketpy.errors import DiskFullError
 from rocketpy.testing.sim_clock import SimClock
 from tests.unit.broker.fakes import MemoryFile
@@ -24,7 +24,7 @@ class Kit:
         self.clock = SimClock()
         self.file = MemoryFile(value)
         self.topics = {"T", "Other", "SCHEDULE_TOPIC_XXXX"}
-        self.counts = TopicCounts(
+        self.counts = PendingCounts(
             "Counts",
             "transactionCount",
             self.file,

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from rocketpy.broker.system_topics.property_cache import (
     HOLE,
-    PropertyOutline,
-    PropertyOutlines,
+    PropertyTemplate,
+    PropertyTemplates,
     filled,
     outline_of,
 )
@@ -21,8 +21,8 @@ ID = "7F00000100002A139A1F00000000"
 OTHER_ID = "7F00000100002A139A1F0000ABCD"
 
 
-def _outlines() -> PropertyOutlines[PropertyOutline]:
-    return PropertyOutlines(lambda properties, _place: outline_of(properties))
+def _outlines() -> PropertyTemplates[PropertyTemplate]:
+    return PropertyTemplates(lambda properties, _place: outline_of(properties))
 
 
 def _expected(properties: bytes) -> tuple[bytes, str | None]:
@@ -105,7 +105,7 @@ def test_it_is_made_once_for_a_shape_and_place_and_again_after_a_change() -> Non
         made.append((properties["UNIQ_KEY"], place))
         return len(made)
 
-    outlines = PropertyOutlines(make)
+    outlines = PropertyTemplates(make)
     first, second = (f"UNIQ_KEY\x01{own}\x02".encode() for own in (ID, OTHER_ID))
     assert outlines.find(first, 1) == (ID.encode(), 1)
     assert outlines.find(second, 1) == (OTHER_ID.encode(), 1)

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from rocketpy.broker.operation.scheduling.scheduling import Postponement
-from rocketpy.broker.system_topics.put_retry import HOLD_MS, SetAside
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
+from rocketpy.broker.system_topics.put_retry import HOLD_MS, PutRetry
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.proto.record.properties import parse_properties
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketpy.store.results import PutMessage, PutMessageStatus
@@ -133,8 +133,8 @@ def test_it_waits_for_half_a_minute_or_as_near_as_the_levels_allow(
 ) -> None:
     disk = StoreKit()
     store = disk.open()
-    put = InternalPut(store, lambda *_: None)
-    aside = SetAside(put, Postponement(delays_ms, disk.clock).delay, delays_ms)
+    put = SystemWriter(store, lambda *_: None)
+    aside = PutRetry(put, MessageScheduler(delays_ms, disk.clock).delay, delays_ms)
     message = PutMessage("T", 3, b"x", b"a\x01b\x02")
     assert aside.store(message, 0) is None
     assert aside.store(message, HOLD_MS) == store.max_phy_offset
@@ -146,8 +146,8 @@ def test_it_waits_for_half_a_minute_or_as_near_as_the_levels_allow(
 @pytest.mark.parametrize("topic", [TIMER_TOPIC, "rmq_sys_REVIVE_LOG_c", "RMQ_SYS_TRANS_HALF_TOPIC"])
 def test_messages_of_the_system_keep_their_place(topic: str) -> None:
     disk = StoreKit()
-    put = InternalPut(disk.open(), lambda *_: None)
-    aside = SetAside(put, Postponement(DELAYS_MS, disk.clock).delay, DELAYS_MS)
+    put = SystemWriter(disk.open(), lambda *_: None)
+    aside = PutRetry(put, MessageScheduler(DELAYS_MS, disk.clock).delay, DELAYS_MS)
     message = PutMessage(topic, 0, b"x", b"")
     assert [aside.store(message, at) for at in range(0, 10 * HOLD_MS, HOLD_MS)] == [None] * 10
     assert message.topic == topic

@@ -2,13 +2,13 @@
 
 from structlog.testing import capture_logs
 
-from rocketpy.broker.system_topics.skipped_messages import MOST_LINES, PAUSE_MS, PassedOver
+from rocketpy.broker.system_topics.skipped_messages import MOST_LINES, PAUSE_MS, SkippedMessages
 from rocketpy.testing.sim_clock import SimClock
 
 
 def test_many_are_counted_and_a_few_are_shown() -> None:
     clock = SimClock(monotonic_ms=PAUSE_MS)
-    passed_over = PassedOver("gone", clock)
+    passed_over = SkippedMessages("gone", clock)
     with capture_logs() as lines:
         for number in range(1_000):
             passed_over.tell(number, lambda: {"KEYS": "k" * 1_000}, "its topic was deleted")

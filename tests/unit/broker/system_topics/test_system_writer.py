@@ -1,6 +1,6 @@
 """Messages that the broker itself stores."""
 
-from rocketpy.broker.system_topics.system_writer import InternalPut, copy_of
+from rocketpy.broker.system_topics.system_writer import SystemWriter, copy_of
 from rocketpy.proto.record.message import MessageExt, host_to_bytes
 from rocketpy.proto.record.properties import parse_properties
 from rocketpy.proto.record.tags import tags_code
@@ -49,6 +49,6 @@ def test_only_what_is_stored_is_counted() -> None:
     counted: list[tuple[str, int, int]] = []
     message = copy_of(_stored(), "T", 0, {})
     for status in (PutMessageStatus.PUT_OK, PutMessageStatus.SERVICE_NOT_AVAILABLE):
-        result = InternalPut(_Store(status), lambda *args: counted.append(args)).put(message)
+        result = SystemWriter(_Store(status), lambda *args: counted.append(args)).put(message)
         assert result.status is status
     assert counted == [("T", 1, 50)]

@@ -42,8 +42,8 @@ def errors_ms(kit: Kit) -> list[int]:
         records = kit.store.get_message("T", QUEUE, len(found), 32, 1 << 20).buffers
         for record in records:
             message = decode_message(record)
-            wanted_ms = int(message.properties["TIMER_DELIVER_MS"])
-            found.append(message.store_timestamp_ms - wanted_ms)
+            requested_ms = int(message.properties["TIMER_DELIVER_MS"])
+            found.append(message.store_timestamp_ms - requested_ms)
     return found
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.scheduling.scheduling import Postponement, TimerLimits
-from rocketpy.broker.stats.pending_counts import TopicCounts
-from rocketpy.broker.system_topics.put_retry import SetAside
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler, TimerLimits
+from rocketpy.broker.stats.pending_counts import PendingCounts
+from rocketpy.broker.system_topics.put_retry import PutRetry
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.timer.flush import TimerFlush
 from rocketpy.broker.timer.service import TimerService
 from rocketpy.proto.record.message import MessageExt, decode_message
@@ -57,8 +57,8 @@ class Kit:
     def start(self) -> None:
         self.store = self.disk.open()
         self.picky = PickyStore(self.store)
-        put = InternalPut(self.picky, lambda _topic, _count, _size: None)
-        self.postponement = Postponement(
+        put = SystemWriter(self.picky, lambda _topic, _count, _size: None)
+        self.postponement = MessageScheduler(
             (1_000,), self.clock, TimerLimits(precision_ms=self.precision_ms)
         )
         self.state = TimerState(
@@ -68,7 +68,7 @@ class Kit:
             files=self.files,
             clock=self.clock,
         )
-        self.counts = TopicCounts(
+        self.counts = PendingCounts(
             "TimerCounts",
             "timingCount",
             self.counts_file,
@@ -79,7 +79,7 @@ class Kit:
             self.store,
             put,
             self.state,
-            SetAside(put, self.postponement.delay, (1_000,)),
+            PutRetry(put, self.postponement.delay, (1_000,)),
             roll_window_slots=self.window,
             queue_of=self.queue_of,
             counts=self.counts,

@@ -9,9 +9,9 @@ from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
-from rocketpy.broker.stats.pending_counts import TopicCounts
+from rocketpy.broker.stats.pending_counts import PendingCounts
 from rocketpy.broker.system_topics.system_queue import SystemQueue
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.transaction.check_back import CheckBack
 from rocketpy.broker.transaction.end_transaction import EndTransactions, TransactionEnd
 from rocketpy.broker.transaction.half_message import HalfMessages
@@ -53,11 +53,11 @@ class Kit:
         store = self.store = self.stores.open()
         store.store_host = b"\x0a\0\0\x02\0\0\x2a\x9f"
         config, clock = self.config, self.clock
-        put = InternalPut(_Faulty(self, store), lambda *_: None)
+        put = SystemWriter(_Faulty(self, store), lambda *_: None)
         self.offsets = ConsumerOffsets(config, self.offsets_file, clock)
         self.offsets.load()
         self.ledger = HalfLedger()
-        self.counts = TopicCounts(
+        self.counts = PendingCounts(
             "TransactionCounts",
             "transactionCount",
             self.counts_file,

@@ -2,13 +2,13 @@
 
 import pytest
 
-from rocketpy.broker.transaction.fast_path import TransactionRuns
+from rocketpy.broker.transaction.fast_path import BulkTransactions
 from rocketpy.broker.transaction.ledger import Claim, HalfState
 from tests.unit.broker.transaction.kit import COMMIT, Kit
 
 
-def runs_of(kit: Kit) -> TransactionRuns:
-    return TransactionRuns(kit.halves, kit.ledger, kit.ops, kit.counts, kit.topics, kit.config)
+def runs_of(kit: Kit) -> BulkTransactions:
+    return BulkTransactions(kit.halves, kit.ledger, kit.ops, kit.counts, kit.topics, kit.config)
 
 
 def test_commits_are_written_down_and_passed() -> None:

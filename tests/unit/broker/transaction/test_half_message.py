@@ -6,7 +6,7 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.send_request import SendRequest
-from rocketpy.broker.system_topics.property_cache import PropertyOutlines
+from rocketpy.broker.system_topics.property_cache import PropertyTemplates
 from rocketpy.broker.transaction.half_message import (
     HalfMessages,
     committed_message,
@@ -116,7 +116,7 @@ def _half(**properties: str) -> MessageExt:
 
 def test_the_committed_message_is_what_apache_stores() -> None:
     half = split_record(encode_message(_half()))
-    uniq_key, outline = PropertyOutlines(half_outline).of(half.properties)
+    uniq_key, outline = PropertyTemplates(half_outline).of(half.properties)
     assert outline.place == ("T", 3)
     assert outline.properties == {"PGROUP": "p"}
     message = committed_message(half, outline.place, outline.committed, uniq_key)

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
-from rocketpy.client.messages import compiled_decoder as plain_messages
+from rocketpy.client.messages import compiled_decoder as decode_compiled
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.compression import deflate
@@ -24,13 +24,13 @@ def entry(topic: str = "orders") -> ProcessQueue:
 
 
 def compiled(records: bytes, topic: str = "orders") -> list[ReceivedMessage] | None:
-    if plain_messages.compiled_messages() is None:
+    if decode_compiled.compiled_messages() is None:
         pytest.skip("this installation is pure")
     return entry(topic).receive_plain(records)
 
 
 def test_it_is_there_where_it_can_be_built() -> None:
-    is_there = plain_messages.compiled_messages() is not None
+    is_there = decode_compiled.compiled_messages() is not None
     assert is_there or not WANTED or compiler() is None, (
         "there is a C compiler and no compiled module: python -m pip install --no-deps -e ."
     )
@@ -38,19 +38,19 @@ def test_it_is_there_where_it_can_be_built() -> None:
 
 
 def test_it_can_be_asked_for_and_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_messages, "_MODULE", "rocketpy.client._none")
+    monkeypatch.setattr(decode_compiled, "_MODULE", "rocketpy.client._none")
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
     monkeypatch.delenv("ROCKETPY_COMPILED", raising=False)
-    assert plain_messages.compiled_messages() is None
+    assert decode_compiled.compiled_messages() is None
     assert entry().receive_plain(stored(b"body")) is None
     monkeypatch.setenv("ROCKETPY_COMPILED", "1")
     with pytest.raises(ImportError, match="_none"):
-        plain_messages.compiled_messages()
+        decode_compiled.compiled_messages()
 
 
 def test_rocketpy_pure_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETPY_PURE", "1")
-    assert plain_messages.compiled_messages() is None
+    assert decode_compiled.compiled_messages() is None
     assert entry().receive_plain(stored(b"body")) is None
 
 

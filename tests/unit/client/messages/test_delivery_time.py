@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.client.messages.delivery_time import Moment, level_property, moment_of
+from rocketpy.client.messages.delivery_time import DeliveryTime, delivery_time_of, level_property
 from rocketpy.errors import IllegalMessageError
 
 NOW = 1_800_000_000_000
@@ -24,19 +24,19 @@ AT = datetime(2027, 1, 15, 8, 0, 0, 500, tzinfo=UTC)
     ],
 )
 def test_a_delay_is_never_rounded_down(delay: Any, delay_ms: int) -> None:
-    assert moment_of(delay, None, 0) == Moment(delay_ms=delay_ms)
+    assert delivery_time_of(delay, None, 0) == DeliveryTime(delay_ms=delay_ms)
 
 
 def test_a_time_is_never_rounded_down() -> None:
-    assert moment_of(None, AT, 0) == Moment(deliver_ms=NOW + 1)
-    assert moment_of(None, AT.replace(microsecond=0), 0) == Moment(deliver_ms=NOW)
-    assert Moment(deliver_ms=NOW).properties == {"TIMER_DELIVER_MS": str(NOW)}
-    assert Moment(delay_ms=5).properties == {"TIMER_DELAY_MS": "5"}
+    assert delivery_time_of(None, AT, 0) == DeliveryTime(deliver_ms=NOW + 1)
+    assert delivery_time_of(None, AT.replace(microsecond=0), 0) == DeliveryTime(deliver_ms=NOW)
+    assert DeliveryTime(deliver_ms=NOW).properties == {"TIMER_DELIVER_MS": str(NOW)}
+    assert DeliveryTime(delay_ms=5).properties == {"TIMER_DELAY_MS": "5"}
 
 
 @pytest.mark.parametrize("nothing", [None, 0, 0.0, timedelta(0)])
 def test_no_delay_is_none(nothing: Any) -> None:
-    assert moment_of(nothing, None, 0) is None
+    assert delivery_time_of(nothing, None, 0) is None
     assert level_property(0) == {}
 
 
@@ -56,7 +56,7 @@ def test_no_delay_is_none(nothing: Any) -> None:
 )
 def test_what_cannot_be(delay: Any, deliver_at: Any, level: int) -> None:
     with pytest.raises(IllegalMessageError):
-        moment_of(delay, deliver_at, level)
+        delivery_time_of(delay, deliver_at, level)
 
 
 @pytest.mark.parametrize("level", [-1, 19, 1 << 40])
@@ -69,23 +69,23 @@ def test_levels_that_do_not_exist(level: int) -> None:
 @pytest.mark.parametrize(
     ("moment", "level"),
     [
-        (Moment(delay_ms=1), "DELAY\x011\x02"),
-        (Moment(delay_ms=1_000), "DELAY\x011\x02"),
-        (Moment(delay_ms=1_001), "DELAY\x012\x02"),
-        (Moment(delay_ms=7_200_000), "DELAY\x0118\x02"),
-        (Moment(deliver_ms=NOW + 30_000), "DELAY\x014\x02"),
-        (Moment(deliver_ms=NOW), ""),
-        (Moment(deliver_ms=NOW - 5), ""),
+        (DeliveryTime(delay_ms=1), "DELAY\x011\x02"),
+        (DeliveryTime(delay_ms=1_000), "DELAY\x011\x02"),
+        (DeliveryTime(delay_ms=1_001), "DELAY\x012\x02"),
+        (DeliveryTime(delay_ms=7_200_000), "DELAY\x0118\x02"),
+        (DeliveryTime(deliver_ms=NOW + 30_000), "DELAY\x014\x02"),
+        (DeliveryTime(deliver_ms=NOW), ""),
+        (DeliveryTime(deliver_ms=NOW - 5), ""),
     ],
 )
 def test_a_broker_before_5_0_gets_the_nearest_level_that_is_not_shorter(
-    moment: Moment, level: str
+    moment: DeliveryTime, level: str
 ) -> None:
     (pair,) = moment.properties.items()
     text = f"A\x01a\x02{pair[0]}\x01{pair[1]}\x02B\x01b\x02"
-    assert moment.for_old_broker(text, NOW) == f"A\x01a\x02{level}B\x01b\x02"
+    assert moment.as_delay_level(text, NOW) == f"A\x01a\x02{level}B\x01b\x02"
 
 
 def test_a_broker_before_5_0_has_nothing_longer_than_two_hours() -> None:
     with pytest.raises(IllegalMessageError, match="two hours"):
-        Moment(delay_ms=7_200_001).for_old_broker("", NOW)
+        DeliveryTime(delay_ms=7_200_001).as_delay_level("", NOW)

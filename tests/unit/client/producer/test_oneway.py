@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from rocketpy.client.producer.oneway import OnewayLosses
+from rocketpy.client.producer.oneway import OnewayLossCounter
 from rocketpy.errors import ConnectError, TooManyInFlightError
 from tests.unit.client.pop_kit import run
 from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
@@ -80,7 +80,7 @@ def test_losses_are_counted_and_told_once_a_second(caplog: pytest.LogCaptureFixt
 
 def test_a_loss_in_quiet_times_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        losses = OnewayLosses("g")
+        losses = OnewayLossCounter("g")
         for pause_s in (0, 0.3, 0.3, 5, 0.1):
             await pass_time(pause_s)
             losses.add("t", ConnectError("down"))

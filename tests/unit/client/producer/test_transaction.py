@@ -9,7 +9,7 @@ import rocketpy
 from rocketpy.client.producer.transaction import (
     MAX_CHECK_BYTES,
     MAX_CHECKS,
-    CheckAnswers,
+    CheckBackResponder,
     half_properties,
 )
 from rocketpy.errors import ClosedError, HalfNotStoredError, IllegalMessageError
@@ -215,7 +215,7 @@ def test_checks_in_hand_are_bounded_and_end_with_the_producer() -> None:
             return rocketpy.TxState.COMMIT
 
         ends: Any = None
-        answers = CheckAnswers(check, ends, rocketpy.plain)
+        answers = CheckBackResponder(check, ends, rocketpy.plain)
         asked = CheckTransactionStateRequestHeader(tran_state_table_offset=1, commit_log_offset=1)
         for _ in range(MAX_CHECKS + 5):
             answers.ask(asked, "a:1", MessageExt(topic="t"))
@@ -243,7 +243,7 @@ def test_bodies_of_checks_in_hand_are_bounded_and_none_begins_after_the_end(
             return rocketpy.TxState.COMMIT
 
         ends: Any = None
-        answers = CheckAnswers(check, ends, rocketpy.plain)
+        answers = CheckBackResponder(check, ends, rocketpy.plain)
         asked = CheckTransactionStateRequestHeader(tran_state_table_offset=1, commit_log_offset=1)
         large = MessageExt(topic="t", body=bytes(MAX_CHECK_BYTES // 4 + 1))
         for _ in range(100):

@@ -1,6 +1,6 @@
 """Who is told that a share of the time is over, and when, with one timer."""
 
-from rocketpy.client.sending.attempt import RESOLUTION_MS, AttemptWatch
+from rocketpy.client.sending.attempt import RESOLUTION_MS, AttemptTimeouts
 from rocketpy.runtime.clock import Clock
 from rocketpy.testing.sim_loop import LoopClock, SimLoop
 from tests.unit.client.sim import pass_time
@@ -20,7 +20,7 @@ class Kit:
     def __init__(self) -> None:
         self.loop = SimLoop(1)  # type: ignore[abstract]
         self.clock = LoopClock(self.loop)
-        self.watch = AttemptWatch(self.loop, self.clock)
+        self.watch = AttemptTimeouts(self.loop, self.clock)
 
     def attempt(self, share_ms: int) -> tuple[Attempt, int]:
         attempt = Attempt(self.clock)
@@ -86,7 +86,7 @@ class StalledClock(LoopClock):
 def test_answers_that_came_while_the_loop_stood_still_are_read_first() -> None:
     kit = Kit()
     clock = kit.clock = StalledClock(kit.loop)
-    kit.watch = AttemptWatch(kit.loop, clock)
+    kit.watch = AttemptTimeouts(kit.loop, clock)
     answered, slot = kit.attempt(1000)
     silent, _ = kit.attempt(1000)
     kit.pass_time(0.9)

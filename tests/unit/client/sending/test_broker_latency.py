@@ -7,8 +7,8 @@ from typing import Literal
 import pytest
 
 from rocketpy.client.config import ProducerConfig
-from rocketpy.client.sending.broker_latency import FaultTolerance
-from rocketpy.client.sending.queue_selection import QueueTurn
+from rocketpy.client.sending.broker_latency import BrokerLatencies
+from rocketpy.client.sending.queue_selection import RoundRobin
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.testing.sim_clock import SimClock
 
@@ -31,8 +31,8 @@ class Kit:
     def __init__(self, profile: str = "4.x", seed: int = 1) -> None:
         self.clock = SimClock()
         name: Literal["4.x", "5.x"] = "5.x" if profile == "5.x" else "4.x"
-        self.faults = FaultTolerance(name, clock=self.clock, rng=random.Random(seed))
-        self.turn = QueueTurn(QUEUES, random.Random(seed), self.faults)
+        self.faults = BrokerLatencies(name, clock=self.clock, rng=random.Random(seed))
+        self.turn = RoundRobin(QUEUES, random.Random(seed), self.faults)
 
     def chosen(self, count: int = 16, failed: tuple[str, ...] = ()) -> Counter[str]:
         return Counter(self.turn.next(failed).broker_name for _ in range(count))
@@ -109,7 +109,7 @@ def test_the_first_lap_wants_an_available_broker_that_has_not_just_failed() -> N
 def test_when_all_are_avoided_the_better_half_takes_turns() -> None:
     kit = Kit()
     queues = [MessageQueue("t", broker, n) for broker in "abcde" for n in range(3)]
-    turn = QueueTurn(queues, random.Random(2), kit.faults)
+    turn = RoundRobin(queues, random.Random(2), kit.faults)
     for broker, latency_ms in zip("abcde", (9000, 700, 800, 5000, 600), strict=True):
         kit.faults.update(broker, latency_ms)
     chosen = [turn.next() for _ in range(24)]
@@ -150,7 +150,7 @@ def test_when_choosing_fails_queues_are_taken_in_turn(
     def broken(_: str) -> bool:
         raise ZeroDivisionError("a fault of the table")
 
-    monkeypatch.setattr(FaultTolerance, "is_available", lambda _, name: broken(name))
+    monkeypatch.setattr(BrokerLatencies, "is_available", lambda _, name: broken(name))
     assert kit.chosen() == {"a": 8, "b": 8}
     assert "choosing a queue failed" in caplog.text
 
@@ -173,7 +173,7 @@ def test_who_refuses_connections_is_left_out_while_there_is_any_other(
     kit = Kit(profile, seed)
     queues = [MessageQueue("t", broker, n) for broker in ("a", "b", "c") for n in range(4)]
     kit.faults.update("c", 3_000, failed=True, reachable=False)
-    turn = QueueTurn(queues, random.Random(seed), kit.faults)
+    turn = RoundRobin(queues, random.Random(seed), kit.faults)
     for failed in (("c", "a", "b"), ("c", "b", "a"), ("a", "b")):
         assert turn.next(failed, frozenset("ab")).broker_name == "c"
     assert turn.next(("c", "b", "a"), frozenset("a")).broker_name == "b"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rocketpy.client.sending.in_flight_window import SendWindow
+from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.errors import ClosedError
 
 
@@ -13,7 +13,9 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def waiters(window: SendWindow, names: str, into: list[str]) -> dict[str, asyncio.Task[None]]:
+async def waiters(
+    window: InFlightWindow, names: str, into: list[str]
+) -> dict[str, asyncio.Task[None]]:
     async def wait(name: str) -> None:
         await window.wait_for_space()
         window.enter(1)
@@ -25,7 +27,7 @@ async def waiters(window: SendWindow, names: str, into: list[str]) -> dict[str, 
 
 
 async def test_room_is_given_in_the_order_of_asking() -> None:
-    window = SendWindow(1, 100)
+    window = InFlightWindow(1, 100)
     window.enter(1)
     entered: list[str] = []
     await waiters(window, "abc", entered)
@@ -40,7 +42,7 @@ async def test_room_is_given_in_the_order_of_asking() -> None:
 
 
 async def test_a_large_send_that_leaves_lets_everybody_in_that_fits() -> None:
-    window = SendWindow(100, 10)
+    window = InFlightWindow(100, 10)
     window.enter(10)
     entered: list[str] = []
     await waiters(window, "abc", entered)
@@ -52,7 +54,7 @@ async def test_a_large_send_that_leaves_lets_everybody_in_that_fits() -> None:
 
 
 async def test_who_got_the_turn_and_never_sends_does_not_stop_the_next() -> None:
-    window = SendWindow(1, 100)
+    window = InFlightWindow(1, 100)
     window.enter(1)
 
     async def gives_up() -> None:
@@ -71,7 +73,7 @@ async def test_who_got_the_turn_and_never_sends_does_not_stop_the_next() -> None
 
 
 async def test_a_turn_is_not_lost_when_its_owner_is_cancelled() -> None:
-    window = SendWindow(1, 100)
+    window = InFlightWindow(1, 100)
     window.enter(1)
     entered: list[str] = []
     tasks = await waiters(window, "ab", entered)
@@ -84,7 +86,7 @@ async def test_a_turn_is_not_lost_when_its_owner_is_cancelled() -> None:
 
 
 async def test_who_finds_the_room_taken_keeps_the_place_in_line() -> None:
-    window = SendWindow(1, 100)
+    window = InFlightWindow(1, 100)
     window.enter(1)
     entered: list[str] = []
     await waiters(window, "ab", entered)
@@ -100,7 +102,7 @@ async def test_who_finds_the_room_taken_keeps_the_place_in_line() -> None:
 
 
 async def test_bytes_count_and_the_last_one_in_may_go_over() -> None:
-    window = SendWindow(100, 10)
+    window = InFlightWindow(100, 10)
     window.enter(9)
     assert window.has_space
     window.enter(1000)
@@ -110,7 +112,7 @@ async def test_bytes_count_and_the_last_one_in_may_go_over() -> None:
 
 
 async def test_flush_waits_for_what_came_meanwhile_too() -> None:
-    window = SendWindow(10, 10)
+    window = InFlightWindow(10, 10)
     window.enter(1)
     flushed = asyncio.create_task(window.flush())
     await turn()
@@ -126,7 +128,7 @@ async def test_flush_waits_for_what_came_meanwhile_too() -> None:
 
 
 async def test_a_closed_window_lets_nobody_in() -> None:
-    window = SendWindow(10, 10)
+    window = InFlightWindow(10, 10)
     await window.close()
 
     with pytest.raises(ClosedError):

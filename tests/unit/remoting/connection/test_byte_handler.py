@@ -13,7 +13,7 @@ from rocketpy.proto.wire.command import (
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection import Connection
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
-from rocketpy.remoting.connection.requests_in_progress import InHand
+from rocketpy.remoting.connection.requests_in_progress import RequestsInProgress
 from tests.unit.remoting.fakes import Rig
 
 TOY_FRAME = struct.pack(">ii", 8, 99) + b"toy!"
@@ -199,7 +199,7 @@ def test_reading_pauses_while_too_many_are_in_hand() -> None:
     later = Later(5)
     rig = opened(later)
     connection = rig.connection
-    connection.in_hand = InHand(4, 0)
+    connection.in_hand = RequestsInProgress(4, 0)
     connection.data_received(TOY_FRAME * 5 + frame(1)[:3])
     assert connection.is_reading_paused
     later.deferred[0].set(TOY_RESPONSE)

@@ -1,6 +1,6 @@
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.wire.command import make_request
-from rocketpy.remoting.connection.calls import Call, InFlight, PendingRequest
+from rocketpy.remoting.connection.calls import Call, PendingCalls, PendingRequest
 from tests.unit.remoting.fakes import FakeFuture, FakeLoop
 
 
@@ -13,7 +13,7 @@ def pending(loop: FakeLoop, timeout_ms: int) -> tuple[PendingRequest, FakeFuture
 
 def test_response_takes_its_request_once() -> None:
     loop = FakeLoop()
-    in_flight = InFlight(loop, "h:1")
+    in_flight = PendingCalls(loop, "h:1")
     request, _ = pending(loop, 100)
     in_flight.add(7, request)
     assert len(in_flight) == 1
@@ -25,7 +25,7 @@ def test_response_takes_its_request_once() -> None:
 
 def test_one_timer_serves_many_requests() -> None:
     loop = FakeLoop()
-    in_flight = InFlight(loop, "h:1")
+    in_flight = PendingCalls(loop, "h:1")
     for opaque in range(1000):
         in_flight.add(opaque, pending(loop, 3000)[0])
     assert loop.timers_made == 1
@@ -33,7 +33,7 @@ def test_one_timer_serves_many_requests() -> None:
 
 def test_requests_expire_in_order_of_their_deadlines() -> None:
     loop = FakeLoop()
-    in_flight = InFlight(loop, "10.0.0.1:10911")
+    in_flight = PendingCalls(loop, "10.0.0.1:10911")
     late: list[Call] = []
     in_flight.on_timeout = late.append
     slow, slow_future = pending(loop, 500)
@@ -53,7 +53,7 @@ def test_requests_expire_in_order_of_their_deadlines() -> None:
 
 def test_answered_requests_do_not_expire() -> None:
     loop = FakeLoop()
-    in_flight = InFlight(loop, "h:1")
+    in_flight = PendingCalls(loop, "h:1")
     request, future = pending(loop, 100)
     in_flight.add(1, request)
     in_flight.take(1)
@@ -63,7 +63,7 @@ def test_answered_requests_do_not_expire() -> None:
 
 def test_reused_opaque_keeps_its_own_deadline() -> None:
     loop = FakeLoop()
-    in_flight = InFlight(loop, "h:1")
+    in_flight = PendingCalls(loop, "h:1")
     in_flight.add(1, pending(loop, 100)[0])
     in_flight.take(1)
     second, future = pending(loop, 1000)
@@ -76,7 +76,7 @@ def test_reused_opaque_keeps_its_own_deadline() -> None:
 
 def test_answered_deadlines_are_thrown_out_in_bulk() -> None:
     loop = FakeLoop()
-    in_flight = InFlight(loop, "h:1")
+    in_flight = PendingCalls(loop, "h:1")
     for opaque in range(10_000):
         in_flight.add(opaque, pending(loop, 30_000)[0])
         in_flight.take(opaque)
@@ -85,7 +85,7 @@ def test_answered_deadlines_are_thrown_out_in_bulk() -> None:
 
 def test_done_futures_are_left_alone() -> None:
     loop = FakeLoop()
-    in_flight = InFlight(loop, "h:1")
+    in_flight = PendingCalls(loop, "h:1")
     request, future = pending(loop, 100)
     in_flight.add(1, request)
     future.set_result("cancelled by its caller")
@@ -96,7 +96,7 @@ def test_done_futures_are_left_alone() -> None:
 
 def test_lost_connection_fails_everything_and_stops_the_timer() -> None:
     loop = FakeLoop()
-    in_flight = InFlight(loop, "h:1")
+    in_flight = PendingCalls(loop, "h:1")
     request, future = pending(loop, 100)
     in_flight.add(1, request)
     in_flight.fail_all("closed by the peer")

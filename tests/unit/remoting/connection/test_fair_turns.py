@@ -1,6 +1,6 @@
 import pytest
 
-from rocketpy.remoting.connection.fair_turns import WriteTurns
+from rocketpy.remoting.connection.fair_turns import WriteScheduler
 from tests.unit.remoting.fakes import FakeLoop
 
 
@@ -16,7 +16,7 @@ class Rig:
         self.now_ms = 0
         self.is_full = False
         self.is_exhausted = False
-        self.turns = WriteTurns(
+        self.turns = WriteScheduler(
             self.loop, lambda: self.now_ms, lambda: self.is_full, lambda: self.is_exhausted
         )
         self.seen: list[str] = []

@@ -1,5 +1,5 @@
 from rocketpy.proto.wire.command import RemotingCommand, make_request
-from rocketpy.remoting.connection.requests_in_progress import InHand, request_bytes
+from rocketpy.remoting.connection.requests_in_progress import RequestsInProgress, request_bytes
 
 
 def commands(*opaques: int) -> list[RemotingCommand]:
@@ -11,7 +11,7 @@ def commands(*opaques: int) -> list[RemotingCommand]:
 
 
 def test_it_is_full_at_its_limit_until_a_quarter_is_done() -> None:
-    in_hand = InHand(8, 0)
+    in_hand = RequestsInProgress(8, 0)
     in_hand.add(7, 0)
     assert not in_hand.is_full
     in_hand.add(1, 0)
@@ -23,7 +23,7 @@ def test_it_is_full_at_its_limit_until_a_quarter_is_done() -> None:
 
 
 def test_it_is_full_by_size_too() -> None:
-    in_hand = InHand(0, 1000)
+    in_hand = RequestsInProgress(0, 1000)
     in_hand.add(1, 1000)
     assert in_hand.is_full
     in_hand.add(-1, -200)
@@ -33,14 +33,14 @@ def test_it_is_full_by_size_too() -> None:
 
 
 def test_one_limit_alone() -> None:
-    in_hand = InHand(1, 0)
+    in_hand = RequestsInProgress(1, 0)
     in_hand.add(1, 10)
     in_hand.add(-1, -10)
     assert not in_hand.is_full
 
 
 def test_suspended_requests_come_back_in_the_order_they_came() -> None:
-    in_hand = InHand(0, 0)
+    in_hand = RequestsInProgress(0, 0)
     first, second, third = in_hand.number(), in_hand.number(), in_hand.number()
     in_hand.suspend(third, commands(4), 0)
     in_hand.suspend(first, commands(0, 1), 0)

@@ -7,7 +7,7 @@ import pytest
 from rocketpy.errors import ProtocolError
 from rocketpy.proto.wire.command import encode_command, make_request
 from rocketpy.remoting.network.protocol_detection import (
-    Opening,
+    Detected,
     ProxyHeader,
     parse_proxy_header,
     read_opening,
@@ -86,7 +86,7 @@ async def test_what_comes_first_is_left_where_it_is(
 ) -> None:
     ours, theirs = pair
     theirs.send(data)
-    assert await read_opening(ours, proxy_protocol=False) == Opening(data[0] == 0x16, None)
+    assert await read_opening(ours, proxy_protocol=False) == Detected(data[0] == 0x16, None)
     assert ours.recv(1000) == data
 
 
@@ -100,7 +100,7 @@ async def test_a_proxy_header_is_consumed_and_what_follows_is_left(
     for at in range(0, len(data), step):
         theirs.send(data[at : at + step])
         await asyncio.sleep(0)
-    assert await opening == Opening(is_tls=True, source=("10.1.2.3", 12345))
+    assert await opening == Detected(is_tls=True, source=("10.1.2.3", 12345))
     assert ours.recv(1000) == b"\x16\x03\x01"
 
 
@@ -109,7 +109,7 @@ async def test_without_a_proxy_header_nothing_is_consumed(
 ) -> None:
     ours, theirs = pair
     theirs.send(FRAME)
-    assert await read_opening(ours, proxy_protocol=True) == Opening(is_tls=False, source=None)
+    assert await read_opening(ours, proxy_protocol=True) == Detected(is_tls=False, source=None)
     assert ours.recv(1000) == FRAME
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rocketpy.remoting.network.tls_transport import PIECE_BYTES, PacedTransport
+from rocketpy.remoting.network.tls_transport import PIECE_BYTES, TlsTransport
 
 
 class Tls(asyncio.Transport):
@@ -16,7 +16,7 @@ class Tls(asyncio.Transport):
         self.waiting = bytearray()
         self.is_closed = self.is_aborted = False
         self.biggest_write = 0
-        self.protocol: PacedTransport
+        self.protocol: TlsTransport
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.is_closed
@@ -78,15 +78,15 @@ def tls() -> Tls:
 
 
 @pytest.fixture
-def paced(app: App, tls: Tls) -> PacedTransport:
-    paced = tls.protocol = PacedTransport(app)
+def paced(app: App, tls: Tls) -> TlsTransport:
+    paced = tls.protocol = TlsTransport(app)
     paced.connection_made(tls)
     paced.set_write_buffer_limits(8 * PIECE_BYTES, PIECE_BYTES)
     return paced
 
 
 def test_a_peer_that_reads_nothing_leaves_all_but_a_little_where_it_is_counted(
-    paced: PacedTransport, app: App, tls: Tls
+    paced: TlsTransport, app: App, tls: Tls
 ) -> None:
     frame = bytes(range(256)) * (PIECE_BYTES // 16)  # 16 pieces
     paced.write(frame)
@@ -100,7 +100,7 @@ def test_a_peer_that_reads_nothing_leaves_all_but_a_little_where_it_is_counted(
     assert app.events == ["pause", "resume"]
 
 
-def test_small_frames_keep_their_order_behind_a_big_one(paced: PacedTransport, tls: Tls) -> None:
+def test_small_frames_keep_their_order_behind_a_big_one(paced: TlsTransport, tls: Tls) -> None:
     big = b"b" * (3 * PIECE_BYTES + 1)
     for frame in (b"first", big, b"second", b"third"):
         paced.write(frame)
@@ -110,7 +110,7 @@ def test_small_frames_keep_their_order_behind_a_big_one(paced: PacedTransport, t
 
 
 def test_whoever_was_paused_goes_on_when_nobody_would_call_again(
-    paced: PacedTransport, app: App, tls: Tls
+    paced: TlsTransport, app: App, tls: Tls
 ) -> None:
     paced.set_write_buffer_limits(1, 0)
     paced.write(b"x" * (2 * PIECE_BYTES + 1))
@@ -121,7 +121,7 @@ def test_whoever_was_paused_goes_on_when_nobody_would_call_again(
 
 
 def test_close_lets_out_what_is_queued_and_reads_nothing_more(
-    paced: PacedTransport, app: App, tls: Tls
+    paced: TlsTransport, app: App, tls: Tls
 ) -> None:
     paced.write(b"x" * (3 * PIECE_BYTES))
     paced.close()
@@ -136,7 +136,7 @@ def test_close_lets_out_what_is_queued_and_reads_nothing_more(
     assert app.events == []
 
 
-def test_abort_and_the_end_forget_what_is_queued(paced: PacedTransport, app: App, tls: Tls) -> None:
+def test_abort_and_the_end_forget_what_is_queued(paced: TlsTransport, app: App, tls: Tls) -> None:
     paced.write(b"x" * (9 * PIECE_BYTES))
     paced.abort()
     assert tls.is_aborted

@@ -1,6 +1,6 @@
 """Messages become requests: batches of one topic, single ones, a line for each ordered queue."""
 
-from rocketpy.client.messages.delivery_time import Moment
+from rocketpy.client.messages.delivery_time import DeliveryTime
 from rocketpy.client.sending.outgoing_message import Outgoing
 from rocketpy.client.sending.queue_selection import queue_index_by_key
 from rocketpy.proto.message_queue import MessageQueue
@@ -10,7 +10,7 @@ from rocketpy.spark.sink.rows import SinkRow
 
 
 def row(number: int, topic: str = "a", *, key: str | None = None, delayed: bool = False) -> SinkRow:
-    moment = Moment(delay_ms=1) if delayed else None
+    moment = DeliveryTime(delay_ms=1) if delayed else None
     message = Outgoing(b"%d" % number, "", 0, 0, f"ID{number}", moment=moment)
     return SinkRow(number, topic, message, key, delayed)
 

@@ -4,7 +4,7 @@ import pytest
 
 from rocketpy.errors import DiskFullError
 from rocketpy.proto.record.tags import tags_code
-from rocketpy.store.append.bulk_append import PlacedRun, PutRun, RunAppend
+from rocketpy.store.append.bulk_append import BulkAppend, PlacedRun, PutRun
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage
 from tests.unit.store.store_kit import OK, TOPIC, Kit, bodies
@@ -39,7 +39,7 @@ def run_of(sent: list[PutMessage]) -> PutRun:
 
 
 def put_run(store: MessageStore, sent: list[PutMessage], host: bytes = HOST) -> PlacedRun | None:
-    return RunAppend(store.direct).put(TOPIC, host, run_of(sent))
+    return BulkAppend(store.direct).put(TOPIC, host, run_of(sent))
 
 
 def opened(**config: object) -> tuple[Kit, MessageStore]:

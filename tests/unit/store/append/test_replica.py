@@ -13,7 +13,7 @@ from rocketpy.errors import (
 )
 from rocketpy.store.consume_queue import tail_memory as queue_space
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.read.selection import ProvenReads
+from rocketpy.store.read.selection import VerifiedRanges
 from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch
 from tests.unit.store.store_kit import TOPIC, Kit, bodies, message, put_many
 
@@ -211,7 +211,7 @@ def test_what_was_proven_belongs_to_one_life_of_a_queue() -> None:
     put_many(source, 4)
     queue = source._table.get(TOPIC, 0)
     assert queue is not None
-    proven = ProvenReads()
+    proven = VerifiedRanges()
     proven.add(queue, 0, 4)
     assert proven.covers(queue, 0, 4)
     queue.restart_at(0)

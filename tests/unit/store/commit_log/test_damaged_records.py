@@ -1,11 +1,11 @@
 import pytest
 
 from rocketpy.store.commit_log import damaged_records as known_damage
-from rocketpy.store.commit_log.damaged_records import KnownDamage
+from rocketpy.store.commit_log.damaged_records import DamagedRecords
 
 
 def test_damage_ends_what_can_be_read_without_a_look() -> None:
-    damage = KnownDamage()
+    damage = DamagedRecords()
     assert damage.end_without(0, 100) == 100
     assert damage.add(50)
     assert damage.add(20)
@@ -22,6 +22,6 @@ def test_nothing_is_said_of_records_once_too_many_are_damaged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(known_damage, "_MAX_REMEMBERED", 2)
-    damage = KnownDamage()
+    damage = DamagedRecords()
     assert [damage.add(each) for each in (1, 2, 3)] == [True, True, False]
     assert damage.end_without(10, 100) == 10

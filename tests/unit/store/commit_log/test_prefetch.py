@@ -7,7 +7,7 @@ import pytest
 
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service
-from rocketpy.store.commit_log.prefetch import PIECE_BYTES, RECENT_BYTES, ColdReads
+from rocketpy.store.commit_log.prefetch import PIECE_BYTES, RECENT_BYTES, LogPrefetcher
 from rocketpy.store.files.descriptor_reserve import process_reserve
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.read.message_reader import MessageReader
@@ -45,8 +45,8 @@ class Log:
         ]
 
 
-def reads(log: Log) -> tuple[ColdReads, list[int]]:
-    cold = ColdReads(log)  # type: ignore[arg-type]
+def reads(log: Log) -> tuple[LogPrefetcher, list[int]]:
+    cold = LogPrefetcher(log)  # type: ignore[arg-type]
     woken: list[int] = []
     cold.wake = lambda: woken.append(1)
     return cold, woken

@@ -8,7 +8,7 @@ import pytest
 from rocketpy.errors import QueueGapError, ResourceShortError
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.queue_entry import ENTRY, ENTRY_BYTES
-from rocketpy.store.consume_queue.tail_memory import QueueSpace
+from rocketpy.store.consume_queue.tail_memory import TailMemory
 from rocketpy.testing.sim_files import SimFiles
 from tests.unit.store.queue_kit import (
     DIRECTORY,
@@ -124,7 +124,7 @@ def test_a_window_goes_from_disk_to_memory() -> None:
 
 
 def test_a_queue_at_rest_holds_no_memory() -> None:
-    space = QueueSpace(threading.Lock())
+    space = TailMemory(threading.Lock())
     made = make_queue(SimFiles(), space=space)
     put_entries(made, 3)
     assert not made.settle()
@@ -139,7 +139,7 @@ def test_a_queue_at_rest_holds_no_memory() -> None:
 
 
 def test_memory_of_all_queues_is_bounded_and_room_comes_back_with_the_disk() -> None:
-    space = QueueSpace(threading.Lock(), limit_bytes=64 * ENTRY_BYTES)
+    space = TailMemory(threading.Lock(), limit_bytes=64 * ENTRY_BYTES)
     made = make_queue(SimFiles(), space=space)
     with pytest.raises(ResourceShortError, match="the disk has not taken yet"):
         put_entries(made, 100)
@@ -183,7 +183,7 @@ def test_a_recovery_brings_entries_to_disk_when_they_are_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rocketpy.store.consume_queue.tail_memory._RELIEF_BYTES", 20 * ENTRY_BYTES)
-    space = QueueSpace(threading.Lock(), limit_bytes=80 * ENTRY_BYTES)
+    space = TailMemory(threading.Lock(), limit_bytes=80 * ENTRY_BYTES)
     made = make_queue(SimFiles(), space=space)
     for number in range(500):
         made.put_recovered(number, number * SIZE, SIZE, number % 3)
@@ -295,7 +295,7 @@ def test_what_a_killed_process_erased_is_on_disk_after_the_next_flush() -> None:
     killed = loaded(files)
     killed.cut(500)
     files.kill()
-    space = QueueSpace(threading.Lock())
+    space = TailMemory(threading.Lock())
     again = make_queue(files, space=space)
     again.load(after_crash=True)
     assert (again.max_offset, space.queues()) == (5, [again])

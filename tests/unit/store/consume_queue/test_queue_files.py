@@ -9,7 +9,7 @@ import pytest
 from rocketpy.errors import DiskFullError, StoreFormatError
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.queue_entry import ENTRY, ENTRY_BYTES
-from rocketpy.store.consume_queue.tail_memory import QueueSpace
+from rocketpy.store.consume_queue.tail_memory import TailMemory
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.testing.sim_files import SimFiles
 from tests.unit.store.queue_kit import (
@@ -192,7 +192,7 @@ def test_a_queue_deleted_before_its_first_file_makes_none() -> None:
 def test_a_queue_deleted_while_it_is_flushed(has_file: bool) -> None:
     """The deletion comes between the look at the queue and the opening of its file."""
     files = SimFiles()
-    space = QueueSpace(threading.Lock())
+    space = TailMemory(threading.Lock())
     old = make_queue(files, space=space)
     put_entries(old, 5)
     if has_file:

@@ -8,7 +8,7 @@ import pytest
 from rocketpy.proto.record.record_check import is_intact
 from rocketpy.store.consume_queue.queue_entry import BLANK_ENTRY, ENTRY
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.read.bulk_read import PlainRun, plain_run
+from rocketpy.store.read.bulk_read import BulkRead, plain_run
 from tests.unit.store.store_kit import TOPIC, Kit, bodies, message, put_many
 
 FILE = bytes(range(200))
@@ -17,7 +17,7 @@ BASE = 1_000
 
 def run_joined(
     window: memoryview, most_bytes: int, file: tuple[memoryview, int, int]
-) -> PlainRun | None:
+) -> BulkRead | None:
     return plain_run(window, most_bytes, file, may_join=True)
 
 
@@ -126,7 +126,7 @@ def test_runs_return_what_a_look_at_each_entry_does(monkeypatch: pytest.MonkeyPa
         view[entry[0] - base + 35] ^= 1  # where it says it lies
     runs = joined_count = 0
 
-    def counted(*args: Any, may_join: bool) -> PlainRun | None:
+    def counted(*args: Any, may_join: bool) -> BulkRead | None:
         nonlocal runs
         found = plain_run(*args, may_join=may_join)
         runs += found is not None

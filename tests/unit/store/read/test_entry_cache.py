@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.queue_entry import ENTRY, ENTRY_BYTES
-from rocketpy.store.read.entry_cache import ReadAhead
+from rocketpy.store.read.entry_cache import EntryCache
 
 
 class Queue:
@@ -34,12 +34,12 @@ def numbers(window: memoryview | None) -> list[int]:
     return [phy_offset for phy_offset, _, _ in ENTRY.iter_unpack(window)]
 
 
-def window(ahead: ReadAhead, queue: Queue, queue_offset: int, count: int) -> memoryview | None:
+def window(ahead: EntryCache, queue: Queue, queue_offset: int, count: int) -> memoryview | None:
     return ahead.window(cast("ConsumeQueue", queue), queue_offset, count * ENTRY_BYTES)
 
 
 def test_a_queue_that_is_drained_is_read_from_disk_once_for_many_pulls() -> None:
-    ahead, queue = ReadAhead(), Queue()
+    ahead, queue = EntryCache(), Queue()
     assert numbers(window(ahead, queue, 0, 50)) == list(range(50))
     for start in (4, 8, 43):
         assert numbers(window(ahead, queue, start, 50)) == list(range(start, 50))
@@ -51,7 +51,7 @@ def test_a_queue_that_is_drained_is_read_from_disk_once_for_many_pulls() -> None
 
 
 def test_the_last_entries_of_a_read_are_read_again_with_those_that_follow() -> None:
-    ahead, queue = ReadAhead(), Queue()
+    ahead, queue = EntryCache(), Queue()
     window(ahead, queue, 0, 50)
     assert numbers(window(ahead, queue, 45, 50)) == list(range(45, 95))
     assert queue.reads == 2
@@ -61,7 +61,7 @@ def test_the_last_entries_of_a_read_are_read_again_with_those_that_follow() -> N
 
 
 def test_what_is_in_memory_is_asked_for_each_time() -> None:
-    ahead, queue = ReadAhead(), Queue()
+    ahead, queue = EntryCache(), Queue()
     for _ in range(2):
         assert numbers(window(ahead, queue, 110, 50)) == list(range(110, 120))
     assert queue.reads == 2
@@ -69,7 +69,7 @@ def test_what_is_in_memory_is_asked_for_each_time() -> None:
 
 
 def test_groups_that_read_at_different_places_do_not_push_each_other_out() -> None:
-    ahead, queue = ReadAhead(), Queue()
+    ahead, queue = EntryCache(), Queue()
     for at in range(0, 14, 2):
         for group in (0, 20, 40, 60):
             assert numbers(window(ahead, queue, group + at, 16)) == list(
@@ -79,7 +79,7 @@ def test_groups_that_read_at_different_places_do_not_push_each_other_out() -> No
 
 
 def test_a_group_close_behind_another_reads_little() -> None:
-    ahead, queue = ReadAhead(), Queue(on_disk=10_000)
+    ahead, queue = EntryCache(), Queue(on_disk=10_000)
     for start in range(0, 9_000, 4):
         for group_start in (start, max(0, start - 200)):
             found = window(ahead, queue, group_start, 80)
@@ -89,7 +89,7 @@ def test_a_group_close_behind_another_reads_little() -> None:
 
 
 def test_a_queue_keeps_only_so_many_reads() -> None:
-    ahead, queue = ReadAhead(max_queue_reads=2), Queue()
+    ahead, queue = EntryCache(max_queue_reads=2), Queue()
     for start in (0, 20, 40):
         window(ahead, queue, start, 16)
     window(ahead, queue, 21, 1)
@@ -99,7 +99,7 @@ def test_a_queue_keeps_only_so_many_reads() -> None:
 
 
 def test_only_so_many_reads_are_remembered() -> None:
-    ahead = ReadAhead(max_reads=2)
+    ahead = EntryCache(max_reads=2)
     queues = [Queue() for _ in range(3)]
     for queue in queues:
         window(ahead, queue, 0, 50)
@@ -109,7 +109,7 @@ def test_only_so_many_reads_are_remembered() -> None:
 
 
 def test_only_so_many_bytes_are_remembered() -> None:
-    ahead = ReadAhead(max_kept_bytes=100 * ENTRY_BYTES)
+    ahead = EntryCache(max_kept_bytes=100 * ENTRY_BYTES)
     queues = [Queue() for _ in range(3)]
     for queue in queues:
         window(ahead, queue, 0, 50)
@@ -119,14 +119,14 @@ def test_only_so_many_bytes_are_remembered() -> None:
 
 
 def test_many_queues_at_rest_take_no_more_than_so_many_reads() -> None:
-    ahead = ReadAhead()
+    ahead = EntryCache()
     for queue in [Queue(on_disk=2) for _ in range(5_000)]:
         window(ahead, queue, 0, 800)
     assert len(ahead.kept) == len(ahead._made) == 256
 
 
 def test_a_queue_that_begins_anew_is_read_anew() -> None:
-    ahead, queue = ReadAhead(), Queue()
+    ahead, queue = EntryCache(), Queue()
     window(ahead, queue, 0, 50)
     queue.life = object()
     assert numbers(window(ahead, queue, 0, 50)) == list(range(50))
@@ -134,7 +134,7 @@ def test_a_queue_that_begins_anew_is_read_anew() -> None:
 
 
 def test_who_reads_on_gets_more_with_each_read() -> None:
-    ahead, queue = ReadAhead(), Queue(on_disk=10_000)
+    ahead, queue = EntryCache(), Queue(on_disk=10_000)
     for start in range(0, 9_600, 32):
         found = window(ahead, queue, start, 800)
         assert numbers(found) == list(range(start, min(start + len(found or ()) // 20, 10_000)))
@@ -145,7 +145,7 @@ def test_who_reads_on_gets_more_with_each_read() -> None:
 
 
 def test_who_begins_elsewhere_gets_what_is_asked_for() -> None:
-    ahead, queue = ReadAhead(), Queue(on_disk=100_000)
+    ahead, queue = EntryCache(), Queue(on_disk=100_000)
     for start in range(0, 90_000, 5_000):
         window(ahead, queue, start, 800)
     kept = ahead.kept[queue.life]
@@ -153,7 +153,7 @@ def test_who_begins_elsewhere_gets_what_is_asked_for() -> None:
 
 
 def test_one_queue_after_another_is_drained_in_large_reads() -> None:
-    ahead = ReadAhead()
+    ahead = EntryCache()
     for queue in [Queue(on_disk=30_000) for _ in range(100)]:
         for start in range(0, 30_000, 32):
             window(ahead, queue, start, 800)
@@ -162,7 +162,7 @@ def test_one_queue_after_another_is_drained_in_large_reads() -> None:
 
 @pytest.mark.parametrize(("count", "most"), [(1, 4), (8, 4), (31, 4), (60, 15), (200, 15)])
 def test_many_who_drain_at_once_do_not_push_each_other_out(count: int, most: int) -> None:
-    ahead = ReadAhead()
+    ahead = EntryCache()
     queues = [Queue(on_disk=10_000) for _ in range(count)]
     for start in range(0, 9_600, 32):
         for queue in queues:
@@ -173,7 +173,7 @@ def test_many_who_drain_at_once_do_not_push_each_other_out(count: int, most: int
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 300), st.integers(1, 40))))
 def test_what_is_kept_is_what_is_counted(pulls: list[tuple[int, int, int]]) -> None:
-    ahead = ReadAhead(max_reads=8, max_queue_reads=3, max_kept_bytes=200 * ENTRY_BYTES)
+    ahead = EntryCache(max_reads=8, max_queue_reads=3, max_kept_bytes=200 * ENTRY_BYTES)
     queues = [Queue(on_disk=100 * number + 1) for number in range(5)]
     for number, start, count in pulls:
         queue = queues[number]
@@ -184,7 +184,7 @@ def test_what_is_kept_is_what_is_counted(pulls: list[tuple[int, int, int]]) -> N
         assert_counted(ahead)
 
 
-def assert_counted(ahead: ReadAhead) -> None:
+def assert_counted(ahead: EntryCache) -> None:
     kept = [(life, read) for life, reads in ahead.kept.items() for read in reads]
     assert {(life, read.start) for life, read in kept} == ahead._made.keys()
     assert sum(len(read.entries) for _, read in kept) == ahead._kept_bytes

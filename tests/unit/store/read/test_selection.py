@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
-from rocketpy.store.read.selection import ProvenReads
+from rocketpy.store.read.selection import VerifiedRanges
 
 
 def queue() -> ConsumeQueue:
@@ -28,7 +28,7 @@ def queue() -> ConsumeQueue:
     ],
 )
 def test_ranges_that_touch_become_one(added: list[tuple[int, int]], known: set[int]) -> None:
-    proven, wanted = ProvenReads(max_ranges=2), queue()
+    proven, wanted = VerifiedRanges(max_ranges=2), queue()
     for start, end in added:
         proven.add(wanted, start, end)
     assert {each for each in range(12) if proven.covers(wanted, each, each + 1)} == known
@@ -39,7 +39,7 @@ def test_ranges_that_touch_become_one(added: list[tuple[int, int]], known: set[i
 
 
 def test_queues_have_nothing_in_common_and_only_so_many_are_remembered() -> None:
-    proven = ProvenReads(max_queues=2)
+    proven = VerifiedRanges(max_queues=2)
     first, second, third = queue(), queue(), queue()
     proven.add(first, 0, 9)
     proven.add(second, 20, 29)

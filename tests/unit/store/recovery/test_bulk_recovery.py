@@ -10,7 +10,7 @@ from rocketpy.store.consume_queue.queue_entry import MOST_QUEUE_OFFSET
 from rocketpy.store.index.index_file import IndexFile
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.recovery import bulk_recovery as recovered_runs
-from rocketpy.store.recovery.bulk_recovery import RecoveredRuns, compiled_records
+from rocketpy.store.recovery.bulk_recovery import BulkRecovery, compiled_records
 from rocketpy.store.results import PutMessage
 from tests.unit.store.recovery_cases import compare
 from tests.unit.store.store_kit import OK, TOPIC, Kit, bodies
@@ -40,16 +40,16 @@ def put_keyed(store: MessageStore, numbers: range) -> list[bytes]:
     return sent
 
 
-def noted(monkeypatch: pytest.MonkeyPatch) -> list[RecoveredRuns]:
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[BulkRecovery]:
     """Return a list to which every reading that begins adds its runs."""
-    taken: list[RecoveredRuns] = []
-    begin = RecoveredRuns.__init__
+    taken: list[BulkRecovery] = []
+    begin = BulkRecovery.__init__
 
-    def noting(runs: RecoveredRuns, *args: object, **more: object) -> None:
+    def noting(runs: BulkRecovery, *args: object, **more: object) -> None:
         begin(runs, *args, **more)  # type: ignore[arg-type]
         taken.append(runs)
 
-    monkeypatch.setattr(RecoveredRuns, "__init__", noting)
+    monkeypatch.setattr(BulkRecovery, "__init__", noting)
     return taken
 
 
@@ -117,7 +117,7 @@ def test_a_clean_start_does_not_load_the_reader(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_another_dispatcher_is_told_of_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RecoveredRuns, "take", pytest.fail)
+    monkeypatch.setattr(BulkRecovery, "take", pytest.fail)
     kit = Kit()
     sent = put_keyed(kit.open(), range(20))
     kit.files.kill()

@@ -3,7 +3,7 @@
 from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.recovery.log_scan import LogScan, Vouched
+from rocketpy.store.recovery.log_scan import LogScan, TrustedRange
 from rocketpy.store.store_offsets import StoreOffsets
 from rocketpy.testing.sim_files import SimFiles
 from tests.unit.store.commit_log.test_commit_log import append
@@ -30,14 +30,14 @@ def damage(log: CommitLog, position: int, data: bytes) -> None:
 
 
 def walk(
-    log: CommitLog, vouched: Vouched, *, power_cut: bool | None = False, start: int = 0
+    log: CommitLog, vouched: TrustedRange, *, power_cut: bool | None = False, start: int = 0
 ) -> tuple[list[int], LogScan]:
     scan = LogScan(log, start, vouched, check_crc=True, power_cut=power_cut)
     return [position // RECORD_BYTES for position, _ in scan], scan
 
 
-ALL = Vouched(1 << 62, 1 << 62)
-NOTHING = Vouched(0, 0)
+ALL = TrustedRange(1 << 62, 1 << 62)
+NOTHING = TrustedRange(0, 0)
 
 
 def test_a_whole_log_is_walked_over_its_blanks() -> None:
@@ -71,17 +71,17 @@ def test_a_broken_frame_costs_only_itself_whatever_byte_it_is() -> None:
 def test_behind_the_vouched_offset_a_power_cut_ends_the_log_at_the_first_damage() -> None:
     log = log_of(5)
     damage(log, 2 * RECORD_BYTES, b"\x7f")
-    found, scan = walk(log, Vouched(0, 2 * RECORD_BYTES), power_cut=True)
+    found, scan = walk(log, TrustedRange(0, 2 * RECORD_BYTES), power_cut=True)
     assert found == [0, 1]
     assert scan.end == 2 * RECORD_BYTES
-    found, _ = walk(log, Vouched(0, 3 * RECORD_BYTES), power_cut=True)
+    found, _ = walk(log, TrustedRange(0, 3 * RECORD_BYTES), power_cut=True)
     assert found == [0, 1, 3, 4]
 
 
 def test_a_sector_that_never_came_to_the_disk_ends_the_log_only_after_a_power_cut() -> None:
     log = log_of(5)
     damage(log, 2 * RECORD_BYTES + 48, bytes(RECORD_BYTES - 48))
-    found, scan = walk(log, Vouched(0, RECORD_BYTES), power_cut=True)
+    found, scan = walk(log, TrustedRange(0, RECORD_BYTES), power_cut=True)
     assert (found, scan.end) == ([0, 1], 2 * RECORD_BYTES)
     found, _ = walk(log, NOTHING)
     assert found == [0, 1, 3, 4]
@@ -97,16 +97,16 @@ def test_a_clock_that_went_back_hides_no_record_of_ours() -> None:
 def test_in_a_log_of_apache_older_records_are_left_overs() -> None:
     log = log_of(6, [50, 51, 52, 10, 11, 12])
     damage(log, 2 * RECORD_BYTES, b"\x7f" + bytes(RECORD_BYTES - 1))
-    found, scan = walk(log, Vouched(1 << 62), power_cut=None)
+    found, scan = walk(log, TrustedRange(1 << 62), power_cut=None)
     assert (found, scan.end) == ([0, 1], 2 * RECORD_BYTES)
 
 
 def test_the_last_record_stays_when_it_was_on_disk_though_it_is_damaged() -> None:
     log = log_of(3)
     damage(log, 2 * RECORD_BYTES + 500, b"\xff")
-    found, scan = walk(log, Vouched(0, 3 * RECORD_BYTES), power_cut=True)
+    found, scan = walk(log, TrustedRange(0, 3 * RECORD_BYTES), power_cut=True)
     assert (found, scan.damaged) == ([0, 1, 2], [2 * RECORD_BYTES])
-    found, scan = walk(log, Vouched(0, 2 * RECORD_BYTES), power_cut=True)
+    found, scan = walk(log, TrustedRange(0, 2 * RECORD_BYTES), power_cut=True)
     assert (found, scan.damaged, scan.end) == ([0, 1], [], 2 * RECORD_BYTES)
 
 

@@ -7,7 +7,7 @@ import pytest
 from rocketpy.store.index.index_file import IndexFile
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.recovery.bulk_recovery import compiled_records
-from rocketpy.store.recovery.index_catch_up import IndexCatchUpService, Replayed, ReplayedRuns
+from rocketpy.store.recovery.index_catch_up import BulkReplay, IndexCatchUpService, Replayed
 from rocketpy.store.results import PutMessage
 from tests.unit.store.store_kit import OK, Kit
 
@@ -106,13 +106,13 @@ def test_a_deleted_topic_within_a_run_is_left_out(monkeypatch: pytest.MonkeyPatc
     kit.files.kill()
     kit.files.remove_tree(Path("/store/index"))
     outcomes: list[Replayed] = []
-    replay = ReplayedRuns.replay
+    replay = BulkReplay.replay
 
-    def noting(runs: ReplayedRuns, missing_from: int) -> Replayed:
+    def noting(runs: BulkReplay, missing_from: int) -> Replayed:
         outcomes.append(replay(runs, missing_from))
         return outcomes[-1]
 
-    monkeypatch.setattr(ReplayedRuns, "replay", noting)
+    monkeypatch.setattr(BulkReplay, "replay", noting)
     again = kit.open()
     again._parts.index.keep(0)  # type: ignore[union-attr]
     again._parts.index.replayed_to(0)  # type: ignore[union-attr]

@@ -10,10 +10,10 @@ import pytest
 from rocketpy.arrow import row_schema
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.plan import Piece, QueuePiece, plan, read
-from rocketpy.store.scan.request import Wanted
+from rocketpy.store.scan.request import ScanRequest
 from tests.unit.store.scan.kit import Written
 
-WANTED = Wanted(schema=row_schema(columns=["topic", "queueId", "queueOffset", "body"]))
+WANTED = ScanRequest(schema=row_schema(columns=["topic", "queueId", "queueOffset", "body"]))
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def test_a_piece_in_two_parts(cut: int, live: Written) -> None:
 
 
 def test_places_of_keys_are_a_piece(live: Written) -> None:
-    wanted = Wanted(keys=("k7", "k8"), schema=WANTED.schema)
+    wanted = ScanRequest(keys=("k7", "k8"), schema=WANTED.schema)
 
     (piece,) = plan(StoreDirectory(live.root), wanted, "index")
 
     assert len(rows(live.root, piece)) == 4
-    assert plan(StoreDirectory(live.root), Wanted(keys=("none",)), "index") == []
+    assert plan(StoreDirectory(live.root), ScanRequest(keys=("none",)), "index") == []

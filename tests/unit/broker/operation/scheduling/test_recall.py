@@ -7,8 +7,8 @@ import pytest
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.scheduling.recall import Recalled, RecallOperation, RecallRequest
-from rocketpy.broker.operation.scheduling.scheduling import Postponement
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.proto.recall_handle import RecallHandle
 from rocketpy.proto.record.properties import encode_properties, parse_properties
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
@@ -35,8 +35,8 @@ class Kit:
     def __init__(self, **config: Any) -> None:
         self.store, self.clock = _Store(), SimClock()
         self.operation = RecallOperation(
-            InternalPut(self.store, lambda _topic, _count, _size: None),
-            Postponement((1_000,), self.clock),
+            SystemWriter(self.store, lambda _topic, _count, _size: None),
+            MessageScheduler((1_000,), self.clock),
             topic_exists=lambda topic: topic == "T",
             config=BrokerConfig(broker_name="b", **{"recall_message_enable": True, **config}),
             clock=self.clock,
@@ -122,7 +122,7 @@ def test_recalls_that_are_sent_as_messages_count_with_the_others(
 ) -> None:
     """A send with TIMER_DEL_UNIQKEY is a recall, too: it is in memory as long."""
     monkeypatch.setattr("rocketpy.broker.operation.scheduling.scheduling.MAX_RECALLS_PER_SLOT", 3)
-    postponement = Postponement((1_000,), clock := SimClock())
+    postponement = MessageScheduler((1_000,), clock := SimClock())
 
     def send(later_ms: int, **properties: str) -> Refusal | None:
         moment = str(clock.time_ms() + later_ms)

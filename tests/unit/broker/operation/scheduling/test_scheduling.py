@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.scheduling.scheduling import Postponement, refuse_later_in_batch
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler, refuse_later_in_batch
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.proto.record.properties import encode_properties, parse_properties
 from rocketpy.store.results import PutMessage
@@ -22,7 +22,7 @@ def message(properties: dict[str, str], **changes: Any) -> PutMessage:
 def test_a_message_with_a_level_waits_in_the_queue_of_its_level() -> None:
     given = {"DELAY": "2", "TAGS": "a", "REAL_TOPIC": "forged", "TIMER_DELAY_MS": "5"}
     one = message(given)
-    assert Postponement(DELAYS_MS, SimClock()).postpone(one) is None
+    assert MessageScheduler(DELAYS_MS, SimClock()).postpone(one) is None
     assert (one.topic, one.queue_id, one.delay_level) == ("SCHEDULE_TOPIC_XXXX", 1, 2)
     assert parse_properties(one.properties) == {
         "DELAY": "2",
@@ -35,7 +35,7 @@ def test_a_message_with_a_level_waits_in_the_queue_of_its_level() -> None:
 @pytest.mark.parametrize("level", ["4", "18", "2147483647"])
 def test_a_level_over_the_last_one_is_the_last_one(level: str) -> None:
     one = message({"DELAY": level})
-    assert Postponement(DELAYS_MS, SimClock()).postpone(one) is None
+    assert MessageScheduler(DELAYS_MS, SimClock()).postpone(one) is None
     assert (one.queue_id, one.delay_level) == (2, 3)
     assert parse_properties(one.properties)["DELAY"] == "3"
 
@@ -44,13 +44,13 @@ def test_a_level_over_the_last_one_is_the_last_one(level: str) -> None:
 def test_no_level_is_no_delay(level: str) -> None:
     one = message({"DELAY": level})
     before = one.properties
-    assert Postponement(DELAYS_MS, SimClock()).postpone(one) is None
+    assert MessageScheduler(DELAYS_MS, SimClock()).postpone(one) is None
     assert (one.topic, one.queue_id, one.properties) == ("T", 3, before)
 
 
 @pytest.mark.parametrize("level", ["soon", "1.5", "2147483648", "9" * 5_000, "1_0", " 1", "²"])
 def test_a_level_that_is_no_number_is_refused(level: str) -> None:
-    refused = Postponement(DELAYS_MS, SimClock()).postpone(message({"DELAY": level}))
+    refused = MessageScheduler(DELAYS_MS, SimClock()).postpone(message({"DELAY": level}))
     assert refused is not None
     assert refused.code == 1
     assert "DELAY" in refused.remark
@@ -62,12 +62,12 @@ def test_only_messages_without_transaction_and_committed_ones_wait(
     sys_flag: int, waits: bool
 ) -> None:
     one = message({"DELAY": "1"}, sys_flag=sys_flag)
-    assert Postponement(DELAYS_MS, SimClock()).postpone(one) is None
+    assert MessageScheduler(DELAYS_MS, SimClock()).postpone(one) is None
     assert (one.topic == "SCHEDULE_TOPIC_XXXX") is waits
 
 
 def test_a_half_message_does_not_wait_but_a_retried_one_does() -> None:
-    postponement = Postponement(DELAYS_MS, SimClock())
+    postponement = MessageScheduler(DELAYS_MS, SimClock())
     properties = {"DELAY": "1", "TRAN_MSG": "true"}
     half = message(properties)
     assert postponement(half, properties, REQUEST) is None
@@ -82,7 +82,7 @@ def test_a_half_message_does_not_wait_but_a_retried_one_does() -> None:
 
 def test_a_retry_is_delayed_by_a_level_that_is_given() -> None:
     one, properties = message({"TAGS": "a"}), {"TAGS": "a"}
-    Postponement(DELAYS_MS, SimClock()).delay(one, properties, 99)
+    MessageScheduler(DELAYS_MS, SimClock()).delay(one, properties, 99)
     assert (one.topic, one.queue_id) == ("SCHEDULE_TOPIC_XXXX", 2)
     assert parse_properties(one.properties) == properties
     assert properties["DELAY"] == "3"

@@ -1,7 +1,7 @@
 import pytest
 
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.send.send import Both
+from rocketpy.broker.operation.send.send import BothDone
 
 NO = Refusal(14, "no")
 
@@ -14,7 +14,7 @@ def test_the_second_tells_of_both(
     first: Refusal | None, second: Refusal | None, told: Refusal | None
 ) -> None:
     calls: list[Refusal | None] = []
-    both = Both(calls.append)
+    both = BothDone(calls.append)
     both.arrived(first)
     assert calls == []
     both.arrived(second)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.scheduling.scheduling import Postponement
+from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.operation.send_request import Sent
 from rocketpy.broker.transaction.half_message import HalfMessages
 from rocketpy.proto.record.properties import encode_properties, parse_properties
@@ -23,7 +23,7 @@ OTHER = UNIQ.replace("F", "E")
 class _Kit(Kit):
     def __init__(self) -> None:
         self.halves = HalfMessages(BrokerConfig(), "10.0.0.2")
-        super().__init__(self.halves, Postponement(DELAYS_MS, FakeClock()))
+        super().__init__(self.halves, MessageScheduler(DELAYS_MS, FakeClock()))
         self.send()
         self.store.puts.clear()
 

@@ -12,7 +12,7 @@ from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send.send_back import Copied, SendBack, SendBackRequest
 from rocketpy.broker.processor.send_back import SendBackProcessor
 from rocketpy.broker.stats.broker_stats import BrokerStats
-from rocketpy.broker.system_topics.system_writer import InternalPut
+from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.errors import CorruptRecordError, DiskFullError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
@@ -66,7 +66,7 @@ class Kit:
 
         self.operation = SendBack(
             self.store,
-            InternalPut(self.store, lambda *_: None),
+            SystemWriter(self.store, lambda *_: None),
             delay if delayed else None,
             topics=self.topics,
             groups=self.groups,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rocketpy.client.consumer.consume_stats import ConsumeStats
-from rocketpy.client.consumer.dispatch.concurrent_service import HandlerService, IteratorService
+from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentService, IteratorService
 from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Retry, ToDLQ
@@ -41,8 +41,10 @@ class Kit:
         assert queue is self.queue
         self.given_back.append((message.offset, delay_level))
 
-    def handlers(self, invoke: Handle, *, concurrency: int = 1, batch: int = 1) -> HandlerService:
-        return HandlerService(
+    def handlers(
+        self, invoke: Handle, *, concurrency: int = 1, batch: int = 1
+    ) -> ConcurrentService:
+        return ConcurrentService(
             invoke,
             concurrency=concurrency,
             batch=batch,

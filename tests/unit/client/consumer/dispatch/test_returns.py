@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from rocketpy.client.consumer.dispatch.redelivery import Returns
+from rocketpy.client.consumer.dispatch.redelivery import FailedMessages
 from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import RequestTimeoutError
@@ -37,7 +37,7 @@ class Kit:
         self.again: list[int] = []
         self.queue = ProcessQueue(MessageQueue("t", "b", 0), Limits())
         redelivery: Any = None if broadcast else self.brokers
-        self.returns = Returns(
+        self.returns = FailedMessages(
             redelivery,
             clock=cluster.clock,
             deliver=lambda _, messages: self.again.extend(m.offset for m in messages),

@@ -1,22 +1,22 @@
 """How soon a broker is asked again that answers with nothing."""
 
-from rocketpy.client.consumer.pulling.pull_loop import Fruitless
+from rocketpy.client.consumer.pulling.pull_loop import EmptyPollBackoff
 
 
 def test_pauses_grow_to_the_longest_and_begin_anew_with_what_is_found() -> None:
-    fruitless = Fruitless(15_000, 100)
-    pauses = [fruitless.pause_ms(is_fruitless=True, spent_ms=0) for _ in range(40)]
+    fruitless = EmptyPollBackoff(15_000, 100)
+    pauses = [fruitless.pause_ms(was_empty=True, spent_ms=0) for _ in range(40)]
     assert pauses == [20, 40, 80] + [100] * 37
-    assert fruitless.pause_ms(is_fruitless=False, spent_ms=0) == 0
-    assert fruitless.pause_ms(is_fruitless=True, spent_ms=0) == 20
+    assert fruitless.pause_ms(was_empty=False, spent_ms=0) == 0
+    assert fruitless.pause_ms(was_empty=True, spent_ms=0) == 20
 
 
 def test_what_the_broker_took_counts() -> None:
-    fruitless = Fruitless(15_000, 100)
-    assert fruitless.pause_ms(is_fruitless=True, spent_ms=5) == 15
-    assert [fruitless.pause_ms(is_fruitless=True, spent_ms=15_000) for _ in range(9)] == [0] * 9
+    fruitless = EmptyPollBackoff(15_000, 100)
+    assert fruitless.pause_ms(was_empty=True, spent_ms=5) == 15
+    assert [fruitless.pause_ms(was_empty=True, spent_ms=15_000) for _ in range(9)] == [0] * 9
 
 
 def test_a_broker_that_is_not_to_hold_anything_is_asked_quickly() -> None:
-    fruitless = Fruitless(0, 1_000)
-    assert [fruitless.pause_ms(is_fruitless=True, spent_ms=0) for _ in range(9)] == [20] * 9
+    fruitless = EmptyPollBackoff(0, 1_000)
+    assert [fruitless.pause_ms(was_empty=True, spent_ms=0) for _ in range(9)] == [20] * 9

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.client.consumer.pulling.queue_readers import Pauses, chosen
+from rocketpy.client.consumer.pulling.queue_readers import PausedQueues, chosen
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import Cluster, pass_time, run_sim
@@ -15,7 +15,7 @@ OTHER = MessageQueue("u", "broker-a", 0)
 
 
 def test_the_last_word_counts_and_a_queue_s_own_before_its_topic_s() -> None:
-    pauses = Pauses()
+    pauses = PausedQueues()
     assert not pauses.holds(FIRST)
     pauses.set(["t"], paused=True)
     assert [pauses.holds(each) for each in (FIRST, SECOND, OTHER)] == [True, True, False]
