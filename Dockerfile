@@ -14,7 +14,7 @@ RUN pip wheel --no-cache-dir --wheel-dir /wheels .
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --home-dir /data rocketpy && install -d -o rocketpy /data
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --no-index --find-links /wheels rocketpy && rm -rf /wheels
+RUN pip install --no-cache-dir --no-index --find-links /wheels rocketpy-mq && rm -rf /wheels
 USER rocketpy
 VOLUME /data
 EXPOSE 9876 10911

@@ -46,7 +46,7 @@ def draw(kind: str, files: Sequence[Path], document: Path) -> str:
         document: where it stands, for links.
     """
     stored = [json.loads(path.read_text()) for path in files]
-    prefix = "../" if document.parent.name == "docs" else ""
+    prefix = "../" if document.parent == ROOT / "docs" else ""
     links = ", ".join(f"[{path.stem}]({prefix}bench/results/{path.stem}.md)" for path in files)
     if kind == "further":
         return _further(stored) + f"\n\nRun: {links}.\n"

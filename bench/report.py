@@ -35,6 +35,7 @@ __all__ = [
 RESULTS = ROOT / "bench" / "results"
 Rounds = dict[str, dict[str, list[Round]]]
 OURS, PURE = "rocketpy", "pure"
+_SHORT_ROWS = ("async",)
 
 
 @dataclass
@@ -131,27 +132,21 @@ def table(run: Run) -> str:
 
 
 def short_table(run: Run) -> str:
-    """Draw only the ratios: what a reader of the first page wants to know."""
-    lines = [
-        "| load | rate / Apache's | CPU a message / Apache's | without a C compiler: rate, CPU |",
-        "|---|---|---|---|",
-    ]
+    """Draw what a reader of the first page wants to know: one load, start and memory."""
+    lines = ["| | RocketPy | Apache 5.4.0 | ratio |", "|---|---|---|---|"]
     for each in run.workloads:
+        if each.key not in _SHORT_ROWS:
+            continue
         by_side = run.rounds[each.name]
-        if each.is_latency:
-            both = [ratio(by_side, OURS, run.beside, what) for what in ("p50_us", "p99_us")]
-            rate = "p50 {}, p99 {} of its latency".format(*(_shown(it, ".2f") for it in both))
-        else:
-            rate = _shown(ratio(by_side, OURS, run.beside, "per_s"), ".2f")
-        cells = [each.name, rate, _shown(ratio(by_side, OURS, run.beside, "cpu_us"), ".2f")]
-        what = "p99_us" if each.is_latency else "per_s"
-        pure = [ratio(by_side, PURE, run.beside, figure) for figure in (what, "cpu_us")]
-        cells.append(", ".join(_shown(value, ".2f") for value in pure if value is not None))
-        lines.append("| " + " | ".join(cells) + " |")
+        for what, form, unit in (("per_s", ",.0f", "/s"), ("cpu_us", ".1f", " us of CPU each")):
+            sides = [_shown(median(by_side[side], what), form) for side in (OURS, "apache")]
+            cells = [f"{side}{unit}" for side in sides]
+            cells.append(_shown(ratio(by_side, OURS, "apache", what), ".2f"))
+            lines.append(f"| {each.name} | " + " | ".join(cells) + " |")
     ready = [_shown(_middle(run.starts.get(side)), ".2f") for side in (OURS, "apache")]
     idle = [_shown(run.idle_mib.get(side), ".0f") for side in (OURS, "apache")]
-    lines.append(f"| ready after start | {ready[0]} s beside {ready[1]} s | | |")
-    lines.append(f"| resident when idle | {idle[0]} MiB beside {idle[1]} MiB | | |")
+    lines.append(f"| ready after start | {ready[0]} s | {ready[1]} s | |")
+    lines.append(f"| memory when idle | {idle[0]} MiB | {idle[1]} MiB | |")
     return "\n".join(lines)
 
 

@@ -1,6 +1,6 @@
 """A FastAPI service that sends and answers when the message is stored.
 
-    pip install '.[fastapi]'
+    pip install 'rocketpy-mq[fastapi]'
     rocketpy standalone --data ./data
     python examples/fastapi_service.py --port 8000
     curl -H 'Content-Type: application/json' -d '{"item": "book"}' http://127.0.0.1:8000/orders

@@ -1,4 +1,4 @@
-"""Apache RocketMQ again, in Python: the same wire, the same files, none of the JVM.
+"""Apache RocketMQ in Python: name server, broker and client, with its protocol and its files.
 
 Example:
     ::
@@ -17,14 +17,16 @@ Example:
 
         asyncio.run(main())
 
-`rocketpy.sync` has the same without `await`. Whoever imports this package has the client loaded by
-that, not later inside a running event loop; servers and the command line, which import modules of
-it, do not pay for the client.
+`rocketpy.sync` has the same names without `await`. A program that imports this package loads the
+client at once, not later inside a running event loop; servers and the command line, which import
+single modules, do not load it.
 """
 
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from rocketpy import installation
 
 if TYPE_CHECKING:
     from rocketpy import errors as errors
@@ -66,7 +68,9 @@ if TYPE_CHECKING:
     from rocketpy.proto.allocation import machine_room_nearby as machine_room_nearby
     from rocketpy.proto.message_queue import MessageQueue as MessageQueue
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
+_DISTRIBUTION = "rocketpy-mq"
+"""Marks this package; `rocketpy` on package indexes is another one (see `installation`)."""
 
 _HOME = {
     "App": "app.application",
@@ -117,6 +121,9 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
         return import_module("rocketpy.errors")
     home = _HOME.get(name)
     if home is None:
+        # `from rocketpy import Flight` hides an AttributeError, so this one is an ImportError.
+        if not name.startswith("_") and (found := installation.conflict(name)):
+            raise ImportError(found)
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
     value = getattr(import_module(f"{__name__}.{home}"), name)

@@ -47,6 +47,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
+from rocketpy.installation import require_own_package
+
 __all__ = [
     "BadBodyError",
     "BadFrameError",
@@ -98,6 +100,9 @@ __all__ = [
     "TopicNotWritableError",
     "UnreadableBodyError",
 ]
+
+# Almost every module of the package imports this one.
+require_own_package()
 
 
 ErrorT = TypeVar("ErrorT", bound=BaseException)

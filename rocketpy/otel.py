@@ -1,6 +1,6 @@
 """OpenTelemetry: spans and measurements of sends and handlers, and traces that go with messages.
 
-Needs `pip install '.[otel]'`; nothing else of RocketPy imports it. The context of a trace
+Needs `pip install 'rocketpy-mq[otel]'`; nothing else of RocketPy imports it. The context of a trace
 travels in a message's own properties (`traceparent`, ...), so consumers in other languages find it.
 Names are those of the semantic conventions for messaging.
 
@@ -24,7 +24,7 @@ try:
     from opentelemetry.propagators.textmap import TextMapPropagator
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        "rocketpy.otel needs, in RocketPy's directory: pip install '.[otel]'"
+        "rocketpy.otel needs OpenTelemetry: pip install 'rocketpy-mq[otel]'"
     ) from _error
 
 from rocketpy import __version__

@@ -1,1 +1,5 @@
 """Commands."""
+
+from rocketpy.installation import require_own_package
+
+require_own_package()

@@ -129,7 +129,7 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> N
 @cluster_options
 @click.pass_context
 def command(ctx: click.Context, *, namesrv: str | None, context: str | None) -> None:
-    """Apache RocketMQ again, in Python: the same wire, the same files, no JVM."""
+    """Apache RocketMQ in Python: its protocol and its files, without a JVM."""
     if namesrv and context and given(ctx, "context"):
         raise click.UsageError("-n and --context both name a cluster")
     if ctx.invoked_subcommand in _ASK_NOBODY and (given(ctx, "namesrv") or given(ctx, "context")):

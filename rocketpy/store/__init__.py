@@ -44,7 +44,7 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
     The directory may be RocketPy's or Apache's, in use or a copy; it is only read. What is read is
     settled when this returns, so messages that come later are not among it. Messages that are in
     the log and not yet in the files of their queues are among it. Needs
-    `pip install '.[spark]'`.
+    `pip install 'rocketpy-mq[spark]'`.
 
     Example:
         >>> reader = to_arrow("~/store", topics="flights", tags="AA || UA")  # doctest: +SKIP

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from bench.chart import CHART, run_of
+from bench.chart import draw as draw_chart
 from bench.documents import DOCUMENTS, blocks, draw, kind_of, write
+from bench.processes import ROOT
 from bench.report import RESULTS, Run, as_data
 from bench.workloads import Goal, Round, Workload
 
@@ -19,6 +22,14 @@ def test_tables_say_what_their_runs_say(document: Path) -> None:
         if names:
             files = [RESULTS / name for name in names]
             assert inside == draw(kind, files, document), f"python -m bench.documents {names}"
+
+
+def test_chart_of_the_readme_shows_the_run_of_its_table() -> None:
+    chart = CHART.read_text()
+    name = run_of(chart)
+    assert chart == draw_chart(json.loads((RESULTS / name).read_text()), name), "bench.chart"
+    tables = {kind: names for kind, names, _ in blocks((ROOT / "README.md").read_text())}
+    assert tables["short"] == [name]
 
 
 def measured(per_s: float, cpu_us: float, p99_us: float) -> Round:

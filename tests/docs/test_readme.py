@@ -19,10 +19,10 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 APPS = [code for code in PYTHON if "TestApp(" in code]
 PROGRAMS = [code for code in PYTHON if "asyncio.run(" in code and code not in APPS]
-TESTS = [code for code in PYTHON if "def test_" in code]
 SPARK = [code for code in PYTHON if "SparkSession" in code]  # tests/spark runs it
+COMMANDS_IN = "\n".join((README, (ROOT / "docs/guide/servers.md").read_text(encoding="utf-8")))
 CALLS = sorted(
-    set(re.findall(r"(?:^ +|; )(rocketpy(?:-\w+)?(?: [a-z][\w-]*)*)", README, re.MULTILINE))
+    set(re.findall(r"(?:^ +|; )(rocketpy(?:-\w+)?(?: [a-z][\w-]*)*)", COMMANDS_IN, re.MULTILINE))
 )
 
 
@@ -36,10 +36,9 @@ def cluster(tmp_path: Path) -> Iterator[ClusterThread]:
 
 def test_every_example_is_covered() -> None:
     assert PROGRAMS
-    assert TESTS
     assert SPARK
     assert APPS
-    assert len(PROGRAMS) + len(TESTS) + len(SPARK) + len(APPS) == len(PYTHON)
+    assert len(PROGRAMS) + len(SPARK) + len(APPS) == len(PYTHON)
     assert CALLS
 
 
@@ -70,16 +69,6 @@ def test_app_without_a_broker(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("code", TESTS)
-def test_fixture_example(cluster: ClusterThread, code: str) -> None:
-    names: dict[str, object] = {}
-    exec(code, names)
-    tests = [value for name, value in names.items() if name.startswith("test_")]
-    assert tests
-    for test in tests:
-        test(cluster)  # type: ignore[operator]
-
-
 @pytest.mark.parametrize("call", CALLS)
 def test_command_is_there(call: str) -> None:
     program, *words = call.split()
@@ -108,8 +97,8 @@ def test_no_section_stands_twice(page: Path) -> None:
 INSTALLED = [*PAGES, *sorted((ROOT / "rocketpy").rglob("*.py")), *(ROOT / "examples").glob("*.py")]
 
 
-def test_extras_are_installed_from_the_directory() -> None:
-    """A package index has another project of that name."""
-    named = re.compile(r"pip install '?rocketpy")
-    found = [path.name for path in INSTALLED if named.search(path.read_text(encoding="utf-8"))]
-    assert set(found) <= {"CHANGELOG.md"}
+def test_install_commands_name_this_distribution() -> None:
+    """`rocketpy` on package indexes is a flight simulator."""
+    other = re.compile(r"pip install '?rocketpy(?!-mq)")
+    found = [path.name for path in INSTALLED if other.search(path.read_text(encoding="utf-8"))]
+    assert found == []

@@ -49,7 +49,7 @@ def test_nothing_is_imported_inside_the_running_loop(first: str) -> None:
         ("from rocketpy.cli.main import command; import rocketpy", False),
         ("import rocketpy.testing.plugin", False),
         ("import rocketpy.spark", False),
-        ("from rocketpy.proto import codes", False),
+        ("from rocketpy.proto.wire import codes", False),
     ],
 )
 def test_the_client_is_loaded_by_whoever_imports_the_package_itself(

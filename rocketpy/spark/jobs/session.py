@@ -51,8 +51,7 @@ def need_extra(*modules: str) -> None:
     missing = [each for each in modules or _NEEDED if importlib.util.find_spec(each) is None]
     if missing:
         raise JobError(
-            f"{', '.join(missing)} missing, which this job needs; in RocketPy's directory: "
-            "pip install '.[spark]'"
+            f"{', '.join(missing)} missing, which this job needs: pip install 'rocketpy-mq[spark]'"
         )
 
 

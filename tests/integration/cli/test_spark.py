@@ -105,7 +105,7 @@ def test_without_the_extra(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyP
         cli("spark", *job, code=1)
         assert "pyspark, pyarrow, numpy missing" in cli.err
         assert not archive.exists()
-        assert "pip install '.[spark]'" in cli.err
+        assert "pip install 'rocketpy-mq[spark]'" in cli.err
 
 
 def test_audit_of_what_a_broker_stores(cli: Cli, tmp_path: Path) -> None:

@@ -15,4 +15,4 @@ def test_without_the_extra_it_says_so_before_it_looks_at_options(
     for more in ([], ["--requeue"]):
         failure = CliRunner().invoke(dlq.command, ["readers", *more]).exception
         assert isinstance(failure, JobError)
-        assert "pip install '.[spark]'" in str(failure)
+        assert "pip install 'rocketpy-mq[spark]'" in str(failure)

@@ -16,4 +16,4 @@ def test_without_the_extra_it_says_so_before_it_looks_at_options(
     for more in (["--to", "u"], ["--archive", str(tmp_path)]):
         failure = CliRunner().invoke(replay.command, ["orders", *more]).exception
         assert isinstance(failure, JobError)
-        assert "pip install '.[spark]'" in str(failure)
+        assert "pip install 'rocketpy-mq[spark]'" in str(failure)

@@ -42,5 +42,7 @@ def test_errors_of_others_pass() -> None:
 def test_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     need_extra("json")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(JobError, match=r"pyspark, pyarrow, numpy .*pip install '\.\[spark\]'"):
+    with pytest.raises(
+        JobError, match=r"pyspark, pyarrow, numpy .*pip install 'rocketpy-mq\[spark\]'"
+    ):
         need_extra()
