@@ -117,7 +117,7 @@ def test_a_second_signal_ends_a_stop_that_hangs() -> None:
     # A server whose stop never ends, as a process of its own.
     code = """
 import asyncio, sys
-from rocketpy.cli.daemon import run_server
+from rocketpy.cli.servers.daemon import run_server
 from rocketpy.runtime import logs
 
 class Hanging:
@@ -144,7 +144,7 @@ sys.exit(run_server(Hanging(), dict))
 def test_a_signal_while_starting_stops_without_ever_being_ready() -> None:
     code = """
 import os, signal, sys, time
-from rocketpy.cli.daemon import run_server
+from rocketpy.cli.servers.daemon import run_server
 from rocketpy.runtime import logs
 
 class Slow:

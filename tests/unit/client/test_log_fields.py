@@ -13,7 +13,7 @@ from rocketpy.errors import ConnectError
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 
 PACKAGE = Path(rocketpy.__file__).parent
-FILES = sorted([*(PACKAGE / "client").glob("*.py"), *(PACKAGE / "app").glob("*.py")])
+FILES = sorted([*(PACKAGE / "client").rglob("*.py"), *(PACKAGE / "app").rglob("*.py")])
 METHODS = {"debug", "info", "warning", "error", "exception"}
 
 

@@ -5,7 +5,7 @@ import sys
 BURST = """
 import sys
 from pathlib import Path
-from rocketpy.runtime.heap import set_mmap_threshold
+from rocketpy.runtime.os_resources import set_mmap_threshold
 
 def resident_mib():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20

@@ -6,7 +6,7 @@ from rocketpy.runtime.os_resources import DescriptorGauge, raise_descriptor_limi
 
 RAISED = """
 import resource
-from rocketpy.runtime.descriptors import raise_descriptor_limit
+from rocketpy.runtime.os_resources import raise_descriptor_limit
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
 print(raise_descriptor_limit() == hard == resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -14,7 +14,7 @@ print(raise_descriptor_limit() == hard == resource.getrlimit(resource.RLIMIT_NOF
 NEAR = """
 import os, resource
 from rocketpy.runtime.clock import SystemClock
-from rocketpy.runtime.descriptors import DescriptorGauge
+from rocketpy.runtime.os_resources import DescriptorGauge
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 gauge = DescriptorGauge(SystemClock())
 taken = []

@@ -13,7 +13,7 @@ from rocketpy.terminal.contexts import Cluster, Contexts, save
 
 APP = """
 import rocketpy
-from rocketpy.client.name_servers import find_addresses
+from rocketpy.client.cluster.name_servers import find_addresses
 
 
 class Shown(rocketpy.App):
