@@ -1,1 +1,1 @@
-"""Commit log."""
+"""Commit log: the files that hold every message, damaged records, and prefetching."""

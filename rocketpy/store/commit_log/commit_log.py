@@ -1,10 +1,11 @@
-"""The commit log: every message of every topic, one after the other, in fixed-size files.
+"""Commit log: the records of all topics in order of arrival, in files of fixed size.
 
-A record never crosses a file: when it does not fit with eight bytes to spare, the rest becomes a
-blank (its length, a magic number) and the record begins the next file. Bytes are allocated ahead
-of the write position, and the next file is made before it is needed: no append waits for the disk.
+A record never crosses a file boundary: when it does not fit with eight bytes to spare, the rest of
+the file becomes a blank (length and magic number) and the record starts the next file. Bytes are
+allocated ahead of the write position, and the next file is created before it is needed, so that no
+append waits for the disk.
 
-One thread at a time appends (the store's append lock); flushing and reading take no part in it.
+One thread at a time appends, under the store's append lock; flushing and reading do not need it.
 
 Step 14 of a message's life (docs/ARCHITECTURE.md).
 
@@ -45,28 +46,28 @@ logger: logging.Logger = logging.getLogger(__name__)
 _STEP_BYTES: Final = 16 << 20
 _SMALL_STEP_BYTES: Final = 64 << 10
 _POPULATE_BYTES: Final = 1 << 20
-"""Pages are made present so far ahead: 1 us each; touching them one by one costs 7."""
+"""Bytes faulted in ahead of the write position: 1 us a page, instead of 7 on first touch."""
 
 
 class CommitLog:
-    """The log's files and its write position.
+    """Files of the commit log and their write position.
 
-    ``StoreOffsets.appended`` is where the next record goes, or a blank if it does not fit.
+    ``StoreOffsets.appended`` is the position of the next record, or of a blank if it does not fit.
 
     Attributes:
-        offsets: what it moves.
-        verified_from: records from here on were checked at the start or written since.
-        record_from_disk: does what `record` does by a system call; see `MappedFileQueue.read`.
+        offsets: offsets of the store; appending advances them.
+        verified_from: later records were checked by recovery or written since the start.
+        record_from_disk: like `record`, but by a system call; see `MappedFileQueue.read`.
         damaged: physical offsets of damaged records met so far.
         queue: its mapped files.
         file: the one being written; None before the first record.
-        limit: position in it before which nothing needs thought.
+        limit: position in `file` up to which an append needs no allocation.
     """
 
     def __init__(
         self, config: MessageStoreConfig, files: StoreFiles, offsets: StoreOffsets
     ) -> None:
-        """Describe a log; `load` touches files, appending moves the offsets."""
+        """Describe a log without touching files; `load` maps them."""
         file_bytes = config.mapped_file_size_commit_log
         self._step_bytes = min(_STEP_BYTES, file_bytes)
         self.queue: MappedFileQueue = MappedFileQueue(
@@ -91,32 +92,32 @@ class CommitLog:
 
     @property
     def file_bytes(self) -> int:
-        """Length of a file."""
+        """Length of one file."""
         return self.queue.file_bytes
 
     @property
     def directory(self) -> Path:
-        """Where the files are."""
+        """Directory of the files."""
         return self.queue.directory
 
     @property
     def files(self) -> tuple[MappedFile, ...]:
-        """The files, oldest first."""
+        """Current files, oldest first."""
         return self.queue.files
 
     @property
     def min_phy_offset(self) -> int:
-        """Where the oldest file begins."""
+        """Offset of the first byte of the oldest file."""
         first = self.queue.first
         return self.offsets.appended if first is None else first.base_offset
 
     @property
     def max_phy_offset(self) -> int:
-        """Where the next record goes."""
+        """Offset of the next record."""
         return self.offsets.appended
 
     def load(self) -> None:
-        """Map the files that are there.
+        """Map the existing files.
 
         Raises:
             StoreFormatError: a file that does not belong there.
@@ -125,7 +126,7 @@ class CommitLog:
         self.queue.load()
 
     def set_end(self, phy_offset: int, store_timestamp_ms: int) -> None:
-        """Make an offset the write position; what lies after it is erased.
+        """Make an offset the write position and erase all bytes after it.
 
         Args:
             phy_offset: end of the log.
@@ -140,11 +141,11 @@ class CommitLog:
     # -- appending (under the append lock) ---------------------------------------------------
 
     def reserve(self, size_bytes: int) -> int:
-        """Make room for a record (or several that stay together); return where it begins.
+        """Allocate space for a record, or for several that stay together; return its position.
 
         Raises:
-            DiskFullError: no space; nothing changed that matters.
-            StoreFormatError: more than a file holds.
+            DiskFullError: no space; the log is unchanged.
+            StoreFormatError: the records are larger than a file.
         """
         if size_bytes + BLANK_BYTES > self.file_bytes:
             raise StoreFormatError(f"{size_bytes} bytes do not fit into a commit log file")
@@ -182,7 +183,7 @@ class CommitLog:
         with self._roll_mutex:
             last = self.queue.last
             if last is not None and last.write_position == 0 and last is not self.file:
-                return last  # added before, then there was no space for the record
+                return last  # an earlier attempt added it, then had no space for the record
             following, self._spare = self._spare, None
             if following is None:
                 following = self._make_next()
@@ -209,7 +210,7 @@ class CommitLog:
 
         Raises:
             DiskFullError: no space; nothing was written.
-            struct.error: a number that does not fit its field; nothing counts as written.
+            struct.error: a number does not fit its field; nothing was appended.
         """
         mapped = self.file
         if mapped is None or mapped.write_position + size_bytes + BLANK_BYTES > self.limit:
@@ -259,7 +260,7 @@ class CommitLog:
 
         Raises:
             DiskFullError: no space; nothing was written.
-            struct.error: a number that does not fit its field; nothing counts as written.
+            struct.error: a number does not fit its field; nothing was appended.
         """
         messages = batch.messages
         total_bytes = sum(sizes_bytes)
@@ -286,25 +287,25 @@ class CommitLog:
 
     @property
     def write_end(self) -> int:
-        """Where bytes were written last; ahead of ``appended`` within a piece of `append_raw`."""
+        """End of the written bytes; ahead of ``appended`` during `append_raw`."""
         mapped = self.file
         return (
             self.offsets.appended if mapped is None else mapped.base_offset + mapped.write_position
         )
 
     def append_raw(self, phy_offset: int, data: bytes) -> int:
-        """Write bytes of another store's log; return where they end.
+        """Append bytes of another store's log; return their end.
 
-        ``StoreOffsets.appended`` stays: the caller moves it over the records that are whole.
+        ``StoreOffsets.appended`` does not change: the caller advances it over complete records.
 
         Args:
-            phy_offset: where they lay in that log; exactly where this one ends. An empty log
-                begins where a file begins.
-            data: records and blanks, maybe the beginning of one.
+            phy_offset: their position in that log, which must be the end of this one. An empty log
+                starts at the start of a file.
+            data: records and blanks; the last one may be incomplete.
 
         Raises:
-            LogGapError: they begin elsewhere.
-            DiskFullError: no space; what fitted in is written.
+            LogGapError: `phy_offset` is not the end of this log.
+            DiskFullError: no space; the bytes that fitted were written.
         """
         if not self.queue.files and phy_offset % self.file_bytes == 0:
             self.offsets.restart(phy_offset, 0)
@@ -325,10 +326,10 @@ class CommitLog:
         return self.write_end
 
     def whole_records(self, start: int, end: int) -> Iterator[tuple[int, RecordCheck]]:
-        """Yield the records and blanks that lie wholly between two offsets.
+        """Yield the records and blanks that lie completely between two offsets.
 
         Raises:
-            StoreFormatError: bytes that are none.
+            StoreFormatError: bytes that are neither a record nor a blank.
         """
         position = start
         while (mapped := self.queue.find(position)) is not None and position + BLANK_BYTES <= end:
@@ -339,22 +340,24 @@ class CommitLog:
                 return
             found = self.check(position)
             if found is None or found.state in {RecordState.EMPTY, RecordState.BROKEN}:
-                raise StoreFormatError(f"the bytes at {position} of the log are no record")
+                raise StoreFormatError(f"no record at position {position} of the log")
             yield position, found
             position += found.size_bytes
 
     def prepare(self) -> None:
-        """Allocate ahead, and make the next file (another thread than the appending one).
+        """Allocate ahead and create the next file; called by another thread than the appender.
 
         Raises:
-            DiskFullError: no space; appending goes on with what is there.
+            DiskFullError: no space; appends continue in the allocated part.
         """
         mapped = self.file
         if mapped is None:
             return
         ahead = min(mapped.size_bytes, mapped.write_position + 2 * self._step_bytes)
         mapped.allocate(ahead, self._step_bytes)
-        if mapped.write_position >= self._step_bytes:  # memory for few messages is better used
+        if (
+            mapped.write_position >= self._step_bytes
+        ):  # a log with few messages does not need the memory
             mapped.warm()
         if mapped.write_position > mapped.size_bytes // 2:
             with self._roll_mutex:
@@ -362,10 +365,10 @@ class CommitLog:
                     self._spare = self._make_next()
 
     def flush(self) -> int:
-        """Bring everything appended before the call to disk; return up to where.
+        """Flush everything appended before the call to disk; return the flushed end.
 
         Raises:
-            OSError: the disk failed; what is on it is unknown.
+            OSError: the disk failed; its content is unknown.
         """
         with self._flush_mutex:
             end = self.offsets.appended
@@ -373,10 +376,10 @@ class CommitLog:
             return end
 
     def sync_from(self, phy_offset: int) -> None:
-        """Bring the files from an offset on to disk, whoever wrote them.
+        """Flush the files from an offset on, also bytes that an earlier process wrote.
 
-        A killed process leaves bytes in memory that look stored; nobody may see them as
-        stored before they are.
+        A killed process leaves bytes in the page cache that look durable; they must not be served
+        as durable before they are.
 
         Raises:
             OSError: the disk failed.
@@ -386,13 +389,13 @@ class CommitLog:
                 mapped.region.flush()
 
     def record(self, phy_offset: int, size_bytes: int) -> memoryview | None:
-        """Return bytes that a consume queue points to, unchecked; None when they are gone."""
+        """Return the bytes that a queue entry points to, unchecked; None if they were deleted."""
         view, base, end = self.written_part(phy_offset)
         at = phy_offset - base
         return view[at : at + size_bytes] if phy_offset + size_bytes <= end else None
 
     def check(self, phy_offset: int, *, check_crc: bool = True) -> RecordCheck | None:
-        """Tell what lies at an offset; None outside the files."""
+        """Return the kind and size of the record at an offset; None outside the files."""
         mapped = self.queue.find(phy_offset)
         if mapped is None:
             return None
@@ -404,7 +407,7 @@ class CommitLog:
     def proven(
         self, topic: str, queue_offset: int, phy_offset: int, size_bytes: int
     ) -> RecordCheck | None:
-        """Return the record a queue entry points to if it names that entry; else None."""
+        """Return the record of a queue entry if it belongs to that entry; else None."""
         found = self.check(phy_offset)
         if (
             found is None
@@ -417,11 +420,11 @@ class CommitLog:
         return found
 
     def intact_record(self, phy_offset: int, end: int) -> memoryview | None:
-        """Return the record that begins exactly at an offset, checked; None when there is none.
+        """Return the intact record that starts exactly at an offset; None if there is none.
 
         Args:
-            phy_offset: any number, it may come from the network.
-            end: records that end after it are not for the caller yet.
+            phy_offset: any number; it may come from the network.
+            end: records that end later are not visible to the caller yet.
         """
         if not self.min_phy_offset <= phy_offset <= end - BLANK_BYTES:
             return None
@@ -433,17 +436,17 @@ class CommitLog:
         return record if record is not None and is_intact(record, phy_offset) else None
 
     def store_time_ms(self, phy_offset: int, size_bytes: int) -> int:
-        """Return the store time of a record a consume queue points to, -1 when it is gone."""
+        """Return the store time of the record of a queue entry, -1 if it was deleted."""
         whole = size_bytes >= MIN_RECORD_BYTES
         record = self.record(phy_offset, size_bytes) if whole else None
         return -1 if record is None else record_store_timestamp_ms(record, 0)
 
     def next_file_offset(self, phy_offset: int) -> int:
-        """Return where the file after the one with this offset begins."""
+        """Return the start of the file after the one that holds an offset."""
         return phy_offset - phy_offset % self.file_bytes + self.file_bytes
 
     def scan(self, start: int, end: int) -> Iterator[tuple[int, RecordCheck]]:
-        """Walk over the whole records between two offsets; stops at what is none."""
+        """Yield the complete records between two offsets; stop at the first invalid one."""
         position = start
         while position < end:
             found = self.check(position, check_crc=False)
@@ -454,16 +457,16 @@ class CommitLog:
             position += found.size_bytes
 
     def report_damage(self, phy_offset: int, reason: str) -> None:
-        """Say once that a record is damaged; readers leave it out."""
+        """Log a damaged record once; readers skip it from then on."""
         if self._damage.add(phy_offset):
-            logger.error("damaged record: phy_offset=%d reason=%s", phy_offset, reason)
+            logger.error("record damaged: phy_offset=%d reason=%s", phy_offset, reason)
 
     def file_count(self) -> int:
-        """Number of files, the one being written included."""
+        """Return the number of files, including the one being written."""
         return len(self.queue.files)
 
     def oldest_modified_ms(self) -> int:
-        """Wall time of the oldest file's last modification, ms."""
+        """Return the last modification of the oldest file, ms since 1970."""
         first = self.queue.first
         return 0 if first is None else self._files.modified_ms(first.path)
 
@@ -475,7 +478,7 @@ class CommitLog:
         return True
 
     def drop_spare(self) -> None:
-        """Delete the file that was made ahead and not used."""
+        """Delete the spare file that was created ahead and not used."""
         with self._roll_mutex:
             spare, self._spare = self._spare, None
             last = self.queue.last
@@ -486,7 +489,7 @@ class CommitLog:
             self._files.remove(spare.path)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         if self._spare is not None:
             self._spare.close()
         self.file = None
@@ -495,4 +498,4 @@ class CommitLog:
 
 
 def _nothing() -> None:
-    """Stand in for a callback nobody has set."""
+    """Default of a callback that is not set."""

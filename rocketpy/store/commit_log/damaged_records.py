@@ -1,4 +1,4 @@
-"""Which records of the log were found damaged: readers leave them out."""
+"""Damaged records of the commit log, which readers skip."""
 
 import bisect
 from collections.abc import Set as AbstractSet
@@ -8,7 +8,7 @@ _MAX_REMEMBERED: Final = 10_000
 
 
 class DamagedRecords:
-    """Physical offsets of damaged records, as many as are remembered; any thread.
+    """Physical offsets of damaged records, up to a limit; safe to use from any thread.
 
     Attributes:
         places: the offsets.
@@ -22,7 +22,7 @@ class DamagedRecords:
         self.places: AbstractSet[int] = self._places
 
     def add(self, phy_offset: int) -> bool:
-        """Remember a record; False when it is remembered already, or there are too many."""
+        """Add a record; return False if it is known already or the limit is reached."""
         if phy_offset in self._places or len(self._places) >= _MAX_REMEMBERED:
             return False
         self._places.add(phy_offset)
@@ -30,9 +30,9 @@ class DamagedRecords:
         return True
 
     def end_without(self, phy_offset: int, end: int) -> int:
-        """Return up to where no record is damaged, as far as is known, from one offset to another.
+        """Return the end of the range from one offset to another without a damaged record.
 
-        With as many as are remembered there may be more: then it is the first offset.
+        At the limit there may be unknown ones: then it is the first offset.
         """
         ascending = self._ascending
         if not ascending:

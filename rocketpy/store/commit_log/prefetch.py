@@ -1,12 +1,12 @@
-"""The log is brought into memory before a consumer that is far behind reads it.
+"""Prefetching of the commit log: for lagging consumers, and of space for appends.
 
-Such a consumer reads records through the mapping that have been on disk only for long. Each page
-that is missing holds up the thread that touches it, and with it everybody that it serves; the
-system's own guess comes late, and reads around the page instead of behind it. A queue's records lie
-in the log in order: so when a read comes into a piece of the log, that piece and the next are asked
-for at once, on a thread of their own.
+A consumer far behind reads records through the mapping that are no longer in the page cache. Each
+missing page blocks the thread that touches it, and all clients of that thread. Kernel read-ahead
+starts late and is centred on the page; consumers need the bytes that follow. Records of a queue lie
+in the log in order, so a read in one piece of the log prefetches that piece and the next one, on a
+separate thread.
 
-Space and the next file of the commit log, made before they are needed.
+`AllocateService` allocates space and creates the next file before appends need them.
 
 Source: AllocateMappedFileService (5.4.0).
 """
@@ -22,19 +22,19 @@ from rocketpy.store.commit_log.commit_log import CommitLog
 
 PIECE_BYTES: Final = 4 << 20
 RECENT_BYTES: Final = 64 << 20
-"""The end of the log is in memory: it was just written."""
+"""The last bytes of the log were just written and are in the page cache."""
 _MAX_KNOWN: Final = 64
 _INTERVAL_MS: Final = 60_000
 
 
 class LogPrefetcher:
-    """Hears of reads, on any thread, and has what follows read from the disk.
+    """Prefetches the bytes after a read; notified of reads from any thread.
 
     Args:
-        log: what is read.
+        log: the log to prefetch.
 
     Attributes:
-        wake: called when there is something to do.
+        wake: called when there is work.
     """
 
     name: Final = "ColdReadsService"
@@ -47,7 +47,7 @@ class LogPrefetcher:
         self._wanted: collections.deque[int] = collections.deque(maxlen=_MAX_KNOWN)
 
     def expect(self, phy_offset: int) -> None:
-        """Hear that a read begins at a physical offset."""
+        """Note that a read starts at a physical offset."""
         piece = phy_offset // PIECE_BYTES
         if piece in self._known or phy_offset >= self._log.max_phy_offset - RECENT_BYTES:
             return
@@ -59,7 +59,7 @@ class LogPrefetcher:
         self.wake()
 
     def step(self, now_ms: int) -> int:
-        """Ask the system for what is wanted; see `rocketpy.runtime.service.Service.step`."""
+        """Prefetch the noted ranges; see `rocketpy.runtime.service.Service.step`."""
         with self._lock:
             wanted = [*self._wanted]
             self._wanted.clear()
@@ -75,14 +75,14 @@ class LogPrefetcher:
 
 
 def _nothing() -> None:
-    """Nobody waits to be woken."""
+    """Default of `wake`."""
 
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class AllocateService:
-    """Keeps space and the next file ready, so that appending does not wait for them."""
+    """Allocates space and the next file ahead, so that appends do not wait for them."""
 
     name: Final = "AllocateService"
 
@@ -91,9 +91,9 @@ class AllocateService:
         self._interval_ms = interval_ms
 
     def step(self, now_ms: int) -> int:
-        """Prepare what the next appends need; see `rocketpy.runtime.service.Service.step`."""
+        """Allocate for the next appends; see `rocketpy.runtime.service.Service.step`."""
         try:
             self._log.prepare()
         except ResourceShortError:
-            logger.debug("no space to allocate ahead")
+            logger.debug("allocation ahead failed: no space")
         return now_ms + self._interval_ms

@@ -1,1 +1,1 @@
-"""Files."""
+"""File access of the store: mapped files, queues of them, JSON tables, descriptors."""

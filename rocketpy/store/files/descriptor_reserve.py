@@ -1,8 +1,8 @@
-"""File descriptors kept back, so that a store goes on flushing when others took all the rest.
+"""Reserve of file descriptors, so that the store can flush when the process has none left.
 
-A broker shares one table of descriptors with its connections. When the table is full, one of the
-descriptors kept here is given up for the file that has to be opened, and taken back as soon as
-there is room again.
+A broker shares one descriptor table with its connections. When the table is full, one of the
+reserved descriptors is released for the file that has to be opened, and reserved again as soon as
+there is room.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ _SHORT: Final = (*_NO_DESCRIPTOR, errno.ENOMEM, errno.EEXIST)
 
 @contextlib.contextmanager
 def shortage_refused(what: str) -> Iterator[None]:
-    """Turn the system's "not now" into an error that refuses one call; others pass.
+    """Convert a shortage reported by the system into an error that refuses this call only.
 
-    Args:
-        what: what was tried, for the message.
+        Args:
+    what: the attempted action, for the message.
 
-    Raises:
-        DiskFullError: ENOSPC, EDQUOT.
-        ResourceShortError: EMFILE, ENFILE, ENOMEM, EEXIST.
+        Raises:
+            DiskFullError: ENOSPC, EDQUOT.
+            ResourceShortError: EMFILE, ENFILE, ENOMEM, EEXIST.
     """
     try:
         yield
@@ -45,17 +45,17 @@ def shortage_refused(what: str) -> Iterator[None]:
 
 
 class DescriptorReserve:
-    """Some descriptors of this process that only the store may use. Safe to use from any thread."""
+    """Descriptors of this process that only the store may use. Safe to use from any thread."""
 
     def __init__(self, count: int = KEPT_COUNT) -> None:
-        """Keep descriptors back; fewer when there are not so many."""
+        """Reserve descriptors; fewer if the process has not so many left."""
         self._count = count
         self._kept: list[int] = []
         self._mutex = threading.Lock()
         self.refill()
 
     def refill(self) -> None:
-        """Take back what was given up, as far as there is room."""
+        """Reserve released descriptors again, as far as there is room."""
         with self._mutex:
             while len(self._kept) < self._count:
                 try:
@@ -71,10 +71,10 @@ class DescriptorReserve:
             return True
 
     def run(self, operation: Callable[[], _T]) -> _T:
-        """Do something that needs a descriptor or two, giving up as many of those kept as it takes.
+        """Run an operation that needs a few descriptors, releasing reserved ones as needed.
 
         Raises:
-            OSError: from the operation; EMFILE or ENFILE when nothing is left to give up.
+            OSError: from the operation; EMFILE or ENFILE when the reserve is empty.
         """
         while True:
             try:

@@ -1,13 +1,13 @@
-"""The JSON configuration files, as Apache reads and writes them, but never without a copy.
+"""JSON configuration files in Apache's format, with a backup that is complete at all times.
 
-A file has a sibling ``<name>.bak`` with the content before. Apache renames the file to
-``.bak`` and writes the new one in place: a crash in between leaves a cut file. Here the
-new content is complete and on disk under a third name before anything is renamed::
+A file has a sibling ``<name>.bak`` with the previous content. Apache renames the file to
+``.bak`` and writes the new one in place: a crash in between leaves a truncated file. Here the
+new content is complete and on disk under a third name before any rename::
 
     write name.tmp, sync | name -> name.bak | name.tmp -> name | sync directory
 
-so at every moment one of ``name`` and ``name.bak`` is whole. A main file that cannot be
-read never replaces the ``.bak`` that can; it is kept as ``name.damaged`` when it is written anew.
+so one of ``name`` and ``name.bak`` is complete at all times. A main file that cannot be
+read never replaces a readable ``.bak``; the next write keeps it as ``name.damaged``.
 
 Source: ConfigManager.java, MixAll.string2File, FileUtils, 5.4.0.
 """
@@ -24,22 +24,22 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class UnchangingJson(dict[str, object]):
-    """A JSON object that never changes, so that its text is made once.
+    """Immutable JSON object that caches its text.
 
-    A table of ten thousand entries is written again for each new one: making the text of all of
-    them anew took 0.15 s.
+    A table of ten thousand entries is rewritten for each new entry: encoding all of them again
+    took 0.15 s.
 
     Attributes:
-        text: of the object.
-        text_line_end: what lines in `text` end with.
-        entry: what `UnchangingEntries` keeps: the name before it, a colon and its text.
-        entry_line_end: what lines in `entry` end with.
+        text: the encoded object.
+        text_line_end: line end used in `text`.
+        entry: cache of `UnchangingEntries`: the key, a colon and the text.
+        entry_line_end: line end used in `entry`.
     """
 
     __slots__ = ("entry", "entry_line_end", "text", "text_line_end")
 
     def __init__(self, value: dict[str, object]) -> None:
-        """Take the content; it must not be changed any more."""
+        """Take the content, which the caller must not change afterwards."""
         super().__init__(value)
         self.text: str = ""
         self.entry: str = ""
@@ -48,10 +48,9 @@ class UnchangingJson(dict[str, object]):
 
 
 class UnchangingEntries(dict[str, UnchangingJson]):
-    """A JSON object of such objects; each of them stands under one name for as long as it lives.
+    """JSON object of `UnchangingJson` values, each of which keeps one key for its lifetime.
 
-    It is written with one step an entry, which saves a quarter of a topic table's time where there
-    are ten thousand.
+    Writing it takes one step an entry, a quarter less time for a table of ten thousand topics.
     """
 
     __slots__ = ()
@@ -61,7 +60,7 @@ class JsonFile:
     """One configuration file and its ``.bak``; one writer at a time."""
 
     def __init__(self, path: Path, files: StoreFiles) -> None:
-        """Name the file; nothing is read or made yet."""
+        """Name the file without reading or creating it."""
         self._path = path
         self._bak = path.with_name(path.name + ".bak")
         self._tmp = path.with_name(path.name + ".tmp")
@@ -72,7 +71,7 @@ class JsonFile:
     def load(self) -> object | None:
         """Return the parsed file, else the parsed ``.bak``, else None.
 
-        Integer keys come back as text, as `rocketpy.proto.wire.fastjson.loads` says.
+        Integer keys are returned as text; see `rocketpy.proto.wire.fastjson.loads`.
         """
         value = self._read(self._path)
         self._main_is_whole = value is not None
@@ -83,7 +82,7 @@ class JsonFile:
         return value
 
     def save(self, value: object) -> None:
-        """Replace the content by ``value``, keeping the present content as ``.bak``.
+        """Replace the content by ``value`` and keep the present content as ``.bak``.
 
         Args:
             value: dicts, lists, strings, numbers, booleans and None; a dict's integer
@@ -95,7 +94,7 @@ class JsonFile:
         if self._main_is_whole is None:
             self._main_is_whole = self._read(self._path) is not None
         self._files.write_bytes(self._tmp, dump_pretty(value).encode())
-        is_whole, self._main_is_whole = self._main_is_whole, None  # after a failure, look again
+        is_whole, self._main_is_whole = self._main_is_whole, None  # a failed save checks it again
         if is_whole:
             self._files.rename(self._path, self._bak)
         elif self._files.exists(self._path) and self._files.size_bytes(self._path):
@@ -118,13 +117,13 @@ class JsonFile:
             logger.warning("%s cannot be parsed: %s", path, error)
             return None
         if not isinstance(value, dict):
-            logger.warning("%s is no object", path)
+            logger.warning("%s is not a JSON object", path)
             return None
         return value
 
 
 def dump_pretty(value: object) -> str:
-    """Return JSON indented by tabs, with integer keys bare, in the shape fastjson gives it."""
+    """Return JSON indented by tabs with unquoted integer keys, as fastjson writes it."""
     pieces: list[str] = []
     _append(pieces, value, "\n")
     return "".join(pieces)

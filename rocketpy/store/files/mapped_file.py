@@ -1,7 +1,7 @@
-"""One fixed-size file, written front to back and read in place.
+"""Mapped file of fixed size, written front to back and read in place.
 
-Positions are bytes within the file; ``base_offset`` turns them into log offsets. Four marks
-move forward only::
+Positions are bytes within the file; ``base_offset`` converts them to log offsets. Four
+positions only increase::
 
     0 ...... flushed ...... write_position ...... allocated ...... size_bytes
       on disk       in memory          may be written      would need space first
@@ -19,9 +19,9 @@ PAGE_BYTES = 4096
 
 
 class MappedFile:
-    """A mapped file and how far it is written; the owner serialises writers.
+    """Mapped file and its write position; the owner serialises writers.
 
-    Anybody may `allocate`: the thread that appends, and the one that keeps space ready for it.
+    `allocate` is safe from any thread: the appending one, and the one that allocates ahead of it.
     """
 
     __slots__ = (
@@ -51,7 +51,7 @@ class MappedFile:
         self.write_position: int = 0
         self.flushed: int = 0
         self.allocated: int = 0
-        self.data_end: int = region.size_bytes  # while loading: from here on there are only zeros
+        self.data_end: int = region.size_bytes  # while loading: only zeros follow
 
     @property
     def end_offset(self) -> int:
@@ -59,7 +59,7 @@ class MappedFile:
         return self.base_offset + self.size_bytes
 
     def allocate(self, position: int, step_bytes: int) -> None:
-        """Make the bytes before ``position`` writable, and up to a step more.
+        """Allocate the bytes before ``position``, and up to one step more.
 
         Raises:
             DiskFullError: no space; nothing changed.
@@ -68,12 +68,12 @@ class MappedFile:
             return
         with self._allocate_mutex:
             end = min(-(-position // step_bytes) * step_bytes, self.size_bytes)
-            if end > self.allocated:  # not if another thread did it meanwhile
+            if end > self.allocated:  # unless another thread has done it meanwhile
                 self.region.allocate(self.allocated, end)
                 self.allocated = end
 
     def warm(self) -> None:
-        """Have the memory of what is written next ready (another thread than the writing one)."""
+        """Fault in the pages that are written next; called by another thread than the writer."""
         start = max(self._warm_to, self.write_position)
         if start < self.allocated:
             end = self.allocated
@@ -81,7 +81,7 @@ class MappedFile:
             self._warm_to = end
 
     def flush(self) -> None:
-        """Bring what is written to disk.
+        """Flush all written bytes to disk.
 
         Raises:
             OSError: the disk failed.
@@ -94,5 +94,5 @@ class MappedFile:
                 self.region.rest()
 
     def close(self) -> None:
-        """Let go of the file; who still reads it keeps its memory."""
+        """Close the file; its memory stays valid for readers that hold it."""
         self.region.close()

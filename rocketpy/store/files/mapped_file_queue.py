@@ -1,11 +1,11 @@
-"""A run of equally long files that together are one endless array of bytes.
+"""Consecutive mapped files of equal length that form one unbounded array of bytes.
 
-A file is named by the offset of its first byte, 20 digits; the names leave no holes. The length
-of the files is part of the format: a file of another length is somebody else's and nothing is
-opened. Only an empty last file is removed: a crash between creating and sizing leaves one. An
-empty file before others means that its content was lost, and is for somebody to look at.
+A file is named by the offset of its first byte, 20 digits, without gaps between files. The length
+of the files is part of the format: a file of another length makes `load` fail. Only an empty last
+file is removed, because a crash between creating and sizing leaves one. An empty file before
+others means that its content was lost, which an operator has to decide on.
 
-A deleted file is unlinked and forgotten here; who still reads it holds its memory.
+A deleted file is unlinked and dropped here; its memory stays valid for readers that hold it.
 
 Source: MappedFileQueue (5.4.0).
 """
@@ -32,10 +32,10 @@ def file_name(base_offset: int) -> str:
 
 
 class MappedFileQueue:
-    """The files of one directory. Reading is safe from any thread; the owner serialises writers.
+    """Mapped files of one directory. Reads are safe from any thread; the owner serialises writers.
 
     Attributes:
-        files: current files in order; replaced as a whole, so a reader may keep it.
+        files: current files in order; the tuple is replaced, never changed, so readers may keep it.
     """
 
     __slots__ = (
@@ -51,13 +51,13 @@ class MappedFileQueue:
     def __init__(
         self, directory: Path, file_bytes: int, store_files: StoreFiles, *, step_bytes: int
     ) -> None:
-        """Describe a directory; nothing is read yet.
+        """Describe a directory without reading it.
 
         Args:
-            directory: where the files are or will be.
+            directory: location of the files.
             file_bytes: length of every file.
             store_files: the file system.
-            step_bytes: how much is allocated ahead of the write position at a time.
+            step_bytes: bytes allocated ahead of the write position at a time.
         """
         self.directory: Path = directory
         self.file_bytes: int = file_bytes
@@ -68,13 +68,13 @@ class MappedFileQueue:
         self._flush_mutex = threading.Lock()  # a file is not closed while it is flushed
 
     def load(self, *, rebuildable: bool = False) -> None:
-        """Map what is there; all files count as wholly written until recovery says otherwise.
+        """Map the existing files; recovery determines later how far they are written.
 
         Args:
-            rebuildable: whether the content can be made again, so that files may go.
+            rebuildable: the content can be rebuilt, so damaged files may be removed.
 
         Raises:
-            StoreFormatError: a file of a wrong name or length, or one is missing in the middle.
+            StoreFormatError: a file has a wrong name or length, or one in the middle is missing.
         """
         names = self._store_files.list_files(self.directory)
         for name in names:
@@ -96,19 +96,19 @@ class MappedFileQueue:
         self.files = tuple(loaded)
 
     def _drop_unwritten(self, names: list[str], *, rebuildable: bool) -> None:
-        """Remove empty files at the end: they were made, and never came to the disk.
+        """Remove empty files at the end: created, but never written to disk.
 
-        Of several made one after the other a power cut may keep the length of a later one only;
-        it has no first record then.
+        Of several files created in sequence, a power cut may keep the length of a later one only;
+        that file has no first record then.
         """
         empty = [name for name in names if not self._store_files.size_bytes(self.directory / name)]
         if not empty:
             return
         behind = names[names.index(empty[0]) + 1 :]
         if not rebuildable and any(self._has_begun(name) for name in behind if name not in empty):
-            return  # the length check says so
+            return  # the length check reports it
         for name in (*reversed(behind), empty[0]):
-            logger.warning("a file that was never on disk is removed: %s", self.directory / name)
+            logger.warning("unwritten file removed: path=%s", self.directory / name)
             self._store_files.remove(self.directory / name)
             names.remove(name)
 
@@ -120,10 +120,10 @@ class MappedFileQueue:
             region.close()
 
     def check_no_directories(self) -> None:
-        """Refuse a directory that has the name of a file.
+        """Reject a directory that has the name of a log file.
 
         Raises:
-            StoreFormatError: there is one.
+            StoreFormatError: there is such a directory.
         """
         for name in self._store_files.list_directories(self.directory):
             if len(name) == 20 and name.isdigit():
@@ -144,18 +144,18 @@ class MappedFileQueue:
 
     @property
     def first(self) -> MappedFile | None:
-        """The oldest file."""
+        """Oldest file, or None."""
         files = self.files
         return files[0] if files else None
 
     @property
     def last(self) -> MappedFile | None:
-        """The newest file."""
+        """Newest file, or None."""
         files = self.files
         return files[-1] if files else None
 
     def find(self, offset: int) -> MappedFile | None:
-        """Return the file that holds a byte, or None."""
+        """Return the file that holds the byte at an offset, or None."""
         files = self.files
         if not files:
             return None
@@ -163,11 +163,11 @@ class MappedFileQueue:
         return files[index] if 0 <= index < len(files) else None
 
     def written_part(self, offset: int) -> tuple[memoryview, int, int]:
-        """Return what is written of the file that holds a byte.
+        """Return the written part of the file that holds the byte at an offset.
 
         Returns:
-            The file's memory, the offset where it begins, and where what is written ends (0 when
-            there is no such file).
+            The file's memory, its first offset, and the end of the written part (0 if there is no
+            such file).
         """
         files = self.files
         if files:
@@ -178,10 +178,10 @@ class MappedFileQueue:
         return _NO_MEMORY, 0, 0
 
     def read(self, offset: int, size_bytes: int) -> memoryview | None:
-        """Read written bytes of one file by a system call; None when they are gone.
+        """Read written bytes of one file by a system call; None if they were deleted.
 
-        Other threads run while it waits for the disk, and a sector that cannot be read is an
-        error; read through the mapping, it is a signal that ends the process.
+        Other threads run during the wait for the disk, and an unreadable sector is an error;
+        through the mapping it would be a signal that ends the process.
 
         Raises:
             OSError: the disk cannot read it.
@@ -192,7 +192,7 @@ class MappedFileQueue:
             return None
         try:
             file = self._store_files.open_file(mapped.path)
-        except FileNotFoundError:  # retention was quicker
+        except FileNotFoundError:  # retention deleted it meanwhile
             return None
         with contextlib.closing(file):
             return memoryview(file.read(offset - mapped.base_offset, size_bytes))
@@ -251,10 +251,10 @@ class MappedFileQueue:
             self.remove_last()
 
     def truncate(self, offset: int) -> None:
-        """Make ``offset`` the write position: later files go, later bytes become zeros.
+        """Make ``offset`` the write position: remove later files, zero later bytes.
 
-        Erasing keeps stale bytes from looking valid at a later start. The first file stays,
-        because its name remembers where the array begins.
+        Zeroing keeps stale bytes from looking valid at a later start. The first file stays, because
+        its name records where the array begins.
         """
         while len(self.files) > 1 and self.files[-1].base_offset >= offset:
             self.remove_last()
@@ -267,13 +267,11 @@ class MappedFileQueue:
             erased = last.region.erase(position, self.file_bytes)
             last.write_position = last.flushed = last.allocated = position
             if erased:
-                logger.info(
-                    "bytes after the end are erased: path=%s position=%d", last.path, position
-                )
+                logger.info("bytes after the end erased: path=%s position=%d", last.path, position)
                 last.region.flush()
 
     def flush(self) -> None:
-        """Bring everything written before the call to disk.
+        """Flush everything written before the call to disk.
 
         Raises:
             OSError: the disk failed.
@@ -284,7 +282,7 @@ class MappedFileQueue:
                     mapped.flush()
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         with self._mutex:
             files, self.files = self.files, ()
         with self._flush_mutex:

@@ -1,10 +1,10 @@
-"""The file system of the machine, behind `rocketpy.store.files.store_files.StoreFiles`.
+"""File system of the machine: the implementation of `StoreFiles` in production.
 
-Directory entries (creations, renames, deletions) are remembered by directory and brought to disk
-together. A change made while a sync is under way belongs to the next one, and a second sync waits
-for the first: when it returns, everything before its call is on disk.
+Changes of directory entries (creations, renames, deletions) are collected by directory and synced
+together. A change made during a sync belongs to the next one, and a second sync waits for the
+first: when it returns, everything before its call is on disk.
 
-Files of the machine: mapped as a whole (`RealRegion`), or open for a moment (`RealFile`).
+A file is either mapped completely (`RealRegion`) or opened for a short time (`RealFile`).
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; the mmap module does not name it
 
 
 class RealRegion:
-    """Satisfies `rocketpy.store.files.store_files.Region`.
+    """Implements `Region` on the file system of the machine.
 
     It holds one descriptor while the file is being written, and another that CPython before 3.13
     keeps for each mapping; `rest` gives up the first.
@@ -61,14 +61,14 @@ class RealRegion:
         reserve: DescriptorReserve,
         sync_directories: Callable[[], None],
     ) -> None:
-        """Map an open file; the descriptor belongs to the region from then on.
+        """Map an open file; the region takes over the descriptor.
 
         Args:
             path: of the file.
             fd: opened for reading and writing.
             size_bytes: length of the file.
-            reserve: lends descriptors.
-            sync_directories: brings the file's name to disk, with its first flush.
+            reserve: descriptors for reopening.
+            sync_directories: syncs the file's name together with its first flush.
 
         Raises:
             OSError: the system gave no mapping.
@@ -101,12 +101,12 @@ class RealRegion:
             os.close(fd)
 
     def allocate(self, start: int, end: int) -> None:
-        """See `rocketpy.store.files.store_files.Region.allocate`."""
+        """See `Region.allocate`."""
         with shortage_refused("allocate file blocks"), self._descriptor() as fd:
             os.posix_fallocate(fd, start, end - start)
 
     def populate(self, start: int, end: int) -> None:
-        """See `rocketpy.store.files.store_files.Region.populate`."""
+        """See `Region.populate`."""
         if not self._can_populate:
             return
         start -= start % mmap.PAGESIZE
@@ -116,17 +116,17 @@ class RealRegion:
             self._can_populate = False
 
     def read_ahead(self, start: int, end: int) -> None:
-        """See `Region.read_ahead`; while it waits other threads run."""
+        """See `Region.read_ahead`; other threads run during the wait."""
         if sys.platform == "darwin":
             return
         with contextlib.suppress(OSError), self._descriptor_to_read() as fd:
             os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_WILLNEED)
 
     def warm(self, start: int, end: int) -> None:
-        """See `rocketpy.store.files.store_files.Region.warm`.
+        """See `Region.warm`.
 
-        By reading, which the system does in large pieces: mapped and written to behind that, they
-        cost half of what they do when they are asked for ahead (`posix_fadvise`).
+        It reads the bytes, which the system does in large pieces: pages mapped and written behind
+        that cost half as much as with `posix_fadvise`.
         """
         if not self._can_populate:
             return
@@ -137,9 +137,9 @@ class RealRegion:
 
     @contextlib.contextmanager
     def _descriptor_to_read(self) -> Iterator[int]:
-        """Open the file once more: the region's descriptor may be given up meanwhile.
+        """Open the file again, because the region's descriptor may be released meanwhile.
 
-        None of those that are kept back for what has to be done.
+        It never takes a descriptor of the reserve, which is for necessary work only.
         """
         fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -148,12 +148,12 @@ class RealRegion:
             os.close(fd)
 
     def first_hole(self) -> int:
-        """See `rocketpy.store.files.store_files.Region.first_hole`."""
+        """See `Region.first_hole`."""
         with self._descriptor() as fd:
             return _next_hole(fd, 0, self.size_bytes)
 
     def erase(self, start: int, end: int) -> bool:
-        """See `rocketpy.store.files.store_files.Region.erase`."""
+        """See `Region.erase`."""
         found = False
         with self._descriptor() as fd:
             for position, stop in _data_ranges(fd, start, end, self.size_bytes):
@@ -163,7 +163,7 @@ class RealRegion:
         return found
 
     def flush(self) -> None:
-        """See `rocketpy.store.files.store_files.Region.flush`."""
+        """See `Region.flush`."""
         if self._is_closed:
             return
         with self._descriptor() as fd:
@@ -175,19 +175,19 @@ class RealRegion:
                 os.fdatasync(fd)
 
     def rest(self) -> None:
-        """See `rocketpy.store.files.store_files.Region.rest`."""
+        """See `Region.rest`."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
     def close(self) -> None:
-        """See `rocketpy.store.files.store_files.Region.close`."""
+        """See `Region.close`."""
         self._is_closed = True
         self.rest()
 
 
 class RealFile:
-    """Satisfies `rocketpy.store.files.store_files.PlainFile`."""
+    """Implements `PlainFile` on the file system of the machine."""
 
     __slots__ = ("_fd", "size_bytes")
 
@@ -197,11 +197,11 @@ class RealFile:
         self.size_bytes: int = os.fstat(fd).st_size
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """See `rocketpy.store.files.store_files.PlainFile.read`."""
+        """See `PlainFile.read`."""
         return os.pread(self._fd, size_bytes, position)
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        """See `rocketpy.store.files.store_files.PlainFile.write`."""
+        """See `PlainFile.write`."""
         left = memoryview(data)
         with shortage_refused("write to a file"):
             while left:
@@ -210,18 +210,18 @@ class RealFile:
                 left = left[count:]
 
     def first_hole(self) -> int:
-        """See `rocketpy.store.files.store_files.PlainFile.first_hole`."""
+        """See `PlainFile.first_hole`."""
         return _next_hole(self._fd, 0, self.size_bytes)
 
     def has_data(self, start: int, end: int) -> bool:
-        """See `rocketpy.store.files.store_files.PlainFile.has_data`."""
+        """See `PlainFile.has_data`."""
         return any(
             os.pread(self._fd, stop - position, position) != bytes(stop - position)
             for position, stop in _data_ranges(self._fd, start, end, self.size_bytes)
         )
 
     def erase(self, start: int, end: int) -> bool:
-        """See `rocketpy.store.files.store_files.PlainFile.erase`."""
+        """See `PlainFile.erase`."""
         found = False
         for position, stop in _data_ranges(self._fd, start, end, self.size_bytes):
             zeros = bytes(stop - position)
@@ -231,18 +231,18 @@ class RealFile:
         return found
 
     def flush(self) -> None:
-        """See `rocketpy.store.files.store_files.PlainFile.flush`."""
+        """See `PlainFile.flush`."""
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """See `rocketpy.store.files.store_files.PlainFile.close`."""
+        """See `PlainFile.close`."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 def _data_ranges(fd: int, start: int, end: int, size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges that may hold more than zeros; a hole must not be brought into memory."""
+    """Yield ranges that may hold non-zero bytes, without faulting in holes of the file."""
     position = start
     while position < end:
         position = max(position, _next_data(fd, position, size_bytes))
@@ -272,11 +272,11 @@ _R = TypeVar("_R")
 
 _MANY: Final = 32
 _FLUSH_THREADS: Final = 8
-"""Eight flushes at a time took 0.2 ms a new file, one after the other 3.4 ms (ext4)."""
+"""Eight concurrent flushes took 0.2 ms a new file, sequential ones 3.4 ms (ext4)."""
 _PIECE: Final = 16
-"""Files that a thread takes at a time; handing over each one alone cost 0.1 ms of CPU time."""
+"""Files that a thread handles at a time; handing over single files cost 0.1 ms of CPU time."""
 _WAITED_S: Final = 0.002
-"""Reads of a piece that waited longer came from the disk; from memory a piece takes under 1 ms."""
+"""A longer wait means that reads came from the disk; a piece in memory takes under 1 ms."""
 
 
 def _names(directory: Path, *, directories: bool) -> list[str]:
@@ -311,7 +311,7 @@ _locked_mutex = threading.Lock()
 
 
 class _RealLock:
-    """A record lock; those do not see each other within one process, so a set does."""
+    """POSIX record lock; it does not exclude the same process, so `_locked_here` does."""
 
     def __init__(self, fd: int, path: Path) -> None:
         self._fd = fd
@@ -326,14 +326,14 @@ class _RealLock:
 
 
 class RealFiles:
-    """The machine's file system. Safe to use from several threads."""
+    """File system of the machine. Safe to use from several threads."""
 
     def __init__(self, waited_s: Callable[[], float] | None = None) -> None:
-        """Nothing is touched yet.
+        """Create the interface without touching the file system.
 
         Args:
-            waited_s: how long the calling thread did not run, seconds since any moment; the
-                machine's when None.
+            waited_s: time that the calling thread spent waiting, in seconds since an arbitrary
+                start; the machine's when None.
         """
         self._waited_s = waited_s or _waited_s
         self._reserve = process_reserve()
@@ -342,7 +342,7 @@ class RealFiles:
         self._sync_mutex = threading.Lock()
 
     def create(self, path: Path, size_bytes: int) -> RealRegion:
-        """See `rocketpy.store.files.store_files.StoreFiles.create`."""
+        """See `StoreFiles.create`."""
         self.make_directories(path.parent)
         with shortage_refused(f"create {path}"):
             fd = self._reserve.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -356,7 +356,7 @@ class RealFiles:
                 raise
 
     def open(self, path: Path) -> RealRegion:
-        """See `rocketpy.store.files.store_files.StoreFiles.open`."""
+        """See `StoreFiles.open`."""
         with shortage_refused(f"open {path}"):
             fd = self._reserve.open(path, os.O_RDWR)
             size_bytes = os.fstat(fd).st_size
@@ -374,7 +374,7 @@ class RealFiles:
         return RealRegion(path, fd, size_bytes, self._reserve, self.sync_directories)
 
     def create_file(self, path: Path, size_bytes: int) -> RealFile:
-        """See `rocketpy.store.files.store_files.StoreFiles.create_file`."""
+        """See `StoreFiles.create_file`."""
         self.make_directories(path.parent)
         with shortage_refused(f"create {path}"):
             fd = self._reserve.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
@@ -388,28 +388,28 @@ class RealFiles:
                 raise
 
     def open_file(self, path: Path) -> RealFile:
-        """See `rocketpy.store.files.store_files.StoreFiles.open_file`."""
+        """See `StoreFiles.open_file`."""
         with shortage_refused(f"open {path}"):
             return RealFile(self._reserve.open(path, os.O_RDWR))
 
     def exists(self, path: Path) -> bool:
-        """See `rocketpy.store.files.store_files.StoreFiles.exists`."""
+        """See `StoreFiles.exists`."""
         return path.exists()
 
     def size_bytes(self, path: Path) -> int:
-        """See `rocketpy.store.files.store_files.StoreFiles.size_bytes`."""
+        """See `StoreFiles.size_bytes`."""
         return path.stat().st_size
 
     def list_files(self, directory: Path) -> list[str]:
-        """See `rocketpy.store.files.store_files.StoreFiles.list_files`."""
+        """See `StoreFiles.list_files`."""
         return _names(directory, directories=False)
 
     def list_directories(self, directory: Path) -> list[str]:
-        """See `rocketpy.store.files.store_files.StoreFiles.list_directories`."""
+        """See `StoreFiles.list_directories`."""
         return _names(directory, directories=True)
 
     def make_directories(self, directory: Path) -> None:
-        """See `rocketpy.store.files.store_files.StoreFiles.make_directories`."""
+        """See `StoreFiles.make_directories`."""
         missing = []
         while not directory.is_dir():
             missing.append(directory)
@@ -420,29 +420,29 @@ class RealFiles:
             self._touched(each.parent)
 
     def remove(self, path: Path) -> None:
-        """See `rocketpy.store.files.store_files.StoreFiles.remove`."""
+        """See `StoreFiles.remove`."""
         path.unlink(missing_ok=True)
         self._touched(path.parent)
 
     def remove_tree(self, directory: Path) -> None:
-        """See `rocketpy.store.files.store_files.StoreFiles.remove_tree`."""
+        """See `StoreFiles.remove_tree`."""
         if directory.is_dir():
             self._reserve.run(lambda: _remove_tree(directory))
             self._touched(directory.parent)
 
     def rename(self, source: Path, target: Path) -> None:
-        """See `rocketpy.store.files.store_files.StoreFiles.rename`."""
+        """See `StoreFiles.rename`."""
         source.rename(target)
         self._touched(source.parent)
         self._touched(target.parent)
 
     def read_bytes(self, path: Path) -> bytes:
-        """See `rocketpy.store.files.store_files.StoreFiles.read_bytes`."""
+        """See `StoreFiles.read_bytes`."""
         with open(path, "rb", opener=self._reserve.open) as file:
             return file.read()
 
     def write_bytes(self, path: Path, data: bytes) -> None:
-        """See `rocketpy.store.files.store_files.StoreFiles.write_bytes`."""
+        """See `StoreFiles.write_bytes`."""
         self.make_directories(path.parent)
         with (
             shortage_refused(f"write {path}"),
@@ -456,25 +456,25 @@ class RealFiles:
         self.sync_directories()
 
     def sync_directories(self) -> None:
-        """See `rocketpy.store.files.store_files.StoreFiles.sync_directories`."""
+        """See `StoreFiles.sync_directories`."""
         with self._sync_mutex:
             with self._mutex:
                 directories, self._unsynced = self._unsynced, set()
             try:
                 self.each(self._sync_directory, sorted(directories))
-            except BaseException:  # not known which: all of them are still to be done
+            except BaseException:  # unknown which ones failed, so all are synced again
                 with self._mutex:
                     self._unsynced |= directories
                 raise
 
     def touch_directory(self, directory: Path) -> None:
-        """See `rocketpy.store.files.store_files.StoreFiles.touch_directory`."""
+        """See `StoreFiles.touch_directory`."""
         self._touched(directory)
 
     def each(
         self, operation: Callable[[_T], _R], items: Sequence[_T], *, reads: bool = False
     ) -> list[_R]:
-        """See `rocketpy.store.files.store_files.StoreFiles.each`."""
+        """See `StoreFiles.each`."""
         if len(items) < _MANY:
             return [operation(item) for item in items]
         done: list[_R] = []
@@ -488,7 +488,7 @@ class RealFiles:
             return done + [result for results in rest for result in results]
 
     def _each_in_memory(self, operation: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-        """Do it one after the other, up to a piece for which the disk was waited for."""
+        """Apply the operation sequentially until a piece had to wait for the disk."""
         done: list[_R] = []
         for at in range(0, len(items), _PIECE):
             before_s = self._waited_s()
@@ -509,11 +509,11 @@ class RealFiles:
             os.close(fd)
 
     def modified_ms(self, path: Path) -> int:
-        """See `rocketpy.store.files.store_files.StoreFiles.modified_ms`."""
+        """See `StoreFiles.modified_ms`."""
         return path.stat().st_mtime_ns // 1_000_000
 
     def disk_usage(self, path: Path) -> DiskUsage:
-        """See `rocketpy.store.files.store_files.StoreFiles.disk_usage`."""
+        """See `StoreFiles.disk_usage`."""
         disk = os.statvfs(path)
         return DiskUsage(
             disk.f_blocks * disk.f_frsize,
@@ -522,16 +522,16 @@ class RealFiles:
         )
 
     def boot_id(self) -> str:
-        """See `rocketpy.store.files.store_files.StoreFiles.boot_id`."""
+        """See `StoreFiles.boot_id`."""
         path = Path("/proc/sys/kernel/random/boot_id")
         return self.read_bytes(path).decode("ascii").strip() if path.exists() else ""
 
     def lock(self, path: Path) -> FileLock:
-        """See `rocketpy.store.files.store_files.StoreFiles.lock`."""
+        """See `StoreFiles.lock`."""
         self.make_directories(path.parent)
         path = path.resolve()
         with _locked_mutex:
-            if path in _locked_here:  # not even opened: closing it would free the lock
+            if path in _locked_here:  # opening it again is wrong: closing would release the lock
                 raise StoreLockedError(f"this process uses the store already: {path}")
             _locked_here.add(path)
         fd = -1

@@ -1,19 +1,19 @@
-"""The only door from the store to the file system, as protocols.
+"""Interface between the store and the file system, as protocols.
 
-`RealFiles` is the production side; `SimFiles`
-is the same on byte arrays, with power cuts, full disks and failing flushes.
+`RealFiles` implements it in production, `SimFiles` in simulations: on byte arrays, with power
+cuts, full disks and failing flushes.
 
-A `Region` is a whole file in memory, for what is written all the time and read in place. A
-`PlainFile` is open for a moment: many small files need neither mappings nor descriptors.
+A `Region` is a completely mapped file that is written continuously and read in place. A
+`PlainFile` is open for a short time: many small files need neither mappings nor descriptors.
 
-What the rest of the store relies on:
+The rest of the store relies on these guarantees:
     - bytes of a region are allocated (`Region.allocate`) before they are written, so that a full
       disk is a `DiskFullError` and never a signal;
     - `Region.flush` returns when the bytes, the length and the directory entry are on disk.
       It calls ``fdatasync``, which lets other threads run; flushing the mapping would not;
     - memory is never taken from a reader: a closed region stays readable, and its mapping ends
       with the last reference to it;
-    - a resource that runs short is a `ResourceShortError`; every other OSError is a failure.
+    - a resource that runs short raises `ResourceShortError`; every other OSError is a failure.
 """
 
 import mmap
@@ -216,11 +216,11 @@ class StoreFiles(Protocol):
         ...
 
     def exists(self, path: Path) -> bool:
-        """Whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         ...
 
     def size_bytes(self, path: Path) -> int:
-        """Length of a file."""
+        """Return the length of a file."""
         ...
 
     def list_files(self, directory: Path) -> list[str]:
@@ -269,7 +269,7 @@ class StoreFiles(Protocol):
         ...
 
     def sync_directories(self) -> None:
-        """Bring creations, renames and deletions made here to disk.
+        """Flush creations, renames and deletions of directory entries to disk.
 
         Raises:
             OSError: the disk failed.
@@ -277,28 +277,28 @@ class StoreFiles(Protocol):
         ...
 
     def touch_directory(self, directory: Path) -> None:
-        """Let the next `sync_directories` bring a directory to disk, whoever changed it."""
+        """Include a directory in the next `sync_directories`, whichever process changed it."""
         ...
 
     def each(
         self, operation: Callable[[_T], _R], items: Sequence[_T], *, reads: bool = False
     ) -> list[_R]:
-        """Do something with each of many files, several at a time where that is quicker.
+        """Apply an operation to each of many files, concurrently where that is faster.
 
-        A disk serves flushes that wait together by one commit of its journal.
+        Concurrent flushes share one commit of the file system's journal.
 
         Args:
             operation: called once with each, on any thread.
             items: the files.
-            reads: it only reads. What the system has in memory is quicker one after the other.
+            reads: the operation only reads; cached files are faster sequentially.
 
         Raises:
-            OSError: what an operation raised; others may not have been done.
+            OSError: raised by an operation; the remaining ones may not have run.
         """
         ...
 
     def modified_ms(self, path: Path) -> int:
-        """When a file was last changed, ms since 1970."""
+        """Return the last modification time of a file, ms since 1970."""
         ...
 
     def disk_usage(self, path: Path) -> DiskUsage:
@@ -306,7 +306,7 @@ class StoreFiles(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """Return what changes when the machine starts anew; empty when that is unknown."""
+        """Return an identifier that changes with each boot; empty when unknown."""
         ...
 
     def lock(self, path: Path) -> FileLock:
