@@ -1,12 +1,12 @@
-"""Batch consume queues of an Apache store: read far enough to leave them whole.
+"""Bounds of the batch consume queues of an Apache store, which RocketPy leaves unchanged.
 
-One entry stands for a record that holds several messages::
+One entry describes a record that holds several messages::
 
     0          8      12          20           28            36       38          42     46
     | phy      | size | tags code | store time | base offset | count  | compacted | zero |
 
-RocketPy does not serve these queues. It knows their bounds, so that nothing is written over
-them, and touches neither entries nor files.
+RocketPy does not serve these queues. It reads their bounds so that no message is written over
+them, and changes neither entries nor files.
 
 Source: BatchConsumeQueue (5.4.0).
 """
@@ -25,13 +25,13 @@ assert _ENTRY.size == BATCH_ENTRY_BYTES
 
 
 class BatchConsumeQueue:
-    """Bounds of one batch queue, as found.
+    """Bounds of one batch queue.
 
     Attributes:
         topic: topic name.
         queue_id: queue within the topic.
-        min_offset: first message.
-        max_offset: after the last message.
+        min_offset: offset of the first message.
+        max_offset: offset after the last message.
         max_phy_end: physical end of the last record.
     """
 
@@ -49,7 +49,7 @@ class BatchConsumeQueue:
         self.max_phy_end: int = 0
 
     def load(self, log_end: int) -> None:
-        """Read the entries whose record ends within the log, then let go of the files.
+        """Read the entries whose record ends within the log, then close the files.
 
         Raises:
             StoreFormatError: a file that does not belong there.

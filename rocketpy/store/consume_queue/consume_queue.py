@@ -1,19 +1,18 @@
-"""Consume queue: from a queue offset to a place in the commit log.
+"""Consume queue: maps queue offsets to positions in the commit log.
 
-An entry is in memory (the *tail*) until a flush has brought it to disk (`QueueFiles`); an append
-touches no file, and a queue at rest holds neither memory nor a descriptor. Entries can be kept so
-because they are written again from the commit log when they are lost: the checkpoint vouches only
-for those that were flushed.
+An entry is in memory (the *tail*) until a flush writes it to disk (`QueueFiles`): an append touches
+no file, and an idle queue holds neither memory nor a descriptor. Lost entries are rebuilt from the
+commit log; the checkpoint covers flushed entries only.
 
     0 ...... min ...... tail start ...... flushed ...... max ...... next ...... reserved
              first message      on disk       readable     appended    fits into the tail
 
 Invariants:
     - entries are contiguous in queue offset, and never descend in physical offset;
-    - the tail holds every entry that is not on disk, and room for every entry promised
+    - the tail holds every entry that is not on disk, and space for every reserved entry
       (``next_offset``, `reserve`), so that `put` cannot fail;
-    - a tail is replaced, never resized: a reader keeps the one it has. ``max_offset`` moves after
-      the entry is written, so a reader that asks for it first finds the entry;
+    - a tail is replaced, never resized, so readers may keep it. ``max_offset`` advances after the
+      entry is written, so a reader that reads it first finds the entry;
     - `reserve`, `put`, `put_run` and `settle` run under the append lock, `flush` on one thread.
 
 Step 20 of a message's life (docs/ARCHITECTURE.md).
@@ -39,22 +38,23 @@ _pack_into = ENTRY.pack_into
 
 
 class ConsumeQueue:
-    """One queue of one topic. The dispatcher writes, any thread reads.
+    """Queue of one topic. The dispatcher writes, any thread reads.
 
     Attributes:
         topic: topic name.
         queue_id: queue within the topic.
-        next_offset: queue offset the next appended message gets; ahead of ``max_offset`` while
-            messages wait for the disk.
+        next_offset: queue offset of the next appended message; ahead of ``max_offset`` while
+            messages wait for a flush.
         max_offset: queue offset after the last readable entry.
         min_offset: queue offset of the first entry whose message still exists.
         max_phy_end: physical end of the last entry's message.
         reserved_offset: entries before it can be put without `reserve`.
-        tail: queue offset of the first entry that is in memory, and the memory; replaced as a
-            whole, so that a reader has both of one moment. Ask for ``max_offset`` first.
+        tail: queue offset of the first entry in memory, and the memory; replaced as one tuple, so
+            that readers see a consistent pair. Read ``max_offset`` first.
         flushed_offset: entries before it are on disk.
-        is_deleted: its topic was deleted; changes under the append lock. Ask for the queue anew.
-        life: what was read of its entries is kept under this; another one once it began anew.
+        is_deleted: its topic was deleted; changes under the append lock. Callers must look the
+            queue up again.
+        life: key for caches of its entries; replaced when the queue restarts.
     """
 
     __slots__ = (
@@ -85,15 +85,15 @@ class ConsumeQueue:
         files: StoreFiles,
         space: TailMemory,
     ) -> None:
-        """Describe a queue; only `load`, `flush` and reads touch files.
+        """Describe a queue without touching files; `load`, `flush` and reads do.
 
         Args:
             topic: topic name.
             queue_id: queue within the topic.
-            directory: where its files are or will be.
+            directory: location of its files.
             file_bytes: length of every file.
             files: the file system.
-            space: the memory that all queues share.
+            space: memory budget shared by all queues.
         """
         self.topic: str = topic
         self.queue_id: int = queue_id
@@ -119,21 +119,21 @@ class ConsumeQueue:
 
     @property
     def has_place(self) -> bool:
-        """Whether entries or files say where it is: a start finds the same."""
+        """Whether entries or files record its position, so that a restart finds it again."""
         return self.max_offset > self.min_offset or self._disk.file_count > 0
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes of entries that are not known to be on disk."""
+        """Bytes of entries that are not flushed."""
         return (self.max_offset - self.flushed_offset) * ENTRY_BYTES
 
     # -- writing (under the append lock) ---------------------------------------------------
 
     def reserve(self, count: int = 1) -> None:
-        """Make room for the next ``count`` entries, so that putting them cannot fail.
+        """Reserve space for the next ``count`` entries, so that putting them cannot fail.
 
         Raises:
-            ResourceShortError: all queues together hold too much that is not on disk.
+            ResourceShortError: all queues together hold too many unflushed bytes.
         """
         wanted = self.next_offset + count
         room_end = self._tail_start + len(self._buffer) // ENTRY_BYTES
@@ -147,7 +147,7 @@ class ConsumeQueue:
         self.reserved_offset = room_end
 
     def _move_tail(self, start: int, room: int) -> None:
-        """Begin the tail at an offset, with room for so many entries."""
+        """Replace the tail by one that starts at an offset and has room for some entries."""
         buffer = bytearray(room * ENTRY_BYTES)
         kept = (self.max_offset - start) * ENTRY_BYTES
         at = (start - self._tail_start) * ENTRY_BYTES
@@ -156,7 +156,7 @@ class ConsumeQueue:
         self.tail = (start, memoryview(buffer))
 
     def put(self, queue_offset: int, phy_offset: int, size_bytes: int, tags_code: int) -> None:
-        """Append the entry of a message; room was reserved before.
+        """Append the entry of a message; the caller has reserved space.
 
         Raises:
             QueueGapError: ``queue_offset`` is not the next one.
@@ -243,7 +243,7 @@ class ConsumeQueue:
         self.max_offset = self.next_offset
 
     def settle(self) -> bool:
-        """Give the memory back when every entry is on disk; return whether that was so."""
+        """Free the tail if every entry is on disk; return whether it did."""
         is_on_disk = self.flushed_offset == self.max_offset == self.next_offset
         if not self.is_deleted and (not is_on_disk or self._has_unsynced_zeros):
             return False
@@ -257,14 +257,14 @@ class ConsumeQueue:
         self.tail = (self.max_offset, _NO_TAIL)
 
     def flush(self) -> None:
-        """Bring all entries to disk; the names of new files follow with the directories.
+        """Flush all entries to disk; names of new files follow with `sync_directories`.
 
         Raises:
-            DiskFullError: no space; the entries stay in memory, and a later call tries again.
+            DiskFullError: no space; the entries stay in memory for a later call.
             ResourceShortError: no descriptor; the same.
             OSError: the disk failed.
         """
-        end = self.max_offset  # before the tail: this one, or any later, holds these entries
+        end = self.max_offset  # read before the tail, which then holds these entries
         start, tail = self.tail
         flushed = self.flushed_offset
         if end > flushed:
@@ -278,11 +278,11 @@ class ConsumeQueue:
     # -- reading ---------------------------------------------------------------------------
 
     def is_in_memory(self, queue_offset: int) -> bool:
-        """Whether an entry, should it exist, is in memory rather than in a file."""
+        """Return whether the entry of an offset is in memory rather than in a file."""
         return queue_offset >= self.tail[0]
 
     def window(self, queue_offset: int, max_bytes: int) -> memoryview | None:
-        """Return whole entries from ``queue_offset`` on, a part of them; None if there is none.
+        """Return some complete entries from ``queue_offset`` on; None if there are none.
 
         Raises:
             OSError: the disk failed.
@@ -322,9 +322,9 @@ class ConsumeQueue:
         """Find a queue offset by store time.
 
         Args:
-            timestamp_ms: time looked for.
+            timestamp_ms: time to find.
             time_of: store time of the message at a physical offset with a size.
-            upper: the last message not after the time, instead of the first not before it.
+            upper: find the last message not after the time instead of the first not before it.
 
         Returns:
             An offset from ``min_offset`` to ``max_offset``.
@@ -345,11 +345,11 @@ class ConsumeQueue:
     # -- start -----------------------------------------------------------------------------
 
     def load(self, *, after_crash: bool = False) -> None:
-        """Find the files that are there and the last entry that looks whole.
+        """Load the existing files and find the last valid entry.
 
         Args:
-            after_crash: a killed process may have made zeros of stale entries, or deleted files,
-                and the disk may not know; the next `flush` makes sure of it.
+            after_crash: a killed process may have erased entries or deleted files without
+                flushing; the next `flush` repeats that on disk.
 
         Raises:
             StoreFormatError: a file that does not belong there.
@@ -363,19 +363,19 @@ class ConsumeQueue:
             self._space.add(self)
 
     def _find_end(self, limit_phy: int) -> None:
-        """Take for the end what `QueueFiles.find_end` says."""
+        """Set the end to the result of `QueueFiles.find_end`."""
         end, last = self._disk.find_end(limit_phy)
         self.max_phy_end = 0 if last is None or last[1] == BLANK_SIZE else last[0] + last[1]
         self.max_offset = self.next_offset = self.flushed_offset = end
         self._drop_tail()
 
     def cut(self, trusted_phy_offset: int) -> int:
-        """Drop the entries whose message starts at or after an offset, and all that follows.
+        """Drop the entries whose message starts at or after an offset, and all later ones.
 
-        Stale bytes on disk become zeros; the next `flush` makes sure that the disk has them.
+        Stale bytes in the files are zeroed; the next `flush` writes the zeros to disk.
 
         Returns:
-            How many entries went.
+            The number of dropped entries.
         """
         before = self.max_offset
         if self.max_phy_end > trusted_phy_offset or self._disk.has_stray_bytes:
@@ -407,14 +407,14 @@ class ConsumeQueue:
     def put_recovered(
         self, queue_offset: int, phy_offset: int, size_bytes: int, tags_code: int
     ) -> bool:
-        """Put an entry found in the commit log, unless it is there.
+        """Put an entry found in the commit log unless it exists.
 
         Returns:
-            Whether it was not there yet.
+            Whether the entry was new.
 
         Raises:
-            QueueGapError: entries before it are missing, or another one has its place.
-            DiskFullError: no space for what does not fit into memory.
+            QueueGapError: earlier entries are missing, or its offset is occupied by another one.
+            DiskFullError: no space for entries that do not fit into memory.
             OSError: the disk failed.
         """
         if queue_offset != self.max_offset:
@@ -429,7 +429,7 @@ class ConsumeQueue:
         return True
 
     def put_recovered_run(self, entries: bytes, max_phy_end: int) -> int:
-        """Put packed entries that follow the last one, as `put_recovered`; return how many."""
+        """Put packed entries that follow the last one, like `put_recovered`; return how many."""
         count = len(entries) // ENTRY_BYTES
         if self.max_offset + count > self.reserved_offset:
             self._space.relieve()
@@ -439,7 +439,7 @@ class ConsumeQueue:
         return count
 
     def restart_at(self, queue_offset: int) -> None:
-        """Drop all entries; the next one put is this one."""
+        """Drop all entries; the next entry gets this offset."""
         self._disk.remove_all()
         self.life = object()
         self.next_offset = self.max_offset = self.min_offset = self.flushed_offset = queue_offset
@@ -448,14 +448,14 @@ class ConsumeQueue:
 
     @property
     def has_gap(self) -> bool:
-        """Whether files in its middle are missing."""
+        """Whether a file in the middle is missing."""
         return self._disk.has_gap
 
     def keep_place(self, queue_offset: int) -> None:
-        """Go on at an offset, though no entry before it is left.
+        """Continue at an offset although no earlier entry is left.
 
         Raises:
-            DiskFullError: no space to remember it.
+            DiskFullError: no space to record the offset.
             OSError: the disk failed.
         """
         self.restart_at(queue_offset)
@@ -476,7 +476,7 @@ class ConsumeQueue:
             self.min_offset = self._first_from(min_phy_offset, low)
 
     def delete_expired(self, min_phy_offset: int) -> int:
-        """Delete files whose messages are all gone, never the last; return how many."""
+        """Delete files whose messages are all deleted, except the last; return how many."""
         deleted = 0
         while self._disk.file_count > 1:
             following = self._disk.begin + self._disk.file_entries
@@ -488,13 +488,13 @@ class ConsumeQueue:
         return deleted
 
     def mark_deleted(self) -> None:
-        """Let no file be created any more (append lock and `TailMemory.names` held)."""
+        """Prevent the creation of files (append lock and `TailMemory.names` held)."""
         self.is_deleted = self._disk.is_deleted = True
 
     def destroy(self) -> None:
-        """Delete all files and forget all entries."""
+        """Delete all files and entries."""
         self.restart_at(0)
 
     def close(self) -> None:
-        """Forget what is in memory."""
+        """Free the entries in memory."""
         self._drop_tail()

@@ -1,7 +1,7 @@
-"""Every consume queue of the store, by topic and queue.
+"""Table of all consume queues of the store, by topic and queue id.
 
-Queues live in ``consumequeue/<topic>/<queueId>``; a topic name is a directory name, so names that
-could leave the directory are refused here as well, whoever asks.
+Queues live in ``consumequeue/<topic>/<queueId>``. A topic name is a directory name, so names that
+could escape the directory are rejected here as well, regardless of the caller.
 
 Source: ConsumeQueueStore (5.4.0).
 """
@@ -22,7 +22,7 @@ _MAX_QUEUE_ID = 2**31 - 1
 
 
 def is_safe_topic(topic: str) -> bool:
-    """Whether a topic can be a directory name: no separator, no control character, not dots."""
+    """Return whether a topic is a safe directory name: no separator, control character or dots."""
     return (
         0 < len(topic) <= _MAX_TOPIC_BYTES
         and len(topic.encode("utf-8", "replace")) <= _MAX_TOPIC_BYTES
@@ -42,9 +42,9 @@ class ConsumeQueueTable:
         """Build an empty table.
 
         Args:
-            config: where the queues are, and the length of their files.
+            config: directory of the queues and length of their files.
             files: the file system.
-            append_lock: held by whoever writes to queues.
+            append_lock: held by the thread that writes to queues.
         """
         self._config = config
         self._files = files
@@ -58,7 +58,7 @@ class ConsumeQueueTable:
 
     @property
     def directory(self) -> Path:
-        """Where the queues are."""
+        """Directory of the queues."""
         return self._directory
 
     @property
@@ -67,20 +67,20 @@ class ConsumeQueueTable:
         return self._files.exists(self._directory)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return a queue that exists."""
+        """Return an existing queue, or None."""
         queues = self._topics.get(topic)
         return None if queues is None else queues.get(queue_id)
 
     def get_batch(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
-        """Return a batch queue that exists."""
+        """Return an existing batch queue, or None."""
         return self._batch.get(topic, {}).get(queue_id)
 
     def is_batch_topic(self, topic: str) -> bool:
-        """Whether a topic's queues are batch queues."""
+        """Return whether a topic's queues are batch queues."""
         return topic in self._batch
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return a queue, new and without files if need be.
+        """Return a queue; create it without files if it does not exist.
 
         Raises:
             StoreFormatError: the topic or queue id cannot be a directory name.
@@ -89,7 +89,7 @@ class ConsumeQueueTable:
         if queue is not None:
             return queue
         if not is_safe_topic(topic) or not 0 <= queue_id <= _MAX_QUEUE_ID:
-            raise StoreFormatError(f"no queue can be named {topic!r}, {queue_id}")
+            raise StoreFormatError(f"invalid queue name: topic {topic!r}, queue id {queue_id}")
         with self._mutex:
             queues = self._topics.setdefault(topic, {})
             queue = queues.get(queue_id)
@@ -106,9 +106,8 @@ class ConsumeQueueTable:
         """Find the queues on disk, and the end of each.
 
         Args:
-            after_crash: what the files hold may be in memory only, written by a killed process
-                (behind a power cut: by a start that was killed); the next thorough `flush`
-                brings all of them to disk.
+            after_crash: bytes in the files may be in the page cache only, written by a killed
+                process; the next complete `flush` writes all of them to disk.
 
         Raises:
             StoreFormatError: a file that does not belong there.
@@ -148,19 +147,19 @@ class ConsumeQueueTable:
             yield from list(queues.values())
 
     def topics(self) -> list[str]:
-        """Names of the topics that have queues."""
+        """Return the names of the topics that have queues."""
         return [*self._topics, *self._batch]
 
     @property
     def names(self) -> threading.Lock:
-        """Held while a topic is deleted, so that no queue creates a file meanwhile."""
+        """Lock held while a topic is deleted, so that no queue creates a file meanwhile."""
         return self._space.names
 
     def unhook_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Take a topic's queues out of the table (append lock and `names` held); files stay.
+        """Remove a topic's queues from the table (append lock and `names` held); files stay.
 
         Returns:
-            The queues, known as deleted to whoever still holds one.
+            The queues, marked as deleted for callers that still hold one.
         """
         with self._mutex:
             queues = list(self._topics.pop(topic, {}).values())
@@ -169,37 +168,35 @@ class ConsumeQueueTable:
         return queues
 
     def topic_directory(self, topic: str) -> Path:
-        """Where a topic's queues are; the name must be safe."""
+        """Return the directory of a topic's queues; the name must be safe."""
         return self._directory / topic
 
     def unsettled_ends(self) -> dict[TailedQueue, int]:
-        """Ends of the queues that may have entries in memory only (append lock held)."""
+        """Return the ends of queues that may have unflushed entries (append lock held)."""
         return self._space.ends()
 
     def entry_count(self, ends: Mapping[TailedQueue, int]) -> int:
-        """Return the end offsets of all queues together.
+        """Return the sum of the end offsets of all queues.
 
         Args:
-            ends: those that count instead of what is on disk; from `unsettled_ends`, before any
-                flush.
+            ends: ends that replace those on disk; from `unsettled_ends`, before any flush.
         """
         return sum(ends.get(queue, queue.flushed_offset) for queue in self if queue.has_place)
 
     def delete_expired(self, min_phy_offset: int) -> int:
-        """Delete files whose messages are all gone; return how many."""
+        """Delete files whose messages are all deleted; return how many."""
         return sum(queue.delete_expired(min_phy_offset) for queue in self)
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes of all queues that are not known to be on disk."""
+        """Unflushed bytes of all queues."""
         return self._space.dirty_bytes
 
     def flush(self, least_dirty_bytes: int = 1) -> None:
-        """Bring queues with at least so many dirty bytes to disk.
+        """Flush queues that have at least so many dirty bytes.
 
-        With 1, which means all, their names too; afterwards the checkpoint may vouch for
-        everything that was put before. One queue for which there is no space does not keep the
-        others in memory.
+        With 1 (all queues) file names are synced too; afterwards the checkpoint may cover every
+        entry put before. A queue without disk space does not prevent flushing the others.
 
         Raises:
             DiskFullError: no space for some of them.
@@ -220,7 +217,7 @@ class ConsumeQueueTable:
             raise shortages[0]
 
     def close(self) -> None:
-        """Forget all queues."""
+        """Close all queues."""
         for queue in self:
             queue.close()
         self._topics = {}
@@ -228,7 +225,7 @@ class ConsumeQueueTable:
 
 
 def _flushed(queue: TailedQueue) -> ResourceShortError | None:
-    """Flush a queue; return why it has to wait, if it has."""
+    """Flush a queue; return the shortage that prevented it, if any."""
     try:
         queue.flush()
     except ResourceShortError as error:

@@ -1,14 +1,14 @@
-"""The files of one consume queue: the entries that are on disk.
+"""Files of one consume queue: its entries on disk.
 
-The files of a queue are one array of fixed entries, so entry ``n`` lies at byte ``n * 20``. No
-file is mapped or held open between two calls: a broker may have a hundred thousand queues.
+The files of a queue are one array of fixed-size entries, so entry ``n`` lies at byte ``n * 20``. No
+file is mapped or kept open between calls, because a broker may have a hundred thousand queues.
 
 Invariants:
-    - a file has its full length from its creation on; bytes never written are zeros;
-    - a file gets only entries that are brought to disk by the same call (`write`), in order:
-      after a kill it ends where a flush ended, after a power cut within the last flush;
+    - a file has its full length from its creation on; unwritten bytes are zeros;
+    - `write` writes and flushes entries in order in one call: after a kill the queue ends where a
+      flush ended, after a power cut within the last flush;
     - the first entry with ``size <= 0`` is the end; physical offsets never descend before it;
-    - a queue that does not begin at 0 is filled up with blank entries in its first file.
+    - a queue that does not start at 0 has filler entries in its first file.
 
 Source: ConsumeQueue, MappedFileQueue (5.4.0).
 """
@@ -33,20 +33,20 @@ from rocketpy.store.files.store_files import PlainFile, StoreFiles
 logger: logging.Logger = logging.getLogger(__name__)
 
 _BLOCK_ENTRIES: Final = 256
-"""Read at once where the end of a queue is searched: more than a page, so that the end is in it."""
+"""Entries read at a time in the search for the end: more than a page, so they usually hold it."""
 
 
 class QueueFiles:
-    """Entries on disk, by queue offset. One thread changes them; any thread reads.
+    """Entries on disk by queue offset. One thread writes, any thread reads.
 
     Attributes:
-        file_entries: entries a file has.
+        file_entries: entries in a file.
         begin: first queue offset of the first file.
         end: queue offset after the last file; ``begin`` when there are no files.
-        first_phy: physical offset in the first entry; -1 when that was not read, or is blank.
-        has_stray_bytes: whether something lay behind the end that `find_end` found last.
-        has_gap: whether a file in the middle is missing or empty; what lies behind it counts.
-        is_deleted: the queue is; nothing is created any more. Changes under ``names``.
+        first_phy: physical offset in the first entry; -1 if that was not read or is filler.
+        has_stray_bytes: whether there were bytes after the end that `find_end` found last.
+        has_gap: whether a file in the middle is missing or empty; only later files count then.
+        is_deleted: the queue was deleted and creates no files. Changes under ``names``.
     """
 
     __slots__ = (
@@ -65,13 +65,13 @@ class QueueFiles:
     def __init__(
         self, directory: Path, file_bytes: int, files: StoreFiles, names: threading.Lock
     ) -> None:
-        """Describe a directory; nothing is read yet.
+        """Describe a directory without reading it.
 
         Args:
-            directory: where the files are or will be.
+            directory: location of the files.
             file_bytes: length of every file, a multiple of an entry's.
             files: the file system.
-            names: held while a file of any queue is created, and while a topic is deleted.
+            names: lock held while a file of any queue is created, and while a topic is deleted.
         """
         assert file_bytes % ENTRY_BYTES == 0
         self._directory = directory
@@ -91,10 +91,10 @@ class QueueFiles:
         return (self.end - self.begin) // self.file_entries
 
     def load(self) -> None:
-        """Find the files that are there.
+        """Find the existing files.
 
-        Without one in the middle only those behind it count: they know how long the queue is.
-        Recovery makes such a queue again from the log.
+        If one in the middle is missing, only later ones count, because they define the end of the
+        queue. Recovery rebuilds such a queue from the log.
 
         Raises:
             StoreFormatError: a file of a wrong name.
@@ -115,7 +115,7 @@ class QueueFiles:
             if int(name) != first - file_bytes or not self._size_bytes(name):
                 self.has_gap = True
                 logger.error(
-                    "a file is missing, the queue is made again: path=%s",
+                    "queue file missing, queue is rebuilt: path=%s",
                     self._directory / file_name(first - file_bytes),
                 )
                 break
@@ -132,7 +132,7 @@ class QueueFiles:
         return queue_offset - queue_offset % self.file_entries
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Return entries as they lie in one file, fewer at its end; none when they are gone.
+        """Return raw entries of one file, fewer at its end; none if they were deleted.
 
         Raises:
             OSError: the disk failed.
@@ -143,20 +143,20 @@ class QueueFiles:
         base = self._base(queue_offset)
         try:
             file = self._files.open_file(self._path(base))
-        except FileNotFoundError:  # deleted since
+        except FileNotFoundError:  # deleted meanwhile
             return b""
         with contextlib.closing(file):
-            if self.is_deleted:  # then the file may be that of another queue of this name
+            if self.is_deleted:  # the file may belong to a new queue of this name
                 return b""
             return file.read((queue_offset - base) * ENTRY_BYTES, count * ENTRY_BYTES)
 
     def write(self, queue_offset: int, data: memoryview) -> None:
-        """Bring whole entries to disk that follow what is there; a deleted queue takes none.
+        """Write and flush entries that follow the last ones; ignored for a deleted queue.
 
         The names of new files are on disk after `StoreFiles.sync_directories`.
 
         Raises:
-            DiskFullError: no space; the same call may be made again.
+            DiskFullError: no space; the call may be repeated.
             ResourceShortError: no descriptor; the same.
             OSError: the disk failed.
         """
@@ -181,10 +181,10 @@ class QueueFiles:
             data = data[count * ENTRY_BYTES :]
 
     def _open_to_write(self, base: int) -> PlainFile | None:
-        """Open or create a file; None when the queue is deleted.
+        """Open or create a file; return None if the queue is deleted.
 
-        A deleted queue's directory was renamed, and its name may be another queue's by now:
-        hence the lock around creations, and the second look behind an opening.
+        The directory of a deleted queue was renamed, and its name may belong to a new queue: hence
+        the lock around creations, and the second check after opening.
         """
         path = self._path(base)
         if base >= self.end:
@@ -195,7 +195,7 @@ class QueueFiles:
         try:
             file = self._files.open_file(path)
         except FileNotFoundError:
-            with self._names:  # renamed, but not yet known as deleted
+            with self._names:  # renamed, but not yet marked as deleted
                 if self.is_deleted:
                     return None
             raise
@@ -205,7 +205,7 @@ class QueueFiles:
         return file
 
     def sync(self, queue_offset: int) -> None:
-        """Bring the file to disk in which an entry lies or would lie, as it is.
+        """Flush the file that holds, or would hold, an entry.
 
         Raises:
             OSError: the disk failed.
@@ -220,17 +220,16 @@ class QueueFiles:
     # -- the end ---------------------------------------------------------------------------
 
     def find_end(self, limit_phy: int) -> tuple[int, Entry | None]:
-        """Find the end of the whole entries whose message starts before an offset.
+        """Find the end of the valid entries whose message starts before an offset.
 
-        By bisection: entries before a trusted place reached the disk together, so all of them
-        are whole; what lies behind may be anything, and an entry there that looks whole has a
-        neighbour before it that does not.
+        Bisection is correct because all entries before a trusted offset are complete on disk, and
+        an arbitrary later entry that looks valid has an invalid one before it.
 
         Returns:
-            The queue offset behind the last of them, and that entry.
+            The queue offset after the last valid entry, and that entry.
 
         Raises:
-            StoreFormatError: a file that is looked at has a wrong length.
+            StoreFormatError: a file has a wrong length.
         """
         self.has_stray_bytes = False
         self.first_phy = -1
@@ -251,8 +250,8 @@ class QueueFiles:
         return self.begin, None
 
     def _remove_empty(self, base: int) -> None:
-        """Remove a last file that was created and, before it got its length, forgotten."""
-        logger.warning("an empty last file is removed: path=%s", self._path(base))
+        """Remove an empty last file: a crash came between its creation and sizing."""
+        logger.warning("empty last file removed: path=%s", self._path(base))
         self._files.remove(self._path(base))
         self.end = base
 
@@ -266,10 +265,10 @@ class QueueFiles:
     def _whole_entries(
         self, file: PlainFile, limit_phy: int, *, is_first: bool
     ) -> tuple[int, Entry | None]:
-        """Return how many whole entries a file begins with, and the last of them."""
+        """Return the number of valid entries at the start of a file, and the last of them."""
         hole = file.first_hole()
         low, high = 0, min(-(-hole // ENTRY_BYTES), self.file_entries)
-        middle = max(0, high - _BLOCK_ENTRIES)  # the end is nearly always before the first hole
+        middle = max(0, high - _BLOCK_ENTRIES)  # the end usually lies before the first hole
         while high - low > _BLOCK_ENTRIES:
             if _is_whole(file, middle, limit_phy):
                 low = middle + 1
@@ -294,10 +293,10 @@ class QueueFiles:
         return count, last
 
     def erase_from(self, queue_offset: int) -> None:
-        """Make zeros of everything from an entry on, without waiting for the disk.
+        """Zero everything from an entry on, without waiting for the disk.
 
         Stale bytes would look valid at a later start. The first file stays, because its name
-        remembers where the queue begins.
+        records where the queue starts.
 
         Raises:
             OSError: the disk failed.
@@ -310,14 +309,14 @@ class QueueFiles:
             with contextlib.closing(self._files.open_file(self._path(base))) as file:
                 if file.erase((queue_offset - base) * ENTRY_BYTES, file.size_bytes):
                     logger.info(
-                        "entries after the end are erased: path=%s queue_offset=%d",
+                        "entries after the end erased: path=%s queue_offset=%d",
                         self._path(base),
                         queue_offset,
                     )
         self.has_stray_bytes = False
 
     def distrust_names(self) -> None:
-        """Let the names of all files come to disk with the next sync of directories."""
+        """Include the names of all files in the next sync of directories."""
         self._files.touch_directory(self._directory)
 
     # -- deletion --------------------------------------------------------------------------
@@ -339,7 +338,7 @@ class QueueFiles:
         self.has_gap = False
 
     def begin_at(self, queue_offset: int) -> None:
-        """Let a queue without files begin at an offset, also at the next start.
+        """Start a queue without files at an offset, also after a restart.
 
         Raises:
             DiskFullError: no space.
@@ -354,7 +353,7 @@ class QueueFiles:
 
 
 def _is_whole(file: PlainFile, number: int, limit_phy: int) -> bool:
-    """Whether an entry and the one before it are whole, in order, and before the limit."""
+    """Return whether an entry and the one before it are valid, in order and before the limit."""
     first = max(0, number - 1)
     data = file.read(first * ENTRY_BYTES, (number + 1 - first) * ENTRY_BYTES)
     last_phy = 0

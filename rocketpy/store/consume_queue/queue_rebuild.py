@@ -1,14 +1,14 @@
-"""Queue entries made from the log: at a start, and on a replica.
+"""Rebuilds queue entries from the commit log: during recovery, and on a replica.
 
-A record says which place in which queue it had. Usually that is the next one; when it is not, one
-of these is the case:
+A record names its queue and queue offset. Usually that is the next offset; otherwise one of these
+is the case:
 
-- the entry is there already, or another record's: then this record is damaged;
-- no queue gets that far: damaged as well;
-- the record is the first of a queue that was deleted and made again: the queue begins anew;
-- entries before it are missing because the queue lost them: reading must begin further back;
-- they are missing because the log lost their records: queue offsets never move, so their places
-  are filled with the entry of the next record, which readers show once.
+- the entry exists already; if it belongs to another record, this record is damaged;
+- the offset is larger than any queue's: the record is damaged;
+- the record is the first one of a queue that was deleted and recreated: the queue restarts;
+- the queue lost earlier entries: reading must start further back;
+- the log lost earlier records: queue offsets never move, so the gap is filled with the entry of
+  the next record, which readers return once.
 """
 
 import logging
@@ -25,10 +25,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class EntriesLost(Exception):  # noqa: N818 - a signal to recovery, not a fault
-    """A queue lacks entries of messages that lie before the place where reading began.
+    """Signals that a queue lacks entries of messages before the start of the scan.
 
     Attributes:
-        start: physical offset of a message whose entry the queue has, or the start of the log.
+        start: physical offset of a message whose entry exists, or the start of the log.
     """
 
     def __init__(self, start: int) -> None:
@@ -37,11 +37,11 @@ class EntriesLost(Exception):  # noqa: N818 - a signal to recovery, not a fault
 
 
 class QueueRebuilder:
-    """Writes entries for records read from the log, in the order of the log.
+    """Writes queue entries for records of the log, in the order of the log.
 
     Attributes:
         entry_count: entries written since `begin`.
-        damaged: physical offsets of records that name another's place.
+        damaged: physical offsets of records whose queue offset belongs to another record.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class QueueRebuilder:
         """Build a rebuilder.
 
         Args:
-            table: finds and makes queues.
-            log: is asked for its start, and to prove an entry.
-            covers: whether a message (topic, physical offset) was deleted with its topic.
+            table: finds and creates queues.
+            log: the commit log, to verify entries.
+            covers: returns whether a message (topic, physical offset) was deleted with its topic.
         """
         self._table = table
         self._log = log
@@ -63,24 +63,24 @@ class QueueRebuilder:
         self.damaged: list[int] = []
 
     def begin(self, start: int) -> None:
-        """Begin to read at a physical offset; what lies before has its entries."""
+        """Start at a physical offset; earlier records have their entries."""
         self._start = start
         self._last_phy.clear()
         self.entry_count = 0
         self.damaged = []
 
     def reserve(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Make room for an entry that is put later, so that putting it cannot fail.
+        """Reserve space for an entry, so that putting it later cannot fail.
 
         Raises:
-            ResourceShortError: queues hold too much that is not on disk.
-            StoreFormatError: no queue can have that name.
+            ResourceShortError: queues hold too many unflushed bytes.
+            StoreFormatError: invalid queue name.
         """
         if queue_offset > MOST_QUEUE_OFFSET:
-            return  # `put` finds it damaged
+            return  # `put` reports it as damaged
         queue = self._table.get_or_create(topic, queue_id)
         if queue_offset and not queue.next_offset and not queue.file_count:
-            queue.restart_at(queue_offset)  # the master's log does not go back to its begin
+            queue.restart_at(queue_offset)  # the master's log no longer holds the queue's start
         queue.reserve()
         if queue_offset == queue.next_offset:
             queue.next_offset += 1
@@ -94,10 +94,10 @@ class QueueRebuilder:
         size_bytes: int,
         tags_code: int,
     ) -> None:
-        """Write the entry of a record, unless its topic was deleted since.
+        """Write the entry of a record unless its topic was deleted later.
 
         Raises:
-            EntriesLost: entries before it are missing, and were when reading began.
+            EntriesLost: earlier entries are missing and must be rebuilt first.
             DiskFullError: no space.
         """
         if self._covers(topic, phy_offset):
@@ -160,7 +160,7 @@ class QueueRebuilder:
         size_bytes: int,
         tags_code: int,
     ) -> bool:
-        """Handle a record whose predecessors have no entry."""
+        """Put the entry of a record that is not the next one of its queue."""
         last_phy = self._last_phy.get((queue.topic, queue.queue_id), -1)
         if last_phy < 0 and self._start > self._log.min_phy_offset:
             raise EntriesLost(self._last_proven(queue))
@@ -169,10 +169,10 @@ class QueueRebuilder:
             return queue.put_recovered(queue_offset, phy_offset, size_bytes, tags_code)
         missing = queue_offset - queue.max_offset
         if missing > (phy_offset - last_phy) // MIN_RECORD_BYTES:
-            self.damaged.append(phy_offset)  # more than the log had room for
+            self.damaged.append(phy_offset)  # larger than the log could hold
             return False
         logger.warning(
-            "lost messages leave a hole: topic=%s queue_id=%d queue_offset=%d count=%d",
+            "messages lost, queue gap filled: topic=%s queue_id=%d queue_offset=%d count=%d",
             queue.topic,
             queue.queue_id,
             queue.max_offset,
@@ -183,7 +183,7 @@ class QueueRebuilder:
         return queue.put_recovered(queue_offset, phy_offset, size_bytes, tags_code)
 
     def _last_proven(self, queue: ConsumeQueue) -> int:
-        """Return where the message of the queue's last entry begins, else where the log does."""
+        """Return the physical offset of the queue's last entry, or the start of the log."""
         entry = queue.entry(queue.max_offset - 1) if queue.max_offset else None
         if entry is not None and self._log.min_phy_offset <= entry[0] < self._start:
             found = self._log.proven(queue.topic, queue.max_offset - 1, entry[0], entry[1])

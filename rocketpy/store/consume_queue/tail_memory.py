@@ -1,7 +1,7 @@
-"""What all consume queues of a store share: the memory of their tails.
+"""Memory budget for the unflushed entries of all consume queues.
 
-Queues keep entries in memory until a flush has brought them to disk. What they keep together is
-bounded: when the disk takes nothing for long, messages are refused before the memory is gone.
+Queues keep entries in memory until they are flushed. Their total is bounded: if the disk hangs,
+messages are rejected before the process runs out of memory.
 """
 
 import threading
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from rocketpy.errors import ResourceShortError
 
 LIMIT_BYTES: Final = 64 << 20
-"""Three million entries: a minute of a busy broker whose disk hangs."""
+"""Three million entries: one minute of a busy broker whose disk hangs."""
 _RELIEF_BYTES: Final = 16 << 20
 _SETTLED_AT_ONCE: Final = 256
 
@@ -26,11 +26,11 @@ class TailedQueue(Protocol):
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes of entries that are not known to be on disk."""
+        """Bytes of entries that are not flushed."""
         ...
 
     def flush(self) -> None:
-        """Bring all entries to disk."""
+        """Flush all entries to disk."""
         ...
 
     def settle(self) -> bool:
@@ -39,18 +39,18 @@ class TailedQueue(Protocol):
 
 
 class TailMemory:
-    """The queues that hold memory, and how much they may.
+    """Queues with unflushed entries and their memory, up to a limit.
 
     Attributes:
-        names: held while a file of any queue is created, and while a topic is deleted.
-        used_bytes: of all tails; changes under the append lock.
+        names: lock held while a file of any queue is created, and while a topic is deleted.
+        used_bytes: memory of all tails; changes under the append lock.
     """
 
     def __init__(self, append_lock: threading.Lock, *, limit_bytes: int = LIMIT_BYTES) -> None:
-        """Begin with no queue.
+        """Create an empty budget.
 
         Args:
-            append_lock: held by whoever writes to queues.
+            append_lock: held by the thread that writes to queues.
             limit_bytes: memory of all tails together.
         """
         self.names: threading.Lock = threading.Lock()
@@ -61,36 +61,36 @@ class TailMemory:
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes of all queues that are not known to be on disk."""
+        """Unflushed bytes of all queues."""
         return sum(queue.dirty_bytes for queue in self.queues())
 
     def take(self, size_bytes: int) -> None:
-        """Count memory of a tail, or with a negative number what it gives back.
+        """Add to the used memory; a negative number frees memory.
 
         Raises:
             ResourceShortError: all tails together would be too large.
         """
         if size_bytes > 0 and self.used_bytes + size_bytes > self._limit_bytes:
             raise ResourceShortError(
-                f"consume queues hold {self.used_bytes} bytes that the disk has not taken yet"
+                f"consume queues hold {self.used_bytes} bytes that are not flushed yet"
             )
         self.used_bytes += size_bytes
 
     def add(self, queue: TailedQueue) -> None:
-        """Remember a queue that is about to get an entry (append lock held)."""
+        """Register a queue before it gets an entry (append lock held)."""
         self._queues[queue] = None
 
     def ends(self) -> dict[TailedQueue, int]:
-        """The end offsets of those queues (append lock held)."""
+        """Return the end offsets of the registered queues (append lock held)."""
         return {queue: queue.max_offset for queue in self._queues}
 
     def queues(self) -> list[TailedQueue]:
-        """The queues that may have something in memory."""
+        """Return the queues that may have entries in memory."""
         with self._append_lock:
             return list(self._queues)
 
     def settle(self) -> None:
-        """Let queues give their memory back that have everything on disk."""
+        """Free the memory of queues whose entries are all on disk."""
         queues = self.queues()
         for first in range(0, len(queues), _SETTLED_AT_ONCE):
             with self._append_lock:
@@ -99,10 +99,10 @@ class TailMemory:
                         self._queues.pop(queue, None)
 
     def relieve(self) -> None:
-        """Bring all queues to disk when they hold much and nobody else does (at a start).
+        """Flush all queues when they hold much memory and no other thread does it (at a start).
 
-        Whoever holds the append lock, as a replica does, leaves it to the service that flushes:
-        the disk would keep everybody waiting.
+        A caller that holds the append lock, like a replica, leaves this to the flush service:
+        all other threads would wait for the disk.
 
         Raises:
             DiskFullError: no space.

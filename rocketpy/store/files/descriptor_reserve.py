@@ -27,12 +27,12 @@ _SHORT: Final = (*_NO_DESCRIPTOR, errno.ENOMEM, errno.EEXIST)
 def shortage_refused(what: str) -> Iterator[None]:
     """Convert a shortage reported by the system into an error that refuses this call only.
 
-        Args:
-    what: the attempted action, for the message.
+    Args:
+        what: the attempted action, for the message.
 
-        Raises:
-            DiskFullError: ENOSPC, EDQUOT.
-            ResourceShortError: EMFILE, ENFILE, ENOMEM, EEXIST.
+    Raises:
+        DiskFullError: ENOSPC, EDQUOT.
+        ResourceShortError: EMFILE, ENFILE, ENOMEM, EEXIST.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""One index file: a hash table from a message key to places in the commit log.
+"""Index file: a hash table from message keys to positions in the commit log.
 
 A header, a table of slots, and entries written one after the other. A slot holds the
 number of the newest entry of its chain; each entry names the one before it::
@@ -11,17 +11,17 @@ number of the newest entry of its chain; each entry names the one before it::
     entry k at 40 + 4 slots + 20 k:  | key hash: i32 | phy: i64 | seconds: i32 | previous: i32 |
 
 Entry 0 is never used, so 0 means "none"; "next entry" begins at 1. The seconds count
-from the file's begin. The hash is all that is kept of a key: two keys with one hash
-come back together, and the caller compares the keys.
+from the file's first store time. Only the hash of a key is stored: keys with equal hashes are
+returned together, and the caller compares the keys.
 
 Invariants:
     - an entry is written before the slot that names it, and both before the header
       that counts it: a reader never follows a number at or above "next entry" (an
-      unwritten entry), and a half-done put is simply not counted;
-    - chains go strictly down, so walking one always ends;
-    - store times never go down within a file: where the clock was set back between two lives of
-      the store, the next file begins (`takes_time`). Apache clamps such a time to the file's
-      begin, and does not find the message by its time any more;
+      unwritten entry), and an interrupted put is not counted;
+    - numbers strictly descend along a chain, so every walk ends;
+    - store times never descend within a file: if the clock was set back between two runs of the
+      store, a new file starts (`takes_time`). Apache clamps such a time to the file's first store
+      time, and no longer finds the message by its time;
     - the file can be rebuilt from the commit log: losing it costs time only.
 
 Source: IndexFile.java, IndexHeader.java, 5.4.0.
@@ -62,7 +62,7 @@ def index_file_bytes(max_hash_slots: int, max_index_count: int) -> int:
 
 @lazy_dataclass(frozen=True)
 class IndexHeader:
-    """What the first 40 bytes say."""
+    """Decoded header: the first 40 bytes of an index file."""
 
     begin_timestamp_ms: int
     end_timestamp_ms: int
@@ -73,15 +73,15 @@ class IndexHeader:
 
 
 class IndexRun(NamedTuple):
-    """Where somebody else writes entries; see the layout above.
+    """Space for entries that the compiled path writes; see the layout above.
 
     Attributes:
-        buffer: the file.
-        slots: how many it has.
-        entries_at: where entry 0 would begin.
+        buffer: memory of the file.
+        slots: number of slots.
+        entries_at: position of entry 0.
         first: number of the first entry to write.
-        stop: number of the first one for which there is no room.
-        slots_used: slots that name an entry.
+        stop: number of the first entry that does not fit.
+        slots_used: number of slots that name an entry.
         begin_ms: the file's first store time.
     """
 
@@ -97,17 +97,17 @@ class IndexRun(NamedTuple):
 def write_entries(
     run: IndexRun, key_hashes: Sequence[int], phy_offsets: Sequence[int], store_timestamp_ms: int
 ) -> int:
-    """Write entries where `IndexFile.open_run` said, and their slots; return the slots used then.
+    """Write entries and slots into the space of `IndexFile.open_run`; return the used slots.
 
     Args:
-        run: has room for all of them.
+        run: space for all entries.
         key_hashes: 0 to 2^31 - 1.
-        phy_offsets: for each of them where its message begins.
-        store_timestamp_ms: of the messages.
+        phy_offsets: physical offset of the message of each key.
+        store_timestamp_ms: store time of the messages.
     """
     buffer, slots, first = run.buffer, run.slots, run.first
     seconds = min(max(0, (store_timestamp_ms - run.begin_ms) // 1000), _SECONDS_MAX)
-    # What the slots name now. Two keys of the run in one slot: the second follows the first.
+    # Current value of each slot. Of two keys in one slot, the second links to the first.
     newest: dict[int, int] = {}
     previous = []
     for number, key_hash in enumerate(key_hashes, first):
@@ -124,7 +124,7 @@ def write_entries(
 
 
 class IndexFile:
-    """Reads and writes one mapped index file; one writer, any number of readers."""
+    """Mapped index file; one writer, any number of readers."""
 
     __slots__ = (
         "_allocated",
@@ -146,10 +146,10 @@ class IndexFile:
     def __init__(
         self, name: str, region: Region, *, max_hash_slots: int, max_index_count: int
     ) -> None:
-        """Wrap a mapped file, new (all zeros) or old.
+        """Wrap a mapped file, new (all zeros) or existing.
 
         Raises:
-            StoreFormatError: the file is not as long as the limits say.
+            StoreFormatError: the length does not match the limits.
         """
         self.name: str = name
         self._region = region
@@ -174,7 +174,7 @@ class IndexFile:
 
     @property
     def header(self) -> IndexHeader:
-        """The header as it is now."""
+        """Current header."""
         return IndexHeader(
             self._begin_ms,
             self._end_ms,
@@ -196,20 +196,20 @@ class IndexFile:
 
     @property
     def end_phy_offset(self) -> int:
-        """Where the last message indexed here begins in the commit log."""
+        """Physical offset of the last message indexed here."""
         return self._end_phy
 
     @property
     def is_full(self) -> bool:
-        """Whether no further entry fits."""
+        """Whether the file has no room for another entry."""
         return self._count >= self._max_count
 
     def takes_time(self, store_timestamp_ms: int) -> bool:
-        """Whether a message of this store time may follow those in here."""
+        """Return whether a message of this store time may follow the indexed ones."""
         return self._count == 1 or store_timestamp_ms >= self._end_ms
 
     def begin_after(self, end_timestamp_ms: int, end_phy_offset: int) -> None:
-        """Prepare a new file that follows one which ends there.
+        """Prepare a new file that follows the one with these last values.
 
         Raises:
             DiskFullError: there is no space for the slot table.
@@ -220,7 +220,7 @@ class IndexFile:
         self._write_header()
 
     def put(self, key_hashes: Sequence[int], phy_offset: int, store_timestamp_ms: int) -> int:
-        """Add one message under several keys; return how many of them fitted.
+        """Add one message under several keys; return how many keys fitted.
 
         Args:
             key_hashes: from `rocketpy.proto.record.tags.IndexKeyHasher`, 0 to 2^31 - 1.
@@ -265,7 +265,7 @@ class IndexFile:
         return count - first
 
     def put_one(self, key_hash: int, phy_offset: int, store_timestamp_ms: int) -> bool:
-        """Do what `put` does for one key, quicker; False when full, indexed before, or too old.
+        """Add one key, faster than `put`; return False when full, indexed before, or too old.
 
         Raises:
             DiskFullError: there is no space for the entry; nothing was counted.
@@ -311,7 +311,7 @@ class IndexFile:
     def put_run(
         self, key_hashes: Sequence[int], phy_offsets: Sequence[int], store_timestamp_ms: int
     ) -> bool:
-        """Add keys of messages that were stored at the same time; False: do it one by one.
+        """Add keys of messages with one store time; return False if they must be added singly.
 
         Raises:
             DiskFullError: there is no space for the entries; nothing was counted.
@@ -339,16 +339,16 @@ class IndexFile:
         *,
         may_be_first: bool = False,
     ) -> IndexRun | None:
-        """Make room for entries that somebody else writes, as many of them as the file takes.
+        """Allocate space for entries that the caller writes, as many as the file can hold.
 
         Args:
-            count: of the entries.
-            phy_offset: where the first of their messages begins.
-            store_timestamp_ms: when the messages were stored.
-            may_be_first: whether the caller sees to what the first entries of a file begin.
+            count: number of entries.
+            phy_offset: physical offset of the first message.
+            store_timestamp_ms: store time of the messages.
+            may_be_first: whether the caller sets the first values of an empty file.
 
         Returns:
-            None when they may not follow those in here.
+            The space; None if the messages may not follow the indexed ones.
 
         Raises:
             DiskFullError: there is no space for the entries.
@@ -367,7 +367,7 @@ class IndexFile:
         end = self._entries_at + ENTRY_BYTES * last
         if end > self._allocated:
             self._allocate(end)
-        # As `IndexRun(...)`, without its Python frame.
+        # Equivalent to `IndexRun(...)`, without its Python frame.
         return _new(IndexRun, (
             self._buffer, self._slots, self._entries_at, first, last, self._slots_used,
             self._begin_ms,
@@ -376,13 +376,13 @@ class IndexFile:
     def close_run(
         self, count: int, slots_used: int, phy_offset: int, store_timestamp_ms: int
     ) -> None:
-        """Take note of entries that were written where `open_run` said.
+        """Count entries that were written into the space of `open_run`.
 
         Args:
-            count: number that the next entry gets.
-            slots_used: slots that name an entry now.
-            phy_offset: of the last message.
-            store_timestamp_ms: of the messages.
+            count: number of the next entry.
+            slots_used: number of slots that name an entry.
+            phy_offset: physical offset of the last message.
+            store_timestamp_ms: store time of the messages.
         """
         self._count = count
         self._slots_used = slots_used
@@ -394,19 +394,19 @@ class IndexFile:
         )  # fmt: skip
 
     def covers(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether any message of this file may lie in the window (both ends included)."""
-        low, high = sorted((self._begin_ms, self._end_ms))  # Apache's may end before they begin
+        """Return whether a message of this file may lie in the time range, ends included."""
+        low, high = sorted((self._begin_ms, self._end_ms))  # times of Apache's files may descend
         return begin_ms <= high and end_ms >= low
 
     def newest(self, key_hash: int) -> int:
-        """Return the number of the newest entry of a hash's chain; 0 without one."""
+        """Return the number of the newest entry of a hash's chain; 0 if there is none."""
         number: int = _unpack_slot(
             self._buffer, HEADER_BYTES + SLOT_BYTES * (key_hash % self._slots)
         )[0]
         return number
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Return key hash, physical offset, seconds since the begin, and the one before it."""
+        """Return key hash, physical offset, seconds since the first store time, previous entry."""
         found: tuple[int, int, int, int] = _ENTRY.unpack_from(
             self._buffer, self._entries_at + ENTRY_BYTES * number
         )
@@ -418,7 +418,7 @@ class IndexFile:
         return bytes(self._region.view[at + ENTRY_BYTES * start : at + ENTRY_BYTES * stop])
 
     def first_at(self, time_ms: int, low: int, high: int) -> int:
-        """Return the first entry from ``low`` to before ``high`` not stored before a time."""
+        """Return the first entry in [``low``, ``high``) that was not stored before a time."""
         seconds = -((self._begin_ms - time_ms) // 1_000)
         return bisect.bisect_left(range(high), seconds, low, high, key=self._seconds_of)
 
@@ -427,19 +427,19 @@ class IndexFile:
 
     @property
     def count(self) -> int:
-        """Number that the next entry gets."""
+        """Number of the next entry."""
         return self._count
 
     def flush(self) -> None:
-        """Put everything written so far on disk."""
+        """Flush all written bytes to disk."""
         self._region.flush()
 
     def rest(self) -> None:
-        """Give up what only writing needs."""
+        """Release the resources that only writing needs."""
         self._region.rest()
 
     def close(self) -> None:
-        """Let go of the file; a look-up that is under way still reads it."""
+        """Close the file; a running look-up can still read it."""
         self._region.close()
 
     def _allocate(self, end: int) -> None:

@@ -1,4 +1,4 @@
-"""Under what a message can be found, and the hashes of that for one message or many.
+"""Index keys of messages and their hashes.
 
 Source: IndexService.buildIndex (5.4.0).
 """
@@ -13,11 +13,11 @@ _ThreeColumns: TypeAlias = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 
 class KeysOfRun(NamedTuple):
-    """What the index gets of several messages.
+    """Hashed keys of several messages.
 
     Attributes:
-        hashes: of all keys, in the order of the messages.
-        numbers: for each of them which message it belongs to.
+        hashes: hashes of all keys, in the order of the messages.
+        numbers: for each hash the number of its message.
     """
 
     hashes: Sequence[int]
@@ -25,7 +25,7 @@ class KeysOfRun(NamedTuple):
 
 
 def index_keys(uniq_key: str | None, keys: str | None, tags: str | None) -> list[str]:
-    """Return under what a message can be found: its id, its keys, its tag."""
+    """Return the keys of a message: its id, its keys, its tag."""
     found = [] if uniq_key is None else [uniq_key]
     if keys:
         found += [key for key in keys.split(" ") if key]
@@ -41,7 +41,7 @@ def keys_of_run(
     keys: Sequence[str | None],
     tags: Sequence[str | None],
 ) -> KeysOfRun:
-    """Return what the index gets of messages of one topic, each as `index_keys` says."""
+    """Return the hashed keys of messages of one topic; see `index_keys`."""
     if not any(keys) and not any(tags) and None not in uniq_keys:
         hashes = hasher.hash_run(topic, cast("Sequence[str]", uniq_keys))
         return KeysOfRun(hashes, range(len(uniq_keys)))
@@ -61,7 +61,7 @@ def _hashes_of_three(
     keys: Sequence[str],
     tags: Sequence[str],
 ) -> KeysOfRun | None:
-    """Do what `keys_of_run` does for messages with an id, one key and a tag; None for others."""
+    """Return the hashes of messages with an id, one key and a tag each; None for others."""
     if any(" " in key for key in keys):
         return None
     of_tags = {tag: hasher.hash(topic, "T#" + tag) for tag in set(tags)}

@@ -1,20 +1,20 @@
-"""Looking a key up in the index files, with bounded work and without a lock.
+"""Look-up of a key in the index files, with bounded work and without a lock.
 
-What was written is never changed: entries and the slots that name them only get newer, and a
-reader follows none that its snapshot does not count. So a look-up runs beside the thread that
-appends, and beside retention: a file that is deleted meanwhile stays readable.
+Written entries never change: slots only point to newer ones, and a reader follows no entry that
+its snapshot does not count. A look-up can therefore run concurrently with appends and with
+retention: a file that is deleted meanwhile stays readable.
 
 A chain leads from the newest entry to older ones, and store times descend along it. A look-up of
 an old time range would have to walk over everything newer; for a key that many messages share
-(a tag) that is millions of steps. After some steps it goes another way: entries lie in the order
-of their time, so the range is found by bisection and the key's hash is searched in it as bytes.
+(a tag) that is millions of steps. After some steps the look-up switches methods: entries lie in
+the order of their time, so it finds the range by bisection and searches it for the key's hash.
 
-Times descend within a file only: over files they follow the clock, which may have been set back
-between two lives of the store. In a file of Apache's they may even go down within it; so a chain
-is followed some steps beyond the range, which is the whole of nearly every chain.
+Times descend within a file only: across files they follow the clock, which may have been set back
+between two runs of the store. In files written by Apache they may be out of order even within a
+file; so a chain is followed some steps beyond the range, which covers nearly every chain.
 
 Source: IndexFile.selectPhyOffset (5.4.0), which walks the chain, and IndexService.queryOffset,
-which looks into no older file once one begins before the range.
+which ignores older files once one starts before the range.
 """
 
 import struct
@@ -35,11 +35,11 @@ _HASH: Final = struct.Struct(">i")
 
 
 class IndexLookup:
-    """One look-up of one key, over as many files as it takes.
+    """Look-up of one key over as many files as necessary.
 
     Attributes:
-        phy_offsets: what was found, newest first.
-        is_complete: False when the work allowed did not reach the end of the time range.
+        phy_offsets: physical offsets found, newest first.
+        is_complete: False if the work limit ended the look-up within the time range.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class IndexLookup:
         """Prepare a look-up.
 
         Args:
-            key_hash: of topic and key.
-            max_count: most offsets wanted.
+            key_hash: hash of topic and key.
+            max_count: most offsets to return.
             begin_ms: earliest store time.
             end_ms: latest store time.
-            max_steps: entries of chains to follow at most.
-            max_searched_bytes: bytes of entries to search at most.
+            max_steps: most entries of chains to follow.
+            max_searched_bytes: most bytes of entries to search.
         """
         self.phy_offsets: list[int] = []
         self.is_complete: bool = True
@@ -73,14 +73,14 @@ class IndexLookup:
 
     @property
     def is_done(self) -> bool:
-        """Whether no other file can add anything."""
+        """Whether further files cannot add results."""
         return len(self.phy_offsets) >= self._max_count or not self.is_complete
 
     def look_into(self, file: IndexFile) -> None:
-        """Add what a file knows of the key; files are looked into from the newest on.
+        """Add the results of one file; call it with the files from newest to oldest.
 
-        A place that is already the newest found is not added again: after a crash the last
-        message can be indexed twice.
+        An offset equal to the last one found is not added again: after a crash the last message
+        can be indexed twice.
         """
         found = self.phy_offsets
         above = file.count
@@ -107,7 +107,7 @@ class IndexLookup:
                 found.append(phy_offset)
 
     def _jump(self, file: IndexFile, above: int, previous: int) -> tuple[int, int]:
-        """Return where to go on in a chain that is still newer than the range."""
+        """Return the entry at which to resume a chain that is still newer than the range."""
         low = file.first_at(self._begin_ms - _SECOND_MS + 1, 1, above)
         high = file.first_at(self._end_ms + 1, low, above)
         pattern = _HASH.pack(self._key_hash)
@@ -121,11 +121,11 @@ class IndexLookup:
             high = start
         if high <= low:
             return 0, 0
-        return above, previous  # the search took too long: step by step again
+        return above, previous  # search budget exhausted: walk the chain again
 
 
 def _last_with(data: bytes, pattern: bytes, entry_bytes: int) -> int:
-    """Return the number of the last entry that begins with a pattern, -1 without one."""
+    """Return the number of the last entry that starts with a pattern, -1 if there is none."""
     at = data.rfind(pattern)
     while at > 0 and at % entry_bytes:
         at = data.rfind(pattern, 0, at + len(pattern) - 1)

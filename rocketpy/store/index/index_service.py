@@ -1,22 +1,21 @@
-"""The message index: every index file of a store as one table, newest first.
+"""Message index: all index files of a store as one table.
 
-``put`` is called for every message. It never fails a send: when the disk takes no more the
-service *falls behind* and remembers from which place in the commit log on messages
-are missing. While it is behind, new messages are not put (their turn would come
-before older ones, and the order of physical offsets is what makes a rebuild safe to
-repeat); `IndexCatchUpService` reads the missing part back from the log, and when it
-has reached the end the service takes messages again as they come.
+``put`` is called for every message and never fails a send. If the disk is full, the service *falls
+behind*: it records the physical offset from which messages are missing and ignores new messages,
+because a rebuild is repeatable only while entries are in the order of physical offsets.
+`IndexCatchUpService` reads the missing part back from the log; when it reaches the end of the log,
+the service indexes new messages again.
 
-After a crash a file is trusted when it is complete (full, or store time went down behind it and
-the next one begins), ends before the place or time that the checkpoint vouches for (or is the
-first one that ends at it: files reach the disk in order), and all files before it are trusted
-too; the others are deleted and their messages read back from the log. (Apache rebuilds only
-what recovery happens to scan; older messages of a deleted file can no longer be found there.)
+After a crash a file is trusted if it is complete (full, or closed because store time descended),
+ends before the offset or time that the checkpoint covers (or is the first one that ends at it:
+files reach the disk in order), and all earlier files are trusted too. The others are deleted and
+their messages read back from the log. (Apache rebuilds only the part that recovery scans, so older
+messages of a deleted file are no longer found by key.)
 
 The store calls `IndexService.load`; `IndexService.begin_recovery` before its
-recovery dispatches again and `IndexService.cut` after it; ``put`` for every message
-(but those of rolled-back transactions); ``flush_full_files`` now and then; ``delete_expired``
-when the log's start moves; ``close``. It has an `IndexCatchUpService` among its services.
+recovery dispatches again and `IndexService.cut` after it; ``put`` for every message except those
+of rolled-back transactions; ``flush_full_files`` periodically; ``delete_expired`` when the log's
+start moves; ``close``. The store runs an `IndexCatchUpService`.
 
 Step 21 of a message's life (docs/ARCHITECTURE.md).
 
@@ -46,11 +45,11 @@ INDEX_TYPE_TAG: Final = "T"
 _NAME_DIGITS: Final = 17
 _QUERY_MAX: Final = 64
 _NOT_WRITTEN: Final = (ResourceShortError, OSError)
-"""Whatever the disk says: what is not indexed now is read back from the log later."""
+"""Failures after which messages are indexed later, from the log."""
 
 
 class IndexedMessage(Protocol):
-    """What the index needs of a record read back from the commit log."""
+    """Fields of a record that the index needs."""
 
     @property
     def topic(self) -> str: ...  # noqa: D102
@@ -69,7 +68,7 @@ class IndexedMessage(Protocol):
 
 
 class IndexService:
-    """Puts and finds messages by key; one writer, any number of readers."""
+    """Index of messages by key; one writer, any number of readers."""
 
     def __init__(
         self,
@@ -85,13 +84,13 @@ class IndexService:
         """Build the service; `load` opens the files.
 
         Args:
-            directory: ``index`` in the store's root; made when first needed.
+            directory: ``index`` in the store's root; created on first use.
             max_hash_slots: slots a file (``maxHashSlotNum``).
             max_index_count: entries a file, the unused first one included (``maxIndexNum``).
             clock: its wall time names new files.
             files: the file system.
-            on_file_flushed: called once a complete file is on disk, with the place in the log and
-                the store time (ms) of the last message it names, for the checkpoint.
+            on_file_flushed: called when a complete file is on disk, with the physical offset and
+                the store time (ms) of its last message, for the checkpoint.
             query_max: most offsets one query returns (``maxMsgsNumBatch``).
         """
         self._directory = directory
@@ -111,18 +110,18 @@ class IndexService:
 
     @property
     def missing_from(self) -> int | None:
-        """Messages from this place in the commit log on are not indexed; None when all are."""
+        """Physical offset of the first message not indexed; None if all are."""
         return self._missing_from
 
     @property
     def end_phy_offset(self) -> int:
-        """Where the last message indexed begins; -1 when there is none."""
+        """Physical offset of the last indexed message; -1 if there is none."""
         files = self._index_files
         return files[-1].end_phy_offset if files else -1
 
     @property
     def on_disk_to(self) -> tuple[int, int]:
-        """Place and store time of the last message in a complete file on disk; 0 without."""
+        """Offset and store time of the last message in a complete file on disk; 0 if none."""
         last = self._current
         for file in reversed(self._index_files):
             is_complete = file.is_full or file is not last
@@ -132,20 +131,20 @@ class IndexService:
 
     @property
     def headers(self) -> list[IndexHeader]:
-        """The header of every file, oldest first."""
+        """Headers of all files, oldest first."""
         return [file.header for file in self._index_files]
 
     def load(self, after_crash: bool, index_msg_timestamp: int, index_phy_offset: int = 0) -> None:
         """Open the files of the directory.
 
         Args:
-            after_crash: the store was not closed; delete what nothing vouches for.
-            index_msg_timestamp: the checkpoint's, ms.
-            index_phy_offset: the checkpoint's, of the last message named by a vouched file; it
-                decides when it is not 0, because store times can be equal or go down.
+            after_crash: the store was not closed; untrusted files are deleted.
+            index_msg_timestamp: store time in the checkpoint, ms.
+            index_phy_offset: offset in the checkpoint of the last message in a trusted file; it
+                decides unless it is 0, because store times can be equal or descend.
 
         Raises:
-            StoreFormatError: a file has the wrong length, and there was no crash.
+            StoreFormatError: a file has the wrong length although there was no crash.
             ResourceShortError: no descriptor or memory.
         """
 
@@ -175,7 +174,7 @@ class IndexService:
         self._current = loaded[-1] if loaded else None
 
     def lacks_keys_of(self, last: IndexedMessage) -> bool:
-        """Whether keys of the last message filled the next file, which is not there."""
+        """Return whether keys of the last message belong to a next file that does not exist."""
         current = self._current
         if current is None or not current.is_full:
             return False
@@ -184,24 +183,24 @@ class IndexService:
         return sum(current.entry(each)[1] == last.phy_offset for each in numbers) < count
 
     def begin_recovery(self, first_phy_offset: int, indexed_to: int) -> None:
-        """Tell from where recovery dispatches again; what lies before is left to catch-up.
+        """Set the range that recovery dispatches again; catch-up handles earlier messages.
 
         Args:
-            first_phy_offset: the first record that recovery will `put`.
-            indexed_to: the index knows the log up to here.
+            first_phy_offset: first record that recovery will `put`.
+            indexed_to: end of the indexed part of the log.
         """
         if indexed_to < first_phy_offset:
             self._missing_from = indexed_to
 
     def cut(self, log_end: int, min_phy_offset: int) -> None:
-        """Forget messages that the log does not hold any more; called at the end of recovery.
+        """Drop messages that the log no longer holds; called at the end of recovery.
 
-        An index file can reach the disk before the log that it points into. Its entries
-        would then be taken for the messages that get those places next.
+        An index file can reach the disk before the log that it points to. Its entries would then
+        refer to the messages that are appended at those offsets next.
 
         Args:
-            log_end: where the commit log ends; files that name something behind it go, and
-                what they knew of the log before it is read back.
+            log_end: end of the commit log; files with later entries are removed, and their
+                earlier entries read back from the log.
             min_phy_offset: start of the commit log.
         """
         kept = sum(file.end_phy_offset < log_end for file in self._index_files)
@@ -211,7 +210,7 @@ class IndexService:
         self._missing_from = indexed_to if indexed_to < log_end else None
 
     def keep(self, count: int) -> bool:
-        """Delete all files but the first ones; return whether there were any."""
+        """Delete all files except the first ``count``; return whether any were deleted."""
         gone = self._index_files[count:]
         kept = self._index_files = self._index_files[:count]
         self._current = kept[-1] if kept else None
@@ -230,15 +229,15 @@ class IndexService:
         phy_offset: int,
         store_timestamp_ms: int,
     ) -> None:
-        """Index one message; does nothing for one that was indexed before.
+        """Index one message; ignored if it was indexed before.
 
         Args:
             topic: the topic stored in the record.
             uniq_key: property UNIQ_KEY.
             keys: property KEYS: any number of keys separated by single spaces.
             tags: property TAGS.
-            phy_offset: where the message begins in the commit log.
-            store_timestamp_ms: when it was stored.
+            phy_offset: physical offset of the message.
+            store_timestamp_ms: store time of the message.
         """
         if self._missing_from is not None:
             return
@@ -268,8 +267,8 @@ class IndexService:
         Args:
             topic: the topic stored in the records.
             messages: the messages.
-            phy_offsets: where each begins in the commit log.
-            store_timestamp_ms: when they were stored.
+            phy_offsets: physical offset of each message.
+            store_timestamp_ms: store time of the messages.
         """
         if self._missing_from is not None:
             return
@@ -280,17 +279,17 @@ class IndexService:
     def put_hashed(
         self, hashes: Sequence[int], phy_offsets: Sequence[int], store_timestamp_ms: int
     ) -> None:
-        """Index messages whose keys are hashed already; see `put`.
+        """Index messages by hashed keys; see `put`.
 
         Args:
-            hashes: of all keys, in the order of the log.
-            phy_offsets: for each key where its message begins.
-            store_timestamp_ms: when the messages were stored.
+            hashes: hashes of all keys, in the order of the log.
+            phy_offsets: for each key the physical offset of its message.
+            store_timestamp_ms: store time of the messages.
         """
         current = self._current
         if self._missing_from is not None or not hashes:
             return
-        with suppress(*_NOT_WRITTEN):  # some of them may be
+        with suppress(*_NOT_WRITTEN):  # a part may have been written
             if current is not None and current.put_run(hashes, phy_offsets, store_timestamp_ms):
                 return
         by_message: dict[int, list[int]] = {}
@@ -304,7 +303,7 @@ class IndexService:
     def open_run(
         self, phy_offset: int, store_timestamp_ms: int, count: int, *, is_replay: bool = False
     ) -> tuple[IndexFile, IndexRun] | None:
-        """As `IndexFile.open_run`, in the current file; ``is_replay``: of what the index misses."""
+        """Open a bulk write in the current file; ``is_replay``: of missing messages."""
         file = self._current
         if file is not None and (is_replay or self._missing_from is None):
             run = file.open_run(count, phy_offset, store_timestamp_ms)
@@ -312,7 +311,7 @@ class IndexService:
         return None
 
     def replay(self, message: IndexedMessage) -> bool:
-        """Index a message read back from the log; False when there is still no space."""
+        """Index a message read back from the log; return False if there is still no space."""
         hashes = self._hashes(message.topic, message.uniq_key, message.keys, message.tags)
         if not self._put_hashes(hashes, message.phy_offset, message.store_timestamp_ms):
             return False
@@ -320,15 +319,15 @@ class IndexService:
         return True
 
     def replay_hashed(self, hashes: list[int], phy_offset: int, store_timestamp_ms: int) -> bool:
-        """Index a message whose keys are hashed already, as `replay`; it stays missing."""
+        """Index a message by hashed keys, like `replay`, without advancing `missing_from`."""
         return self._put_hashes(hashes, phy_offset, store_timestamp_ms)
 
     def replayed_to(self, phy_offset: int) -> None:
-        """Take note that nothing before an offset is missing any more."""
+        """Advance `missing_from`: all messages before an offset are indexed."""
         self._missing_from = phy_offset
 
     def end_replay(self) -> None:
-        """Take messages as they come again; nothing is missing any more."""
+        """End the catch-up: all messages are indexed, new ones are again indexed on arrival."""
         self._missing_from = None
 
     def query(
@@ -340,15 +339,15 @@ class IndexService:
         end_ms: int,
         index_type: str | None = None,
     ) -> QueryIndexResult:
-        """Return where messages with a key may be, newest first; no lock is taken.
+        """Return candidate offsets of messages with a key, newest first, without a lock.
 
         Args:
             topic: the stored topic.
             key: a UNIQ_KEY, one of the KEYS, or a tag.
-            max_count: most offsets wanted; a limit of the configuration applies too.
+            max_count: most offsets to return; a configured limit applies too.
             begin_ms: earliest store time.
             end_ms: latest store time.
-            index_type: "T" looks for a tag.
+            index_type: "T" for a tag.
         """
         key = f"T#{key}" if index_type == INDEX_TYPE_TAG else key
         files = self._index_files
@@ -362,7 +361,7 @@ class IndexService:
             if file.covers(begin_ms, end_ms):
                 lookup.look_into(file)
         if not lookup.is_complete:
-            logger.warning("an index look-up was ended, the time range is large: topic=%s", topic)
+            logger.warning("index look-up stopped at its work limit: topic=%s", topic)
         last = files[-1] if files else None
         return QueryIndexResult(
             lookup.phy_offsets,
@@ -372,7 +371,7 @@ class IndexService:
         )
 
     def flush_full_files(self) -> None:
-        """Put files that became full on disk, and report their end timestamps."""
+        """Flush files that became full, and report their end timestamps."""
         with self._flush_lock:
             while self._unflushed_full:
                 file = self._unflushed_full[0]
@@ -383,7 +382,7 @@ class IndexService:
                 self._unflushed_full.pop(0)
 
     def flush(self) -> None:
-        """Put every file on disk."""
+        """Flush every file to disk."""
         self.flush_full_files()
         with self._flush_lock:
             current = self._current
@@ -399,7 +398,7 @@ class IndexService:
                 file.close()
 
     def delete_expired(self, min_phy_offset: int) -> int:
-        """Delete leading files that only name deleted messages; return how many.
+        """Delete leading files that only refer to deleted messages; return how many.
 
         The last file always stays.
         """
@@ -419,7 +418,7 @@ class IndexService:
 
     def _fall_behind(self, phy_offset: int) -> None:
         self._missing_from = phy_offset
-        logger.warning("the message index cannot grow: messages are not found by key for now")
+        logger.warning("message index cannot grow: new messages are not found by key for now")
 
     def _hashes(
         self, topic: str, uniq_key: str | None, keys: str | None, tags: str | None
@@ -428,7 +427,7 @@ class IndexService:
         return [key_hash(topic, key) for key in index_keys(uniq_key, keys, tags)]
 
     def _put_hashes(self, hashes: list[int], phy_offset: int, store_timestamp_ms: int) -> bool:
-        """Put all hashes, rolling as needed; False when the disk took it not."""
+        """Put all hashes, rolling as needed; return False if the disk is full."""
         if not hashes:
             return True
         current = self._current
@@ -463,13 +462,13 @@ class IndexService:
             raise
         if full is not None:
             self._unflushed_full.append(full)
-        with self._files_lock:  # deletion replaces the tuple as well; both do it at once
+        with self._files_lock:  # retention replaces the tuple on another thread
             self._index_files = (*self._index_files, file)
         self._current = file
         return file
 
     def _next_name(self, last: IndexFile | None) -> str:
-        """Local time as yyyyMMddHHmmssSSS, but always above the last file's name."""
+        """Return local time as yyyyMMddHHmmssSSS, but above the last file's name."""
         now_ms = self._clock.time_ms()
         name = f"{time.strftime('%Y%m%d%H%M%S', time.localtime(now_ms // 1000))}{now_ms % 1000:03d}"
         if last is not None and name <= last.name:
@@ -481,7 +480,7 @@ class IndexService:
         return sorted(name for name in names if len(name) == _NAME_DIGITS and name.isdigit())
 
     def _open(self, name: str, *, may_be_broken: bool) -> IndexFile | None:
-        """Open a file; None when it is broken and may be."""
+        """Open a file; return None if it is damaged and `may_be_broken`."""
         try:
             return self._wrap(name, self._files.open(self._directory / name))
         except StoreFormatError:

@@ -141,7 +141,7 @@ def test_a_queue_at_rest_holds_no_memory() -> None:
 def test_memory_of_all_queues_is_bounded_and_room_comes_back_with_the_disk() -> None:
     space = TailMemory(threading.Lock(), limit_bytes=64 * ENTRY_BYTES)
     made = make_queue(SimFiles(), space=space)
-    with pytest.raises(ResourceShortError, match="the disk has not taken yet"):
+    with pytest.raises(ResourceShortError, match="that are not flushed yet"):
         put_entries(made, 100)
     count = made.max_offset
     assert 0 < count <= 64
