@@ -12,7 +12,7 @@ from rocketpy.client.callbacks.hooks import RetryReporter
 from rocketpy.client.sending.attempt import AttemptTimeouts, SendAttempt
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
-from rocketpy.client.sending.queue_selection import RoundRobin
+from rocketpy.client.sending.queue_selection import Destination, RoundRobin
 from rocketpy.client.sending.result import SendResult
 from rocketpy.client.sending.send_operation import SendOperation, State
 from rocketpy.errors import (
@@ -25,6 +25,7 @@ from rocketpy.errors import (
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.wire.command import make_request, make_response
 from rocketpy.testing.sim_loop import LoopClock, SimLoop
+from tests.unit.client.sends import destination
 
 STORED = {"msgId": "ID", "queueId": "0", "queueOffset": "7"}
 REQUEST = make_request(310)
@@ -96,10 +97,13 @@ class FakeTransport:
         self._answers = list(plan.answers)
         names = "abcd"[: plan.brokers]
         queues = [MessageQueue("t", name, n) for name in names for n in range(2)]
-        self._turn = RoundRobin(queues, self.rng, None)
+        self._round = RoundRobin(queues, self.rng, None, destination)
 
-    def is_routed(self, topic: str) -> bool:
-        return not self._routes
+    def cached_route(self, topic: str) -> RoundRobin | None:
+        return None if self._routes else self._round
+
+    def route(self, topic: str) -> RoundRobin:
+        return self._round
 
     def when_routed(self, topic: str, callback: Any) -> None:
         if not self._routes:
@@ -113,16 +117,13 @@ class FakeTransport:
         }
         self.loop.call_later(after_ms / 1000, callback, errors.get(kind))
 
-    def turn(self, topic: str) -> RoundRobin:
-        return self._turn
-
     def has_heard_of(self, broker_name: str) -> bool:
         return self.plan.is_heard_of
 
     def describe_broker(self, broker_name: str) -> str:
         return f"{broker_name} at {broker_name}:10911"
 
-    def transmit(self, attempt: SendAttempt, message: Outgoing) -> None:
+    def transmit(self, attempt: SendAttempt, destination: Destination, message: Outgoing) -> None:
         timeout_ms = attempt.timeout_ms
         assert timeout_ms > 0
         self.sent_ms.append(self.clock.monotonic_ms())

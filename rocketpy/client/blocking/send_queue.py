@@ -47,9 +47,10 @@ class BlockingSendQueue:
         self._thread = thread
         self._config = producer.config
         # Who prepares, begins and counts them is of one family with the producer.
-        self._prepared = producer._prepared  # noqa: SLF001
-        self._begin = producer._begin_pipelined  # noqa: SLF001
-        self._begin_oneway = producer._begin_oneway  # noqa: SLF001
+        self._prepare = producer._prepare  # noqa: SLF001
+        self._transport = producer._transport  # noqa: SLF001
+        self._start = producer._start  # noqa: SLF001
+        self._start_oneway = producer._start_oneway  # noqa: SLF001
         self._check_open = producer._check_open  # noqa: SLF001
         self._window = producer._window  # noqa: SLF001
         self._next_id = producer._other_msg_ids().next  # noqa: SLF001
@@ -87,7 +88,7 @@ class BlockingSendQueue:
         self._check()
         with self._changed:
             msg_id = self._next_id()
-        prepared = self._prepared(topic, body, options, msg_id)
+        prepared = self._prepare(topic, body, options, msg_id)
         with self._changed:
             self._wait()
             self._line.append(_Waiting(prepared, result))
@@ -141,9 +142,9 @@ class BlockingSendQueue:
             self._begun_bytes += len(prepared.message.body)
             try:
                 if result is None:
-                    self._begin_oneway(prepared)
+                    self._start_oneway(prepared)
                 else:
-                    sent = self._begin(prepared)
+                    sent = self._start(self._transport(), prepared, is_pipelined=True)
                     sent.add_done_callback(partial(self._ended, result))
             except Exception as error:  # noqa: BLE001 - whoever waits is told
                 if result is not None:

@@ -115,11 +115,16 @@ class RouteTable:
     Args:
         name_servers: where routes come from.
         default_queues: most queues a topic gets that its first message creates.
+
+    Attributes:
+        version: grows when an address or the writable queues of a topic may have changed, so that
+            what was derived from them is derived anew.
     """
 
     def __init__(self, name_servers: NameServers, default_queues: int = 4) -> None:
         self._name_servers = name_servers
         self._default_queues = default_queues
+        self.version: int = 0
         self._routes: dict[str, TopicRouteData] = {}
         self._publish: dict[str, tuple[MessageQueue, ...]] = {}
         self._subscribe: dict[str, tuple[MessageQueue, ...]] = {}
@@ -279,6 +284,7 @@ class RouteTable:
         self, topic: str, queues: tuple[MessageQueue, ...], route: TopicRouteData
     ) -> None:
         self._publish[topic] = queues
+        self.version += 1
         if queues:
             self._closed.pop(topic, None)
         else:
@@ -286,13 +292,16 @@ class RouteTable:
 
     def _remember_brokers(self, route: TopicRouteData) -> None:
         for broker in route.broker_datas:
-            if broker.broker_addrs:
-                self._brokers[broker.broker_name] = dict(broker.broker_addrs)
+            addresses = dict(broker.broker_addrs)
+            if addresses and addresses != self._brokers.get(broker.broker_name):
+                self._brokers[broker.broker_name] = addresses
+                self.version += 1
         # One that is in no route now may be back soon, and what began there ends there.
         if len(self._brokers) > 2 * MAX_BROKERS:
             routes = [route, *self._routes.values()]
             named = {broker.broker_name for each in routes for broker in each.broker_datas}
             self._brokers = {name: ids for name, ids in self._brokers.items() if name in named}
+            self.version += 1
 
     async def _queues_to_create(self, topic: str) -> tuple[MessageQueue, ...]:
         route = await self._fetch(AUTO_CREATE_TOPIC)
@@ -311,4 +320,5 @@ class RouteTable:
         )
         if queues:
             self._publish[topic] = tuple(queues)
+            self.version += 1
         return tuple(queues)

@@ -62,9 +62,11 @@ class OnewaySends:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._routes.publish_queues(topic)
-                turn = transport.turn(topic)
-                queue = turn.next() if choose is None else choose(turn.queues)
-                await transport.transmit_oneway(queue, message, int(timeout_s * 1000))
+                route = transport.route(topic)
+                destination = (
+                    route.next() if choose is None else route.destination(choose(route.queues))
+                )
+                await transport.transmit_oneway(destination, message, int(timeout_s * 1000))
         except (RocketPyError, TimeoutError) as error:
             self.losses.add(topic, error)
 

@@ -20,7 +20,7 @@ from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.options.durations import Duration
 from rocketpy.client.producer.batch import listed, partly_sent, split_batches
-from rocketpy.client.producer.producer_base import ProducerBase
+from rocketpy.client.producer.producer_base import PreparedSend, ProducerBase
 from rocketpy.client.producer.request_reply import ask, near, reply_place
 from rocketpy.client.producer.transaction import Transaction, check_transactional, half_properties
 from rocketpy.client.sending.outgoing_message import (
@@ -141,7 +141,8 @@ class Producer(ProducerBase):
         if not self._window.has_space:
             check_options(options)
             left_s = await self._wait_for_space(self._time_of(options))
-        return await self._start(transport, topic, body, options, left_s=left_s)
+        prepared = self._prepare(topic, body, options, self._instance.next_msg_id())
+        return await self._start(transport, prepared, left_s=left_s)
 
     def send_nowait(
         self,
@@ -168,7 +169,8 @@ class Producer(ProducerBase):
         """
         transport = self._transport()
         self._check_space()
-        return self._start(transport, topic, body, options, is_pipelined=True)
+        prepared = self._prepare(topic, body, options, self._instance.next_msg_id())
+        return self._start(transport, prepared, is_pipelined=True)
 
     async def ready(self) -> None:
         """Wait until one more `send_nowait` or `send_oneway` fits into the limits."""
@@ -200,12 +202,8 @@ class Producer(ProducerBase):
         """
         transport = self._transport()
         self._check_space()
-        topic, body, options = unpacked(topic, body, options)
-        if self._namespace:
-            topic, options = self._named(topic, options)
-        check_send_topic(topic)
-        message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
-        self._oneway.launch(transport, topic, message, options)
+        prepared = self._prepare(topic, body, options, self._instance.next_msg_id())
+        self._oneway.launch(transport, *prepared)
 
     async def send_batch(
         self,
@@ -247,9 +245,8 @@ class Producer(ProducerBase):
             try:
                 left_s = await self._wait_for_space(self._time_of(options))
                 batch = part.outgoing(self._instance.next_msg_id())
-                stored = await self._start_operation(
-                    transport, topic, batch, {**options, "timeout": left_s}
-                )
+                given: SendOptions = {**options, "timeout": left_s}
+                stored = await self._start(transport, PreparedSend(topic, batch, given))
             except RocketPyError as error:
                 if not results:
                     raise
@@ -336,17 +333,15 @@ class Producer(ProducerBase):
         topic, body, options = unpacked(topic, body, options)
         if any(options.get(name) for name in DELAYS):
             raise IllegalMessageError("a transactional message cannot be delayed")
-        if self._namespace:
-            topic, options = self._named(topic, options)
-        check_send_topic(topic)
         properties = half_properties(self.group, check_after)
-        options = {**options, "properties": {**options.get("properties", {}), **properties}}
-        message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
-        message = message._replace(sys_flag=message.sys_flag | TRANSACTION_PREPARED)
         # One attempt: what may have reached a broker is not sent again.
-        options["retries"] = 0
-        options["timeout"] = await self._wait_for_space(self._time_of(options))
-        return await self._start_operation(transport, topic, message, options)
+        options = {**options, "retries": 0}
+        options["properties"] = {**options.get("properties", {}), **properties}
+        prepared = self._prepare(topic, body, options, self._instance.next_msg_id())
+        message = prepared.message
+        message = message._replace(sys_flag=message.sys_flag | TRANSACTION_PREPARED)
+        left_s = await self._wait_for_space(self._time_of(options))
+        return await self._start(transport, prepared._replace(message=message), left_s=left_s)
 
     async def request(
         self,
@@ -381,7 +376,7 @@ class Producer(ProducerBase):
             merged = {**options.get("properties", {}), **properties}
             given: SendOptions = {**options, "properties": merged, "timeout": timeout_s}
             message = build_outgoing(body, given, self.config, self._instance.next_msg_id())
-            await self._start_operation(transport, topic, message, given)
+            await self._start(transport, PreparedSend(topic, message, given))
 
         time_s, serializer = self._time_of(options), self.config.serializer
         return await ask(self._instance, topic, send, time_s, serializer)
@@ -410,9 +405,8 @@ class Producer(ProducerBase):
         options = {**options, "properties": {**options.get("properties", {}), **properties}}
         options["queue"] = near(queues, request)
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
-        return await self._start_operation(
-            transport, topic, message._replace(code=SEND_REPLY), options
-        )
+        message = message._replace(code=SEND_REPLY)
+        return await self._start(transport, PreparedSend(topic, message, options))
 
     def check_transaction(
         self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt

@@ -78,7 +78,7 @@ class ProducerBase(AsyncClosable):
         return f"<Producer of group {self.group}, {self._window.messages} in flight>"
 
     def _time_of(self, options: SendOptions) -> float:
-        timeout = options.get("timeout")
+        timeout = options.get("timeout") if options else None
         return self._timeout_s if timeout is None else to_s(timeout)
 
     async def _wait_for_space(self, timeout_s: float) -> float:
@@ -130,10 +130,15 @@ class ProducerBase(AsyncClosable):
     def _other_msg_ids(self) -> MsgIds:
         return self._instance.other_msg_ids()
 
-    def _prepared(
+    def _prepare(
         self, topic: str | Message, body: object, options: SendOptions, msg_id: str
     ) -> PreparedSend:
-        """Build a message and check it; on any thread, with an id of that thread's own."""
+        """Check and build a message; on any thread, with an id of that thread's generator.
+
+        Raises:
+            IllegalMessageError: it breaks a limit.
+            TypeError: an option that does not exist, or is of another type.
+        """
         if not isinstance(topic, str):
             topic, body, options = unpacked(topic, body, options)
         if self._namespace:
@@ -144,75 +149,53 @@ class ProducerBase(AsyncClosable):
     def _start(
         self,
         transport: SendTransport,
-        topic: str | Message,
-        body: object,
-        options: SendOptions,
-        *,
-        left_s: float | None = None,
-        is_pipelined: bool = False,
-    ) -> asyncio.Future[SendResult]:
-        """Begin a send; `left_s` is of the producer's time, None for all of it."""
-        prepared = self._prepared(topic, body, options, self._instance.next_msg_id())
-        return self._begin(transport, prepared, left_s=left_s, is_pipelined=is_pipelined)
-
-    def _begin(
-        self,
-        transport: SendTransport,
         prepared: PreparedSend,
         *,
         left_s: float | None = None,
         is_pipelined: bool = False,
     ) -> asyncio.Future[SendResult]:
+        """Send a message, alone or in a batch of those that linger.
+
+        Args:
+            transport: of `_transport`.
+            prepared: of `_prepare`.
+            left_s: rest of its time; None for the time of its options.
+            is_pipelined: whether the caller sends more before it has the result.
+        """
         topic, message, options = prepared
         if self._gathering is not None and can_be_batched(topic, message, options):
             time_s = self._timeout_s if left_s is None else left_s
             queue = options.get("queue") if options else None
             future = self._gathering.add(topic, message, time_s, queue, is_pipelined=is_pipelined)
-            if self._tracer is not None:
-                self._tracer.watch_send(topic, message, future)
-            return future
-        if left_s is not None:
-            options = {**options, "timeout": left_s}
-        return self._start_operation(transport, topic, message, options, is_pipelined=is_pipelined)
+        else:
+            choose = queue_chooser(options) if options else None
+            time_s = self._time_of(options) if left_s is None else left_s
+            retries = options.get("retries", self.config.retries)
+            operation = SendOperation(
+                self._window,
+                transport,
+                topic,
+                message,
+                timeout_ms=int(time_s * 1000),
+                attempts=1 if choose is not None else 1 + retries,
+                choose=choose,
+                # In a chosen queue, messages sent meanwhile would overtake one that waits.
+                waits_for_broker=choose is None or not is_pipelined,
+            )
+            operation.start()
+            future = operation.future
+        if self._tracer is not None:
+            self._tracer.watch_send(topic, message, future)
+        return future
 
-    def _begin_pipelined(self, prepared: PreparedSend) -> asyncio.Future[SendResult]:
-        return self._begin(self._transport(), prepared, is_pipelined=True)
-
-    def _begin_oneway(self, prepared: PreparedSend) -> None:
+    def _start_oneway(self, prepared: PreparedSend) -> None:
         """Begin a send that nobody waits for; one that cannot begin any more is lost."""
-        topic, message, options = prepared
         try:
-            self._oneway.launch(self._transport(), topic, message, options)
+            self._oneway.launch(self._transport(), *prepared)
         except RocketPyError as error:
-            self._oneway.losses.add(topic, error)
+            self._oneway.losses.add(prepared.topic, error)
 
     def _named(self, topic: str, options: SendOptions) -> tuple[str, SendOptions]:
         """Put a message into the namespace."""
         properties = {**options.get("properties", {}), PROPERTY_INSTANCE_ID: self._namespace}
         return wrap_namespace(self._namespace, topic), {**options, "properties": properties}
-
-    def _start_operation(
-        self,
-        transport: SendTransport,
-        topic: str,
-        message: Outgoing,
-        options: SendOptions,
-        *,
-        is_pipelined: bool = False,
-    ) -> asyncio.Future[SendResult]:
-        choose = queue_chooser(options) if options else None
-        operation = SendOperation(
-            self._window,
-            transport,
-            topic,
-            message,
-            timeout_ms=int((self._time_of(options) if options else self._timeout_s) * 1000),
-            attempts=1 if choose is not None else 1 + options.get("retries", self.config.retries),
-            choose=choose,
-            # In a chosen queue, messages that are sent meanwhile would overtake one that waits.
-            waits_for_broker=choose is None or not is_pipelined,
-        )
-        operation.start()
-        if self._tracer is not None:
-            self._tracer.watch_send(topic, message, operation.future)
-        return operation.future

@@ -5,12 +5,14 @@ Source: TopicPublishInfo, MQFaultStrategy, SelectMessageQueueByHash (5.4.0).
 
 import logging
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from rocketpy.client.sending.broker_latency import BrokerLatencies
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.tags import java_string_hash
+from rocketpy.proto.wire.request_template import RequestTemplate
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -52,30 +54,80 @@ def checked_choice(queue: object, topic: str) -> MessageQueue:
     return queue
 
 
+class Destination(NamedTuple):
+    """Queue of a send, with all that sends to it share.
+
+    Attributes:
+        queue: the queue.
+        address: of its broker's master; None while that is not known.
+        fields: the header of a send to it, without what differs from message to message.
+        templates: requests made of that header, by request code; each is made for its first send.
+    """
+
+    queue: MessageQueue
+    address: str | None
+    fields: dict[str, str]
+    templates: dict[int, RequestTemplate]
+
+
 class RoundRobin:
-    """One producer's place in the round over one topic's queues.
+    """Position of one producer in the round over the writable queues of one topic.
+
+    Args:
+        queues: the topic's writable queues.
+        rng: for the first queue.
+        faults: brokers to avoid because they are slow; None when that is not wanted.
+        make_destination: looks up the address of a queue and makes its header.
 
     Attributes:
         queues: the topic's writable queues.
         brokers: the names of their brokers.
+        version: of the routes that `make_destination` reads; see `refresh`.
     """
 
-    __slots__ = ("_faults", "_rng", "_turn", "brokers", "queues")
+    __slots__ = (
+        "_destinations", "_faults", "_make_destination", "_rng", "_turn", "brokers", "queues",
+        "version",
+    )  # fmt: skip
 
     def __init__(
-        self, queues: Sequence[MessageQueue], rng: random.Random, faults: BrokerLatencies | None
+        self,
+        queues: Sequence[MessageQueue],
+        rng: random.Random,
+        faults: BrokerLatencies | None,
+        make_destination: Callable[[MessageQueue], Destination],
     ) -> None:
         assert queues
         self.queues: Sequence[MessageQueue] = queues
         self.brokers: frozenset[str] = frozenset(queue.broker_name for queue in queues)
+        self.version: int = 0
+        self._make_destination = make_destination
+        # Made for the first send to each queue: a topic may have more queues than are ever used.
+        self._destinations: dict[MessageQueue, Destination] = {}
         self._rng = rng
         self._faults = faults
         self._turn = rng.randrange(1 << 31)
 
+    def refresh(self, version: int) -> None:
+        """Forget addresses, because routes have changed; the position in the round stays.
+
+        Args:
+            version: of the routes now.
+        """
+        self.version = version
+        self._destinations.clear()
+
+    def destination(self, queue: MessageQueue) -> Destination:
+        """Return the destination of a queue; one that a caller names need not be in the round."""
+        found = self._destinations.get(queue)
+        if found is None:
+            found = self._destinations[queue] = self._make_destination(queue)
+        return found
+
     def next(
         self, failed: Sequence[str] = (), refused: Collection[str] = frozenset()
-    ) -> MessageQueue:
-        """Return the next queue in turn.
+    ) -> Destination:
+        """Return the destination of the next queue in turn.
 
         Args:
             failed: brokers on which this message has failed, the last one at the end. They are
@@ -83,9 +135,14 @@ class RoundRobin:
             refused: those of them that refuse connections now. They are left out as long as there
                 is another broker, however bad: who tries again at once would be refused at once.
         """
-        if not failed and self._faults is None:
-            self._turn += 1
-            return self.queues[self._turn % len(self.queues)]
+        if failed or self._faults is not None:
+            return self.destination(self._next_good(failed, refused))
+        self._turn += 1
+        queue = self.queues[self._turn % len(self.queues)]
+        return self._destinations.get(queue) or self.destination(queue)
+
+    def _next_good(self, failed: Sequence[str], refused: Collection[str]) -> MessageQueue:
+        """Return the next queue that is not on a bad broker, if that can be helped."""
         avoided = failed
         if failed and self.brokers.issubset(failed):
             avoided = tuple(refused) or failed[-1:]

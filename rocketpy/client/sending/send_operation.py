@@ -36,7 +36,7 @@ from rocketpy.client.sending.attempt import SendAttempt, SendFailures
 from rocketpy.client.sending.backoff import backoff_ms, share_ms, wait_to_look_again_ms
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
-from rocketpy.client.sending.queue_selection import checked_choice
+from rocketpy.client.sending.queue_selection import RoundRobin, checked_choice
 from rocketpy.client.sending.result import SendResult, read_send_response, result_of
 from rocketpy.client.sending.transport import SendTransport
 from rocketpy.errors import (
@@ -164,11 +164,12 @@ class SendOperation:
             ClosedError: the producer is closed.
         """
         self._window.enter(len(self._message.body))
-        if self._transport.is_routed(self._topic):
-            self._go(State.ROUTING)
-            self._try_at(self._started_ms)
-        else:
+        route = self._transport.cached_route(self._topic)
+        if route is None:
             self._route()
+        else:
+            self._go(State.ROUTING)
+            self._try_at(self._started_ms, route)
 
     def _go(self, state: State) -> None:
         assert state in self._state.after, f"{self._state} -> {state}"
@@ -256,7 +257,7 @@ class SendOperation:
         else:
             self._try_at(self._transport.clock.monotonic_ms())
 
-    def _try_at(self, now: int) -> None:
+    def _try_at(self, now: int, route: RoundRobin | None = None) -> None:
         self._go(State.SENDING)
         transport = self._transport
         self._started_ms = now
@@ -267,17 +268,20 @@ class SendOperation:
         self._queue = None
         trouble = self._trouble
         try:
-            turn = transport.turn(self._topic)
-            self._brokers = turn.brokers
+            if route is None:
+                route = transport.route(self._topic)
+            self._brokers = route.brokers
             if self._choose is not None:
-                queue = checked_choice(self._choose(turn.queues), self._topic)
+                destination = route.destination(
+                    checked_choice(self._choose(route.queues), self._topic)
+                )
             elif trouble is None:
-                queue = turn.next()
+                destination = route.next()
             else:
-                queue = turn.next(trouble.failed, trouble.refused)
-            self._queue = queue
+                destination = route.next(trouble.failed, trouble.refused)
+            queue = self._queue = destination.queue
             attempt = self._attempt = SendAttempt(self, transport.loop, queue, now, left_ms)
-            transport.transmit(attempt, self._message)
+            transport.transmit(attempt, destination, self._message)
         except RocketPyError as error:
             self._attempt = None
             self._attempt_failed(error)

@@ -8,6 +8,7 @@ Source: DefaultMQProducerImpl.sendKernelImpl, MQFaultStrategy (5.4.0).
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Final, NoReturn
 
 from rocketpy.client.callbacks.hooks import RetryReporter
 from rocketpy.client.cluster.instance import Instance
@@ -17,7 +18,7 @@ from rocketpy.client.options.durations import to_ms
 from rocketpy.client.sending.attempt import AttemptTimeouts, SendAttempt
 from rocketpy.client.sending.broker_latency import BrokerLatencies
 from rocketpy.client.sending.outgoing_message import SEND, SEND_BATCH, Outgoing
-from rocketpy.client.sending.queue_selection import RoundRobin
+from rocketpy.client.sending.queue_selection import Destination, RoundRobin
 from rocketpy.errors import NoRouteError, own_copy
 from rocketpy.proto.headers.offset import GetMaxOffsetRequestHeader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
@@ -36,6 +37,9 @@ _BORN_TIMESTAMP, _PROPERTIES, _SYS_FLAG, _FLAG, _BATCH, _TRIES, _MAX_TRIES = (
         "max_reconsume_times",
     )
 )  # fmt: skip
+
+# A reply has another code, and is too rare to keep a header for each queue.
+_TEMPLATE_CODES: Final = frozenset({SEND, SEND_BATCH})
 
 RouteCallback = Callable[[Exception | None], None]
 
@@ -77,20 +81,48 @@ class SendTransport:
         self._routes = instance.routes
         self._remoting = instance.remoting
         self._group = group
-        self._turns: dict[str, RoundRobin] = {}
-        self._headers: dict[MessageQueue, dict[str, str]] = {}
-        self._templates: dict[int, dict[MessageQueue, RequestTemplate]] = {SEND: {}, SEND_BATCH: {}}
+        self._rounds: dict[str, RoundRobin] = {}
         self._versions: dict[str, int] = {}
         self._waiting_for_route: dict[str, list[RouteCallback]] = {}
         self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
 
     # ---- where to
 
-    def is_routed(self, topic: str) -> bool:
-        """Whether the topic's route is known, and nobody waits for it before us."""
-        return topic not in self._waiting_for_route and bool(
-            self._routes.cached_publish_queues(topic)
-        )
+    def cached_route(self, topic: str) -> RoundRobin | None:
+        """Return the round over the topic's queues, None when its route has to be waited for.
+
+        That is also so while other sends wait for it, which must not be overtaken.
+        """
+        if topic in self._waiting_for_route:
+            return None
+        found = self._rounds.get(topic)
+        if found is not None and found.version == self._routes.version:
+            return found
+        return self._current_route(topic)
+
+    def route(self, topic: str) -> RoundRobin:
+        """Return the round over the topic's queues.
+
+        Raises:
+            NoRouteError: there are none now.
+        """
+        found = self._current_route(topic)
+        if found is None:
+            raise NoRouteError(f"topic {topic} has no queue to write to")
+        return found
+
+    def _current_route(self, topic: str) -> RoundRobin | None:
+        found, routes = self._rounds.get(topic), self._routes
+        if found is not None and found.version == routes.version:
+            return found
+        queues = routes.cached_publish_queues(topic)
+        if not queues:
+            return None
+        if found is None or found.queues is not queues:
+            found = RoundRobin(queues, self.rng, self._faults, self._destination)
+            self._rounds[topic] = found
+        found.refresh(routes.version)
+        return found
 
     def when_routed(self, topic: str, callback: RouteCallback) -> None:
         """Call back once the topic's route is known, at once if it is.
@@ -122,64 +154,70 @@ class SendTransport:
         for callback in self._waiting_for_route.pop(topic):
             callback(None if error is None else own_copy(error))
 
-    def turn(self, topic: str) -> RoundRobin:
-        """Return the round over the topic's queues; raises NoRouteError when there are none."""
-        queues = self._routes.cached_publish_queues(topic)
-        turn = self._turns.get(topic)
-        if turn is not None and turn.queues is queues:
-            return turn
-        if not queues:
-            raise NoRouteError(f"topic {topic} has no queue to write to")
-        turn = self._turns[topic] = RoundRobin(queues, self.rng, self._faults)
-        return turn
+    def _destination(self, queue: MessageQueue) -> Destination:
+        fields = SendMessageRequestHeaderV2(
+            producer_group=self._group,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=self._instance.config.default_topic_queues,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=0,
+            flag=0,
+            properties="",
+            reconsume_times=0,
+            unit_mode=False,
+            batch=False,
+            bname=queue.broker_name,
+        ).to_ext()
+        return Destination(queue, self._routes.master_address(queue.broker_name), fields, {})
 
     # ---- one attempt
 
-    def transmit(self, attempt: SendAttempt, message: Outgoing) -> None:
+    def transmit(self, attempt: SendAttempt, destination: Destination, message: Outgoing) -> None:
         """Send one attempt; what becomes of it is told to it.
 
         Raises:
             NoRouteError: the queue's broker has no known master.
         """
-        queue = attempt.queue
         if message.moment is not None:
-            timed = self._transmit_timed(queue, message, attempt.timeout_ms)
+            timed = self._transmit_timed(destination, message, attempt.timeout_ms)
             attempt.follow(self.loop.create_task(timed))
             return
-        address = self._address(queue)
-        attempt.command = self._request(queue, message)
+        address = destination.address or self._no_address(destination.queue)
+        code = message.code
+        if message.sys_flag or message.flag or message.retries or code not in _TEMPLATE_CODES:
+            attempt.command = make_request(code, self._header(destination, message), message.body)
+        else:
+            template = destination.templates.get(code)
+            if template is None:
+                fields = self._header(destination, message)
+                template = destination.templates[code] = RequestTemplate(
+                    code, fields, time=_BORN_TIMESTAMP, text=_PROPERTIES
+                )
+            attempt.command = PreparedRequest(
+                template, self.clock.time_ms(), message.properties, message.body
+            )
         self._remoting.start(address, attempt)
 
-    def _request(self, queue: MessageQueue, message: Outgoing) -> RemotingCommand:
-        templates = self._templates.get(message.code)
-        if templates is None or message.sys_flag or message.flag or message.retries:
-            return make_request(message.code, self._header(queue, message), message.body)
-        template = templates.get(queue)
-        if template is None:
-            fields = self._header(queue, message)
-            template = templates[queue] = RequestTemplate(
-                message.code, fields, time=_BORN_TIMESTAMP, text=_PROPERTIES
-            )
-        return PreparedRequest(template, self.clock.time_ms(), message.properties, message.body)
-
     async def _transmit_timed(
-        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
+        self, destination: Destination, message: Outgoing, timeout_ms: int
     ) -> RemotingCommand:
-        address, deadline_ms = self._address(queue), self.clock.monotonic_ms() + timeout_ms
-        message = await self._as_understood(queue, message, timeout_ms)
-        request = make_request(message.code, self._header(queue, message), message.body)
+        deadline_ms = self.clock.monotonic_ms() + timeout_ms
+        address = destination.address or self._no_address(destination.queue)
+        message = await self._as_understood(address, destination.queue, message, timeout_ms)
+        request = make_request(message.code, self._header(destination, message), message.body)
         left_ms = max(1, deadline_ms - self.clock.monotonic_ms())
         response = await self._remoting.invoke(address, request, left_ms)
         self._versions[address] = response.version
         return response
 
     async def _as_understood(
-        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
+        self, address: str, queue: MessageQueue, message: Outgoing, timeout_ms: int
     ) -> Outgoing:
         """Return a message with a moment as the broker understands it, which may be asked first."""
         if message.moment is None:
             return message
-        address = self._address(queue)
         if address not in self._versions:
             asked = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
             request = make_request(RequestCode.GET_MAX_OFFSET, asked.to_ext())
@@ -191,13 +229,14 @@ class SendTransport:
         return message._replace(properties=text)
 
     async def transmit_oneway(
-        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
+        self, destination: Destination, message: Outgoing, timeout_ms: int
     ) -> None:
         """Send without a response; raises ClientError when it could not be written."""
-        message = await self._as_understood(queue, message, timeout_ms)
-        header = self._header(queue, message)
+        address = destination.address or self._no_address(destination.queue)
+        message = await self._as_understood(address, destination.queue, message, timeout_ms)
+        header = self._header(destination, message)
         request = make_request(message.code, header, message.body, oneway=True)
-        await self._remoting.invoke_oneway(self._address(queue), request, timeout_ms)
+        await self._remoting.invoke_oneway(address, request, timeout_ms)
 
     def describe_broker(self, broker_name: str) -> str:
         """Return a broker's name and address, for a message to people."""
@@ -208,33 +247,13 @@ class SendTransport:
         """Whether some route has named a broker."""
         return self._routes.read_address(broker_name) is not None
 
-    def _address(self, queue: MessageQueue) -> str:
+    def _no_address(self, queue: MessageQueue) -> NoReturn:
         name = queue.broker_name
-        address = self._routes.master_address(name)
-        if address is None:
-            what = "has no master" if self.has_heard_of(name) else "is in no route"
-            raise NoRouteError(f"broker {name} {what}")
-        return address
+        what = "has no master" if self.has_heard_of(name) else "is in no route"
+        raise NoRouteError(f"broker {name} {what}")
 
-    def _header(self, queue: MessageQueue, message: Outgoing) -> dict[str, str]:
-        template = self._headers.get(queue)
-        if template is None:
-            template = self._headers[queue] = SendMessageRequestHeaderV2(
-                producer_group=self._group,
-                topic=queue.topic,
-                default_topic=AUTO_CREATE_TOPIC,
-                default_topic_queue_nums=self._instance.config.default_topic_queues,
-                queue_id=queue.queue_id,
-                sys_flag=0,
-                born_timestamp=0,
-                flag=0,
-                properties="",
-                reconsume_times=0,
-                unit_mode=False,
-                batch=False,
-                bname=queue.broker_name,
-            ).to_ext()
-        header = template.copy()
+    def _header(self, destination: Destination, message: Outgoing) -> dict[str, str]:
+        header = destination.fields.copy()
         header[_BORN_TIMESTAMP] = str(self.clock.time_ms())
         header[_PROPERTIES] = message.properties
         if message.sys_flag:

@@ -8,7 +8,7 @@ Step 6 of a message's life (docs/ARCHITECTURE.md).
 """
 
 import struct
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgpack  # type: ignore[import-untyped]  # has no stubs
 import orjson
@@ -25,13 +25,16 @@ _packb: Final = msgpack.packb
 _COMPILED: Final = compiled_sends()
 
 
+HeaderParts: TypeAlias = tuple[bytes, bytes, bytes, bytes]
+
+
 class RequestTemplate:
     """The header of requests with the same fields but for a time and a text.
 
     Attributes:
         code: what is asked.
-        json_parts: the header in JSON, around time, text and opaque.
-        msgpack_parts: the header in MSGPACK, around opaque, time and text.
+        parts: the header by serialize type, of those used so far: in JSON around time, text and
+            opaque, in MSGPACK around opaque, time and text.
 
     Args:
         code: what is asked.
@@ -40,7 +43,7 @@ class RequestTemplate:
         text: the wire name of the text.
     """
 
-    __slots__ = ("_fields", "_text", "_time", "code", "json_parts", "msgpack_parts")
+    __slots__ = ("_fields", "_text", "_time", "code", "parts")
 
     def __init__(self, code: int, fields: dict[str, str], *, time: str, text: str) -> None:
         names = list(fields)
@@ -49,8 +52,7 @@ class RequestTemplate:
         self._fields = fields
         self._time = time
         self._text = text
-        self.json_parts: tuple[bytes, bytes, bytes, bytes] = self._json_parts()
-        self.msgpack_parts: tuple[bytes, bytes, bytes, bytes] = self._msgpack_parts()
+        self.parts: dict[int, HeaderParts] = {}
 
     def fields(self, time_ms: int, text: str) -> dict[str, str]:
         """Return the fields of one request."""
@@ -61,7 +63,7 @@ class RequestTemplate:
 
     def json_frame(self, opaque: int, time_ms: int, text: str, body: bytes) -> bytes:
         """Return a whole frame with a header in JSON."""
-        first, second, third, fourth = self.json_parts
+        first, second, third, fourth = self.parts.get(_JSON) or self.make_parts(_JSON)
         shown = orjson.dumps(text)
         header = b"%b%d%b%b%b%d%b" % (first, time_ms, second, shown, third, opaque, fourth)
         size = len(header)
@@ -69,46 +71,56 @@ class RequestTemplate:
 
     def msgpack_frame(self, opaque: int, time_ms: int, text: str, body: bytes) -> bytes:
         """Return a whole frame with a header in MSGPACK."""
-        first, second, third, fourth = self.msgpack_parts
+        first, second, third, fourth = self.parts.get(_MSGPACK) or self.make_parts(_MSGPACK)
         time = _packb(str(time_ms))
         header = b"".join((first, _packb(opaque), second, time, third, _packb(text), fourth))
         size = len(header)
         return b"".join((_PREFIX.pack(4 + size + len(body), _MSGPACK << 24 | size), header, body))
 
-    def _split(self) -> tuple[list[tuple[str, str]], ...]:
-        """Return the fields before, between and after the two that differ."""
-        pairs = list(self._fields.items())
-        first, second = ([name for name, _ in pairs].index(n) for n in (self._time, self._text))
-        return pairs[:first], pairs[first + 1 : second], pairs[second + 1 :]
+    def make_parts(self, kind: int) -> HeaderParts:
+        """Return the header around what differs, and keep it in `parts`.
 
-    def _json_parts(self) -> tuple[bytes, bytes, bytes, bytes]:
-        before, between, after = (
-            b"".join(b"%b:%b," % (orjson.dumps(name), orjson.dumps(value)) for name, value in pairs)
-            for pairs in self._split()
-        )
-        time, text = orjson.dumps(self._time), orjson.dumps(self._text)
-        rest = b"," + after[:-1] if after else b""
+        Args:
+            kind: serialize type: JSON or MSGPACK.
+        """
+        made = self._msgpack_parts() if kind == _MSGPACK else self._json_parts()
+        self.parts[kind] = made
+        return made
+
+    def _json_parts(self) -> HeaderParts:
+        parts, part, comma = [], b'{"code":%d,"extFields":{' % self.code, b""
+        for name, value in self._fields.items():
+            part += comma + orjson.dumps(name) + b":"
+            comma = b","
+            if name == self._time:  # quoted here: the time is drawn as digits
+                parts.append(part + b'"')
+                part = b'"'
+            elif name == self._text:
+                parts.append(part)
+                part = b""
+            else:
+                part += orjson.dumps(value)
+        before, between = parts
         return (
-            b'{"code":%d,"extFields":{%b%b:"' % (self.code, before, time),
-            b'",%b%b:' % (between, text),
-            b'%b},"flag":0,"language":"PYTHON","opaque":' % rest,
+            before,
+            between,
+            part + b'},"flag":0,"language":"PYTHON","opaque":',
             b',"serializeTypeCurrentRPC":"JSON","version":%d}' % RPC_VERSION,
         )
 
-    def _msgpack_parts(self) -> tuple[bytes, bytes, bytes, bytes]:
-        before, between, after = (
-            b"".join(_packb(name) + _packb(value) for name, value in pairs)
-            for pairs in self._split()
-        )
+    def _msgpack_parts(self) -> HeaderParts:
         packer = msgpack.Packer()
-        head: bytes = packer.pack_array_header(7) + b"".join(map(_packb, (self.code, _LANGUAGE)))
-        fields = packer.pack_map_header(len(self._fields)) + before
-        return (
-            head + _packb(RPC_VERSION),
-            _packb(0) + _packb(None) + fields + _packb(self._time),
-            between + _packb(self._text),
-            after,
-        )
+        head: bytes = packer.pack_array_header(7) + _packb(self.code) + _packb(_LANGUAGE)
+        parts, part = [], _packb(0) + _packb(None) + packer.pack_map_header(len(self._fields))
+        for name, value in self._fields.items():
+            part += _packb(name)
+            if name in {self._time, self._text}:
+                parts.append(part)
+                part = b""
+            else:
+                part += _packb(value)
+        before, between = parts
+        return head + _packb(RPC_VERSION), before, between, part
 
 
 class PreparedRequest(RemotingCommand):
@@ -148,7 +160,7 @@ class PreparedRequest(RemotingCommand):
             return encode_command(self)
         template = self._template
         if _COMPILED is not None and type(self.body) is bytes:  # a serializer may give others
-            parts = template.msgpack_parts if kind else template.json_parts
+            parts = template.parts.get(kind) or template.make_parts(kind)
             drawn = _COMPILED.frame(kind, parts, self.opaque, self._time_ms, self._text, self.body)
             if drawn is not None:
                 return drawn

@@ -25,15 +25,15 @@ class OnewaySender(Sender):
         if not self._room.has_space:
             await self._catch_up()
         await self._routed(request.topic)
-        queues = self._transport.turn(request.topic)
+        route = self._transport.route(request.topic)
         choose = request.chooser
-        queue = queues.next() if choose is None else choose(queues.queues)
+        destination = route.next() if choose is None else route.destination(choose(route.queues))
         message = request.outgoing(self._next_id)
-        await self._transport.transmit_oneway(queue, message, self._options.send_timeout_ms)
-        self._asked_later[queue.broker_name] = queue
+        await self._transport.transmit_oneway(destination, message, self._options.send_timeout_ms)
+        self._asked_later[destination.queue.broker_name] = destination.queue
         self._room.enter(request.size_bytes)
         self._unread.append(request.size_bytes)
-        self._count_in((request.topic, queue.broker_name, NO_OFFSET), request)
+        self._count_in((request.topic, destination.queue.broker_name, NO_OFFSET), request)
 
     async def finish(self) -> None:
         """Wait until brokers have read everything.

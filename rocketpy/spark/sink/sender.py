@@ -144,7 +144,7 @@ class Sender:
         counts = {}
         for topic in sorted(topics):
             await self._routed(topic)
-            counts[topic] = len(self._transport.turn(topic).queues)
+            counts[topic] = len(self._transport.route(topic).queues)
         return counts
 
     async def _routed(self, topic: str) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from rocketpy.client.sending.queue_selection import Destination
+from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import Cluster
 
 SEND = 310
@@ -49,7 +51,12 @@ async def warm(producer: Any, cluster: Cluster) -> None:
 
 def first_on(producer: Any, broker: str) -> None:
     """Have the next send begin with a broker."""
-    turn = producer._started.turn("t")
-    queues = turn.queues
-    while queues[(turn._turn + 1) % len(queues)].broker_name != broker:
-        turn._turn += 1
+    route = producer._started.route("t")
+    queues = route.queues
+    while queues[(route._turn + 1) % len(queues)].broker_name != broker:
+        route._turn += 1
+
+
+def destination(queue: MessageQueue) -> Destination:
+    """Return a destination for tests that send nothing."""
+    return Destination(queue, "b:10911", {}, {})

@@ -116,8 +116,8 @@ def test_after_one_of_two_masters_fails_the_other_is_tried(fails: int) -> None:
         async with cluster.client() as client:
             producer = client.producer()
             await warm(producer, cluster)
-            turn = producer._started.turn("t")  # type: ignore[union-attr]
-            turn._turn = turn.queues.index(MessageQueue("t", "broker-a", fails)) - 1
+            route = producer._started.route("t")  # type: ignore[union-attr]
+            route._turn = route.queues.index(MessageQueue("t", "broker-a", fails)) - 1
             cluster.world.brokers[0].kill()
             sends = Sends(cluster)
             result = await producer.send("t", b"x")

@@ -143,7 +143,7 @@ def compare_frame(compiled: CompiledSends, rng: random.Random) -> int:
     )
     kind = rng.choice([JSON, MSGPACK])
     draw = template.msgpack_frame if kind else template.json_frame
-    parts = template.msgpack_parts if kind else template.json_parts
+    parts = template.make_parts(kind)
     drawn = compiled.frame(kind, parts, opaque, time_ms, text, body)
     if "\ud800" in text:
         assert drawn is None

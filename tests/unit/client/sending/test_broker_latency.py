@@ -11,6 +11,7 @@ from rocketpy.client.sending.broker_latency import BrokerLatencies
 from rocketpy.client.sending.queue_selection import RoundRobin
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.testing.sim_clock import SimClock
+from tests.unit.client.sends import destination
 
 QUEUES = [MessageQueue("t", broker, n) for broker in ("a", "b") for n in range(4)]
 
@@ -32,10 +33,10 @@ class Kit:
         self.clock = SimClock()
         name: Literal["4.x", "5.x"] = "5.x" if profile == "5.x" else "4.x"
         self.faults = BrokerLatencies(name, clock=self.clock, rng=random.Random(seed))
-        self.turn = RoundRobin(QUEUES, random.Random(seed), self.faults)
+        self.turn = RoundRobin(QUEUES, random.Random(seed), self.faults, destination)
 
     def chosen(self, count: int = 16, failed: tuple[str, ...] = ()) -> Counter[str]:
-        return Counter(self.turn.next(failed).broker_name for _ in range(count))
+        return Counter(self.turn.next(failed).queue.broker_name for _ in range(count))
 
 
 def test_avoiding_is_off_and_the_older_table_is_the_default() -> None:
@@ -109,10 +110,10 @@ def test_the_first_lap_wants_an_available_broker_that_has_not_just_failed() -> N
 def test_when_all_are_avoided_the_better_half_takes_turns() -> None:
     kit = Kit()
     queues = [MessageQueue("t", broker, n) for broker in "abcde" for n in range(3)]
-    turn = RoundRobin(queues, random.Random(2), kit.faults)
+    turn = RoundRobin(queues, random.Random(2), kit.faults, destination)
     for broker, latency_ms in zip("abcde", (9000, 700, 800, 5000, 600), strict=True):
         kit.faults.update(broker, latency_ms)
-    chosen = [turn.next() for _ in range(24)]
+    chosen = [turn.next().queue for _ in range(24)]
     assert Counter(queue.broker_name for queue in chosen) == {"b": 12, "e": 12}
     assert {queue.queue_id for queue in chosen} == {0, 1, 2}
     kit.faults.update("d", 549)
@@ -134,7 +135,7 @@ def test_a_least_bad_broker_without_queues_leaves_the_table() -> None:
     kit.faults.update("a", 800)
     kit.faults.update("b", 800)
     kit.faults.update("gone", 700)
-    assert kit.turn.next().broker_name in {"a", "b"}
+    assert kit.turn.next().queue.broker_name in {"a", "b"}
     assert kit.faults.pick_one_at_least() != "gone"
 
 
@@ -173,7 +174,7 @@ def test_who_refuses_connections_is_left_out_while_there_is_any_other(
     kit = Kit(profile, seed)
     queues = [MessageQueue("t", broker, n) for broker in ("a", "b", "c") for n in range(4)]
     kit.faults.update("c", 3_000, failed=True, reachable=False)
-    turn = RoundRobin(queues, random.Random(seed), kit.faults)
+    turn = RoundRobin(queues, random.Random(seed), kit.faults, destination)
     for failed in (("c", "a", "b"), ("c", "b", "a"), ("a", "b")):
-        assert turn.next(failed, frozenset("ab")).broker_name == "c"
-    assert turn.next(("c", "b", "a"), frozenset("a")).broker_name == "b"
+        assert turn.next(failed, frozenset("ab")).queue.broker_name == "c"
+    assert turn.next(("c", "b", "a"), frozenset("a")).queue.broker_name == "b"

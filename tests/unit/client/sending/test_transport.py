@@ -30,6 +30,7 @@ class FakeRoutes:
         self.gate = asyncio.Event()
         self.asked = 0
         self.masters: dict[str, str] = {"a": "a:1", "b": "b:1"}
+        self.version = 0
 
     def cached_publish_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
         return self.known.get(topic)
@@ -100,6 +101,14 @@ def attempt(queue: MessageQueue, send: FakeSend | None = None) -> SendAttempt:
     return SendAttempt(send or FakeSend(), asyncio.get_running_loop(), queue, 0, 900)
 
 
+def transmit(
+    kit: Kit, queue: MessageQueue, message: Outgoing, send: FakeSend | None = None
+) -> None:
+    kit.routes.known["t"] = QUEUES
+    destination = kit.transport.route("t").destination(queue)
+    kit.transport.transmit(attempt(queue, send), destination, message)
+
+
 def outgoing(**changes: Any) -> Outgoing:
     return Outgoing(b"body", "KEYS\x01k\x02", 0, 0, "id")._replace(**changes)
 
@@ -147,10 +156,11 @@ async def test_everybody_hears_why_there_is_no_route_and_the_next_one_asks_again
 async def test_queues_take_turns_and_the_broker_that_failed_is_left_out() -> None:
     kit = Kit()
     kit.routes.known["t"] = QUEUES
-    assert {kit.transport.turn("t").next() for _ in QUEUES} == set(QUEUES)
-    assert {kit.transport.turn("t").next(("a",)).broker_name for _ in range(8)} == {"b"}
+    assert {kit.transport.route("t").next().queue for _ in QUEUES} == set(QUEUES)
+    assert {kit.transport.route("t").next(("a",)).queue.broker_name for _ in range(8)} == {"b"}
     kit.routes.known["t"] = QUEUES[:2]
-    found = {kit.transport.turn("t").next(("a",)) for _ in range(4)}
+    kit.routes.version += 1
+    found = {kit.transport.route("t").next(("a",)).queue for _ in range(4)}
     assert found == set(QUEUES[:2]), "of new queues, those of the only broker there is"
 
 
@@ -158,13 +168,13 @@ async def test_a_topic_without_queues_has_no_route() -> None:
     kit = Kit()
     kit.routes.known["t"] = ()
     with pytest.raises(NoRouteError, match="t has no queue"):
-        kit.transport.turn("t").next()
+        kit.transport.route("t").next()
 
 
 async def test_a_header_says_what_the_message_is() -> None:
     kit = Kit()
     send = FakeSend()
-    kit.transport.transmit(attempt(QUEUES[1], send), outgoing())
+    transmit(kit, QUEUES[1], outgoing(), send)
     ((response, error),) = send.told
     assert response is not None
     assert (response.code, error) == (0, None)
@@ -176,12 +186,12 @@ async def test_a_header_says_what_the_message_is() -> None:
         "false", "false", "a",
     ]  # fmt: skip
     batch = outgoing(code=SEND_BATCH, sys_flag=1, flag=9)
-    await kit.transport.transmit_oneway(QUEUES[1], batch, 900)
+    await kit.transport.transmit_oneway(kit.transport.route("t").destination(QUEUES[1]), batch, 900)
     _, command, _ = kit.remoting.sent[1]
     assert command.is_oneway
     changed = {k: v for k, v in command.ext_fields.items() if plain[k] != v}
     assert changed == {"f": "1", "h": "9", "m": "true"}
-    kit.transport.transmit(attempt(QUEUES[1]), outgoing())
+    transmit(kit, QUEUES[1], outgoing())
     assert kit.remoting.sent[2][1].ext_fields == plain, "one message leaves nothing to the next"
 
 
@@ -189,21 +199,26 @@ async def test_a_broker_without_a_master_gets_nothing() -> None:
     kit = Kit()
     del kit.routes.masters["a"]
     with pytest.raises(NoRouteError, match="a has no master"):
-        kit.transport.transmit(attempt(QUEUES[0]), outgoing())
+        transmit(kit, QUEUES[0], outgoing())
+    destination = kit.transport.route("t").destination(QUEUES[0])
     with pytest.raises(NoRouteError, match="a has no master"):
-        await kit.transport.transmit_oneway(QUEUES[0], outgoing(), 900)
+        await kit.transport.transmit_oneway(destination, outgoing(), 900)
     assert kit.remoting.sent == []
+    kit.routes.masters["a"] = "a:3"
+    kit.routes.version += 1
+    transmit(kit, QUEUES[0], outgoing())
+    assert [address for address, _, _ in kit.remoting.sent] == ["a:3"]
 
 
 async def test_a_slow_broker_is_avoided_if_that_is_wanted() -> None:
     kit = Kit(latency_fault=True)
     kit.routes.known["t"] = QUEUES
     kit.transport.note_success("a", 3_000)
-    assert {kit.transport.turn("t").next().broker_name for _ in range(8)} == {"b"}
+    assert {kit.transport.route("t").next().queue.broker_name for _ in range(8)} == {"b"}
     indifferent = Kit()
     indifferent.routes.known["t"] = QUEUES
     indifferent.transport.note_success("a", 3_000)
-    assert {indifferent.transport.turn("t").next() for _ in QUEUES} == set(QUEUES)
+    assert {indifferent.transport.route("t").next().queue for _ in QUEUES} == set(QUEUES)
 
 
 async def test_only_a_failure_of_the_network_has_the_routes_fetched() -> None:
