@@ -7,7 +7,7 @@ import numpy as np
 
 from bench.spark.frame import Context, Measure, Ratio
 from rocketpy.arrow import RecordDecoder, row_schema
-from rocketpy.arrow.slow_rows import slow_rows
+from rocketpy.arrow.reference_rows import reference_rows
 from rocketpy.proto.record.message import decode_message
 
 ROWS = 5_000
@@ -68,7 +68,7 @@ def one_by_one(context: Context, body_bytes: int) -> float:
     def decode() -> None:
         for start in range(0, len(positions), ROWS):
             messages = [decode_message(view, at) for at in positions[start : start + ROWS].tolist()]
-            slow_rows(messages, SCHEMA, "broker-a")
+            reference_rows(messages, SCHEMA, "broker-a")
 
     return len(positions) / _least_s(decode)
 

@@ -1,8 +1,8 @@
 """Records of the commit log, or of a pull response's body, as Arrow record batches.
 
-Vectorised with numpy and pyarrow (the extra `spark`): no Python for each row. Bytes in,
-batches out: files are the store's, sockets the client's. What decodes is loaded when it is first
-used: Spark asks for schemas and plans in processes of their own, which decode nothing.
+numpy and pyarrow (the extra `spark`) are needed. The package reads no file and no socket: callers
+pass bytes. The decoder is imported on first use, because Spark creates processes that only plan
+and need the schemas alone.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class or a function
-    """Load what decodes."""
+    """Import the decoder or the position finder on first use."""
     # ruff: noqa: PLC0415 - not before it is used
     if name == "RecordDecoder":
         from rocketpy.arrow.decoder import RecordDecoder

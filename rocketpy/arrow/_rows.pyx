@@ -1,18 +1,24 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Plain records to the buffers of Arrow columns, without Python for a row: the compiled decoder.
+"""Compiled decoder of records into the buffers of Arrow columns, without Python for each row.
 
-It does for plain records what `heads`, `properties` and `fast_rows` do with numpy, and nothing
-else; which ones it leaves to others is told (`Rows.odd`). `compiled_rows` makes arrays of it.
+It decodes common records: version 1, IPv4 hosts, uncompressed, regular properties. `Rows.odd`
+returns which records it leaves out; `reference_rows` decodes those. `compiled_rows` makes arrays
+from the buffers.
 
-Three steps: the lengths of all bodies are added up (`Rows`); every record is read and checked, its
-fixed fields and its body are written, what follows the body is copied to where those of all records
-lie side by side, and where its parts lie there is noted (`Rows.read`); then texts are copied from
-there, column by column. Records lie far from each other, and more of them than fit the cache are
-read between one column and the next: without that copy each column would wait for memory anew. A log
-may be written while it is read: nothing that was checked is read from it again.
+It works in three steps:
 
-Every read is between a position and an end that was compared with what is there; lengths are
-`Py_ssize_t`, and none is added to another before it was compared with what is left.
+1. `Rows` adds up the lengths of all bodies and tails. A tail is what follows the body: topic and
+   properties.
+2. `Rows.read` reads and checks every record once. It writes the fixed fields and the body, copies
+   the tail beside those of the other records, and notes the positions of its parts there.
+3. The other methods copy texts out of the tails, column by column.
+
+The copy of the tails saves cache misses. The records of a batch do not fit the cache, so each
+column that read the records again would wait for memory at each of them.
+
+A log may be written while it is read: no checked value is read from it a second time. Every read
+is between a position and an end that was compared with the length of the data. Lengths are
+`Py_ssize_t`, and each is compared with the bytes left before it is added to another.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -32,7 +38,7 @@ cdef extern from *:
     """
     const char* ROCKETPY_SOURCES
 
-SOURCES = <bytes>ROCKETPY_SOURCES  # `rocketpy.compiled_module` compares it with those beside it
+SOURCES = <bytes>ROCKETPY_SOURCES  # `rocketpy.compiled_module` compares it with the sources found
 
 include "../broker/fast_path/_plain_sends_text.pxi"
 include "../broker/fast_path/_plain_sends_crc.pxi"
@@ -68,29 +74,37 @@ cdef enum:
     STORE_HOST_AT = 64
     NAME_END = 1
     PAIR_END = 2
+    # Duplicate names are found by comparing all pairs of names, which is quadratic: a record with
+    # more properties than this is left to the reference.
     MOST_PAIRS = 64
     MOST_OUTS = 16
     SLOTS = 3
     ID_BYTES = 32
     SPARE_BYTES = 16
+    # Distances of prefetches, in records. Adding up lengths takes a few instructions a record, so
+    # its loads have to start earlier than those of the loop that also copies bodies.
     HEADS_AHEAD = 16
     AHEAD = 4
     CACHE_LINE = 64
+    # Bodies shorter than this: prefetching them costs more instructions than it saves waiting.
     LONG_BODY = 256
+    # The hardware prefetcher has recognised the sequence by then, and takes over.
     MOST_FETCHED = 4096
     COPIED_AT_ONCE = 64
 
 SPARE = SPARE_BYTES
-"""Bytes that a buffer for texts has beyond them: short ones are copied 16 bytes at a time."""
+"""Room behind the texts of a buffer: short texts are copied 16 bytes at a time."""
 
+# Arrow's timestamps are microseconds: later times would overflow when multiplied by 1000.
 cdef int64_t MOST_MS = 0x7FFFFFFFFFFFFFFFLL // 1000
 cdef uint64_t LOW_BITS = 0x7F7F7F7F7F7F7F7FULL
 cdef uint64_t HIGH_BITS = 0x8080808080808080ULL
 cdef uint64_t ABOVE_SEPARATORS = 0x7D7D7D7D7D7D7D7DULL  # added to a byte above 2 sets its high bit
 cdef uint64_t BLANKS = 0x2020202020202020ULL
 cdef uint32_t MAGIC = MAGIC_V1 & 0xFFFFFFFF
-cdef uint32_t NOT_PLAIN = HOST_FLAGS | COMPRESSED
+cdef uint32_t LEFT_OUT = HOST_FLAGS | COMPRESSED  # flags of records that the reference decodes
 
+# The positions above are constants of C: a change of the layout in Python must not go unnoticed.
 if (FIXED_BYTES, MIN_RECORD_BYTES) != (HEAD_BYTES + 2, HEAD_BYTES + TAIL_BYTES):
     raise ImportError("records have another layout")
 
@@ -99,7 +113,7 @@ cdef struct Row:
     int64_t tail_at  # of its topic, in `tails`
     int32_t topic_size
     int32_t pair_count
-    int32_t slots[SLOTS]  # which of its pairs has this name; -1: none
+    int32_t slots[SLOTS]  # number of the pair with this name; -1: none
 
 cdef struct Pair:
     int32_t name_at  # from the beginning of the topic
@@ -116,7 +130,7 @@ cdef struct Out:
 
 
 cdef inline uint64_t word_at(Bytes p) noexcept nogil:
-    """Eight bytes, the first of them lowest."""
+    """Return eight bytes as a little-endian word."""
     return (
         p[0] | (<uint64_t>p[1] << 8) | (<uint64_t>p[2] << 16) | (<uint64_t>p[3] << 24)
         | (<uint64_t>p[4] << 32) | (<uint64_t>p[5] << 40) | (<uint64_t>p[6] << 48)
@@ -124,17 +138,19 @@ cdef inline uint64_t word_at(Bytes p) noexcept nogil:
     )
 
 cdef inline void copy_text(uint8_t* to, Bytes p, Py_ssize_t size) noexcept nogil:
-    """Copy a text to where SPARE_BYTES may be written behind it, and as many be read."""
+    """Copy a text; SPARE_BYTES behind source and target must be readable and writable."""
     cdef Py_ssize_t done = 0
     if size > 64:
         memcpy(to, p, size)
         return
+    # Copies of constant size become single instructions; a call of memcpy would cost more than
+    # the copy of a short text.
     while done < size:
         memcpy(to + done, p + done, SPARE_BYTES)
         done += SPARE_BYTES
 
 cdef inline void copy_body(uint8_t* to, Bytes p, Py_ssize_t size) noexcept nogil:
-    """Copy a body; of those of some KB that are not in the cache this is quicker than memcpy."""
+    """Copy a body; faster than one memcpy for uncached bodies of a few KB."""
     while size >= COPIED_AT_ONCE:
         memcpy(to, p, COPIED_AT_ONCE)
         to += COPIED_AT_ONCE
@@ -143,35 +159,34 @@ cdef inline void copy_body(uint8_t* to, Bytes p, Py_ssize_t size) noexcept nogil
     memcpy(to, p, size)
 
 cdef int take_room(Py_buffer* buffer, object owner, Py_ssize_t wanted) except -1:
-    """Take a buffer for writing that has so much room."""
+    """Get a writable buffer of at least `wanted` bytes."""
     PyObject_GetBuffer(owner, buffer, PyBUF_WRITABLE)
     if buffer.len < wanted:
         PyBuffer_Release(buffer)
-        raise ValueError(f"a buffer of {buffer.len} bytes, of {wanted} needed")
+        raise ValueError(f"a buffer has {buffer.len} bytes, {wanted} are needed")
     return 0
 
 
 cdef class Rows:
-    """The plain ones among some records: their fixed fields, written, and where their texts lie.
+    """Common records of a buffer: their number, and the sizes and positions of their texts.
 
     Args:
         data: anything with the buffer protocol.
-        positions: int64, one after the other: where records begin, any place, also a wrong one.
-        base_offset: physical offset of the first byte, which records must agree with; None: not
-            compared.
-        slots: names of at most three properties that are asked for with `values`; None: nobody
-            asks for properties.
-        text_bodies: whether a body that is no UTF-8 makes a record odd.
-        check_crc: whether one that differs from its checksum does.
+        positions: int64, contiguous: where records begin; they need not be valid.
+        base_offset: physical offset of the first byte, compared with that in each record; None:
+            not compared.
+        slots: names of at most three properties for `values`; None: properties are not read.
+        text_bodies: leave out records with a body that is not UTF-8.
+        check_crc: leave out records with a body that differs from its checksum.
 
     Attributes:
-        body_room: bytes that the bodies may have, more when records are odd.
-        count: rows, once they are read.
-        body_bytes: of all of them.
-        topic_bytes: the same.
-        pair_count: properties.
-        name_bytes: of all of those.
-        value_bytes: the same.
+        body_room: upper bound of `body_bytes`, known before `read`.
+        count: rows, after `read`.
+        body_bytes: length of all bodies.
+        topic_bytes: length of all topics.
+        pair_count: number of properties.
+        name_bytes: length of all their names.
+        value_bytes: length of all their values.
 
     Raises:
         ValueError: a buffer is too small.
@@ -203,14 +218,14 @@ cdef class Rows:
         self, data, positions, base_offset, tuple slots, bint text_bodies, bint check_crc
     ):
         if self.has_data:
-            raise ValueError("it is made once")
+            raise ValueError("Rows is initialised once")
         self.has_base = base_offset is not None
         self.base_offset = base_offset if self.has_base else 0
         self.has_pairs = slots is not None
         self.text_bodies, self.check_crc = text_bodies, check_crc
         self.names = slots or ()
         if len(self.names) > SLOTS:
-            raise ValueError("too many properties are asked for")
+            raise ValueError("too many properties: at most three are supported")
         for name in self.names:
             self.slots[self.slot_count] = text_of(name)
             self.slot_count += 1
@@ -235,22 +250,23 @@ cdef class Rows:
             PyBuffer_Release(&self.places)
 
     def read(self, fixed, offsets, bodies):
-        """Read the records; once.
+        """Read the records. May be called once.
 
         Args:
-            fixed: (position in the record, kind, buffer) of each fixed field that is wanted, the
-                kind one of `int`, `long`, `time`, `host`: 4, 8, 8 and 8 bytes a row.
-            offsets: for an int32 a record, and one, of where the bodies lie; None: not wanted.
-            bodies: for `body_room` bytes; None with `offsets`.
+            fixed: (position in the record, kind, buffer) of each wanted field; the kind is one of
+                `int`, `long`, `time`, `host`: 4, 8, 8 and 8 bytes a row.
+            offsets: buffer for the offsets of the bodies, one int32 a record and one more; None:
+                bodies are not wanted.
+            bodies: buffer of `body_room` bytes; None when `offsets` is None.
         """
         cdef Py_buffer places, texts
         cdef bint done
         if self.rows != NULL or len(fixed) > MOST_OUTS:
-            raise ValueError("it is read once, and not so many fields")
+            raise ValueError("read may be called once, with at most 16 fields")
         self.rows = <Row*>malloc((self.total + 1) * sizeof(Row))
         self.is_odd = <uint8_t*>malloc(self.total + 1)
         self.tails = <uint8_t*>malloc(self.tail_room + 2 * SPARE_BYTES)
-        self.tail_bytes = SPARE_BYTES  # eight bytes before a text may be read with it
+        self.tail_bytes = SPARE_BYTES  # `cut` may read eight bytes before the first tail
         if self.rows == NULL or self.is_odd == NULL or self.tails == NULL:
             raise MemoryError
         if offsets is not None:
@@ -263,7 +279,7 @@ cdef class Rows:
             if not done:
                 raise MemoryError
         finally:
-            self.let_outs_go()
+            self.release_outs()
             if offsets is not None:
                 PyBuffer_Release(&places)
                 PyBuffer_Release(&texts)
@@ -278,18 +294,18 @@ cdef class Rows:
             out.at = at
             out.kind = {"int": AS_INT, "long": AS_LONG, "time": AS_TIME, "host": AS_HOST}[kind]
             if not 0 <= out.at <= HEAD_BYTES - 8:
-                raise ValueError("no field lies there")
+                raise ValueError("no field has this position")
             take_room(&out.buffer, buffer, self.total * (4 if out.kind == AS_INT else 8))
             self.out_count += 1
         return 0
 
-    cdef void let_outs_go(self) noexcept:
+    cdef void release_outs(self) noexcept:
         while self.out_count:
             self.out_count -= 1
             PyBuffer_Release(&self.outs[self.out_count].buffer)
 
     cdef Py_ssize_t body_size_at(self, int64_t at) noexcept nogil:
-        """The length of the body of a record that may be one; -1 when it cannot."""
+        """Return the length of a record's body; -1 when the record is invalid."""
         cdef Py_ssize_t left, body_size
         if at < 0 or at > self.data.len - HEAD_BYTES - TAIL_BYTES:
             return -1
@@ -300,7 +316,7 @@ cdef class Rows:
         return body_size
 
     cdef void add_lengths(self) noexcept nogil:
-        """Add up how much room bodies, and what follows them, take."""
+        """Add up the lengths of bodies and tails."""
         cdef Py_ssize_t number, size, tail_size
         for number in range(self.total):
             if number + HEADS_AHEAD < self.total:
@@ -308,6 +324,7 @@ cdef class Rows:
             size = self.body_size_at(self.positions[number])
             if size < 0:
                 continue
+            # Positions may repeat a record any number of times: the sum stops before it overflows.
             if self.body_room <= 0x7FFFFFFF:
                 self.body_room += size
             tail_size = self.tail_size_of(self.start + self.positions[number], size)
@@ -315,17 +332,17 @@ cdef class Rows:
                 self.tail_room += tail_size
 
     cdef Py_ssize_t tail_size_of(self, Bytes p, Py_ssize_t body_size) noexcept nogil:
-        """How long topic and properties are, with the length of the latter."""
+        """Return the length of the topic, of the properties, and of their two-byte length."""
         return <int32_t>get_int(p) - HEAD_BYTES - 1 - body_size
 
     cdef void fetch_head(self, int64_t at) noexcept nogil:
-        """Let the processor fetch the lengths of a record and of its body."""
+        """Prefetch the lengths of a record and of its body."""
         if 0 <= at <= self.data.len - HEAD_BYTES:
             fetch_ahead(self.start + at)
             fetch_ahead(self.start + at + BODY_SIZE_AT)
 
     cdef bint read_all(self) noexcept nogil:
-        """Read every record; False when memory ends."""
+        """Read every record; return False when memory is exhausted."""
         cdef Py_ssize_t number, ahead
         cdef bint are_long = self.bodies != NULL and self.body_room > LONG_BODY * self.total
         for number in range(self.total):
@@ -346,7 +363,7 @@ cdef class Rows:
         return True
 
     cdef void fetch(self, int64_t at) noexcept nogil:
-        """Let the processor fetch what will be read of a record."""
+        """Prefetch the tail of a record."""
         cdef Py_ssize_t size = self.body_size_at(at)
         if size < 0:
             return
@@ -354,7 +371,7 @@ cdef class Rows:
         fetch_ahead(self.start + at + HEAD_BYTES + size + CACHE_LINE)
 
     cdef void fetch_body(self, int64_t at) noexcept nogil:
-        """Let it fetch a long body: it would find out by itself, at each record anew and late."""
+        """Prefetch a long body: the hardware recognises the sequence late, at each record again."""
         cdef Py_ssize_t size = self.body_size_at(at)
         cdef Bytes p = self.start + at + HEAD_BYTES
         cdef Bytes end = p + min(size, MOST_FETCHED)
@@ -371,7 +388,7 @@ cdef class Rows:
         return True
 
     cdef bint read_record(self, int64_t at) noexcept nogil:
-        """Read a record, and note it as a row; False, with nothing noted, when it is odd."""
+        """Read a record and add it as a row; return False, without a change, to leave it out."""
         cdef Py_ssize_t left, body_size, topic_size, tail_size
         cdef Row* row = &self.rows[self.count]
         cdef uint8_t* tail = self.tails + self.tail_bytes
@@ -379,11 +396,13 @@ cdef class Rows:
         if at < 0 or at > self.data.len - HEAD_BYTES - TAIL_BYTES:
             return False
         p = self.start + at
+        # Each length is read into a local variable once and checked there: the file may be written
+        # meanwhile, so a second read might return a value that was never checked.
         left = <int32_t>get_int(p)
         body_size = <int32_t>get_int(p + BODY_SIZE_AT)
         if (
             get_int(p + MAGIC_AT) != MAGIC
-            or get_int(p + SYS_FLAG_AT) & NOT_PLAIN
+            or get_int(p + SYS_FLAG_AT) & LEFT_OUT
             or left < HEAD_BYTES + TAIL_BYTES
             or left > self.data.len - at
             or not 0 <= body_size <= left - HEAD_BYTES - TAIL_BYTES
@@ -392,6 +411,7 @@ cdef class Rows:
         ):
             return False
         if self.bodies != NULL:
+            # The body may have grown since its length was added up.
             if body_size > self.body_room - self.body_bytes:
                 return False
             copy_body(self.bodies + self.body_bytes, p + HEAD_BYTES, body_size)
@@ -400,7 +420,7 @@ cdef class Rows:
         if topic_size + 2 > tail_size or tail_size > self.tail_room + SPARE_BYTES - self.tail_bytes:
             return False
         memcpy(tail, p + HEAD_BYTES + body_size + 1, tail_size if self.has_pairs else topic_size + 2)
-        tail_size -= topic_size + 2  # what is left are the properties
+        tail_size -= topic_size + 2  # the rest are the properties
         if get_short(tail + topic_size) != tail_size or not is_utf8(tail, topic_size):
             return False
         if self.text_bodies and not is_utf8(p + HEAD_BYTES, body_size):
@@ -441,7 +461,7 @@ cdef class Rows:
     # ---- properties
 
     cdef bint cut(self, Row* row, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-        """Note the pairs of a record, which lie at `at` of its tail; False: they are not regular."""
+        """Note the pairs of a record, from `at` of its tail; return False when they are irregular."""
         cdef Bytes text = self.tails + row.tail_at + at
         cdef Pair* pair = self.pairs + self.pair_count
         cdef Py_ssize_t done = 0, begin = 0, name_end = -1, place, names = 0, values = 0
@@ -451,16 +471,17 @@ cdef class Rows:
         while done < size:
             if size - done >= 8:
                 word = word_at(text + done)
-            else:  # there are bytes before: other tails, or the room before the first
+            else:  # bytes before the text may be read: other tails, or the room before the first
                 word = word_at(text + size - 8) >> (8 * (8 - (size - done)))
                 word |= BLANKS << (8 * (size - done))
             seen |= word
+            # One high bit for each byte of 0, 1 or 2: eight bytes are searched without a branch.
             mask = ~(((word & LOW_BITS) + ABOVE_SEPARATORS) | word) & HIGH_BITS
             while mask:
                 place = done + first_set(mask)
                 mask &= mask - 1
                 kind = text[place]
-                if kind == 0:
+                if kind == 0:  # ordinary text, which only shares the high bit
                     continue
                 if name_end < 0:
                     if kind != NAME_END or place == begin:
@@ -494,10 +515,11 @@ cdef class Rows:
         return True
 
     cdef bint find_slots(self, Row* row, Pair* pairs) noexcept nogil:
-        """Find which pairs have the names asked for; False when a name comes twice."""
+        """Find the pairs with the names in `slots`; return False when a name appears twice."""
         cdef int number, other
         cdef Text* slot
         cdef Bytes p = self.tails + row.tail_at
+        # Most batches come from one producer: names repeat, and then no pair of names is compared.
         if self.count and self.is_like_last(row, pairs):
             memcpy(row.slots, (row - 1).slots, sizeof(row.slots))
             return True
@@ -517,7 +539,7 @@ cdef class Rows:
         return True
 
     cdef bint is_like_last(self, Row* row, Pair* pairs) noexcept nogil:
-        """Whether the names are those of the row before, in the same order."""
+        """Return whether the names are those of the previous row, in the same order."""
         cdef Row* last = row - 1
         cdef Pair* others = pairs - last.pair_count
         cdef int number
@@ -538,16 +560,16 @@ cdef class Rows:
                 self.slot_rows[number] += 1
                 self.slot_bytes[number] += pairs[row.slots[number]].value_size
 
-    # ---- what was read
+    # ---- columns
 
     def odd(self):
-        """Return which records are no rows, one byte a position: 1 or 0; None when all are."""
+        """Return which records were left out, a byte of 1 or 0 each; None when none was."""
         if self.count == self.total:
             return None
         return PyBytes_FromStringAndSize(<char*>self.is_odd, self.total)
 
     def topics(self, offsets, values):
-        """Write the topics: `count` + 1 int32 offsets, and `topic_bytes` and SPARE bytes."""
+        """Write the topics: `count` + 1 int32 offsets; `topic_bytes` + SPARE bytes."""
         cdef Py_buffer places, texts
         self.take_text(
             &places, &texts, offsets, values, self.count, self.topic_bytes + SPARE_BYTES
@@ -558,20 +580,21 @@ cdef class Rows:
         PyBuffer_Release(&texts)
 
     def slot_size(self, int slot):
-        """Return how many rows have a property asked for, and how many bytes its values have."""
+        """Return how many rows have the property of a slot, and the length of its values."""
         if not 0 <= slot < self.slot_count:
             raise IndexError(slot)
         return self.slot_rows[slot], self.slot_bytes[slot]
 
     def values(self, int slot, valid, offsets, values, bint or_place):
-        """Write the values of a property asked for: `count` + 1 offsets, bytes and SPARE bytes.
+        """Write the values of the property of a slot.
 
         Args:
             slot: its number in `slots`.
-            valid: zeros, a bit a row: set where a row has it. None: not wanted.
-            offsets: for int32.
-            values: for `slot_size` bytes, and 32 for each row without it if `or_place`.
-            or_place: whether rows without it get what names their place in the store.
+            valid: zeros, a bit a row, which is set where a row has the property. None: not wanted.
+            offsets: buffer of `count` + 1 int32.
+            values: buffer of `slot_size` bytes, 32 for each row without the property if
+                `or_place`, and SPARE bytes.
+            or_place: give rows without the property their offset message id.
         """
         cdef Py_buffer places, texts, bits
         cdef uint8_t* bitmap = NULL
@@ -594,7 +617,7 @@ cdef class Rows:
             PyBuffer_Release(&texts)
 
     def maps(self, first, name_offsets, names, value_offsets, values):
-        """Write all properties: `count` + 1 first pairs, then as texts names and values."""
+        """Write all properties: `count` + 1 numbers of first pairs; names and values as texts."""
         cdef Py_buffer firsts, name_places, name_texts, value_places, value_texts
         take_room(&firsts, first, (self.count + 1) * sizeof(int32_t))
         try:

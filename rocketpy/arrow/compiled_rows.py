@@ -1,7 +1,7 @@
-"""Columns of plain records by the compiled decoder, where there is one.
+"""Arrow columns of common records by the compiled decoder, where it is installed.
 
-The same columns as `fast_rows` makes with numpy, which is the reference and takes its place where
-RocketPy is pure (docs/decisions/0009-a-compiled-decoder-for-arrow.md).
+`reference_rows` is the reference for the same columns, and replaces this module where RocketPy is
+pure (docs/decisions/0009-a-compiled-decoder-for-arrow.md).
 """
 
 from collections.abc import Callable, Sequence
@@ -9,35 +9,44 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from rocketpy.arrow.fast_rows import FIELDS, HOSTS, TIMES, host_texts
 from rocketpy.arrow.gather import Int64s, repeated
-from rocketpy.arrow.record_headers import LAYOUT, Mask
+from rocketpy.arrow.record_headers import LAYOUT, Bytes, Mask
 from rocketpy.arrow.schema import PROPERTIES, TIMESTAMP, RowSchema
 from rocketpy.compiled_module import load_compiled
+from rocketpy.proto.record.message import bytes_to_host
 from rocketpy.proto.record.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
 
 _MODULE: Final = "rocketpy.arrow._rows"
 _SLOTS: Final = {"keys": 0, "tags": 1, "msgId": 2}
 _NAMES: Final = tuple(name.encode() for name in (PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY))
 _SPARE_BYTES: Final = 16
+"""`SPARE` of `_rows.pyx`: it writes up to so many bytes behind the last text."""
 _OFFSET_BYTES: Final = 4
 _PLACES: Final[dict[str, Any]] = dict(LAYOUT.fields or {})
 
+NEED_PROPERTIES: Final = frozenset({*_SLOTS, "properties"})
+"""Columns that are made from properties."""
+_TIMES: Final = {"bornTimestamp": "born_timestamp_ms", "storeTimestamp": "store_timestamp_ms"}
+_HOSTS: Final = {"bornHost": "born_host", "storeHost": "store_host"}
 _FIXED: Final = {
-    **{name: (field, "int") for name, field in FIELDS.items()},
-    "queueOffset": (FIELDS["queueOffset"], "long"),
-    **{name: (field, "time") for name, field in TIMES.items()},
-    **{name: (field, "host") for name, field in HOSTS.items()},
+    "queueId": ("queue_id", "int"),
+    "queueOffset": ("queue_offset", "long"),
+    "sysFlag": ("sys_flag", "int"),
+    "flag": ("flag", "int"),
+    "reconsumeTimes": ("reconsume_times", "int"),
+    **{name: (field, "time") for name, field in _TIMES.items()},
+    **{name: (field, "host") for name, field in _HOSTS.items()},
 }
-"""The field in the layout of each column of fixed width, and how it is written."""
+"""By column of fixed width: its field in the layout of a record, and how it is written."""
 
 
 _Fixed: TypeAlias = Sequence[tuple[int, str, pa.Buffer]]
 
 
 class Rows(Protocol):
-    """The plain ones among some records; `_rows.pyx` says what each does."""
+    """Interface of the compiled class `Rows`; `_rows.pyx` documents each method."""
 
     body_room: int
     count: int
@@ -48,11 +57,11 @@ class Rows(Protocol):
     value_bytes: int
 
     def odd(self) -> bytes | None:
-        """Return which records are no rows."""
+        """Return which records were left out."""
         ...
 
     def read(self, fixed: _Fixed, offsets: pa.Buffer | None, bodies: pa.Buffer | None) -> None:
-        """Read the records: fixed fields and bodies."""
+        """Read the records; write fixed fields and bodies."""
         ...
 
     def topics(self, offsets: pa.Buffer, values: pa.Buffer) -> None:
@@ -92,10 +101,10 @@ MakeRows: TypeAlias = Callable[
 
 
 def compiled_rows() -> MakeRows | None:
-    """Return what reads plain records; None when it is not there or not wanted.
+    """Return the compiled class `Rows`; None when it is not installed or is disabled.
 
     Raises:
-        ImportError: it is not there and ROCKETPY_COMPILED=1 says that it must be.
+        ImportError: it is not installed, and ROCKETPY_COMPILED=1 requires it.
     """
     module = load_compiled(_MODULE)
     if module is None:
@@ -105,10 +114,10 @@ def compiled_rows() -> MakeRows | None:
 
 
 class CompiledRows:
-    """Rows of the plain ones among some records, which are read at once.
+    """Rows of those records that the compiled decoder can read.
 
     Attributes:
-        fast: which records they are, one bool a position; None: all.
+        fast: which records these are, one bool a position; None: all.
         count: rows.
     """
 
@@ -126,12 +135,12 @@ class CompiledRows:
         """Read the records.
 
         Args:
-            make: as `compiled_rows` gives it.
+            make: from `compiled_rows`.
             data: `pyarrow.Buffer` with the records.
-            positions: int64, where they begin, any place, also a wrong one.
-            schema: the columns that are wanted.
+            positions: int64, where they begin; positions outside the data are left out.
+            schema: the columns to make.
             base_offset: physical offset of the first byte of `data`; None: not compared.
-            needs_pairs: whether anybody asks for properties.
+            needs_pairs: whether a column, or the filter by tags, needs properties.
             check_crc: compare bodies with their checksums.
         """
         self._fields: dict[str, pa.Buffer] = {}
@@ -160,11 +169,11 @@ class CompiledRows:
     def column(self, name: str, kind: pa.DataType, broker_name: str) -> pa.Array:
         """Return a column by its name inside RocketPy (`Column.name`)."""
         rows, count = self._rows, self.count
-        if name in HOSTS:
+        if name in _HOSTS:
             stored = np.frombuffer(self._fields[name], np.uint8, count * 8)
-            return host_texts(stored.reshape(count, 8))
+            return _host_texts(stored.reshape(count, 8))
         if name in _FIXED:
-            kind = TIMESTAMP if name in TIMES else kind
+            kind = TIMESTAMP if name in _TIMES else kind
             return pa.Array.from_buffers(kind, count, [None, self._fields[name]])
         if name == "brokerName":
             return repeated(broker_name.encode(), count, kind)
@@ -210,3 +219,10 @@ def _offsets(count: int) -> pa.Buffer:
 
 def _room(size: int) -> pa.Buffer:
     return pa.allocate_buffer(size + _SPARE_BYTES)
+
+
+def _host_texts(stored: Bytes) -> pa.Array:
+    """Return `ip:port` of each row; each distinct host is formatted once."""
+    distinct, of_row = np.unique(stored.view(np.uint64).reshape(-1), return_inverse=True)
+    texts = [bytes_to_host(host.tobytes()) for host in distinct]
+    return pc.take(pa.array(texts, pa.string()), pa.array(of_row.reshape(-1)))

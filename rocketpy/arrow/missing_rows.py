@@ -1,4 +1,4 @@
-"""Rows that stand for messages that are gone: one a range."""
+"""Rows that mark ranges of lost messages, one row a range."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -8,10 +8,10 @@ import pyarrow as pa
 from rocketpy.arrow.schema import RowSchema
 
 LOST_UNTIL: Final = "LOST_UNTIL"
-"""Property of a row that marks lost messages: the offset after the last of them."""
+"""Property of such a row: the queue offset after the last lost message."""
 
 LostRange = tuple[str, str, int, int, int]
-"""Topic, broker name, queue, first offset, and the one after the last."""
+"""Topic, broker name, queue id, first offset, and the offset after the last."""
 
 
 def lost_rows(lost: Iterable[LostRange], schema: RowSchema) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Where records begin in a buffer in which they lie back to back."""
+"""Finds the first byte of each record in a buffer of consecutive records."""
 
 from typing import Final
 
@@ -25,8 +25,8 @@ _SHARED: Final = _MAGICS[0][:3]
 _SIZE: Final = np.dtype(">i4")
 _AT_ONCE: Final = 4096
 _SEARCHED_AT_ONCE: Final = 1 << 20
-_WORTH_IT: Final = 32
-"""Records of one size in a row, below which searching is quicker."""
+_MIN_SAME_SIZE: Final = 32
+"""With fewer records of one size in a row, searching for the magic is faster."""
 assert (_MAGICS[1][:3] == _SHARED).all()
 
 
@@ -34,28 +34,28 @@ def record_positions(data: ReadBuffer) -> Int64s:
     """Return where each record begins, from the first byte on.
 
     Args:
-        data: anything with the buffer protocol: the body of a pull response, or a piece of a log,
+        data: anything with the buffer protocol: the body of a pull response, or a part of a log,
             which may end with a blank or with zeros.
 
     Returns:
         int64, shape (records,), ascending.
 
     Raises:
-        CorruptRecordError: a magic or a size that no record has; its `phy_offset` is the position.
+        CorruptRecordError: a magic or a size is invalid; its `phy_offset` is the position.
     """
     view = memoryview(data)
     raw = np.frombuffer(view, np.uint8)
     positions, stop = follow(raw, 0, len(raw))
     if stop == len(raw):
         return positions
-    # What is left is a blank, zeros, or an error that the walk knows how to tell.
+    # The rest is a blank, zeros, or damage; `iter_records` raises the precise error.
     walked = iter_records(view, stop, len(view))
     rest = [at for at, _, kind in walked if kind is RecordKind.MESSAGE]
     return np.concatenate((positions, np.array(rest, np.int64)))
 
 
 def whole_record_positions(data: ReadBuffer) -> Int64s:
-    """Return where whole records begin, whatever lies between them; slower than following them.
+    """Return the position of each intact record in damaged data; slower than `follow`.
 
     Args:
         data: as for `record_positions`, damaged.
@@ -79,14 +79,14 @@ def whole_record_positions(data: ReadBuffer) -> Int64s:
 
 
 def follow(raw: Bytes, start: int, end: int) -> tuple[Int64s, int]:
-    """Follow records from one to the next as far as each begins where the one before it ends.
+    """Follow records from one to the next while each begins where the previous one ends.
 
-    Records of one size are found by it. From the first that differs, the bytes of the magic are
-    searched for, all at once; what is found is believed where the sizes lead from one to the next,
-    so that the same bytes within a body mislead nobody.
+    A group of records of one size is found by that size. From the first record that differs, the
+    magic is searched for in the whole range at once. A match counts only where the sizes lead from
+    one record to the next, so the same bytes inside a body do no harm.
 
     Args:
-        raw: the bytes; records may reach beyond `end`, not beyond these.
+        raw: the bytes; records may extend beyond `end`, not beyond these.
         start: where the first record begins.
         end: records that begin before it.
 
@@ -97,7 +97,7 @@ def follow(raw: Bytes, start: int, end: int) -> tuple[Int64s, int]:
     position = start
     while position < end:
         run = _of_one_size(raw, position, end)
-        if len(run) >= _WORTH_IT:
+        if len(run) >= _MIN_SAME_SIZE:
             followed.append(run)
             position = int(2 * run[-1] - run[-2])
             continue
@@ -110,8 +110,8 @@ def follow(raw: Bytes, start: int, end: int) -> tuple[Int64s, int]:
 
 
 def _of_one_size(raw: Bytes, start: int, end: int) -> Int64s:
-    """Return where records begin that are as long as the first one, up to some thousands."""
-    if end - start < MIN_RECORD_BYTES * _WORTH_IT or end > len(raw):
+    """Return positions of records as long as the first one, at most `_AT_ONCE`."""
+    if end - start < MIN_RECORD_BYTES * _MIN_SAME_SIZE or end > len(raw):
         return np.empty(0, np.int64)
     size = int(raw[start : start + 4].view(_SIZE)[0])
     if size < MIN_RECORD_BYTES:
@@ -124,7 +124,7 @@ def _of_one_size(raw: Bytes, start: int, end: int) -> Int64s:
 
 
 def candidates(raw: Bytes, start: int, end: int) -> tuple[Int64s, Int64s]:
-    """Return where records may begin from `start` to before `end`, and where each would end."""
+    """Return positions in [start, end) where a record may begin, and where each would end."""
     found = _magics(raw, start, end)
     if not len(found):
         return found, found
@@ -135,7 +135,7 @@ def candidates(raw: Bytes, start: int, end: int) -> tuple[Int64s, Int64s]:
 
 
 def chain(found: Int64s, ends: Int64s, start: int) -> tuple[Int64s, int]:
-    """Return those candidates that follow one another from `start` on, and where the last ends."""
+    """Return the candidates that follow one another from `start`, and where the last ends."""
     followed: list[Int64s] = []
     position = start
     while True:
@@ -150,7 +150,7 @@ def chain(found: Int64s, ends: Int64s, start: int) -> tuple[Int64s, int]:
 
 
 def _magics(raw: Bytes, start: int, end: int) -> Int64s:
-    """Return every position from `start` to before `end` at which a magic would be in place."""
+    """Return every position in [start, end) that has a magic where a record has it."""
     end = min(end, len(raw) - MIN_RECORD_BYTES + 1)
     if end <= start:
         return np.empty(0, np.int64)

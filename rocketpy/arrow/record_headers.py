@@ -1,8 +1,8 @@
-"""The fixed fields of many records at once, and where their other parts lie.
+"""Fixed fields of many records at once, and the positions of their other parts.
 
-One gather of 88 bytes a record, seen through a structured type of the layout in `proto.record`. It
-serves records of version 1 with IPv4 hosts, which nearly all are; `Heads.plain` says which, and
-whose lengths add up. Everything else is the slow path's.
+The 88 bytes of each record are gathered and seen through a structured type with the layout of
+`proto.record`. That serves records of version 1 with IPv4 hosts and consistent lengths, which
+nearly all are; `RecordHeaders.regular` is their mask. Callers read the others one by one.
 """
 
 import re
@@ -41,12 +41,12 @@ _PROPERTIES_LENGTH_BYTES: Final = 2
 assert LAYOUT.itemsize + _PROPERTIES_LENGTH_BYTES == FIXED_BYTES
 
 
-class Heads:
-    """The fixed fields of records, and the places of their bodies, topics and properties.
+class RecordHeaders:
+    """Fixed fields of records, and the positions of their bodies, topics and properties.
 
     Attributes:
-        plain: one bool a record: of version 1, IPv4 hosts, and its lengths add up. The places of
-            the others mean nothing.
+        regular: one bool a record: version 1, IPv4 hosts, and consistent lengths. The positions
+            of other records' parts are undefined.
         positions: int64, where each record begins in the data.
         body_at: int64, where each body begins.
         body_end: int64, where it ends.
@@ -57,7 +57,7 @@ class Heads:
     """
 
     positions: Int64s
-    plain: Mask
+    regular: Mask
     body_at: Int64s
     body_end: Int64s
     topic_at: Int64s
@@ -67,44 +67,39 @@ class Heads:
     _fixed: npt.NDArray[Any]
 
     def __init__(self, data: Bytes, positions: Int64s) -> None:
-        """Read the fixed parts of the records at these positions (any, also wrong ones)."""
+        """Read the fixed parts of the records at these positions, which need not be valid."""
         size = len(data)
         self.positions = positions
         inside = (positions >= 0) & (positions + LAYOUT.itemsize <= size)
         self._fixed = _fixed_parts(data, positions, inside)
-        plain = inside & (self.field("magic") == MAGIC_V1)
-        plain &= (self.field("sys_flag") & HOST_FLAGS) == 0
+        regular = inside & (self.field("magic") == MAGIC_V1)
+        regular &= (self.field("sys_flag") & HOST_FLAGS) == 0
         total = self.field("size_bytes").astype(np.int64)
         body_bytes = self.field("body_bytes").astype(np.int64)
         self.end = positions + total
-        plain &= (total >= MIN_RECORD_BYTES) & (self.end <= size)
-        plain &= (body_bytes >= 0) & (body_bytes <= total - MIN_RECORD_BYTES)
+        regular &= (total >= MIN_RECORD_BYTES) & (self.end <= size)
+        regular &= (body_bytes >= 0) & (body_bytes <= total - MIN_RECORD_BYTES)
         self.body_at = positions + LAYOUT.itemsize
         self.body_end = self.body_at + body_bytes
-        length_at = _where(plain, self.body_end, 0)
+        length_at = _where(regular, self.body_end, 0)
         self.topic_at = length_at + _TOPIC_LENGTH_BYTES
-        # Where nothing is plain there may be no byte to read either.
+        # Without a regular record the data may be empty: there is no byte to read.
         self.topic_end = self.topic_at + (data[length_at] if size else 0)
-        plain &= self.topic_end + _PROPERTIES_LENGTH_BYTES <= self.end
+        regular &= self.topic_end + _PROPERTIES_LENGTH_BYTES <= self.end
         self.properties_at = self.topic_end + _PROPERTIES_LENGTH_BYTES
         if size >= _PROPERTIES_LENGTH_BYTES:
             lengths = np.ndarray((size - 1,), ">u2", data, strides=(1,))
-            plain &= self.properties_at + lengths[_where(plain, self.topic_end, 0)] == self.end
-        self.plain = plain
+            regular &= self.properties_at + lengths[_where(regular, self.topic_end, 0)] == self.end
+        self.regular = regular
 
     def field(self, name: str) -> npt.NDArray[Any]:
         """Return a fixed field of every record, big-endian, by its name in the layout."""
         found: npt.NDArray[Any] = self._fixed[name]
         return found
 
-    def fixed_bytes(self, name: str) -> Bytes:
-        """Return the bytes of a fixed field, shape (records, bytes of the field)."""
-        field = np.ascontiguousarray(self._fixed[name])
-        return field.view(np.uint8).reshape(len(self.positions), field.dtype.itemsize)
-
-    def select(self, wanted: Mask | Int64s) -> "Heads":
-        """Return the same for some of the records, by a mask or by indices."""
-        chosen = object.__new__(Heads)
+    def select(self, wanted: Mask | Int64s) -> "RecordHeaders":
+        """Return the headers of some of the records, by a mask or by indices."""
+        chosen = object.__new__(RecordHeaders)
         chosen._fixed = self._fixed[wanted]
         for name in _ARRAYS:
             setattr(chosen, name, getattr(self, name)[wanted])
@@ -113,7 +108,7 @@ class Heads:
 
 _ARRAYS: Final = (
     "positions",
-    "plain",
+    "regular",
     "body_at",
     "body_end",
     "topic_at",
@@ -124,15 +119,16 @@ _ARRAYS: Final = (
 
 
 def _where(mask: Mask, values: Int64s, other: int) -> Int64s:
-    """Return the values where the mask is set, else another; a mask of ones costs nothing."""
+    """Return the values where the mask is set, else `other`; no copy when all are set."""
     return values if mask.all() else np.where(mask, values, other)
 
 
 def _fixed_parts(data: Bytes, positions: Int64s, inside: Mask) -> npt.NDArray[Any]:
-    """Return the fixed part at each position; zeros where the data ends before it does."""
+    """Return the fixed part at each position; zeros where the data ends within it."""
     if len(data) < LAYOUT.itemsize:
         return np.zeros(len(positions), LAYOUT)
-    # One opaque element begins at each byte: taking them copies 88 bytes at once, not one by one.
+    # One opaque element begins at each byte: numpy then copies 88 bytes at once, not field by
+    # field.
     windows = np.ndarray((len(data) - LAYOUT.itemsize + 1,), _OPAQUE, data, strides=(1,))
     if inside.all():
         return windows[positions].view(LAYOUT)

@@ -1,10 +1,11 @@
-"""Which columns a row has: names, types, and the groups they are asked for in.
+"""Columns of rows: names, types, and the groups of optional columns.
 
-Every column is declared once, in `COLUMNS`; a `RowSchema` is a choice of them. Two styles of names:
-RocketMQ's own, and those of Spark's Kafka source, whose columns come first then, in its order.
+Every column is declared once, in `COLUMNS`; a `RowSchema` is a selection of them. There are two
+styles of names: RocketMQ's, and that of Spark's Kafka source, which puts its columns first, in its
+order.
 
-Types are those that Spark takes from Python as they are: 32-bit offsets, microseconds in UTC, every
-column nullable.
+The types are those that Spark accepts from Python without conversion: 32-bit offsets,
+microseconds in UTC, every column nullable.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,23 +18,23 @@ import pyarrow as pa
 Style = Literal["rocketmq", "kafka"]
 ValueFormat = Literal["binary", "string"]
 Damaged = Literal["fail", "skip"]
-"""What is done about a damaged record."""
+"""Policy for damaged records: raise, or leave the row out."""
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 PROPERTIES: Final = pa.map_(pa.string(), pa.string())
 INCLUDES: Final = ("hosts", "properties", "msgId")
-"""Groups of columns that are there only when asked for."""
+"""Groups of columns that a schema has only on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
+    """Declaration of a column.
 
     Attributes:
-        name: what it is called in the rocketmq style, and inside RocketPy.
-        type: Arrow type; that of `body` is binary or string, as the value format says.
-        group: the include it belongs to; empty when it is always there.
-        kafka: its name in the kafka style, where that differs; empty when it is not there.
+        name: in the rocketmq style, and inside RocketPy.
+        type: Arrow type; that of `body` is binary or string, by the value format.
+        group: the optional group that it belongs to; empty when every schema has it.
+        kafka: its name in the kafka style; `=` when it is the same.
     """
 
     name: str
@@ -88,12 +89,12 @@ def row_schema(
     """Return the schema of rows.
 
     Args:
-        columns: only these, in this order, by their name in the style; `include` does not count
-            then. None: all columns that `include` leaves.
-        include: the groups wanted: `hosts`, `properties`, `msgId`.
-        style: how columns are called; `kafka` as Spark's Kafka source does, its columns first
+        columns: only these, in this order, by their name in the style; `include` is ignored
+            then. None: all columns, optional ones by `include`.
+        include: optional groups: `hosts`, `properties`, `msgId`.
+        style: names of columns; `kafka` has those of Spark's Kafka source, its columns first
             (`key` is binary there).
-        value_format: `string` decodes bodies as UTF-8, with U+FFFD for what is none.
+        value_format: `string` decodes bodies as UTF-8, with U+FFFD for invalid bytes.
 
     Raises:
         ValueError: an unknown column, group, style or format, or a column named twice; the
@@ -122,7 +123,7 @@ def row_schema(
 
 
 def _styled(style: Style, value_format: ValueFormat) -> dict[str, Column]:
-    """Return every column by its name in a style, in the order of its rows."""
+    """Return every column by its name in a style, in the order of that style."""
     body = pa.string() if value_format == "string" else pa.binary()
     named: dict[str, Column] = {}
     for column in COLUMNS:

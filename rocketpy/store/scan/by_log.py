@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from rocketpy.arrow.gather import Int64s, gather
-from rocketpy.arrow.record_headers import Heads, Mask
+from rocketpy.arrow.record_headers import Mask, RecordHeaders
 from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log, MappedLog
@@ -46,19 +46,19 @@ class Chosen:
         import pyarrow.compute as pc  # noqa: PLC0415 - planners, which do not come here, do without
 
         raw = np.frombuffer(mapped.data, np.uint8)
-        heads = Heads(raw, positions)
-        plain = heads.plain
+        heads = RecordHeaders(raw, positions)
+        regular = heads.regular
         zero = np.zeros_like(positions)
         topics = gather(
             mapped.data,
-            np.where(plain, heads.topic_at, zero),
-            np.where(plain, heads.topic_end, zero),
+            np.where(regular, heads.topic_at, zero),
+            np.where(regular, heads.topic_end, zero),
             pa.binary(),
         )
         times = heads.field("store_timestamp_ms").astype(np.int64)
         broken = np.zeros(len(positions), np.bool_)
-        if not plain.all():
-            topics, times, broken = _with_odd(mapped, positions, plain, topics, times)
+        if not regular.all():
+            topics, times, broken = _with_odd(mapped, positions, regular, topics, times)
         mask = np.ones(len(positions), np.bool_)
         distinct = pc.unique(topics)
         taken = [
@@ -80,12 +80,12 @@ class Chosen:
 
 
 def _with_odd(
-    mapped: MappedLog, positions: Int64s, plain: Mask, topics: pa.Array, times: Int64s
+    mapped: MappedLog, positions: Int64s, regular: Mask, topics: pa.Array, times: Int64s
 ) -> tuple[pa.Array, Int64s, Mask]:
     """Fill in topic and store time of records of other layouts, one by one; say which are none."""
     names = topics.to_pylist()
     broken = np.zeros(len(positions), np.bool_)
-    for row in np.flatnonzero(~plain).tolist():
+    for row in np.flatnonzero(~regular).tolist():
         found = mapped.check(int(positions[row]))
         broken[row] = found.state is RecordState.BROKEN
         names[row] = found.topic

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketpy.arrow.gather import Int64s, gather
-from rocketpy.arrow.record_headers import Heads, Mask
+from rocketpy.arrow.record_headers import Mask, RecordHeaders
 from rocketpy.errors import StoreFormatError
 from rocketpy.proto.record.record import MIN_RECORD_BYTES
 from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -143,10 +143,10 @@ def _records(log: Log, start: int) -> UnflushedEntries:
     topics: dict[bytes, int] = {}
     columns: list[tuple[Int64s, ...]] = []
     for mapped, positions in _walk(log, start):
-        heads = Heads(np.frombuffer(mapped.data, np.uint8), positions)
-        if not heads.plain.all():
-            columns += _odd_records(mapped, positions[~heads.plain], topics)
-            heads = heads.select(heads.plain)
+        heads = RecordHeaders(np.frombuffer(mapped.data, np.uint8), positions)
+        if not heads.regular.all():
+            columns += _odd_records(mapped, positions[~heads.regular], topics)
+            heads = heads.select(heads.regular)
         chosen = heads.select(_has_entry(heads.field("sys_flag")))
         names = gather(mapped.data, chosen.topic_at, chosen.topic_end, pa.binary())
         coded = names.dictionary_encode()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rocketpy.arrow import row_schema
-from rocketpy.arrow.slow_rows import slow_rows
+from rocketpy.arrow.reference_rows import reference_rows
 from rocketpy.errors import StoreFormatError
 from rocketpy.proto.record.message import decode_message
 from rocketpy.store import to_arrow
@@ -56,7 +56,7 @@ def test_every_message_of_every_queue_is_as_the_decoder_of_one_has_it(
     assert bodies == [row["body_sha256"] for row in rows]
     schema = row_schema(include=GROUPS)
     decoded = [decode_message(record_at(tmp_path, r["phy_offset"], r["size"])) for r in rows]
-    reference = slow_rows(decoded, schema, "vec-a")
+    reference = reference_rows(decoded, schema, "vec-a")
     for column in found.schema.names:
         assert found[column].to_pylist() == reference.column(column).to_pylist(), column
     assert files_of(tmp_path) == before

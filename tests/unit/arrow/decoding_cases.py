@@ -1,4 +1,4 @@
-"""Records of every kind, whole and damaged, decoded by numpy and by the compiled decoder."""
+"""Records of every kind, intact and damaged, decoded by the reference and the compiled decoder."""
 
 import random
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ _EVERYTHING = ("hosts", "properties", "msgId")
 
 
 class Case(NamedTuple):
-    """What is decoded, and how."""
+    """Input of one decoding."""
 
     data: bytes
     positions: Any
@@ -41,7 +41,7 @@ class Case(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What came of it: batches, or an error, and what was told of as damaged."""
+    """Outcome of one decoding: batches, error, and the reported damage."""
 
     batches: list[Any]
     error: str
@@ -49,7 +49,7 @@ class Decoded(NamedTuple):
 
 
 def random_case(seed: int) -> Case:
-    """Make records, mostly of one shape, lay them in a row, and damage some of the bytes."""
+    """Return consecutive records, mostly of one shape, with some bytes damaged."""
     chance = random.Random(seed)
     shape = chance.choice(_SHAPES)
     records = [_record(chance, number, shape) for number in range(chance.randrange(40))]
@@ -104,7 +104,7 @@ def _record(chance: random.Random, number: int, shape: str) -> bytes:
 
 
 def decoded(case: Case, *, is_pure: bool) -> Decoded:
-    """Decode a case by one of the two ways."""
+    """Decode a case with the reference or with the compiled decoder."""
     with pytest.MonkeyPatch.context() as patch:
         if is_pure:
             patch.setenv("ROCKETPY_PURE", "1")
@@ -128,7 +128,7 @@ def decoded(case: Case, *, is_pure: bool) -> Decoded:
 
 
 def compare(case: Case) -> int:
-    """Decode a case both ways; return how many rows there are.
+    """Decode a case both ways; return the number of rows.
 
     Raises:
         AssertionError: they differ.

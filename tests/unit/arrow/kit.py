@@ -1,4 +1,4 @@
-"""Records to decode, and the rows that the decoder of `proto.message` makes of them."""
+"""Builders of records to decode, and comparison with the rows of the reference."""
 
 import struct
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rocketpy.arrow import RecordDecoder, RowSchema, record_positions, row_schema
-from rocketpy.arrow.slow_rows import slow_rows
+from rocketpy.arrow.reference_rows import reference_rows
 from rocketpy.proto.record.message import decode_message, host_to_bytes
 from rocketpy.proto.record.record import body_crc, pack_record, record_size, topic_field
 from rocketpy.proto.record.sys_flag import BORN_HOST_V6, STORE_HOST_V6
@@ -59,7 +59,7 @@ def record(
 
 
 def placed(*records: bytes, base: int = 0) -> bytes:
-    """Lay records back to back, each told where it lies."""
+    """Join records; write its physical offset into each."""
     data = bytearray()
     for each in records:
         at = len(data)
@@ -70,7 +70,7 @@ def placed(*records: bytes, base: int = 0) -> bytes:
 
 def expected(data: bytes, positions: Any, schema: RowSchema = EVERYTHING) -> Any:
     messages = [decode_message(data, int(position)) for position in positions]
-    return slow_rows(messages, schema, "broker-a")
+    return reference_rows(messages, schema, "broker-a")
 
 
 def assert_equal_to_reference(data: bytes, schema: RowSchema = EVERYTHING) -> Any:

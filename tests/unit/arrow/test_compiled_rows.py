@@ -1,4 +1,4 @@
-"""The compiled decoder gives what numpy gives, of any records, and reads nothing but them."""
+"""The compiled decoder gives the rows of the reference, and reads nothing outside the data."""
 
 import os
 import random
@@ -25,7 +25,7 @@ def make_rows() -> MakeRows:
     return found
 
 
-def test_it_is_there_where_it_can_be_built() -> None:
+def test_compiled_rows_is_available_where_a_compiler_is() -> None:
     is_there = compiled_rows.compiled_rows() is not None
     assert is_there or not WANTED or compiler() is None, (
         "there is a C compiler and no compiled module: python -m pip install --no-deps -e ."
@@ -33,7 +33,9 @@ def test_it_is_there_where_it_can_be_built() -> None:
     assert WANTED or not is_there
 
 
-def test_it_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_rows_when_required_and_missing_raises_import_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(compiled_rows, "_MODULE", "rocketpy.arrow._none")
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
     monkeypatch.delenv("ROCKETPY_COMPILED", raising=False)
@@ -45,13 +47,13 @@ def test_it_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("hundred", range(4))
-def test_any_records_give_the_same_both_ways(hundred: int) -> None:
+def test_decoders_of_random_records_give_equal_rows(hundred: int) -> None:
     rows = sum(compare(random_case(hundred * 100 + seed)) for seed in range(100))
 
     assert rows > 300
 
 
-def test_records_of_apache_with_a_byte_changed_give_the_same_both_ways() -> None:
+def test_decoders_of_apache_records_with_a_changed_byte_give_equal_rows() -> None:
     chance = random.Random(1)
     whole = b"".join(apache_records())
     positions = record_positions(whole)
@@ -63,22 +65,22 @@ def test_records_of_apache_with_a_byte_changed_give_the_same_both_ways() -> None
             compare(Case(bytes(data), positions, None, EVERYTHING, options))
 
 
-def test_many_records_of_many_properties() -> None:
-    """More pairs than room was made for at first."""
+def test_decoders_of_many_properties_give_equal_rows() -> None:
+    """There are more pairs than the first allocation holds."""
     shape = "".join(f"name{n}\x01value{n}\x02" for n in range(60)).encode()
     data = record(b"1", shape) * 500 + record(b"2") * 500
 
     assert compare(Case(data, record_positions(data), None, EVERYTHING, {})) == 1000
 
 
-def test_a_body_that_grows_while_it_is_read_is_no_row() -> None:
-    """A log may be written meanwhile: room was made for the lengths that were there before."""
+def test_body_growing_during_read_is_left_out() -> None:
+    """A log may be written meanwhile: the buffers have room for the lengths read at first."""
     data = bytearray(record(b"1" * 10) + record(b"2" * 10))
     places = np.array([0, len(data) // 2], np.int64)
     rows = make_rows()(pa.py_buffer(data), places, None, None, False, False)
     assert rows.body_room == 20
     data[84:88] = (12).to_bytes(4, "big")
-    data[100] = 3  # what is now the topic's length
+    data[100] = 3  # the length of the topic, with the new body length
 
     rows.read([], pa.allocate_buffer(12), pa.allocate_buffer(20))
 
@@ -86,12 +88,12 @@ def test_a_body_that_grows_while_it_is_read_is_no_row() -> None:
     assert rows.body_bytes <= 20
 
 
-def test_properties_that_grow_while_they_are_read_are_no_row() -> None:
-    """What follows bodies is copied, to room made for the lengths that were there before."""
+def test_properties_growing_during_read_are_left_out() -> None:
+    """Topic and properties are copied to a buffer with room for the lengths read at first."""
     data = bytearray(record(b"1" * 200, b"KEYS\x01a\x02") + record(b"2" * 200, b"KEYS\x01a\x02"))
     places = np.array([0, len(data) // 2], np.int64)
     rows = make_rows()(pa.py_buffer(data), places, None, (b"KEYS",), False, False)
-    for at in places.tolist():  # as if body and topic were empty, and all the rest properties
+    for at in places.tolist():  # an empty body and topic, and properties in all the rest
         rest = len(data) // 2 - 91
         data[at + 84 : at + 91] = bytes(5) + rest.to_bytes(2, "big")
 
@@ -101,8 +103,8 @@ def test_properties_that_grow_while_they_are_read_are_no_row() -> None:
     assert rows.odd() == b"\1\1"
 
 
-def test_texts_shorter_than_what_is_read_at_once() -> None:
-    """The first record's topic and properties have fewer than eight bytes before and with them."""
+def test_decoders_of_short_texts_give_equal_rows() -> None:
+    """Words of eight bytes are read: these texts, with the bytes before them, are shorter."""
     for shape in (b"a\x01b", b"a\x01b\x02", b"a\x01b\x02c\x01d", b""):
         data = record(b"", shape, topic="") + record(b"", shape, topic="t")
         assert compare(Case(data, record_positions(data), None, EVERYTHING, {})) == 2
@@ -125,7 +127,7 @@ def test_texts_shorter_than_what_is_read_at_once() -> None:
         lambda rows: rows.maps(*[bytearray(1000)] * 4, bytearray(9)),
     ],
 )
-def test_a_buffer_that_is_too_small_is_refused(call) -> None:
+def test_rows_with_a_small_buffer_raises_value_error(call) -> None:
     data = record(b"body") * 2
     places = np.array([0, len(data) // 2], np.int64)
     rows = make_rows()(data, places, None, (b"KEYS",), False, False)
@@ -136,7 +138,7 @@ def test_a_buffer_that_is_too_small_is_refused(call) -> None:
         call(rows)
 
 
-def test_what_is_asked_for_twice_or_is_not_there_is_refused() -> None:
+def test_rows_with_invalid_calls_raises() -> None:
     rows = make_rows()(record(), np.array([0], np.int64), None, (b"KEYS",), False, False)
     rows.read([], None, None)
 

@@ -1,4 +1,4 @@
-"""The vectorised decoder gives the rows of the decoder that reads one record after the other."""
+"""`RecordDecoder` gives the rows of the reference, which decodes one record at a time."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def apache_records() -> list[bytes]:
     return [each for each in records if each[4:8] in V1_V2]
 
 
-def test_records_encoded_by_apache_in_one_batch() -> None:
+def test_decode_apache_records_in_one_batch_gives_reference_rows() -> None:
     records = apache_records()
     assert len(records) > 15
 
@@ -42,14 +42,14 @@ def test_records_encoded_by_apache_in_one_batch() -> None:
         pytest.param("T", {"store_host": "[fe80::1]:5"}, id="IPv6 store host"),
         pytest.param("T", {"born_host": "[::1]:5", "store_host": "[::2]:6"}, id="both"),
         pytest.param("T", {"properties": b""}, id="no properties"),
-        pytest.param("T", {"properties": b"KEYS\x01a b\x02TAGS\x01T"}, id="no last separator"),
+        pytest.param("T", {"properties": b"KEYS\x01a b\x02TAGS\x01T"}, id="last separator missing"),
         pytest.param("T", {"properties": b"KEYS\x01\x02TAGS\x01T\x02"}, id="empty value"),
         pytest.param("T", {"properties": b"\x01v\x02TAGS\x01T\x02"}, id="empty name"),
-        pytest.param("T", {"properties": b"name\x02TAGS\x01T\x02"}, id="a name only"),
+        pytest.param("T", {"properties": b"name\x02TAGS\x01T\x02"}, id="name only"),
         pytest.param("T", {"properties": b"a\x01b\x01c\x02"}, id="three parts"),
-        pytest.param("T", {"properties": b"a\x01b\x02a\x01c\x02"}, id="a name twice"),
+        pytest.param("T", {"properties": b"a\x01b\x02a\x01c\x02"}, id="duplicate name"),
         pytest.param("T", {"properties": "KEYS\x01ключ 鍵\x02".encode()}, id="non-ASCII keys"),
-        pytest.param("T", {"properties": b"KEYS\x01\xff\xfe\x02"}, id="keys that are no UTF-8"),
+        pytest.param("T", {"properties": b"KEYS\x01\xff\xfe\x02"}, id="keys not UTF-8"),
         pytest.param("T", {"body": b""}, id="empty body"),
         pytest.param("T", {"body": bytes(range(256)) * 400}, id="100 KB body"),
         pytest.param("T", {"born_ms": 1 << 62, "stored_ms": -1}, id="times out of range"),
@@ -57,7 +57,9 @@ def test_records_encoded_by_apache_in_one_batch() -> None:
         pytest.param("%DLQ%group", {"properties": b"RETRY_TOPIC\x01T\x02"}, id="dead letter"),
     ],
 )
-def test_a_record_between_plain_ones(topic: str, more: dict[str, object]) -> None:
+def test_decode_unusual_record_between_common_ones_keeps_order(
+    topic: str, more: dict[str, object]
+) -> None:
     odd = record(topic=topic, **more)  # type: ignore[arg-type]
 
     assert_equal_to_reference(odd)
@@ -68,7 +70,7 @@ def test_a_record_between_plain_ones(topic: str, more: dict[str, object]) -> Non
 
 
 @pytest.mark.parametrize("codec", list(CompressionType))
-def test_compressed_bodies_are_inflated_and_stay_in_order(codec: CompressionType) -> None:
+def test_decode_compressed_bodies_inflates_and_keeps_order(codec: CompressionType) -> None:
     packed = deflate(b"long " * 1000, codec)
     odd = record(packed, sys_flag=with_compression(0, codec))
 
@@ -78,7 +80,7 @@ def test_compressed_bodies_are_inflated_and_stay_in_order(codec: CompressionType
     assert batch.column("sysFlag").to_pylist()[1] & 1 == 0
 
 
-def test_positions_may_come_in_any_order_and_twice() -> None:
+def test_decode_unsorted_and_repeated_positions_follows_their_order() -> None:
     data = placed(record(b"1"), record(b"22", topic="T" * 200), record(b"333"))
     first, second, third = record_positions(data)
 
@@ -87,14 +89,14 @@ def test_positions_may_come_in_any_order_and_twice() -> None:
     assert batch.column("body").to_pylist() == [b"333", b"22", b"1", b"333"]
 
 
-def test_nothing_gives_an_empty_batch_of_the_schema() -> None:
+def test_decode_without_positions_gives_an_empty_batch() -> None:
     for data in (b"", record()):
         batch = RecordDecoder(EVERYTHING).decode(data, at(), broker_name="b")
         assert batch.num_rows == 0
         assert batch.schema.equals(EVERYTHING.arrow)
 
 
-def test_a_message_without_id_is_known_by_its_place() -> None:
+def test_decode_message_without_unique_id_gives_its_offset_id() -> None:
     data = record(properties=b"", phy_offset=4711) + record(phy_offset=9)
 
     ids = assert_equal_to_reference(data).column("msgId").to_pylist()
@@ -116,11 +118,11 @@ def test_a_message_without_id_is_known_by_its_place() -> None:
             lambda data, at: data[: at + 92] + b"\x70" + data[at + 93 :], id="topic length"
         ),
         pytest.param(
-            lambda data, at: data[: at + 35] + b"\x01" + data[at + 36 :], id="other place"
+            lambda data, at: data[: at + 35] + b"\x01" + data[at + 36 :], id="wrong physical offset"
         ),
     ],
 )
-def test_a_damaged_record_is_told_of_by_its_offset_or_skipped(damage) -> None:
+def test_decode_damaged_record_raises_its_offset_or_skips_it(damage) -> None:
     whole = placed(record(b"1..."), record(b"2..."), record(b"3..."), base=1000)
     positions = record_positions(whole)
     data = damage(whole, int(positions[1]))
@@ -137,7 +139,7 @@ def test_a_damaged_record_is_told_of_by_its_offset_or_skipped(damage) -> None:
         RecordDecoder(EVERYTHING).decode(data, positions, broker_name="b", base_offset=1000)
 
 
-def test_a_flipped_bit_of_a_body_is_found_when_asked() -> None:
+def test_decode_flipped_bit_of_a_body_is_detected_with_check_crc() -> None:
     data = bytearray(placed(record(b"1..."), record(b"2..."), record(b"3...")))
     positions = record_positions(data)
     data[int(positions[1]) + 90] ^= 4
@@ -150,7 +152,7 @@ def test_a_flipped_bit_of_a_body_is_found_when_asked() -> None:
     assert unasked.num_rows == 3
 
 
-def test_only_rows_with_the_wanted_tags() -> None:
+def test_decode_with_tags_keeps_only_their_rows() -> None:
     tagged = [record(bytes([n]), f"TAGS\x01Tag{n % 3}\x02".encode()) for n in range(9)]
     long = record(b"v2", b"TAGS\x01Tag1\x02", topic="T" * 200)
     data = b"".join([*tagged, long, record(b"none", b"")])
@@ -164,7 +166,7 @@ def test_only_rows_with_the_wanted_tags() -> None:
 
 @pytest.mark.parametrize("style", ["rocketmq", "kafka"])
 @pytest.mark.parametrize("value_format", ["binary", "string"])
-def test_every_style_and_format(style, value_format) -> None:
+def test_decode_every_style_and_format_gives_reference_rows(style, value_format) -> None:
     schema = row_schema(
         include=("hosts", "properties", "msgId"), style=style, value_format=value_format
     )
@@ -173,7 +175,7 @@ def test_every_style_and_format(style, value_format) -> None:
     assert_equal_to_reference(record("straße".encode()) + odd + record(b"\xff"), schema)
 
 
-def test_a_topic_that_is_no_utf8_is_shown_all_the_same() -> None:
+def test_decode_topic_not_utf8_uses_replacement_characters() -> None:
     data = record(topic="Topic").replace(b"Topic", b"Top\xffc")
 
     batch = assert_equal_to_reference(data)
@@ -181,13 +183,13 @@ def test_a_topic_that_is_no_utf8_is_shown_all_the_same() -> None:
     assert batch.column("topic").to_pylist() == ["Top\ufffdc"]
 
 
-def test_one_column_is_enough() -> None:
+def test_decode_single_column_gives_reference_rows() -> None:
     data = record(b"1") + record(b"2")
     for name in EVERYTHING.names:
         assert_equal_to_reference(data, row_schema(columns=[name]))
 
 
-def test_nothing_of_the_data_is_kept() -> None:
+def test_decode_keeps_no_reference_to_the_data() -> None:
     data = bytearray(record(b"1"))
     batch = RecordDecoder(EVERYTHING).decode(data, at(0), broker_name="b")
 
@@ -213,7 +215,9 @@ shaped = pairs.map(
     ),
     st.booleans(),
 )
-def test_any_properties_and_bodies(parts: list[tuple[bytes, bytes]], with_long: bool) -> None:
+def test_decode_random_properties_and_bodies_gives_reference_rows(
+    parts: list[tuple[bytes, bytes]], with_long: bool
+) -> None:
     records = [record(body, properties) for properties, body in parts]
     if with_long:
         records.insert(len(records) // 2, record(topic="T" * 150))
@@ -223,7 +227,7 @@ def test_any_properties_and_bodies(parts: list[tuple[bytes, bytes]], with_long: 
 
 @settings(deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 300))
-def test_bytes_that_are_no_records_never_crash(noise: bytes, position: int) -> None:
+def test_decode_random_bytes_never_crashes(noise: bytes, position: int) -> None:
     skipping = RecordDecoder(EVERYTHING, damaged="skip")
 
     batch = skipping.decode(noise, at(position, 0, 10_000), broker_name="b")
@@ -233,7 +237,7 @@ def test_bytes_that_are_no_records_never_crash(noise: bytes, position: int) -> N
 
 @settings(deadline=None)
 @given(st.integers(0, 110), st.integers(0, 255))
-def test_a_changed_byte_gives_what_the_reference_makes_of_it(index: int, value: int) -> None:
+def test_decode_changed_byte_gives_the_reference_row(index: int, value: int) -> None:
     data = bytearray(record(b"1") + record(b"body of the second") + record(b"3"))
     second = len(record(b"1"))
     data[second + index] = value
@@ -248,8 +252,8 @@ def test_a_changed_byte_gives_what_the_reference_makes_of_it(index: int, value: 
     assert batch.column("body").to_pylist() == ([] if wanted is None else [wanted])
 
 
-def test_many_rows_cost_room_for_themselves_only() -> None:
-    """A few rows far apart must not reserve what lies between them."""
+def test_decode_distant_rows_allocates_only_for_them() -> None:
+    """Distant rows must not reserve memory for the bytes between them."""
     data = record(b"1") + bytes(200_000_000) + record(b"2")
     before = pa.total_allocated_bytes()
 
@@ -262,10 +266,10 @@ def test_many_rows_cost_room_for_themselves_only() -> None:
 
 
 @pytest.mark.parametrize("codec", list(CompressionType))
-def test_batches_are_cut_by_what_bodies_inflate_to(
+def test_batches_end_at_the_limit_of_inflated_bytes(
     codec: CompressionType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few KB of records may hold any number of MB."""
+    """A few KB of compressed records may inflate to any number of MB."""
     monkeypatch.setattr(decoder, "INFLATED_BYTES", 200_000)
     packed = deflate(b"long " * 20_000, codec)
     large = record(packed, sys_flag=with_compression(0, codec))
@@ -286,7 +290,7 @@ def test_batches_are_cut_by_what_bodies_inflate_to(
     assert_equal_to_reference(data)
 
 
-def test_batches_without_the_body_do_not_count_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_without_body_column_ignore_inflated_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder, "INFLATED_BYTES", 10)
     packed = deflate(b"long " * 1_000, CompressionType.ZLIB)
     data = record(packed, sys_flag=with_compression(0, CompressionType.ZLIB)) * 3
@@ -297,5 +301,5 @@ def test_batches_without_the_body_do_not_count_it(monkeypatch: pytest.MonkeyPatc
     assert [batch.num_rows for batch in found] == [3]
 
 
-def test_no_records_are_no_batches() -> None:
+def test_batches_without_positions_yields_none() -> None:
     assert not list(RecordDecoder(EVERYTHING).batches(b"", at(), broker_name="b"))

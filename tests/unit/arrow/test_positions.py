@@ -1,4 +1,4 @@
-"""Where records begin: runs of one size, and what lies between them."""
+"""Positions of records: groups of one size, other sizes, and damage between them."""
 
 import numpy as np
 import pytest
@@ -24,26 +24,26 @@ bodies = st.one_of(st.binary(max_size=30), st.sampled_from([b"", b"....." + MAGI
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 90), bodies), min_size=1, max_size=6))
-def test_runs_of_any_length(runs: list[tuple[int, bytes]]) -> None:
+def test_record_positions_of_groups_of_any_length_finds_each(runs: list[tuple[int, bytes]]) -> None:
     data, starts = laid(*[record(body) for count, body in runs for _ in range(count)])
 
     assert record_positions(data).tolist() == starts
 
 
-def test_a_long_run_of_one_size() -> None:
+def test_record_positions_of_a_long_group_of_one_size_finds_each() -> None:
     data, starts = laid(*[record(b"same")] * 9000, record(b"another size"))
 
     assert record_positions(data).tolist() == starts
 
 
-def test_more_than_is_searched_at_once() -> None:
+def test_record_positions_beyond_one_search_step_finds_each() -> None:
     data, starts = laid(*[record(bytes(1000 + n % 7)) for n in range(2000)])
 
     assert record_positions(data).tolist() == starts
 
 
 @pytest.mark.parametrize("count", [1, 40, 5000])
-def test_a_record_broken_after_a_run_is_where_following_ends(count: int) -> None:
+def test_follow_damaged_record_after_a_group_stops_there(count: int) -> None:
     data, starts = laid(*[record(b"x")] * count, bytes(40), *[record(b"x")] * 40)
 
     positions, stop = follow(np.frombuffer(data, np.uint8), 0, len(data))
@@ -52,7 +52,7 @@ def test_a_record_broken_after_a_run_is_where_following_ends(count: int) -> None
     assert stop == starts[count]
 
 
-def test_records_that_begin_before_the_end_may_reach_beyond_it() -> None:
+def test_follow_record_beginning_before_the_end_is_included() -> None:
     data, starts = laid(*[record(b"x")] * 50)
     raw = np.frombuffer(data, np.uint8)
 
@@ -62,7 +62,7 @@ def test_records_that_begin_before_the_end_may_reach_beyond_it() -> None:
     assert stop == starts[45]
 
 
-def test_a_size_that_no_record_has_is_an_error() -> None:
+def test_record_positions_invalid_size_raises() -> None:
     data, _ = laid(*[record(b"x")] * 40)
     data += b"\0\0\0\7" + MAGIC + bytes(100)
 

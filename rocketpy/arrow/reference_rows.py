@@ -1,7 +1,7 @@
-"""Rows one by one, for records that the fast path does not take.
+"""Decoded messages as a record batch: the reference for every row, in Python.
 
-Version 2 (long topics), IPv6 hosts, compressed bodies, properties out of shape, and whatever is
-damaged: the decoder of `proto.message` says what they are.
+It serves records that the compiled decoder leaves out (version 2, IPv6 hosts, compressed bodies,
+irregular properties, damage), and all records where RocketPy is pure.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,10 +9,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from rocketpy.arrow.fast_rows import MAX_TIME_MS
 from rocketpy.arrow.schema import RowSchema
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.record.properties import PROPERTY_KEYS
+
+_MAX_TIME_MS: Final = ((1 << 63) - 1) // 1000
+"""Arrow's timestamps are 64-bit microseconds: later times, and earlier than -this, become null."""
 
 _VALUES: Final[dict[str, Callable[[MessageExt], object]]] = {
     "topic": lambda message: message.topic,
@@ -33,7 +35,7 @@ _VALUES: Final[dict[str, Callable[[MessageExt], object]]] = {
 }
 
 
-def slow_rows(
+def reference_rows(
     messages: Sequence[MessageExt], schema: RowSchema, broker_name: str
 ) -> pa.RecordBatch:
     """Return messages as a record batch of the schema, in their order."""
@@ -52,5 +54,5 @@ def slow_rows(
 
 
 def _micros(time_ms: int) -> int | None:
-    """Return the value of a timestamp; None for what is none."""
-    return time_ms * 1000 if -MAX_TIME_MS <= time_ms <= MAX_TIME_MS else None
+    """Return the value of a timestamp in microseconds; None when it is out of range."""
+    return time_ms * 1000 if -_MAX_TIME_MS <= time_ms <= _MAX_TIME_MS else None
