@@ -5,13 +5,16 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
 PYTEST := $(BIN)/python -m pytest
-COMPILED := $(wildcard rocketpy/broker/fast_path/*.pyx rocketpy/broker/fast_path/*.pxi rocketpy/arrow/*.pyx rocketpy/store/recovery/*.pyx)
-# All that needs no JVM; it runs twice, with the compiled modules and in pure Python.
-WITHOUT_JVM := tests -q -m "not interop and not spark" -n 2 --dist loadfile
+COMPILED := $(shell find rocketpy -name '*.pyx' -o -name '*.pxi')
+STAGE  := $(PYTHON) scripts/stage.py
+# Three workers on two cores: some tests wait.
+WORKERS := -n 3 --dist loadfile
+WITHOUT_JVM := -q -m "not interop and not spark" $(WORKERS)
+QUICK := -q -m "not interop and not spark and not long" $(WORKERS)
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark gcc jdk go demo demo-spark test check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills fmt lint types layers public-api docs clean
+.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills fmt lint types layers public-api docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,10 +27,15 @@ $(STAMP): pyproject.toml hatch_build.py scripts/setup.sh $(COMPILED)
 
 setup-spark: $(SPARK_STAMP) ## the same with PySpark, Arrow and what draws the reports
 
-$(SPARK_STAMP): $(STAMP)
-	@echo "setup: installing PySpark" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark-connect,charts]'
-	@touch $@
+$(SPARK_STAMP): pyproject.toml hatch_build.py scripts/setup.sh $(COMPILED)
+	@PYTHON=$(PYTHON) VENV=$(VENV) EXTRAS=spark-connect,charts sh scripts/setup.sh
+	@touch $(STAMP) $@
+
+ready: gcc ## all that the tests need: PySpark's environment, JDK, Go, Apache's jars
+	@$(MAKE) --no-print-directory -j2 setup-spark peers
+
+peers: jdk go
+	@bash tests/peer/peer.sh fetch
 
 gcc: ## a C compiler, through apt when absent (it compiles hot paths)
 	@PYTHON=$(PYTHON) sh scripts/ensure_gcc.sh
@@ -44,22 +52,28 @@ demo: setup ## 336,776 flights through a broker: sent, consumed by two groups, c
 demo-spark: setup-spark jdk ## the flights again: streamed by Spark into Parquet, killed half way, joined, drawn
 	@$(BIN)/python examples/flights_spark.py
 
-test: gcc setup-spark jdk go check ## everything CI runs
-	@bash tests/peer/peer.sh fetch
-	$(PYTEST) $(WITHOUT_JVM)
-	ROCKETPY_PURE=1 $(PYTEST) $(WITHOUT_JVM)
-	$(BIN)/python -m tests.fuzz --seconds 60 --where-possible
-	$(BIN)/python -m tests.fuzz --decoder --seconds 20 --where-possible
-	$(BIN)/python -m tests.fuzz --client --seconds 20 --where-possible
-	$(BIN)/python -m tests.fuzz --messages --seconds 10 --where-possible
-	$(BIN)/python -m tests.fuzz --recovery --seconds 20 --where-possible
+test: ## what CI runs on a push: 20 minutes on two cores, 25 in a fresh clone (docs/testing.md)
+	@$(STAGE) begin
+	@$(STAGE) run "set-up" $(MAKE) --no-print-directory ready
+	@$(STAGE) run "format, lint, types, layers" $(MAKE) --no-print-directory check
+	@$(STAGE) run "tests without a JVM" env TEST_SAMPLE=1 $(PYTEST) tests $(QUICK)
+	@$(STAGE) run "tests of compiled modules, in pure Python" env TEST_SAMPLE=4 ROCKETPY_PURE=1 $(PYTEST) @tests/pure_pass.txt $(QUICK)
+	@$(STAGE) run "fuzzing" $(BIN)/python -m tests.fuzz --all --seconds 30 --where-possible
+	@$(STAGE) run "spark" env TEST_SAMPLE=1 $(PYTEST) tests -q -m "spark and not long"
+	@$(STAGE) run "interop" env TEST_SAMPLE=1 $(PYTEST) tests -q -m "interop and not long"
+	@$(STAGE) report
+
+test-all: ready check ## every test with every seed and parameter, in pure Python too: nightly, before a release
+	$(PYTEST) tests $(WITHOUT_JVM)
+	ROCKETPY_PURE=1 $(PYTEST) tests $(WITHOUT_JVM)
+	$(BIN)/python -m tests.fuzz --all --seconds 60 --where-possible
 	$(PYTEST) tests -q -m spark
 	$(PYTEST) tests -q -m interop
 
 check: setup-spark fmt-check lint types layers ## formatting, lint, types, layers
 
 unit: setup-spark ## tests that need no JDK
-	$(PYTEST) tests -q -m "not interop and not spark and not crash" -n 2 --dist loadfile
+	$(PYTEST) tests -q -m "not interop and not spark and not crash and not long" $(WORKERS)
 
 interop: setup jdk go ## the official Java and Go clients, mqadmin and broker against ours
 	$(PYTEST) tests -q -m interop

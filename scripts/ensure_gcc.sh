@@ -3,11 +3,6 @@
 # possible the compiled send path is neither built nor tested: said here, and no failure.
 set -eu
 python=${PYTHON:-python3}
-as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
-install() {
-    as_root apt-get update -qq &&
-        as_root apt-get install -y -qq --no-install-recommends gcc libc6-dev python3-dev
-}
 can_compile() {
     "$python" - <<'END'
 import os, pathlib, shutil, sys, sysconfig
@@ -19,5 +14,6 @@ END
 
 can_compile && exit 0
 echo "setup: installing gcc" >&2
-install || echo "setup: gcc cannot be installed" >&2
+sh "$(dirname "$0")/apt_install.sh" gcc libc6-dev python3-dev ||
+    echo "setup: gcc cannot be installed" >&2
 can_compile || echo "setup: NO C COMPILER (or no headers) for $python: compiled sends are NOT tested, pure Python is" >&2

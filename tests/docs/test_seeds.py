@@ -50,3 +50,21 @@ def test_a_named_test_that_is_skipped_is_noticed() -> None:
     named = min(named_tests())
     other = "tests/docs/test_seeds.py::test_no_line_of_the_documents_is_left_out"
     assert skipped_tests([other, f"{named}[one]", f"{named}[two]"]) == [named]
+
+
+def test_named_tests_are_not_marked_long() -> None:
+    """`make test` deselects those, which is no skip: it would leave a promise unchecked."""
+    assert sorted(named_tests() & long_tests()) == []
+
+
+def long_tests() -> set[str]:
+    """Return the tests of the named files that are marked `long`, or of modules marked so."""
+    found = set()
+    for file in {name.partition("::")[0] for name in named_tests()}:
+        for node in ast.parse((ROOT / file).read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if any("mark.long" in ast.unparse(mark) for mark in node.decorator_list):
+                    found.add(f"{file}::{node.name}")
+            elif isinstance(node, ast.Assign) and "mark.long" in ast.unparse(node):
+                found |= {name for name in named_tests() if name.startswith(f"{file}::")}
+    return found

@@ -5,15 +5,19 @@ built under AddressSanitizer and UBSan; a read or write out of bounds, undefined
 difference between the two ends it, with the seed that repeats it: ``--seed N``. With ``--decoder``
 the same for records that are decoded into Arrow columns, beside numpy; with ``--client`` for what a
 client sends and is answered, beside the codec in Python. With ``--messages`` for
-the records that a client receives, with ``--recovery`` for the start of a damaged store.
+the records that a client receives, with ``--recovery`` for the start of a damaged store. With
+``--all`` every target runs, as many side by side as there are processors: the frames for the given
+time, the others for a part of it.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +38,8 @@ _CASE_LIMIT_S = 300.0
 """A case takes a second; one that takes this long hangs."""
 _TELL_EVERY_S = 10.0
 _NO_LAST = 1 << 60
+_PARTS = {"": 1.0, "--decoder": 1 / 3, "--client": 1 / 3, "--messages": 1 / 6, "--recovery": 1 / 3}
+"""What `--all` runs: the option of each target, and its part of the time."""
 
 
 class Progress(NamedTuple):
@@ -94,6 +100,21 @@ def _watch(process: "subprocess.Popen[str]") -> Progress:
     return progress
 
 
+def run_all(seconds: float, others: list[str]) -> int:
+    """Run each target in a separate process; print its output when it ends."""
+
+    def run_target(target: str) -> int:
+        command = [sys.executable, "-m", "tests.fuzz", *([target] if target else []), *others]
+        command += ["--seconds", str(seconds * _PARTS[target])]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        lines = f"fuzz {target.removeprefix('--') or 'frames'}:\n{done.stdout}{done.stderr}"
+        print(lines.rstrip(), flush=True)
+        return done.returncode
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return int(any(list(pool.map(run_target, _PARTS))))
+
+
 def main() -> int:
     """Build, fuzz, return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
@@ -101,6 +122,7 @@ def main() -> int:
     parser.add_argument("--client", action="store_true", help="a client's sends instead of frames")
     parser.add_argument("--messages", action="store_true", help="a client's pulls instead")
     parser.add_argument("--recovery", action="store_true", help="starts of damaged stores instead")
+    parser.add_argument("--all", action="store_true", help="every target, side by side")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="this one only")
@@ -108,6 +130,8 @@ def main() -> int:
         "--where-possible", action="store_true", help="no failure where it cannot be run"
     )
     options = parser.parse_args()
+    if options.all:
+        return run_all(options.seconds, ["--where-possible"] if options.where_possible else [])
     command = compiler()
     trouble = "there is no C compiler, or none of Python's headers"
     env: dict[str, str] = {}

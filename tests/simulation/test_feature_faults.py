@@ -2,7 +2,8 @@
 
 One scenario runs again and again: a broker with SYNC_FLUSH gets messages of every kind while the
 n-th operation on its disk fails (the disk, no space, no descriptor), or the process or the power
-goes before it. `FAULT_STEP=1` tries every n; a commit tries a few of each.
+goes before it. `FAULT_STEP=1` tries every n; a commit tries a few of each, and
+`make test` a sample of those (`tests.sampling`).
 
 Beside that, for a while, only one kind of message cannot be stored, or only some files cannot be
 written.
@@ -10,6 +11,7 @@ written.
 
 import asyncio
 import errno
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +30,7 @@ from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.testing.sim_cluster import SimBroker, SimCluster, run_simulation
 from rocketpy.testing.sim_files import ProcessEndedError
+from tests.sampling import sample
 from tests.simulation.features import KINDS, POP_TOPIC, QUEUES, SETTINGS, TOPIC, Features, quiet
 
 STEP = int(os.environ.get("FAULT_STEP", "100"))
@@ -229,7 +232,8 @@ def run_fault(name: str, operation: int, flush: str) -> None:
 @pytest.mark.timeout(600 + 80_000 // STEP)
 @pytest.mark.parametrize(("name", "flush"), CASES)
 def test_a_fault_at_any_operation_costs_nothing(name: str, flush: str) -> None:
-    for operation in range(STEP // 2, operations_of(name, flush), STEP):
+    operations = range(STEP // 2, operations_of(name, flush), STEP)
+    for operation in sample(operations, 2):
         run_fault(name, operation, flush)
 
 
@@ -244,8 +248,9 @@ FILES = (
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ["disk", "space"])
-@pytest.mark.parametrize("path_part", FILES)
+@pytest.mark.parametrize(
+    ("path_part", "name"), sample(itertools.product(FILES, ["disk", "space"]), 2)
+)
 def test_files_that_cannot_be_written_for_a_while_cost_nothing(path_part: str, name: str) -> None:
     run(outage(path_part, ERRORS[name]()))
 
@@ -261,6 +266,13 @@ def test_a_full_disk_refuses_and_costs_nothing(flush: str) -> None:
 
 
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG"
+SYSTEM_TOPICS = (
+    TRANS_OP_HALF_TOPIC,
+    TRANS_HALF_TOPIC,
+    REVIVE_TOPIC,
+    TIMER_TOPIC,
+    SCHEDULE_TOPIC,
+)
 KINDS_OF_MESSAGES: dict[str, Callable[[PutMessage], bool]] = {
     "op messages": lambda message: message.topic == TRANS_OP_HALF_TOPIC,
     "halves": lambda message: message.topic == TRANS_HALF_TOPIC,
@@ -303,8 +315,10 @@ def refusing(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-@pytest.mark.parametrize("kind", KINDS_OF_MESSAGES)
+@pytest.mark.parametrize(
+    ("kind", "flush"),
+    sample(itertools.product(KINDS_OF_MESSAGES, ["SYNC_FLUSH", "ASYNC_FLUSH"]), 2),
+)
 def test_one_kind_of_message_cannot_be_stored_for_a_while(
     kind: str, flush: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,9 +347,8 @@ def test_a_broker_that_cannot_store_them_stops_and_starts_and_loses_nothing(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ["disk", "space"])
 @pytest.mark.parametrize(
-    "topic", [TRANS_OP_HALF_TOPIC, TRANS_HALF_TOPIC, REVIVE_TOPIC, TIMER_TOPIC, SCHEDULE_TOPIC]
+    ("topic", "name"), sample(itertools.product(SYSTEM_TOPICS, ["disk", "space"]), 2)
 )
 def test_queues_of_the_system_that_cannot_be_written_for_a_while_cost_nothing(
     topic: str, name: str

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,14 +31,15 @@ CLASSES = (
 )
 
 
-def attributes_read() -> set[str]:
-    """Names of all attributes that the package reads."""
-    return {
+@cache
+def attributes_read() -> frozenset[str]:
+    """Return the names of all attributes that the package reads."""
+    return frozenset(
         node.attr
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-    }
+    )
 
 
 @pytest.mark.parametrize("config_class", CLASSES, ids=lambda each: each.__name__)

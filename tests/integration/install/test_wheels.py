@@ -14,13 +14,8 @@ import pytest
 from tests.compiler import compiler
 
 ROOT = Path(__file__).parents[3]
-MODULE = "rocketpy/broker/fast_path/_plain_sends"
-MODULES = (
-    MODULE,
-    "rocketpy/arrow/_rows",
-    "rocketpy/proto/wire/_sends",
-    "rocketpy/client/messages/_messages",
-    "rocketpy/store/recovery/_plain_records",
+MODULES = tuple(
+    str(path.relative_to(ROOT).with_suffix("")) for path in sorted(ROOT.glob("rocketpy/**/*.pyx"))
 )
 
 WORKS = """
@@ -104,6 +99,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_source_distribution_has_all_that_is_needed_and_nothing_built(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
+    assert len(MODULES) == 5
     assert {f"{module}.pyx" for module in MODULES} <= names
     assert {"hatch_build.py", "pyproject.toml", "LICENSE", "README.md"} <= names
     built = {".so", ".c", ".pyc", ".o"}
@@ -112,7 +108,13 @@ def test_the_source_distribution_has_all_that_is_needed_and_nothing_built(sdist:
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
-@pytest.mark.parametrize("is_stable", [False, True], ids=["this-python", "every-later-python"])
+@pytest.mark.parametrize(
+    "is_stable",
+    [
+        pytest.param(False, id="this-python"),
+        pytest.param(True, id="every-later-python", marks=pytest.mark.long),
+    ],
+)
 def test_a_compiler_gives_a_compiled_wheel(sdist: Path, tmp_path: Path, is_stable: bool) -> None:
     stable = {"ROCKETPY_STABLE_ABI": "1"} if is_stable else {}
     done = build(sdist, tmp_path, ROCKETPY_COMPILED="1", **stable)
@@ -131,6 +133,7 @@ def test_a_compiler_gives_a_compiled_wheel(sdist: Path, tmp_path: Path, is_stabl
     assert install_and_send(wheel, tmp_path) == "compiled"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("absent", ["compiler", "path"])
 def test_without_a_compiler_the_wheel_is_pure_and_works(
     sdist: Path, tmp_path: Path, absent: str
@@ -147,6 +150,7 @@ def test_without_a_compiler_the_wheel_is_pure_and_works(
     assert install_and_send(wheel, tmp_path) == "python"
 
 
+@pytest.mark.long
 def test_pure_on_request_from_a_tree_with_a_compiled_module_in_it(tmp_path: Path) -> None:
     done = build(ROOT, tmp_path, ROCKETPY_PURE="1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,7 +7,7 @@ import pytest
 from tests.peer.apache import Apache, require_peer
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     require_peer()
     with Apache(tmp_path_factory.mktemp("apache"), heap="1g").borrowed() as servers:

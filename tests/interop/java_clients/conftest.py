@@ -24,7 +24,7 @@ def jdk() -> None:
     require_peer()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def servers(jdk: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """One name server and one broker for all tests of this folder."""
     settings = {
@@ -36,7 +36,7 @@ def servers(jdk: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def clients(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """A JVM for a version and serialization, started once."""
     running: dict[tuple[str, bool], JavaClient] = {}

@@ -14,6 +14,8 @@ SOURCES = (Path(__file__).parent / "java" / "Interop.java", PEER.parent / "src" 
 LIMIT_S = 100.0
 """For what a client does in its own time: some look for routes and members once in 30 s."""
 
+_REBALANCE = "-Drocketmq.client.rebalance.waitInterval"
+
 _names = itertools.count(1)
 
 
@@ -27,10 +29,26 @@ class JavaError(Exception):
 
 
 class JavaClient(LineProcess):
-    """One JVM with any number of producers and consumers; see Interop.java for the verbs."""
+    """One JVM with any number of producers and consumers; see Interop.java for the verbs.
+
+    Args:
+        version: of the client: 5.4.0 or 4.9.8.
+        namesrv: addresses of the name servers.
+        home: where the client keeps files.
+        binary: headers in RocketMQ's binary form instead of JSON.
+        tls: whether to connect with TLS.
+        rebalance_ms: how often consumers share queues out; None for the client's own 20 s.
+    """
 
     def __init__(
-        self, version: str, namesrv: str, home: Path, *, binary: bool = False, tls: bool = False
+        self,
+        version: str,
+        namesrv: str,
+        home: Path,
+        *,
+        binary: bool = False,
+        tls: bool = False,
+        rebalance_ms: int | None = 1_000,
     ) -> None:
         self.version = version
         self.offset_dir = home / "offsets"
@@ -41,6 +59,7 @@ class JavaClient(LineProcess):
             "-Drocketmq.client.logUseSlf4j=false",
             f"-Drocketmq.serialize.type={'ROCKETMQ' if binary else 'JSON'}",
             f"-Dtls.enable={str(tls).lower()}",
+            *([f"{_REBALANCE}={rebalance_ms}"] if rebalance_ms else []),
             "--add-opens=java.base/java.lang=ALL-UNNAMED",
         ]
         path = compiled("interop", SOURCES, version)

@@ -19,6 +19,7 @@ from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.sql92.condition import Condition
 from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch
+from tests.sampling import sample
 from tests.unit.broker.processor.frames import frame
 from tests.unit.broker.processor.plain_pull_kit import (
     QUEUES,
@@ -187,7 +188,7 @@ def pulled(
 
 
 @needs_compiled
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", sample(range(8), 3))
 def test_any_conditions_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     segments = some_segments(random.Random(seed))
     pure, compiled = pulled_both_ways(

@@ -15,6 +15,7 @@ from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
+from tests.sampling import sample
 from tests.unit.broker.processor import plain_send_kit
 from tests.unit.broker.processor.frames import binary_frame, frame, msgpack_frame
 from tests.unit.broker.processor.plain_pull_kit import (
@@ -69,7 +70,7 @@ def answers(outcome: PullOutcome) -> list[RemotingCommand]:
 
 
 @needs_compiled
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", sample(range(8), 3))
 def test_any_pulls_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     segments = some_segments(random.Random(seed))
     pure, compiled = pulled_both_ways(
@@ -81,7 +82,7 @@ def test_any_pulls_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> No
 
 
 @needs_compiled
-@pytest.mark.parametrize("seed", range(300, 306))
+@pytest.mark.parametrize("seed", sample(range(300, 306), 3))
 def test_any_pulls_of_messages_of_a_former_life(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     def prepare(broker: Broker) -> None:
         fill(broker, seed)
@@ -107,7 +108,7 @@ def test_pulls_of_a_client_with_an_ipv6_address(monkeypatch: pytest.MonkeyPatch)
 
 
 @needs_compiled
-@pytest.mark.parametrize("seed", range(100, 104))
+@pytest.mark.parametrize("seed", sample(range(100, 104), 2))
 def test_records_in_many_small_files(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """A pull that goes on in the next file of the log is served by Python."""
     small = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "400"}
@@ -162,7 +163,7 @@ def test_settings(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> 
 
 
 @needs_compiled
-@pytest.mark.parametrize("seed", range(300, 306))
+@pytest.mark.parametrize("seed", sample(range(300, 306), 3))
 def test_damaged_frames(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rng = random.Random(seed)
     segments = []

@@ -8,6 +8,7 @@ import pytest
 from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster
+from tests.sampling import sample
 from tests.unit.broker.processor.frames import ext_of, frame
 from tests.unit.broker.processor.plain_send_kit import (
     UNIQ_KEY,
@@ -48,7 +49,7 @@ def codes(data: bytes) -> list[int]:
     return [each.code for each in CommandReader().feed(data.removesuffix(b"!"))][1:]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sample(range(3), 3))
 @pytest.mark.parametrize("index", ["true", "false"])
 def test_files_that_are_rolled_all_the_time(
     monkeypatch: pytest.MonkeyPatch, seed: int, index: str

@@ -14,6 +14,7 @@ from rocketpy.broker.fast_path.pull_service import FastPullService
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
+from tests.sampling import sample
 from tests.unit.broker.processor.frames import binary_frame, frame
 from tests.unit.broker.processor.plain_pull_kit import (
     QUEUES,
@@ -180,7 +181,7 @@ def count_begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @needs_compiled
 @pytest.mark.parametrize("name", [*CHANGES, "all"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sample(range(3), 3))
 def test_what_changes_between_two_pulls(
     monkeypatch: pytest.MonkeyPatch, name: str, seed: int
 ) -> None:
@@ -249,7 +250,7 @@ def consumed_as_it_comes(
 
 @needs_compiled
 @pytest.mark.parametrize("name", ["nothing", *CHANGES, "all"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sample(range(3), 3))
 def test_what_changes_while_pulls_wait(
     monkeypatch: pytest.MonkeyPatch, name: str, seed: int
 ) -> None:

@@ -12,6 +12,7 @@ from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.store.append.bulk_append import PlacedRun, PutRun
 from rocketpy.testing.sim_cluster import SimCluster
+from tests.sampling import sample
 from tests.unit.broker.processor.frames import ext_of, frame
 from tests.unit.broker.processor.plain_send_kit import (
     UNIQ_KEY,
@@ -91,7 +92,7 @@ def test_plain_sends_are_stored_in_runs(more: str, properties: dict[str, str]) -
     assert len(together.arrivals) <= 8 + 4 * 4 < len(alone.arrivals) == 160
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sample(range(3), 3))
 def test_a_disk_that_fills_up(seed: int) -> None:
     rng = random.Random(seed)
     little_space = space_of(rng.randrange(4_096, 200_000))
