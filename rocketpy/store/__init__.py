@@ -91,7 +91,7 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
         `CorruptRecordError` and `DataLossError` may come out of it.
 
     Raises:
-        StoreFormatError: the path is no store directory, or lacks what the scan needs.
+        StoreFormatError: the path is not a store directory, or lacks what the scan needs.
         DataLossError: messages asked for by offset are gone.
         ValueError: an unknown topic, column or option; an empty tag expression.
         ExpressionError: `sql` is no condition.

@@ -239,7 +239,7 @@ def test_offsets_that_are_gone_fail_with_the_range_or_are_passed_over(
 ) -> None:
     beyond = json.dumps({"Q1": {ours.name: {"0": 250}}})
 
-    with pytest.raises(PySparkException, match="messages 240 to 249 of Q1, queue 0, are gone"):
+    with pytest.raises(PySparkException, match="messages 240 to 249 of Q1, queue 0, were deleted"):
         read(spark, ours, endingOffsets=beyond).collect()
     frame = read(spark, ours, topics="Q1", endingOffsets=beyond, onDataLoss="skip")
     assert frame.count() == 240
@@ -268,7 +268,7 @@ def test_a_wrong_option_is_told_of(
 
 
 def test_a_directory_that_is_no_store(spark: "SparkSession", tmp_path: Path) -> None:
-    with pytest.raises(PySparkException, match="is no store directory"):
+    with pytest.raises(PySparkException, match="is not a store directory"):
         read(spark, tmp_path).collect()
     with pytest.raises(PySparkException, match="nothing matches"):
         read(spark, tmp_path / "none*").collect()

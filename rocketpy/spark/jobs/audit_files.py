@@ -72,7 +72,7 @@ def log_files(root: Path) -> list[DataFile]:
     """
     files = data_files(root / "commitlog")
     if not files:
-        raise StoreFormatError(f"{root} is no store directory: it has no commitlog with files")
+        raise StoreFormatError(f"{root} is not a store directory: it has no commitlog with files")
     return files
 
 

@@ -78,7 +78,7 @@ def sample_store(directory: Path, groups: Sequence[str], topic: str, now_ms: int
 
     Raises:
         JobError: a group that was named has no offset there.
-        StoreFormatError: it is no store directory.
+        StoreFormatError: it is not a store directory.
     """
     from rocketpy.store.scan.directory import StoreDirectory  # noqa: PLC0415 - needs pyarrow
     from rocketpy.store.scan.tables import table  # noqa: PLC0415 - needs pyarrow

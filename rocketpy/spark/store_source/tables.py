@@ -35,7 +35,7 @@ class TableReader(DataSourceReader):
         """Check the directories, and return the one partition.
 
         Raises:
-            StoreFormatError: a path is no store directory.
+            StoreFormatError: a path is not a store directory.
         """
         for root in self.options.roots():
             StoreDirectory(root, self.options.commit_log)

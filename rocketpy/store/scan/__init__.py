@@ -1,13 +1,13 @@
-"""Reading a store directory without opening it: no lock, no write, no position moves.
+"""Read-only scans of a store directory: without lock, writes or changes of offsets.
 
-For a directory that a broker is writing, and for copies, whole or torn. The way in is
-`rocketpy.store.to_arrow`. numpy and pyarrow are needed here, so servers import nothing of this.
+A scan reads the directory of a running broker, and complete or truncated copies. The entry point is
+`rocketpy.store.to_arrow`. The package needs numpy and pyarrow, so servers do not import it.
 
-    directory.py   what lies where: log files, queues, topics that were deleted, JSON tables
-    log.py         the log's files in memory, and where the log ends
-    queues.py      entries of a consume queue as arrays; offsets by time and by place
-    wanted.py      what a read wants, and how much of it a batch holds
-    pieces.py      the plan: pieces that can be read by themselves, and nowhere else than here
+    directory.py   layout of a directory: log files, queues, deleted topics, JSON tables
+    log.py         mapped files of the log, and the end of the log
+    queues.py      entries of a consume queue as arrays; offsets by time and by position
+    request.py     the request: selection of messages and limits of a batch
+    plan.py        the plan: independent pieces of a read
     by_queue.py    a piece of a queue -> record batches | by_log.py, by_index.py  the same
     tables.py      offsets, topics and groups as tables
 """

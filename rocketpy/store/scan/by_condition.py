@@ -1,4 +1,4 @@
-"""Rows whose properties meet an SQL92 condition: one by one, in Python."""
+"""Filters rows by an SQL92 condition on their properties, row by row in Python."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ _NAME = "properties"
 
 
 def with_properties(wanted: ScanRequest) -> ScanRequest:
-    """Return the same read with the column of properties, which a condition needs."""
+    """Return the request with the column of properties, which a condition needs."""
     schema = wanted.schema
     if _NAME in schema.names:
         return wanted
@@ -26,12 +26,12 @@ def with_properties(wanted: ScanRequest) -> ScanRequest:
 def matching(
     batches: Iterable[pa.RecordBatch], schema: RowSchema, condition: Condition
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that meet a condition, and those that mark lost messages.
+    """Yield the rows that match a condition, and those that mark lost messages.
 
     Args:
-        batches: of the schema that `with_properties` gives.
-        schema: of the batches that come out.
-        condition: on the properties, as brokers apply it.
+        batches: record batches with the schema of `with_properties`.
+        schema: schema of the returned batches.
+        condition: condition on the properties, as brokers apply it.
     """
     at = schema.names.index(_NAME) if _NAME in schema.names else len(schema.names)
     names = pa.array(sorted({*condition.names, LOST_UNTIL}), pa.string())
@@ -46,8 +46,8 @@ def matching(
 
 
 def _mentioned(column: pa.MapArray, names: pa.Array) -> list[dict[str, str]]:
-    """Return those properties of each row that are named and have a value."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - planners, which do not come here, do without
+    """Return the named properties of each row that have a value."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - planners do not need it
 
     rows: list[dict[str, str]] = [{} for _ in range(len(column))]
     chosen = np.flatnonzero(pc.is_in(column.keys, value_set=names).to_numpy(zero_copy_only=False))

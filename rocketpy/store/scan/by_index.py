@@ -1,4 +1,4 @@
-"""Where messages with a key lie, by the index files."""
+"""Finds messages by key with the index files."""
 
 import mmap
 from pathlib import Path
@@ -17,18 +17,18 @@ from rocketpy.store.scan.request import ScanRequest
 _ENTRIES_PER_SLOT: Final = 4
 _NO_LIMIT: Final = 1 << 62
 MAX_FOUND: Final = 1_000_000
-"""Most places one key may have: beyond it a scan by queue is the way."""
+"""Most messages of one key; beyond it, a scan by queue is better."""
 
 
 def places(directory: StoreDirectory, wanted: ScanRequest, log: Log) -> list[int]:
     """Return physical offsets of messages that have one of the keys, ascending.
 
-    A hash may lead to other messages, so each is looked at.
+    Keys may share a hash, so each message is checked.
 
     Raises:
         ValueError: no key is given, or an unknown topic.
-        StoreFormatError: there is no index, or one of other proportions than Apache's default; or
-            a key has more than `MAX_FOUND` places.
+        StoreFormatError: there is no index, or one with other ratios than Apache's default; or a
+            key has more than `MAX_FOUND` messages.
     """
     if not wanted.keys:
         msg = "a scan by index needs keys"
@@ -66,9 +66,9 @@ def _look_up(files: list[IndexFile], key_hash: int, wanted: ScanRequest) -> list
 
 
 def _has_key(log: Log, phy_offset: int, topic: str, key: str) -> bool:
-    """Whether a message is of the topic and has the key; True when it is damaged.
+    """Return whether a message has the topic and the key; True if it is damaged.
 
-    So that reading it tells of the damage.
+    Reading a damaged message then reports the damage.
     """
     number = log.file_number(phy_offset)
     mapped = log.open(number) if number >= 0 else None
@@ -82,7 +82,7 @@ def _has_key(log: Log, phy_offset: int, topic: str, key: str) -> bool:
 
 
 def _is_in_time(log: Log, phy_offset: int, wanted: ScanRequest) -> bool:
-    """Whether a message was stored when it should; the index knows seconds only."""
+    """Return whether the store time is in the range; the index has a resolution of seconds."""
     time_ms = log.store_time_ms(phy_offset)
     if time_ms is None:
         return True
@@ -91,7 +91,7 @@ def _is_in_time(log: Log, phy_offset: int, wanted: ScanRequest) -> bool:
 
 
 class _ReadOnlyRegion:
-    """An index file in memory, of which nothing but reading is asked."""
+    """Read-only region over a mapped index file."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as opened:
@@ -101,14 +101,14 @@ class _ReadOnlyRegion:
 
 
 def _opened(path: Path, slots: int | None) -> IndexFile:
-    """Map an index file; its length and the number of slots give that of entries.
+    """Map an index file; its length and the number of slots determine the number of entries.
 
     Args:
-        path: of the file.
-        slots: hash slots; None: a quarter of the entries, as by default.
+        path: path of the file.
+        slots: hash slots; None for the default, a quarter of the entries.
 
     Raises:
-        StoreFormatError: no file with so many slots has this length.
+        StoreFormatError: the length does not fit the number of slots.
     """
     region = _ReadOnlyRegion(path)
     room = region.size_bytes - HEADER_BYTES
@@ -123,10 +123,10 @@ def _opened(path: Path, slots: int | None) -> IndexFile:
     else:
         entries, rest = divmod(room - slots * SLOT_BYTES, ENTRY_BYTES)
     if rest or slots <= 0 or entries <= 0:
-        raise StoreFormatError(f"{path} has {region.size_bytes} bytes: no index of {what}")
+        raise StoreFormatError(f"{path} has {region.size_bytes} bytes: not an index of {what}")
     return IndexFile(
         path.name,
-        region,  # type: ignore[arg-type]  # what writes is not called
+        region,  # type: ignore[arg-type]  # writing methods are not called
         max_hash_slots=slots,
         max_index_count=entries,
     )

@@ -1,7 +1,7 @@
-"""Record batches of everything in a part of the log, whatever the queue.
+"""Record batches of all messages in a part of the log.
 
-The log is followed from record to record. What is broken before a whole record is damage, which is
-told of with its place; what is broken before none is the end.
+The scan walks from record to record. Invalid bytes before a complete record are damage, which is
+reported with its offset; invalid bytes that no complete record follows are the end of the log.
 """
 
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Chosen:
-    """Which records of the log are wanted, by topic, deletion and time."""
+    """Selects records of the log by topic, deletion and time."""
 
     def __init__(self, directory: StoreDirectory, wanted: ScanRequest) -> None:
-        """Find which topics there are.
+        """Resolve the requested topics.
 
         Raises:
-            ValueError: a topic is wanted that there is not.
+            ValueError: a requested topic does not exist.
         """
         self._known = None if wanted.with_deleted else directory.known_topics()
         self._deleted = {} if wanted.with_deleted else directory.deleted_topics()
@@ -38,12 +38,12 @@ class Chosen:
             wanted.topics_of(self._known)
 
     def _takes(self, topic: str) -> bool:
-        """Whether messages of a topic are wanted; of one that nothing knows they are deleted."""
+        """Return whether a topic is selected; messages of an unknown topic count as deleted."""
         return self._wanted.takes(topic) and (self._known is None or topic in self._known)
 
     def mask(self, mapped: MappedLog, positions: Int64s) -> Mask:
-        """Return which of the records at these positions of a file are wanted, or are none."""
-        import pyarrow.compute as pc  # noqa: PLC0415 - planners, which do not come here, do without
+        """Return which positions of a file hold selected or invalid records."""
+        import pyarrow.compute as pc  # noqa: PLC0415 - planners do not need it
 
         raw = np.frombuffer(mapped.data, np.uint8)
         heads = RecordHeaders(raw, positions)
@@ -76,13 +76,13 @@ class Chosen:
             mask &= times >= self._wanted.start_ms
         if self._wanted.end_ms is not None:
             mask &= times < self._wanted.end_ms
-        return mask | broken  # whose it was is not known, so whoever reads is told
+        return mask | broken  # the topic is unknown, so the reader reports the damage
 
 
 def _with_odd(
     mapped: MappedLog, positions: Int64s, regular: Mask, topics: pa.Array, times: Int64s
 ) -> tuple[pa.Array, Int64s, Mask]:
-    """Fill in topic and store time of records of other layouts, one by one; say which are none."""
+    """Fill in topic and store time of records with other layouts; mark invalid ones."""
     names = topics.to_pylist()
     broken = np.zeros(len(positions), np.bool_)
     for row in np.flatnonzero(~regular).tolist():
@@ -96,7 +96,7 @@ def _with_odd(
 def read(
     log: Log, chosen: Chosen, wanted: ScanRequest, decoder: "RecordDecoder", start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records that begin from one physical offset to before another, in one file."""
+    """Yield the records that start in a range of physical offsets of one file."""
     number = log.file_number(start)
     mapped = log.open(number) if number >= 0 else None
     if mapped is None:

@@ -1,4 +1,4 @@
-"""Record batches of a queue's messages: entries, then tags by hash, then the records."""
+"""Record batches of a queue: reads entries, filters by tag hash, then reads records."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,7 @@ _ENTRIES_AT_ONCE: Final = 100_000
 def read(
     log: Log, queue: Queue, wanted: ScanRequest, decoder: "RecordDecoder", start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a queue from one queue offset to before another."""
+    """Yield the messages in a range of queue offsets."""
     name = QueueName(queue.topic, queue.queue_id)
     yield from _lost(wanted, name, start, min(queue.begin, end))
     offset = max(start, queue.begin)
@@ -56,7 +56,7 @@ def read(
 
 
 def _lost(wanted: ScanRequest, queue: QueueName, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """Do what was asked about messages that are gone: fail, or yield a row that marks them."""
+    """Handle deleted messages as requested: raise, or yield a row that marks them."""
     wanted.lost(queue, start, end)
     if wanted.on_data_loss == "mark" and end > start:
         place = (queue.topic, wanted.broker_name, queue.queue_id, start, end)
@@ -64,10 +64,9 @@ def _lost(wanted: ScanRequest, queue: QueueName, start: int, end: int) -> Iterat
 
 
 def _leads_back(places: Int64s, sizes: Int64s) -> Mask:
-    """Return which entries lead to before the last two: a queue's messages lie in its order.
+    """Return which entries point before the previous two: messages lie in queue order.
 
-    A damaged entry, or what damage made of one that was never written, leads to a message of
-    another offset.
+    A damaged entry points to a message with another queue offset.
     """
     found = np.zeros(len(places), np.bool_)
     there = np.flatnonzero((sizes != BLANK_SIZE) & (sizes != LOST_SIZE))
@@ -79,7 +78,7 @@ def _leads_back(places: Int64s, sizes: Int64s) -> Mask:
 def read_places(
     log: Log, wanted: ScanRequest, decoder: "RecordDecoder", phy_offsets: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records at physical offsets, which ascend."""
+    """Yield the records at ascending physical offsets."""
     places = np.array(phy_offsets, np.int64)
 
     def gone(first: int, last: int) -> Iterator[pa.RecordBatch]:
@@ -97,9 +96,9 @@ def _records(
     sizes: Int64s,
     gone: Callable[[int, int], Iterator[pa.RecordBatch]],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records at places, in their order, in batches of one file each.
+    """Yield the records at physical offsets, in order, in batches of one file each.
 
-    `gone` is called with the first and the last number of places whose file is deleted.
+    `gone` is called with the first and the last index of offsets whose file was deleted.
     """
     numbers = _file_numbers(log, places)
     for start, end in _batches(numbers, sizes, wanted):
@@ -118,9 +117,9 @@ def _records(
 
 
 def _file_numbers(log: Log, places: Int64s) -> Int64s:
-    """Return which file each place lies in: -1 where it is deleted, the last one for what follows.
+    """Return the file number of each offset: -1 if deleted, the last file for larger offsets.
 
-    What follows the last file is damage, or was never written.
+    An offset after the last file is damaged, or was never written.
     """
     if not log.files:
         return np.full(len(places), -1)
@@ -132,7 +131,7 @@ def _file_numbers(log: Log, places: Int64s) -> Int64s:
 
 
 def _batches(numbers: Int64s, sizes: Int64s, wanted: ScanRequest) -> Iterator[tuple[int, int]]:
-    """Yield where batches begin and end: one file, so many rows, about so many bytes."""
+    """Yield the bounds of batches: one file, limited rows, about the limit of bytes."""
     count = len(numbers)
     ends = np.append(np.flatnonzero(np.diff(numbers)) + 1, count)
     total = np.cumsum(sizes)

@@ -1,4 +1,4 @@
-"""What lies where in a store directory, found without touching anything."""
+"""Layout of a store directory, read without changing it."""
 
 import itertools
 import os
@@ -11,16 +11,16 @@ from rocketpy.proto.wire import fastjson
 
 _DIGITS: Final = 20
 _SIGNS: Final = ("checkpoint", "lock", "abort")
-"""What a store has before its first message."""
+"""Files of a store without messages."""
 
 
 class LogFile(NamedTuple):
-    """One file of the commit log.
+    """File of the commit log.
 
     Attributes:
         base: physical offset of its first byte.
-        size_bytes: its length.
-        path: where it is.
+        size_bytes: length of the file.
+        path: path of the file.
     """
 
     base: int
@@ -29,7 +29,7 @@ class LogFile(NamedTuple):
 
 
 class StoreDirectory:
-    """A store directory of ours or of Apache's, live or a copy.
+    """Store directory of RocketPy or Apache, in use or a copy.
 
     Attributes:
         root: the directory.
@@ -43,7 +43,7 @@ class StoreDirectory:
             commit_log: `storePathCommitLog`, where that is not `<root>/commitlog`.
 
         Raises:
-            StoreFormatError: it is no store directory.
+            StoreFormatError: not a store directory.
         """
         self.root: Path = Path(root)
         self._commit_log = Path(commit_log) if commit_log else self.root / "commitlog"
@@ -55,15 +55,14 @@ class StoreDirectory:
             below = self.root / "store"
             hint = f"; {below} has one" if (below / "commitlog").is_dir() else ""
             raise StoreFormatError(
-                f"{self.root} is no store directory: there is no {self._commit_log.name}/ in it"
-                + hint
+                f"{self.root} is not a store directory: it has no {self._commit_log.name}/" + hint
             )
 
     def log_files(self) -> list[LogFile]:
         """Return the files of the commit log, ascending, without empty ones.
 
         Raises:
-            StoreFormatError: a name that is no offset, or files that overlap.
+            StoreFormatError: a name that is not an offset, or files that overlap.
         """
         found = []
         for path in sorted(self._commit_log.iterdir()) if self._commit_log.is_dir() else ():
@@ -76,7 +75,7 @@ class StoreDirectory:
                 found.append(LogFile(int(path.name), size, str(path)))
         for before, after in itertools.pairwise(found):
             if before.base + before.size_bytes > after.base:
-                raise StoreFormatError(f"{before.path} reaches into the file after it")
+                raise StoreFormatError(f"{before.path} overlaps the next file")
         return found
 
     def queues(self) -> dict[str, list[int]]:
@@ -84,7 +83,7 @@ class StoreDirectory:
         return {topic: ids for topic, ids in self._walk("consumequeue") if ids}
 
     def queue_directory(self, topic: str, queue_id: int) -> Path:
-        """Return where a queue's files are."""
+        """Return the directory of a queue."""
         return self.root / "consumequeue" / topic / str(queue_id)
 
     def batch_queues(self) -> dict[str, list[int]]:
@@ -92,7 +91,7 @@ class StoreDirectory:
         return {topic: ids for topic, ids in self._walk("batchconsumequeue") if ids}
 
     def batch_queue_directory(self, topic: str, queue_id: int) -> Path:
-        """Return where a batch consume queue's files are."""
+        """Return the directory of a batch consume queue."""
         return self.root / "batchconsumequeue" / topic / str(queue_id)
 
     def _walk(self, name: str) -> Iterator[tuple[str, list[int]]]:
@@ -101,10 +100,10 @@ class StoreDirectory:
             yield topic, sorted(int(each) for each in names if each.isdigit())
 
     def deleted_topics(self) -> dict[str, int]:
-        """Return physical offsets before which a topic's messages are deleted.
+        """Return the physical offsets before which the messages of topics are deleted.
 
-        RocketPy notes the place; Apache does not, so a topic that nothing in the directory knows
-        any more is deleted altogether (`knows`).
+        RocketPy records the offset; Apache does not, so messages of a topic that the directory does
+        not know any more count as deleted.
         """
         ends: dict[str, int] = {}
         for mark in _directories(self.root / "deleted"):
@@ -116,14 +115,14 @@ class StoreDirectory:
         return ends
 
     def known_topics(self) -> set[str] | None:
-        """Return every topic that there is; None when the directory does not say."""
+        """Return all existing topics; None if the directory does not list them."""
         table = self.table("topics.json").get("topicConfigTable")
         if not isinstance(table, dict):
             return None
         return {*table, *self.queues(), *self.batch_queues()}
 
     def table(self, name: str) -> Mapping[str, Any]:
-        """Return a JSON file of `config/`, its `.bak` when it cannot be read, else nothing."""
+        """Return a JSON file of `config/`, or its `.bak`, or an empty object."""
         for path in (self.root / "config" / name, self.root / "config" / f"{name}.bak"):
             try:
                 found = fastjson.loads(path.read_bytes())
@@ -150,7 +149,7 @@ def _directories(path: Path) -> list[str]:
 
 
 def size_of(path: Path) -> int:
-    """Return the length of a file; 0 when it was deleted since it was listed."""
+    """Return the length of a file; 0 if it was deleted after it was listed."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

@@ -1,13 +1,12 @@
-"""The files of a commit log in memory, for reading only, and where the log ends.
+"""Read-only view of a commit log: mapped files, and the end of the log.
 
-A live log ends with zeros, a crashed one perhaps in the middle of a record, a copy where copying
-ended. What follows no whole record is its tail and no error; what is broken before one is damage.
+The log of a running broker ends with zeros, that of a killed one possibly within a record, a copy
+where copying stopped. Invalid bytes after the last complete record are the tail and not an error;
+invalid bytes before a complete record are damage.
 
-The log of a directory, with what the directory knows of its end.
-
-A record that nothing follows may be torn, which is no error, or damaged, which is. RocketPy's
-checkpoint tells up to where the log is on disk. Apache's tells nothing; but a store that was closed
-(without the file `abort`) has whole records only, as long as their size, or their parts, say.
+The last record may be torn, which is not an error, or damaged, which is. RocketPy's checkpoint
+records how far the log is on disk. Apache's does not; but a store that was closed (without the file
+`abort`) holds complete records only, of the length that their size field or their parts give.
 """
 
 import bisect
@@ -31,24 +30,24 @@ _MAGIC_START: Final = b"\xda\xa3\x20"
 _OPEN_FILES: Final = 4
 _SEARCHED_AT_ONCE: Final = 8 << 20
 _NEVER_ZEROS: Final = 3
-"""The last bytes of a record: of its properties, or of its topic and the length of none."""
+"""The last bytes of a record are never all zero: properties, or topic and an empty length."""
 
 
 class MappedLog:
-    """One file in memory.
+    """Mapped file of the log.
 
     Attributes:
         base: physical offset of its first byte.
-        size_bytes: its length.
-        data: the bytes, as a `pyarrow.Buffer`.
-        view: the same, for slicing.
+        size_bytes: length of the file.
+        data: content as a `pyarrow.Buffer`.
+        view: content as a memoryview.
     """
 
     def __init__(self, file: LogFile) -> None:
         """Map a file.
 
         Raises:
-            OSError: it is gone, or cannot be mapped.
+            OSError: the file was deleted or cannot be mapped.
         """
         with open(file.path, "rb") as opened:  # noqa: PTH123 - many times, without a Path
             self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
@@ -60,14 +59,14 @@ class MappedLog:
         self._kept_from = 0
 
     def check(self, position: int) -> RecordCheck:
-        """Tell what lies at a position; the body is not checked."""
+        """Return the state of the record at a position, without checking its body."""
         place = self.base + position
         return check_record(self.view, position, place, check_crc=False, bytes_behind=0)
 
     def find(self, pattern: bytes, start: int) -> int:
-        """Return the position of the first such bytes at or after one; -1 without any.
+        """Return the position of the first match at or after a position; -1 if there is none.
 
-        Holes of the file are passed over: reading them would fill memory with zeros.
+        Holes of the file are skipped, because reading them would fill memory with zeros.
         """
         at = start
         while True:
@@ -82,7 +81,7 @@ class MappedLog:
             at = end
 
     def _next_data(self, position: int) -> int:
-        """Return where the next bytes with blocks on disk begin; the end of the file without."""
+        """Return the next position with data blocks on disk, or the end of the file."""
         if not hasattr(os, "SEEK_DATA") or position >= self.size_bytes:
             return position
         try:
@@ -97,34 +96,34 @@ class MappedLog:
             self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
 
     def release_before(self, position: int) -> None:
-        """Let go of the pages before a position: they count as this process's memory else.
+        """Release the pages before a position, which would count as memory of this process.
 
-        Reading them again brings them back.
+        Reading them again maps them again.
         """
-        position = min(position, self.size_bytes)  # a damaged queue may name any place
+        position = min(position, self.size_bytes)  # a damaged queue may name any position
         if position > self._kept_from:
             self._release(self._kept_from, position)
             self._kept_from = position
 
 
 class Log:
-    """The files of a log. At most four are mapped at a time; one thread reads.
+    """Files of a log, of which at most four are mapped at a time; one thread reads.
 
     Attributes:
-        files: what is there, ascending.
+        files: existing files, ascending.
         begin: physical offset of the first byte; 0 without files.
-        end: after the last file's last byte, which need not be written.
+        end: offset after the last byte of the last file, written or not.
     """
 
     def __init__(
         self, files: Sequence[LogFile], *, written_end: int = 0, is_closed: bool = False
     ) -> None:
-        """Take the files that a directory has.
+        """Create the view of a list of files.
 
         Args:
-            files: ascending.
-            written_end: physical offset before which all is known to have been written.
-            is_closed: whether whoever wrote it has closed it, with whole records only.
+            files: files in ascending order.
+            written_end: physical offset before which everything was written.
+            is_closed: whether the store was closed and so has complete records only.
         """
         self.files = files
         self._written_end = written_end
@@ -133,11 +132,11 @@ class Log:
         self.begin: int = files[0].base if files else 0
         self.end: int = files[-1].base + files[-1].size_bytes if files else 0
         self._open: OrderedDict[int, MappedLog] = OrderedDict()
-        self._followed_until = 0  # a whole record is known at or behind every place before this
-        self._tail_from = self.end  # none is, from here on
+        self._followed_until = 0  # before it, every offset is followed by a complete record
+        self._tail_from = self.end  # from it on, no offset is
 
     def file_number(self, phy_offset: int) -> int:
-        """Return which file an offset lies in; -1 when it lies in none."""
+        """Return the number of the file that holds an offset; -1 if there is none."""
         number = bisect.bisect_right(self._bases, phy_offset) - 1
         if number < 0:
             return -1
@@ -145,7 +144,7 @@ class Log:
         return number if phy_offset < file.base + file.size_bytes else -1
 
     def open(self, number: int) -> MappedLog | None:
-        """Return a file by its number, mapped; None when it was deleted meanwhile."""
+        """Map and return a file by its number; None if it was deleted meanwhile."""
         found = self._open.get(number)
         if found is None:
             try:
@@ -159,7 +158,7 @@ class Log:
         return found
 
     def state_at(self, phy_offset: int) -> RecordState:
-        """Return what lies at an offset; EMPTY outside the files."""
+        """Return the state of the record at an offset; EMPTY outside the files."""
         number = self.file_number(phy_offset)
         mapped = self.open(number) if number >= 0 else None
         if mapped is None:
@@ -167,7 +166,7 @@ class Log:
         return mapped.check(phy_offset - mapped.base).state
 
     def store_time_ms(self, phy_offset: int) -> int | None:
-        """Return when the record at an offset was stored, ms; None when there is no record."""
+        """Return the store time of the record at an offset, ms; None if there is no record."""
         if self.state_at(phy_offset) is not RecordState.RECORD:
             return None
         mapped = self.open(self.file_number(phy_offset))
@@ -175,7 +174,7 @@ class Log:
         return record_store_timestamp_ms(mapped.view, phy_offset - mapped.base)
 
     def is_behind_end(self, phy_offset: int) -> bool:
-        """Whether there is no whole record at this offset or behind it."""
+        """Return whether no complete record starts at or after an offset."""
         if phy_offset < self._followed_until:
             return False
         if phy_offset >= self._tail_from:
@@ -190,9 +189,9 @@ class Log:
         return False
 
     def is_damage(self, phy_offset: int) -> bool:
-        """Whether a whole record was here once, where now none is, nor behind it: it is not torn.
+        """Return whether the last record of the log is damaged rather than torn.
 
-        A record that was torn, or cut by copying, lacks its end: that is zeros, or not there.
+        A torn record, or one truncated by copying, lacks its end, which is zero or missing.
         """
         ends = [self._written_end]
         if self._written_end <= phy_offset and self._is_closed:
@@ -208,7 +207,7 @@ class Log:
         return any(mapped.view[max(0, at - _NEVER_ZEROS) : at])
 
     def _ends_said(self, phy_offset: int) -> list[int]:
-        """Return where what lies at an offset ends, as its size says and as its parts say."""
+        """Return the ends of a record, computed from its size field and from its parts."""
         number = self.file_number(phy_offset)
         mapped = self.open(number) if number >= 0 else None
         if mapped is None:
@@ -218,7 +217,7 @@ class Log:
         return [phy_offset + size, mapped.base + end_of_parts(mapped.view, at)]
 
     def next_record(self, phy_offset: int) -> int | None:
-        """Return where the next whole record begins that names its own place, from an offset on."""
+        """Return the next complete record at or after an offset that holds its own offset."""
         number = bisect.bisect_right(self._bases, phy_offset) - 1
         for each in range(max(number, 0), len(self.files)):
             mapped = self.open(each)
@@ -243,10 +242,10 @@ def _search(mapped: MappedLog, start: int) -> int | None:
 
 
 def log_of(directory: StoreDirectory) -> Log:
-    """Return the log of a directory as it is now.
+    """Return the current log of a directory.
 
     Raises:
-        StoreFormatError: a file that is none of a log.
+        StoreFormatError: a file that is not a log file.
     """
     checkpoint = read_checkpoint(directory.root)
     is_closed = checkpoint is None and not (directory.root / "abort").exists()
@@ -255,8 +254,8 @@ def log_of(directory: StoreDirectory) -> Log:
 
 
 def read_checkpoint(root: Path) -> Checkpoint | None:
-    """Return RocketPy's checkpoint; None when there is none, or Apache used the directory since."""
-    for _ in range(3):  # it may be written at this moment
+    """Return RocketPy's checkpoint; None if there is none, or Apache wrote to the store later."""
+    for _ in range(3):  # a broker may be writing it
         checkpoint = Checkpoint(root / "checkpoint", cast("StoreFiles", _Reading()))
         checkpoint.load()
         if checkpoint.has_offsets:

@@ -1,4 +1,4 @@
-"""Following the log of one file from record to record, over damage, to where it ends."""
+"""Walks the records of one log file, across damage, to the end of the log."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -18,9 +18,9 @@ _FOLLOWED_AT_ONCE: Final = 8 << 20
 
 
 def end_of(log: Log, start: int, end: int) -> int:
-    """Return where the records of a file end: physical offset after the last whole one.
+    """Return the physical offset after the last complete record of a file.
 
-    When a damaged one follows, it is the last.
+    A damaged record that follows counts as the last one.
     """
     mapped = log.open(log.file_number(start))
     if mapped is None:
@@ -35,16 +35,16 @@ def end_of(log: Log, start: int, end: int) -> int:
 
 
 class IgnoreDamage:
-    """Takes no notice of damage: a plan does not read, it only looks how far the log goes."""
+    """Ignores damage, for planning, which only determines the end of the log."""
 
     def report(self, error: CorruptRecordError) -> None:
-        """Ignore it; who reads the piece is told."""
+        """Ignore the error; the reader of the piece reports it."""
 
 
 def stretches(
     log: Log, mapped: MappedLog, start: int, end: int, told: "RecordDecoder | IgnoreDamage"
 ) -> Iterator[Int64s]:
-    """Yield positions of records, some at a time, passing over damage."""
+    """Yield arrays of record positions, skipping damage."""
     raw = np.frombuffer(mapped.data, np.uint8)
     position = start
     while position < end:
@@ -55,12 +55,14 @@ def stretches(
             positions = _until_broken(mapped, positions, found_at, stop)
             last = int(positions[-1])
             position = stop
-            if mapped.check(last).state is RecordState.BROKEN:  # so is what it says of its size
+            if mapped.check(last).state is RecordState.BROKEN:  # its size field is invalid as well
                 following = log.next_record(mapped.base + last + 1)
                 if following is None:
-                    is_damaged = log.is_damage(mapped.base + last)  # else it was torn
+                    is_damaged = log.is_damage(mapped.base + last)  # otherwise it is torn
                     positions, position = positions if is_damaged else positions[:-1], end
-                elif mapped.check(last).state is RecordState.BROKEN:  # not just being written
+                elif (
+                    mapped.check(last).state is RecordState.BROKEN
+                ):  # not merely incomplete because a broker is writing it
                     position = following - mapped.base
             if len(positions):
                 yield positions
@@ -76,22 +78,22 @@ def stretches(
         if following is None:
             _tell_of_damage(log, mapped.base + position, told)
             return
-        if mapped.check(position).state is not found.state:  # it was just being written
+        if mapped.check(position).state is not found.state:  # a broker was writing it
             continue
         told.report(CorruptRecordError(mapped.base + position, "it is no record"))
         position = following - mapped.base
 
 
 def _tell_of_damage(log: Log, phy_offset: int, told: "RecordDecoder | IgnoreDamage") -> None:
-    """Report what follows the last whole record, unless it is torn."""
+    """Report the bytes after the last complete record as damage, unless they are a torn record."""
     if log.is_damage(phy_offset):
         told.report(CorruptRecordError(phy_offset, "it is no record"))
 
 
 def _until_broken(mapped: MappedLog, positions: Int64s, found: Int64s, stop: int) -> Int64s:
-    """Return records up to the first whose size is wrong and leads over the records behind it.
+    """Return the records before the first one whose wrong size skips later records.
 
-    There a record may begin within it; so may one within a body, which nobody is to see.
+    A record may start within its range; so may bytes of a body that look like one.
     """
     passed = found[np.searchsorted(found, positions[0]) : np.searchsorted(found, stop)]
     if len(passed) == len(positions):

@@ -1,9 +1,8 @@
-"""The plan of a read: pieces, each of which can be read by itself, in another process too.
+"""Plan of a scan: independent pieces, which other processes can read.
 
-A plan freezes what is read: how far each queue, or the log, went when it was made. So a piece that
-is read twice gives the same rows, also while a broker writes.
-
-All pieces of a plan, one after the other, as one reader of record batches.
+A plan fixes the ends of queues or of the log at the time of planning. A piece that is read twice
+therefore yields the same rows, also while a broker writes. `batch_reader` reads all pieces of a
+plan in order.
 """
 
 import itertools
@@ -32,15 +31,14 @@ OnDamaged = Callable[[CorruptRecordError], None]
 
 
 class QueuePiece(NamedTuple):
-    """Messages of one queue: queue offsets from `start` to before `end`.
+    """Range of queue offsets of one queue, from `start` to before `end`.
 
     Attributes:
         topic: topic name.
         queue_id: queue within the topic.
         start: first queue offset.
-        end: the one after the last.
-        tail: the last entries of the range, as in a queue's file, which no file had when the plan
-            was made.
+        end: queue offset after the last one.
+        tail: the last entries of the range that were in no queue file at planning.
     """
 
     topic: str
@@ -50,14 +48,14 @@ class QueuePiece(NamedTuple):
     tail: bytes = b""
 
     def part(self, start: int, end: int) -> "QueuePiece":
-        """Return the piece of a part of the range."""
+        """Return the piece of a subrange."""
         first = self.end - len(self.tail) // ENTRY_BYTES
         bounds = [max(0, each - first) * ENTRY_BYTES for each in (start, end)]
         return self._replace(start=start, end=end, tail=self.tail[slice(*bounds)])
 
 
 class LogPiece(NamedTuple):
-    """A part of the log: records that begin from `start` to before `end`, physical offsets."""
+    """Part of the log: records that start at physical offsets from `start` to before `end`."""
 
     start: int
     end: int
@@ -73,11 +71,11 @@ Piece = QueuePiece | LogPiece | PlacesPiece
 
 
 def plan(directory: StoreDirectory, wanted: ScanRequest, scan: ScanBy) -> list[Piece]:
-    """Return the pieces of a read, in the order of topics, queues and places.
+    """Return the pieces of a scan, ordered by topic, queue and offset.
 
     Raises:
-        StoreFormatError: the directory holds something else, or not what this scan needs.
-        DataLossError: messages asked for by offset are gone.
+        StoreFormatError: not a store directory, or one without the files that this scan needs.
+        DataLossError: requested offsets were deleted.
         ValueError: an unknown topic, or a tag expression without a tag.
     """
     log = log_of(directory)
@@ -98,8 +96,8 @@ def read(
     """Yield the rows of a piece as record batches.
 
     Raises:
-        CorruptRecordError: a record is damaged, and the read is to fail then.
-        DataLossError: messages of the piece are gone by now, and the read is to fail then.
+        CorruptRecordError: a record is damaged, if the request is to fail then.
+        DataLossError: messages of the piece were deleted, if the request is to fail then.
     """
     if wanted.sql:
         condition = compile_condition(wanted.sql)
@@ -139,10 +137,10 @@ def _plan_queues(directory: StoreDirectory, wanted: ScanRequest, log: Log) -> li
 
 
 def bounds(queue: Queue, wanted: ScanRequest) -> tuple[int, int]:
-    """Return from where to before where a queue is read.
+    """Return the first offset to read of a queue, and the end.
 
     Raises:
-        DataLossError: offsets asked for are gone, or do not exist yet.
+        DataLossError: requested offsets were deleted or do not exist yet.
     """
     name = QueueName(queue.topic, queue.queue_id)
     start, end = wanted.starts.get(name, queue.begin), wanted.ends.get(name, queue.end)
@@ -159,8 +157,8 @@ def bounds(queue: Queue, wanted: ScanRequest) -> tuple[int, int]:
 
 
 def _plan_log(directory: StoreDirectory, wanted: ScanRequest, log: Log) -> list[Piece]:
-    """One piece a file; the last one ends where the log does."""
-    by_log.Chosen(directory, wanted)  # an unknown topic is told of now
+    """Return one piece for each file; the last one ends at the end of the log."""
+    by_log.Chosen(directory, wanted)  # raises for an unknown topic
     pieces: list[Piece] = []
     for file in log.files:
         if log.is_behind_end(file.base):
@@ -183,7 +181,7 @@ def batch_reader(
     scan: ScanBy,
     on_damaged: Callable[[CorruptRecordError], None] | None,
 ) -> pa.RecordBatchReader:
-    """Plan a read, and return a reader that goes through it; see `rocketpy.store.to_arrow`."""
+    """Plan a scan and return a reader of its batches; see `rocketpy.store.to_arrow`."""
     directory = StoreDirectory(root, commit_log)
     pieces = plan(directory, wanted, scan)
     batches = _batches(directory, wanted, pieces, on_damaged)

@@ -1,4 +1,4 @@
-"""Every consume queue of a store, with what its files have and what the log has beyond them."""
+"""Consume queues of a store: entries in their files, and newer ones from the log."""
 
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log, read_checkpoint
@@ -7,17 +7,17 @@ from rocketpy.store.scan.unflushed_tail import tails
 
 
 class QueueTable:
-    """The queues as they are when the table is made."""
+    """Snapshot of all consume queues of a store."""
 
     def __init__(self, directory: StoreDirectory, log: Log) -> None:
-        """Look at every queue, and at the end of the log.
+        """Read the bounds of every queue, and the end of the log.
 
         Raises:
-            StoreFormatError: a file that is none of a queue, or queues far behind the log.
+            StoreFormatError: a file that is not a queue file, or queues far behind the log.
         """
         self._directory = directory
         self._log = log
-        # Before the queues are looked at: entries that it vouches for are in their files then.
+        # Read before the queues, so that their files hold every entry that it covers.
         checkpoint = read_checkpoint(directory.root)
         self._queues = {
             (topic, queue_id): queue_of(directory, topic, queue_id, log)
@@ -45,7 +45,7 @@ class QueueTable:
 
     @property
     def topics(self) -> set[str]:
-        """Every topic that has a queue."""
+        """Topics that have a queue."""
         return {topic for topic, _ in self._queues}
 
     def ids(self, topic: str) -> list[int]:
@@ -53,10 +53,10 @@ class QueueTable:
         return sorted(queue_id for name, queue_id in self._queues if name == topic)
 
     def get(self, topic: str, queue_id: int) -> Queue | None:
-        """Return a queue, or None when it is not there."""
+        """Return a queue, or None if it does not exist."""
         return self._queues.get((topic, queue_id))
 
 
 def queue_of(directory: StoreDirectory, topic: str, queue_id: int, log: Log) -> Queue:
-    """Return a queue as its files have it now."""
+    """Return the current entries of a queue in its files."""
     return Queue(topic, queue_id, directory.queue_directory(topic, queue_id), log)

@@ -1,12 +1,11 @@
-"""Entries of a consume queue as arrays, by queue offset.
+"""Consume queues for scans: entries as arrays, and the records of batch queues.
 
-Entry `n` lies at byte `n * 20` of the files laid end to end, and the first entry without a size is
-the end. A queue that a RocketPy broker is writing has its newest entries in memory; `tails` makes
-them again from the log.
+Entry `n` lies at byte `n * 20` of the concatenated files; the first entry without a size is the
+end. A queue that a RocketPy broker is writing has its newest entries in memory; `unflushed_tail`
+rebuilds them from the log.
 
-Where the records of batch consume queues lie, each of which may hold several messages.
-
-A row is a record, as in a scan by log.
+A record of a batch consume queue may hold several messages; a row is then a record, as in a scan by
+log.
 
 Source: BatchConsumeQueue (5.4.0).
 """
@@ -40,19 +39,19 @@ _ENTRIES: Final = np.dtype(
 def places(
     directory: StoreDirectory, name: QueueName, log: Log, wanted: ScanRequest
 ) -> Iterator[int]:
-    """Yield the physical offsets of those records of a queue that are wanted, ascending.
+    """Yield the physical offsets of the selected records of a batch queue, ascending.
 
-    A record is wanted when its first message has an offset and a time that are.
+    A record is selected by the offset and the time of its first message.
 
     Raises:
-        StoreFormatError: a file that is none of such a queue.
+        StoreFormatError: a file that is not a file of a batch queue.
     """
     start = wanted.starts.get(name, 0)
     end = wanted.ends.get(name, np.iinfo(np.int64).max)
     oldest = max(log.begin, directory.deleted_topics().get(name.topic, 0))
     for path in sorted(directory.batch_queue_directory(*name).iterdir()):
         if path.stat().st_size % BATCH_ENTRY_BYTES:
-            raise StoreFormatError(f"{path} is no file of a batch consume queue")
+            raise StoreFormatError(f"{path} is not a file of a batch consume queue")
         entries = np.fromfile(path, _ENTRIES)
         found: Int64s = entries["phy_offset"].astype(np.int64)
         chosen = (entries["size_bytes"] > 0) & (found >= oldest)
@@ -70,7 +69,7 @@ _NO_TAIL: Final = 1 << 62
 
 
 class Queue:
-    """One consume queue, as its files were when it was looked at.
+    """Snapshot of one consume queue.
 
     Attributes:
         topic: topic name.
@@ -80,10 +79,10 @@ class Queue:
     """
 
     def __init__(self, topic: str, queue_id: int, directory: Path, log: Log) -> None:
-        """Look at a queue.
+        """Read the bounds of a queue.
 
         Raises:
-            StoreFormatError: a file that is none of a queue.
+            StoreFormatError: a file that is not a queue file.
         """
         self.topic = topic
         self.queue_id = queue_id
@@ -100,27 +99,24 @@ class Queue:
         self._tail_start = self.end
 
     def add_tail(self, start: int, entries: Entries) -> None:
-        """Let entries from queue offset `start` on follow those of the files.
-
-        Before it the queue has no entry: there are no files, or they end there.
-        """
+        """Append entries from queue offset `start` on, which must be the end of the files."""
         if not self._bases:
             self.begin = start
         self._tail_start, self._tail = start, entries
         self.end = start + len(entries)
 
     def tail_from(self, start: int, end: int) -> Entries:
-        """Return the entries of a range that no file has: the last ones of it."""
+        """Return the last entries of a range, which are in no file."""
         first = max(start, self._tail_start)
         return self._tail[first - self._tail_start : max(first, end) - self._tail_start]
 
     def phy_end(self) -> int:
-        """Return where the message of the last entry in the files ends; 0 without one."""
+        """Return the physical end of the last message in the files; 0 if there is none."""
         entry = self._entry(self._tail_start - 1) if self._tail_start > self.begin else None
         return 0 if entry is None or entry[1] == BLANK_SIZE else sum(entry)
 
     def entries(self, start: int, stop: int) -> Entries:
-        """Return entries of one file from `start` on, before `stop`; none when they are gone.
+        """Return entries of one file from `start` to before `stop`; none if they were deleted.
 
         Returns:
             An array of `ENTRIES`.
@@ -133,16 +129,16 @@ class Queue:
         path = self._directory / f"{base * ENTRY_BYTES:0{_NAME_DIGITS}d}"
         try:
             return np.fromfile(path, ENTRIES, max(0, count), offset=(start - base) * ENTRY_BYTES)
-        except FileNotFoundError:  # expired since
+        except FileNotFoundError:  # expired meanwhile
             return np.empty(0, ENTRIES)
 
     def offset_by_time(self, time_ms: int) -> int:
-        """Return the first queue offset stored at or after a time; `end` when there is none."""
+        """Return the first queue offset stored at or after a time; `end` if there is none."""
         span = range(self.begin, self.end)
         return self.begin + bisect.bisect_left(span, time_ms, key=self._time_of)
 
     def _time_of(self, queue_offset: int) -> int:
-        """Return the store time of a message; where it is damaged, that of the next one."""
+        """Return the store time of a message, or of the next one if it is damaged."""
         for each in range(queue_offset, self.end):
             entry = self._entry(each)
             found = None if entry is None else self._log.store_time_ms(entry[0])
@@ -151,7 +147,7 @@ class Queue:
         return (1 << 63) - 1
 
     def _entry(self, queue_offset: int) -> tuple[int, int] | None:
-        """Return physical offset and size of one entry; None when it is gone."""
+        """Return physical offset and size of one entry; None if it was deleted."""
         found = self.entries(queue_offset, queue_offset + 1)
         return (int(found[0]["phy_offset"]), int(found[0]["size_bytes"])) if len(found) else None
 
@@ -160,9 +156,9 @@ class Queue:
         return -1 if entry is None or entry[1] == BLANK_SIZE else entry[0]
 
     def _written_end(self) -> int:
-        """Return the queue offset after the last entry that was written."""
+        """Return the queue offset after the last written entry."""
         for base in reversed(self._bases):
-            # Whole entries come first, so the end is found by bisection.
+            # Written entries precede unwritten ones, so bisection finds the end.
             span = range(base, base + self._per_file)
             count = bisect.bisect_left(span, 1, key=self._is_unwritten)
             if count:
@@ -174,9 +170,9 @@ class Queue:
         return entry is None or entry[1] <= 0
 
     def _end_in_log(self, begin: int, end: int) -> int:
-        """Return the queue offset after the last entry whose message the log has.
+        """Return the queue offset after the last entry whose message is in the log.
 
-        A torn log, or one that was copied before its queues, ends before they do.
+        A torn log, or one that was copied before its queues, ends before them.
         """
         last = self._entry(end - 1) if end > begin else None
         if last is None or not self._is_behind_end(end - 1):
@@ -191,10 +187,10 @@ class Queue:
 
 
 def _bases_of(directory: Path) -> tuple[Sequence[int], int]:
-    """Return the queue offsets that files begin with, without a gap at the end, and their length.
+    """Return the first queue offsets of the files after the last gap, and the file length.
 
     Raises:
-        StoreFormatError: a name that is no offset, or another length than that of the others.
+        StoreFormatError: a name that is not an offset, or files of different lengths.
     """
     try:
         paths = sorted(path for path in directory.iterdir() if path.is_file())
@@ -211,8 +207,8 @@ def _bases_of(directory: Path) -> tuple[Sequence[int], int]:
     for name in names:
         if sizes[name] != size or size % ENTRY_BYTES or int(name) % size:
             raise StoreFormatError(
-                f"{directory / name} has {sizes[name]} bytes: no file of a consume queue "
-                f"whose first one has {size}"
+                f"{directory / name} has {sizes[name]} bytes, but the first file of the queue "
+                f"has {size}"
             )
     kept = [int(names[-1])]
     while len(kept) < len(names) and int(names[-1 - len(kept)]) == kept[-1] - size:

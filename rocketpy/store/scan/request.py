@@ -1,4 +1,4 @@
-"""What a read wants of a store, and how much of it a record batch holds."""
+"""Request of a scan: the selection of messages and the limits of record batches."""
 
 import fnmatch
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 ScanBy = Literal["queue", "log", "index"]
 DataLoss = Literal["fail", "skip", "mark"]
 _EXTENSION_BELOW: Final = -(1 << 31)
-"""A smaller tags code is an address in Apache's consumequeue_ext, and says nothing."""
+"""A smaller tags code is an address in Apache's consumequeue_ext and not a tag hash."""
 
 
 class QueueName(NamedTuple):
-    """A queue of a topic, as the keys of `starts` and `ends` name it."""
+    """Topic and queue id; key of `starts` and `ends`."""
 
     topic: str
     queue_id: int
@@ -34,27 +34,27 @@ class QueueName(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ScanRequest:
-    """What is to be read. Plain values, so that it can be sent to another process.
+    """Selection and limits of a scan, as plain values that can be sent to another process.
 
     Attributes:
-        topics: names, or patterns with `*` and `?`; empty: those that are not the system's.
-        tags: an expression, `a || b`; `*` is everything.
+        topics: names, or patterns with `*` and `?`; empty for all except system topics.
+        tags: tag expression, `a || b`; `*` for all.
         sql: an SQL92 condition on properties, applied to each row; empty for none.
-        starts: the first queue offset, by queue; others begin with their first message.
-        ends: the queue offset to end before, by queue; others end with their last message.
-        start_ms: only what was stored at or after this time, ms since 1970.
-        end_ms: only what was stored before this time.
+        starts: first queue offset by queue; other queues start with their first message.
+        ends: end queue offset (exclusive) by queue; other queues end with their last message.
+        start_ms: earliest store time, ms since 1970.
+        end_ms: end of the store times (exclusive), ms since 1970.
         keys: scan by index: message keys or unique ids.
         index_slots: scan by index: hash slots of a file; None: a quarter of its entries.
-        on_data_loss: what is done when messages asked for by offset are gone; `mark` is for scans
-            by queue, and what is not there yet is left out by it.
+        on_data_loss: action if requested offsets were deleted; `mark` is for scans by queue, and
+            omits offsets that do not exist yet.
         with_deleted: scan by log: also messages of deleted topics.
         schema: the columns.
-        broker_name: for the column `brokerName`: no file of a store says whose it is.
+        broker_name: value of the column `brokerName`, which the files do not contain.
         check_crc: compare bodies with their checksums.
-        damaged: what is done about damaged records.
+        damaged: action for damaged records.
         batch_rows: most rows of a batch.
-        batch_bytes: most bytes of records a batch is made of, unless one record has more.
+        batch_bytes: most bytes of the records of a batch, unless a single record is larger.
     """
 
     topics: Sequence[str] = ()
@@ -77,7 +77,7 @@ class ScanRequest:
 
     @property
     def tag_set(self) -> frozenset[str]:
-        """The tags wanted; empty for all.
+        """Return the selected tags; empty for all.
 
         Raises:
             ValueError: the expression holds no tag.
@@ -85,8 +85,8 @@ class ScanRequest:
         return frozenset(build_subscription("", self.tags).tags_set)
 
     def decoder(self, on_damaged: Callable[[CorruptRecordError], None] | None) -> "RecordDecoder":
-        """Return a decoder of the rows wanted."""
-        from rocketpy.arrow import RecordDecoder  # noqa: PLC0415 - plans do without it
+        """Return a decoder for the columns of the request."""
+        from rocketpy.arrow import RecordDecoder  # noqa: PLC0415 - planning does not need it
 
         return RecordDecoder(
             self.schema,
@@ -97,10 +97,10 @@ class ScanRequest:
         )
 
     def topics_of(self, known: Collection[str]) -> list[str]:
-        """Return the topics to read, of those that there are, sorted.
+        """Return the selected ones of the existing topics, sorted.
 
         Raises:
-            ValueError: a name that is none of them; the message names the nearest.
+            ValueError: an unknown name; the message names the nearest one.
         """
         for name in self.topics:
             if not _is_pattern(name) and name not in known:
@@ -111,15 +111,15 @@ class ScanRequest:
         return sorted(filter(self.takes, known))
 
     def takes(self, topic: str) -> bool:
-        """Whether messages of a topic are wanted."""
+        """Return whether a topic is selected."""
         if not self.topics:
             return not is_system_topic(topic)
         return any(fnmatch.fnmatchcase(topic, each) for each in self.topics)
 
     def tags_mask(self, topic: str, codes: Int64s) -> Int64s | None:
-        """Return which entries may have a wanted tag, as indices; None when all may.
+        """Return the indices of entries that may have a selected tag; None for all.
 
-        By their hash, so an entry of another tag may be among them.
+        Entries are compared by hash, so another tag may be among them.
         """
         tags = self.tag_set
         if not tags or topic == SCHEDULE_TOPIC:  # there the code is a time
@@ -128,27 +128,27 @@ class ScanRequest:
         return np.flatnonzero(np.isin(codes, hashes) | (codes < _EXTENSION_BELOW))
 
     def lost(self, queue: QueueName, start: int, end: int) -> None:
-        """Do what was asked about messages of a queue that are gone, from `start` to before `end`.
+        """Handle deleted messages of a queue, `start` to before `end`, as `on_data_loss` says.
 
         Raises:
             DataLossError: `on_data_loss` is `fail`.
         """
         if self.on_data_loss == "fail" and end > start:
             raise DataLossError(
-                f"messages {start} to {end - 1} of {queue.topic}, queue {queue.queue_id}, are gone "
-                "or not there yet; to read on without them, skip what is lost"
+                f"messages {start} to {end - 1} of {queue.topic}, queue {queue.queue_id}, were "
+                "deleted or do not exist yet; set on_data_loss to skip them"
             )
 
     def lost_of_log(self, start: int, end: int) -> None:
-        """Do the same about a part of the log: physical offsets from `start` to before `end`.
+        """Handle a deleted part of the log, physical offsets `start` to before `end`.
 
         Raises:
             DataLossError: `on_data_loss` is `fail`.
         """
         if self.on_data_loss == "fail":
             raise DataLossError(
-                f"the log's file with physical offsets {start} to {end - 1} is gone; to read on "
-                "without it, skip what is lost"
+                f"the log file with physical offsets {start} to {end - 1} was deleted; set "
+                "on_data_loss to skip it"
             )
 
 

@@ -1,6 +1,7 @@
-"""What a store directory knows beside its messages, as tables: offsets, topics, groups.
+"""Tables of a store directory besides messages: offsets, topics, groups.
 
-From the JSON files of `config/` and the ends of the consume queues, without opening the store.
+They are read from the JSON files of `config/` and the ends of the consume queues, without opening
+the store.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,11 +60,11 @@ _AT: Final = "@"
 def table(directory: StoreDirectory, name: str) -> pa.Table:
     """Return a table of `SCHEMAS`, sorted by its first columns.
 
-    `maxOffset` is the offset the next message of a queue will have, and `lag` what lies between it
-    and the group's; both are null where the queue is not there. `messages` counts what the log has.
+    `maxOffset` is the offset of the next message of a queue, and `lag` its distance from the offset
+    of the group; both are null if the queue does not exist. `messages` counts messages in the log.
 
     Raises:
-        StoreFormatError: the directory holds something else than a store.
+        StoreFormatError: not a store directory.
     """
     rows = _MAKERS[name](directory)
     return pa.Table.from_pylist(rows, schema=SCHEMAS[name])
@@ -130,7 +131,7 @@ def _object(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _chosen(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return those fields of a JSON object that the table has."""
+    """Return the fields of a JSON object that are columns of the table."""
     row = {key: value for key, value in config.items() if key in SCHEMAS[name].names}
     attributes = row.get("attributes")
     if isinstance(attributes, dict):

@@ -1,9 +1,9 @@
-"""Messages that are in the log and not yet in the files of their queues.
+"""Entries of messages that are in the log but not yet in the files of their queues.
 
-A RocketPy broker has the newest entries of its queues in memory; a broker that was killed had some,
-too. They are made again from the end of the log, as a start would do it: RocketPy's checkpoint says
-up to where all entries are on disk; Apache's brokers write them one after the other, so there it
-is the end of the last one.
+A running or killed RocketPy broker has the newest entries of its queues in memory only. They are
+rebuilt from the end of the log, as recovery would do it. RocketPy's checkpoint records up to where
+all entries are on disk; Apache's brokers write entries in order, so there it is the end of the last
+one.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,14 +22,14 @@ from rocketpy.store.scan.log import Log, MappedLog
 from rocketpy.store.scan.log_walk import IgnoreDamage, stretches
 
 MAX_TAIL_BYTES: Final = 1 << 30
-"""Most of the log that is searched; a broker leaves 32,768 entries or a minute behind."""
+"""Largest part of the log to search; a broker leaves at most 32,768 entries or a minute."""
 
 ENTRIES: Final = np.dtype([("phy_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
-"""A queue's entry as a numpy type; `store.queue_entry` has the layout."""
+"""Queue entry as a numpy type; for the layout see `rocketpy.store.consume_queue.queue_entry`."""
 UNKNOWN_TAGS: Final = -(1 << 40)
-"""Tags code of an entry made here: below every hash, so nobody goes by it."""
+"""Tags code of a rebuilt entry: below every hash, so that no filter uses it."""
 LOST_SIZE: Final = 0
-"""Size in an entry made here in place of a message that the log does not have (any more)."""
+"""Size of an entry in place of a message that is not in the log."""
 _NOWHERE: Final = -1
 
 Entries = npt.NDArray[Any]
@@ -37,15 +37,15 @@ QueueKey = tuple[str, int]
 
 
 class UnflushedEntries(NamedTuple):
-    """Records of the end of the log, one element each.
+    """Records of the end of the log, one array element each.
 
     Attributes:
-        topics: names, by number.
+        topics: topic names by number.
         topic: number of the topic.
-        queue_id: queue within it.
+        queue_id: queue within the topic.
         queue_offset: offset in the queue.
-        phy_offset: where it lies.
-        size_bytes: its length.
+        phy_offset: physical offset of the record.
+        size_bytes: length of the record.
     """
 
     topics: list[str]
@@ -65,23 +65,24 @@ def tails(
     *,
     is_vouched: bool = True,
 ) -> dict[QueueKey, tuple[int, Entries]]:
-    """Return the entries that the files of queues lack.
+    """Return the entries that are missing in the files of queues.
 
     Args:
         log: the log.
         start: physical offset of a record from which on entries may be missing.
-        ends: of the queues that have files: the offset after their last entry.
+        ends: offset after the last entry of each queue with files.
         deleted: physical offsets before which topics are deleted.
-        known: every topic there is; None when that is not known.
+        known: all existing topics; None if unknown.
         is_vouched: whether all entries before `start` were in the files when `ends` were found.
-            Else a queue may have got some between its look and another's: it ends before them.
+            Otherwise a queue may have got entries between the reads of two queues, which are left
+            out.
 
     Returns:
-        By queue: the queue offset of the first entry, and the entries, which follow one another
-        and the files. A message that is damaged beyond recognition has an entry of `LOST_SIZE`.
+        By queue: the queue offset of the first entry, and the entries, contiguous with the files.
+        An unrecognisable message has an entry of `LOST_SIZE`.
 
     Raises:
-        StoreFormatError: more is missing than may be searched.
+        StoreFormatError: the missing part is larger than `MAX_TAIL_BYTES`.
     """
     if start >= log.end:
         return {}
@@ -120,10 +121,10 @@ def tails(
 
 
 def _in_order(found: UnflushedEntries, rows: Int64s, first: int, start: int) -> Int64s:
-    """Return those of a queue's rows, by place, that may follow one another from an offset on.
+    """Return the rows of a queue that form a contiguous sequence from an offset on.
 
-    What is between two of them is damaged, and has to have had room there: a queue offset that
-    leaves out more is itself damaged.
+    Offsets between two rows belong to damaged records, which must fit between them in the log: a
+    queue offset that leaves out more is damaged itself.
     """
     offsets = found.queue_offset[rows]
     if (offsets == first + np.arange(len(rows))).all():
@@ -139,7 +140,7 @@ def _in_order(found: UnflushedEntries, rows: Int64s, first: int, start: int) -> 
 
 
 def _records(log: Log, start: int) -> UnflushedEntries:
-    """Return every record from a place on that consumers may see."""
+    """Return every record after an offset that consumers may read."""
     topics: dict[bytes, int] = {}
     columns: list[tuple[Int64s, ...]] = []
     for mapped, positions in _walk(log, start):
@@ -178,7 +179,7 @@ def _walk(log: Log, start: int) -> Iterator[tuple[MappedLog, Int64s]]:
 
 
 def _has_entry(sys_flags: npt.NDArray[Any]) -> Mask:
-    """Say which are neither half nor rolled back; `store.dispatch.has_queue_entry` for many."""
+    """Return which records have a queue entry: neither half messages nor rolled back."""
     kind = sys_flags & TRANSACTION_MASK
     mask: Mask = (kind == 0) | (kind == TRANSACTION_COMMIT)
     return mask
@@ -187,7 +188,7 @@ def _has_entry(sys_flags: npt.NDArray[Any]) -> Mask:
 def _odd_records(
     mapped: MappedLog, positions: Int64s, topics: dict[bytes, int]
 ) -> list[tuple[Int64s, ...]]:
-    """Return the same of records of other layouts, one by one."""
+    """Return the same columns for records with other layouts."""
     rows = []
     for position in positions.tolist():
         found = mapped.check(position)

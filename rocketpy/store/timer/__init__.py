@@ -1,1 +1,1 @@
-"""The files of timed messages: timer wheel, timer log and their checkpoint, in Apache's format."""
+"""Files of timed messages: timer wheel, timer log and their checkpoint, in Apache's format."""

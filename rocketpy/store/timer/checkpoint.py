@@ -1,6 +1,6 @@
-"""The timer checkpoint, ``config/timercheck``: up to where the timer's work is on disk.
+"""Timer checkpoint, ``config/timercheck``: the part of the timer's work that is on disk.
 
-4,096 bytes, big-endian, zeros where nothing is named::
+4,096 bytes, big-endian, unused bytes are zeros::
 
     0          8           16             24             32            40          48        56
     | read ms  | log       | queue offset | the master's | version:    | timestamp | counter |
@@ -9,8 +9,7 @@
 ``read`` is the first slot of the wheel that is not delivered; units before the log position and
 their slots are on disk; messages of the timer's queue before the queue offset are in the log.
 
-Behind them, from 56 on, stand check sums of the wheel (ours; Apache looks at the first 56 bytes
-only)::
+Checksums of the wheel follow from byte 56 on (RocketPy only; Apache reads the first 56 bytes)::
 
     56          64                  68
     | RPWHEEL1  | CRC-32 of 0-56    | sums: see
@@ -37,16 +36,16 @@ _SUMS_MAGIC: Final = b"RPWHEEL1"
 
 
 class TimerMarks(NamedTuple):
-    """What the file says.
+    """Values of the timer checkpoint.
 
     Attributes:
         read_ms: the first slot that is not delivered; 0: unknown.
         log_position: units before it, and their slots, are on disk.
-        queue_offset: messages before it need not be looked at again.
-        master_queue_offset: the same, of the master.
+        queue_offset: messages before it need not be read again.
+        master_queue_offset: the master's queue offset.
         state_version: epoch of the broker set.
         timestamp_ms: when the version last changed.
-        counter: how often it changed.
+        counter: number of changes of the version.
     """
 
     read_ms: int = 0
@@ -58,12 +57,12 @@ class TimerMarks(NamedTuple):
     counter: int = 0
 
     def encode(self) -> bytes:
-        """As it stands in the file and on the wire."""
+        """Return the encoding used in the file and on the wire."""
         return _VALUES.pack(*self)
 
 
 class TimerCheckpoint:
-    """The file; one thread writes.
+    """Checkpoint file of the timer; one thread writes.
 
     Args:
         path: the file.
@@ -71,7 +70,7 @@ class TimerCheckpoint:
         sums_bytes: length of the wheel's check sums.
 
     Attributes:
-        sums: the wheel's check sums as the file has them; empty when it has none that count.
+        sums: checksums of the wheel in the file; empty if there are no valid ones.
     """
 
     def __init__(self, path: Path, files: StoreFiles, sums_bytes: int = 0) -> None:
@@ -81,23 +80,23 @@ class TimerCheckpoint:
         self.sums: bytes = b""
 
     def load(self) -> TimerMarks:
-        """Read the file; one that is missing or cut says nothing."""
+        """Read the file; a missing or truncated one yields zeros."""
         self.sums = b""
         if not self._files.exists(self._path):
             return TimerMarks()
         data = self._files.read_bytes(self._path)
         if len(data) < _VALUES.size:
-            logger.warning("the timer checkpoint is cut and not used: bytes=%d", len(data))
+            logger.warning("timer checkpoint ignored, file truncated: bytes=%d", len(data))
             return TimerMarks()
         marks = TimerMarks(*_VALUES.unpack_from(data))
         if min(marks[:4]) < 0:
-            logger.warning("the timer checkpoint makes no sense and is not used: %s", marks)
+            logger.warning("timer checkpoint ignored, values invalid: %s", marks)
             return TimerMarks()
         self.sums = self._sums_of(data)
         return marks
 
     def _sums_of(self, data: bytes) -> bytes:
-        """The wheel's sums, if they were written with the marks before them and not by Apache."""
+        """Return the wheel's checksums if they belong to the marks in the file, else nothing."""
         sums = data[_SUMS_AT : _SUMS_AT + self._sums_bytes]
         if len(data) < _SUMS_AT + self._sums_bytes:
             return b""
@@ -106,11 +105,11 @@ class TimerCheckpoint:
         return sums if is_ours else b""
 
     def save(self, marks: TimerMarks, sums: bytes = b"") -> None:
-        """Bring marks to disk; a power cut leaves the old ones or the new ones.
+        """Write and flush marks; a power cut leaves the old ones or the new ones.
 
         Args:
-            marks: what it vouches for.
-            sums: of the wheel.
+            marks: new values.
+            sums: checksums of the wheel.
 
         Raises:
             DiskFullError: no space.

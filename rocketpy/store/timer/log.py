@@ -1,18 +1,18 @@
-"""The timer log: one unit for each timed message, and which unit of the same moment came before.
+"""Timer log: one unit for each timed message, linked to the previous unit of its slot.
 
 ::
 
     0          4           12          16           24          28         36         40         44
     | size i32 | prev: i64 | magic i32 | write: i64 | delay i32 | phy: i64 | size i32 | hash i32 |
 
-52 bytes, big-endian; the last 8 are zero. ``prev`` is the position of the unit before it in the
-same slot of the wheel, -1 for the first; ``write`` is when the unit was written and ``delay`` how
-much later it is due, ms; ``phy`` and the second size say where the message lies in the commit log;
-the hash is that of its real topic. Files have one fixed length; a unit leaves 16 bytes free behind
-it, for the blank that fills up a file: i32 rest, i64 0, i32 blank magic.
+52 bytes, big-endian; the last 8 are zero. ``prev`` is the position of the previous unit in the same
+slot of the wheel, -1 for the first; ``write`` is when the unit was written and ``delay`` how much
+later it is due, ms; ``phy`` and the second size locate the message in the commit log; the hash is
+that of its real topic. Files have one fixed length; a unit leaves 16 bytes free after it, for the
+blank that fills up a file: i32 rest, i64 0, i32 blank magic.
 
-Units are appended in memory and written by `write`, one call for many. What was written is on
-disk after `flush`.
+Units are appended in memory and written in bulk by `write`. Written units are on disk after a
+flush (`PendingFlush`).
 
 Source: TimerLog, TimerMessageStore.doEnqueue (5.4.0).
 """
@@ -46,19 +46,19 @@ _BLANK_BYTES: Final = 16
 _BLOCK_UNITS: Final = 1_260
 _BLOCK_BYTES: Final = _BLOCK_UNITS * UNIT_BYTES
 _MOST_BLOCKS: Final = 16
-"""Blocks of 64 KiB that are kept for readers."""
+"""Cached blocks of 64 KiB for readers."""
 
 
 class TimerUnit(NamedTuple):
-    """One unit.
+    """Unit of the timer log.
 
     Attributes:
-        prev_position: of the unit before it in its slot, -1 for the first.
-        magic: 1, with 2 when the message is to be put back and 4 when it recalls another.
-        write_ms: when it was written, a multiple of the precision.
-        delay_ms: how much later it is due.
-        phy_offset: where the message lies in the commit log.
-        size_bytes: of that record.
+        prev_position: position of the previous unit in its slot, -1 for the first.
+        magic: 1, plus 2 if the message is rolled and 4 if it recalls another one.
+        write_ms: time of writing, a multiple of the precision.
+        delay_ms: time from writing until it is due.
+        phy_offset: physical offset of the message.
+        size_bytes: size of its record.
         topic_hash: Java's hash of the real topic.
     """
 
@@ -72,26 +72,26 @@ class TimerUnit(NamedTuple):
 
     @property
     def due_ms(self) -> int:
-        """Start of the slot it belongs to."""
+        """Start of its slot, ms."""
         return self.write_ms + self.delay_ms
 
     @property
     def is_recall(self) -> bool:
-        """Whether it recalls another message of its slot."""
+        """Whether the unit recalls another message of its slot."""
         return bool(self.magic & MAGIC_DELETE) and not self.magic & MAGIC_ROLL
 
     @property
     def is_rolled(self) -> bool:
-        """Whether its message is put back to wait on."""
+        """Whether its message is put back to wait longer."""
         return bool(self.magic & MAGIC_ROLL)
 
 
 class TimerLog:
-    """The files of one timer log; the owner serialises callers, but `PendingFlush.run`.
+    """Files of the timer log; the owner serialises all calls except `PendingFlush.run`.
 
     Args:
-        directory: where the files are.
-        file_bytes: length of each.
+        directory: location of the files.
+        file_bytes: length of each file.
         files: the file system.
 
     Attributes:
@@ -109,16 +109,16 @@ class TimerLog:
         self._retired: list[PlainFile] = []
         self._flushed_end = 0
         self._unwritten = bytearray()
-        self._block = bytearray()  # the block that grows, from its first byte on
+        self._block = bytearray()  # the last block, which still grows
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
 
     # -- life ------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Find the files.
+        """Load the files.
 
-        When one is missing, or has another length than the configuration says, all are kept aside
-        and the log begins anew: the messages are read again from their queue.
+        If a file is missing or does not have the configured length, all are moved away and the log
+        starts empty: the messages are read again from their queue.
         """
         bases, sizes = [], set()
         for name in self._files.list_files(self._directory):
@@ -140,8 +140,8 @@ class TimerLog:
     def _keep_aside(self) -> None:
         aside = self._directory.with_name(self._directory.name + ".damaged")
         logger.error(
-            "files of the timer log are missing, or not of mappedFileSizeTimerLog %d bytes: "
-            "all are kept in %s, and timed messages are read again",
+            "timer log unusable, files missing or not of mappedFileSizeTimerLog %d bytes: "
+            "moved to %s, timed messages are read again",
             self._file_bytes,
             aside,
         )
@@ -149,7 +149,7 @@ class TimerLog:
         self._files.rename(self._directory, aside)
 
     def close(self) -> None:
-        """Let go of the files; what was not written is lost."""
+        """Close the files; units that were not written are lost."""
         for file in self._retired:
             file.close()
         self._retired.clear()
@@ -187,7 +187,7 @@ class TimerLog:
         return position
 
     def _room(self) -> int:
-        """Return where the next unit goes; a full file is filled up and a new one begun.
+        """Return the position of the next unit; fill up a full file and start a new one.
 
         Raises:
             DiskFullError: no space for a new file; nothing changed.
@@ -212,10 +212,10 @@ class TimerLog:
         self._block.clear()
 
     def write(self) -> None:
-        """Hand the units appended so far to the system; a kill of the process cannot lose them.
+        """Write all appended units to the file, so that they survive a kill of the process.
 
         Raises:
-            DiskFullError: no space; the units wait in memory for the next call.
+            DiskFullError: no space; the units stay in memory for the next call.
         """
         if self._unwritten:
             at = self.end - len(self._unwritten) - self._bases[-1]
@@ -223,7 +223,7 @@ class TimerLog:
             self._unwritten.clear()
 
     def mark(self, positions: Iterable[int], magic: int) -> None:
-        """Give units that are written another magic.
+        """Change the magic of written units.
 
         Raises:
             DiskFullError: no space.
@@ -238,7 +238,7 @@ class TimerLog:
                 self._blocks.pop(block_at, None)
 
     def _mark(self, base: int, positions: Iterable[int], data: bytes, stale: set[int]) -> None:
-        """Mark units of one file; note the blocks in memory that do not show it."""
+        """Mark units of one file; collect the cached blocks that became stale."""
         is_last = base == self._bases[-1]
         file = self._open_last() if is_last else self._files.open_file(self._path(base))
         try:
@@ -261,19 +261,19 @@ class TimerLog:
         return position - position % self._file_bytes
 
     def pending_flush(self) -> "PendingFlush":
-        """Return what brings everything written so far to disk, for another thread to run."""
+        """Return a flush of everything written so far, for another thread to run."""
         retired, self._retired = self._retired, []
         begin, self._flushed_end = self._flushed_end, self.end
         last = self._file if self.end != begin else None
         return PendingFlush(begin, self.end, last, retired, self._files)
 
     def take_back(self, pending: "PendingFlush") -> None:
-        """Count as not on disk what a flush that failed was to bring there."""
+        """Undo the accounting of a flush that failed."""
         self._retired[:0] = pending.retired
         self._flushed_end = pending.begin
 
     def sync_from(self, position: int) -> None:
-        """Bring the files from a position on to disk, whoever wrote them, and their names.
+        """Flush the files from a position on and their names, also bytes of an earlier process.
 
         Raises:
             OSError: the disk failed.
@@ -298,7 +298,7 @@ class TimerLog:
     # -- reading ---------------------------------------------------------------------------
 
     def unit(self, position: int) -> TimerUnit | None:
-        """Return the unit at a position; None when there is none (any more)."""
+        """Return the unit at a position; None if there is none."""
         if not self.begin <= position <= self.end - UNIT_BYTES:
             return None
         in_file = position % self._file_bytes
@@ -339,11 +339,11 @@ class TimerLog:
             file.close()
 
     def places_before(self, position: int, stop: int) -> Iterator[int]:
-        """Yield positions where units may be, from before one back to another, that one too.
+        """Yield possible unit positions backwards, from before one position to another, inclusive.
 
         Args:
-            position: where a unit may begin.
-            stop: the last position to yield; before the log's beginning means that.
+            position: a possible unit position.
+            stop: the last position to yield, or the log's start if that is later.
         """
         stop = max(stop, self.begin)
         while position > stop:
@@ -356,21 +356,21 @@ class TimerLog:
                 yield position
 
     def may_begin_at(self, position: int) -> bool:
-        """Whether a unit may begin at a position, of this log or beyond."""
+        """Return whether a unit may start at a position, also beyond the end of the log."""
         return position % self._file_bytes % UNIT_BYTES == 0
 
     def unit_boundary(self, position: int) -> int:
-        """Return the position itself when a unit may begin there, else the file's beginning."""
+        """Return the position if a unit may start there, else the start of its file."""
         if position > self.end:
             return self._bases[-1] if self._bases else 0
         return position if self.may_begin_at(position) else self._base_of(position)
 
     def scan(self, start: int, *, past_damage: bool = False) -> Iterator[tuple[int, TimerUnit]]:
-        """Yield position and unit from a position on, to the first bytes that are none.
+        """Yield positions and units from a position on, until the first invalid bytes.
 
         Args:
-            start: position of a unit; before the first file means its beginning.
-            past_damage: go on behind such bytes, to the end.
+            start: position of a unit, or the log's start if that is later.
+            past_damage: continue after invalid bytes, to the end.
         """
         position = max(start, self.begin)
         while position < self.end:
@@ -401,7 +401,7 @@ class TimerLog:
     # -- recovery and retention ------------------------------------------------------------
 
     def cut(self, end: int) -> None:
-        """Let the log end at a position: later files go, later bytes become zeros.
+        """End the log at a position: remove later files, zero later bytes.
 
         Raises:
             OSError: the disk failed.
@@ -418,16 +418,16 @@ class TimerLog:
         base = self._bases[-1]
         file = self._open_last()
         if file.erase(end - base, self._file_bytes):
-            logger.warning("the timer log is cut: position=%d", end)
+            logger.warning("timer log truncated: position=%d", end)
             file.flush()
         block_at = end - (end - base) % _BLOCK_BYTES
         self._block += file.read(block_at - base, end - block_at)
 
     def remove_before(self, min_phy_offset: int) -> int:
-        """Delete files whose messages are all gone from the commit log; return how many.
+        """Delete files whose messages are all deleted from the commit log; return how many.
 
         Args:
-            min_phy_offset: where the commit log begins.
+            min_phy_offset: start of the commit log.
         """
         removed = 0
         while len(self._bases) > 1:
@@ -444,12 +444,12 @@ class TimerLog:
 
 
 class PendingFlush:
-    """Brings units to disk, beside those who append more.
+    """Flush of written units that can run while more units are appended.
 
     Attributes:
         begin: units before this position were on disk before.
-        end: units before this position are on disk once `run` returned.
-        retired: full files that are still to be flushed and closed.
+        end: units before this position are on disk when `run` returns.
+        retired: full files to flush and close.
     """
 
     def __init__(
@@ -468,7 +468,7 @@ class PendingFlush:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to bring to disk."""
+        """Whether there is nothing to flush."""
         return self._last is None and not self.retired
 
     def run(self) -> None:

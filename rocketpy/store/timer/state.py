@@ -1,14 +1,14 @@
-"""Wheel, log and checkpoint of the timer together: recovery, adding units, bringing all to disk.
+"""State of the timer: wheel, log and checkpoint together, their recovery and their flushes.
 
-A flush goes log, wheel, checkpoint: each vouches only for what is on disk before it. So after a
-crash the units behind the checkpoint are looked at again and their slots set once more, and what
-is no unit any more is cut off; the messages behind the checkpoint's queue offset are read again.
-The checkpoint's log position does not pass the unit of a message that will be read again: so it is
-found at the next start, and the message gets no second one.
-A wheel that is not as its check sums say was damaged, or a kill came between it and the
-checkpoint: its pages are made again from the log.
-A killed process leaves units and slots that may be in memory only: a start brings them to disk
-before its checkpoint vouches for them.
+The order of a flush is log, wheel, checkpoint: each refers only to parts that are on disk already.
+After a crash, recovery reads the units after the checkpoint and sets their slots again, truncates
+the log at the first invalid unit, and reads the messages after the checkpoint's queue offset again.
+The checkpoint's log position never passes the unit of a message that will be read again, so that
+the unit is found at the next start and the message does not get a second one.
+If the wheel does not match its checksums, it was damaged, or the process was killed between wheel
+and checkpoint: its pages are rebuilt from the log.
+Units and slots of a killed process may be in the page cache only: a start flushes them before its
+checkpoint covers them.
 
 Source: TimerMessageStore.recover, recoverAndRevise, prepareTimerCheckPoint (5.4.0).
 """
@@ -32,7 +32,7 @@ _MOST_RECENT = 100_000
 
 
 class TimerState:
-    """The files of the timer. Callers hold `lock`, but for `flush` and `close`.
+    """Files of the timer. Callers hold `lock`, except for `flush` and `close`.
 
     Args:
         root: the store directory.
@@ -42,11 +42,11 @@ class TimerState:
         clock: stamps the checkpoint's version.
 
     Attributes:
-        lock: held by whoever reads or adds.
-        marks: what the checkpoint says, on disk.
-        pending_count: units that wait, recalls taken off.
-        is_cut_short: whether the log ends before the checkpoint says: units were lost, and the
-            messages that had one must be read again.
+        lock: protects reads and additions.
+        marks: values of the checkpoint on disk.
+        pending_count: pending units without recalled ones.
+        is_cut_short: whether the log ends before the checkpoint's position: units were lost, and
+            their messages must be read again.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class TimerState:
             root / "config" / "timercheck", files, len(self._wheel.sums.encode())
         )
         self._logged: set[int] = set()
-        # Queue offset and position of the units whose messages the checkpoint has not passed.
+        # Queue offsets and positions of units whose messages the checkpoint does not cover yet.
         self._recent: deque[tuple[int, int]] = deque(maxlen=_MOST_RECENT)
         self._can_flush = True
-        # Slots before this one may still be set, by a process that ended before it emptied them.
+        # Slots before this one may be left over from a process that ended before emptying them.
         self._left_before = 0
 
     # -- life ------------------------------------------------------------------------------
 
     def load(self, max_phy_offset: int) -> int | None:
-        """Read the files and mend what a crash left; return the first slot's time, if any.
+        """Load the files and recover from a crash; return the first slot's time, if any.
 
         Args:
-            max_phy_offset: where the commit log ends; units of messages beyond are cut off.
+            max_phy_offset: end of the commit log; units of later messages are removed.
 
         Raises:
             OSError: the disk failed.
@@ -102,7 +102,7 @@ class TimerState:
         self._files.sync_directories()
         self.is_cut_short = end < self.marks.log_position
         if self.is_cut_short:
-            logger.error("the timer log ends too early: its messages are read again: end=%d", end)
+            logger.error("timer log too short, its messages are read again: end=%d", end)
         if has_wheel:
             self._wheel.check(self._checkpoint.sums)
         first, beyond = self._survey(read_tick, end)
@@ -112,7 +112,7 @@ class TimerState:
         if beyond:
             self._mend(beyond, end)
         logger.info(
-            "timer is loaded: log_end=%d queue_offset=%d pending=%d",
+            "timer loaded: log_end=%d queue_offset=%d pending=%d",
             end,
             self.marks.queue_offset,
             self.pending_count,
@@ -120,16 +120,16 @@ class TimerState:
         return None if first is None else first * self._wheel.precision_ms
 
     def _recover_log(self, start: int, read_tick: int, max_phy_offset: int) -> int:
-        """Set the slots of the units behind the checkpoint; return where the units end."""
+        """Set the slots of the units after the checkpoint; return the end of the units."""
         log, wheel = self._log, self._wheel
         start = log.unit_boundary(start)
         end = start
         for position, unit in log.scan(start):
             if unit.phy_offset + unit.size_bytes > max_phy_offset:
-                break  # a power cut took the message
+                break  # the message was lost in a power cut
             end = position + UNIT_BYTES
             if wheel.tick(unit.due_ms) < read_tick:
-                continue  # added when a clock was set back, its slot is passed: it gets another
+                continue  # added while the clock was set back; its slot is over: it gets another
             if position >= self.marks.log_position:
                 self._logged.add(unit.phy_offset)
             self._revise(position, unit)
@@ -144,7 +144,7 @@ class TimerState:
             self._wheel.put(slot._replace(last=position, num=slot.num + _count(unit)))
 
     def _survey(self, read_tick: int, end: int) -> tuple[int | None, list[Slot]]:
-        """Return the first moment that waits, and the slots that end beyond the log's end."""
+        """Return the first pending tick, and the slots that point beyond the log's end."""
         self.pending_count = 0
         first, beyond = None, []
         for slot in self._wheel.slots():
@@ -160,10 +160,10 @@ class TimerState:
         return first, beyond
 
     def _make_again(self, read_tick: int) -> None:
-        """Make damaged pages of the wheel from the whole log."""
+        """Rebuild damaged pages of the wheel from the complete log."""
         wheel, pages = self._wheel, self._wheel.damaged_pages
         logger.error(
-            "pages of the timer wheel are not as they were written, and made again: pages=%d",
+            "timer wheel damaged, pages are rebuilt: pages=%d",
             len(pages),
         )
         for number in pages:
@@ -175,10 +175,10 @@ class TimerState:
         pages.clear()
 
     def _mend(self, beyond: Iterable[Slot], end: int) -> None:
-        """Let slots end where the log does: the wheel was written, and the log was not."""
+        """Truncate slots at the log's end: the wheel reached the disk, the log did not."""
         ticks = {slot.tick for slot in beyond}
         starts = [slot.first for slot in beyond if 0 <= slot.first < end]
-        logger.warning("slots of the timer wheel named units that are gone: slots=%d", len(ticks))
+        logger.warning("timer wheel slots truncated, units lost: slots=%d", len(ticks))
         for tick in ticks:
             self._wheel.clear(tick)
         for position, unit in self._log.scan(min(starts, default=end), past_damage=True):
@@ -199,11 +199,11 @@ class TimerState:
         return self._wheel.precision_ms
 
     def was_logged(self, phy_offset: int, queue_offset: int) -> bool:
-        """Whether a message behind the checkpoint had its unit before the last end.
+        """Return whether a message after the checkpoint got its unit before the last stop.
 
         Args:
-            phy_offset: of the message.
-            queue_offset: of the message in the timer's queue.
+            phy_offset: physical offset of the message.
+            queue_offset: offset of the message in the timer's queue.
         """
         if phy_offset in self._logged:
             self._logged.discard(phy_offset)
@@ -215,8 +215,8 @@ class TimerState:
         """Append a unit to its slot.
 
         Args:
-            unit: its ``prev_position`` is set here.
-            queue_offset: of its message in the timer's queue.
+            unit: the unit; its ``prev_position`` is set here.
+            queue_offset: offset of its message in the timer's queue.
 
         Returns:
             Its position.
@@ -239,12 +239,12 @@ class TimerState:
         return position
 
     def _clear_left(self, tick: int) -> None:
-        """The clock went back: empty the slots from a moment on that were left at the start.
+        """Empty left-over slots from a tick on, after the clock was set back.
 
-        What they name was delivered before the last end, or gets its unit again.
+        Their messages were delivered before the last stop, or get a unit again.
         """
         end = self._left_before
-        at = max(tick, end - SLOTS)  # a wheel holds no more, however far it went back
+        at = max(tick, end - SLOTS)  # the wheel has no older slots
         while at < end:
             at, _ = self._wheel.first_from(at, end - 1)
             self._wheel.clear(at)
@@ -252,15 +252,15 @@ class TimerState:
         self._left_before = tick
 
     def write(self) -> None:
-        """Hand what was added to the system.
+        """Write the added units to the file.
 
         Raises:
-            DiskFullError: no space; it waits in memory.
+            DiskFullError: no space; the units stay in memory.
         """
         self._log.write()
 
     def first_from(self, tick: int, last_tick: int) -> tuple[int, Slot | None]:
-        """Return the first moment that has a slot, and the slot; the last one when none has."""
+        """Return the first tick with a slot, and the slot; ``last_tick`` if there is none."""
         return self._wheel.first_from(tick, last_tick)
 
     def unit(self, position: int) -> TimerUnit | None:
@@ -273,22 +273,22 @@ class TimerState:
         return self._log.begin
 
     def places_before(self, position: int, stop: int) -> Iterator[int]:
-        """Yield where units of the log may be, back from a position; see `TimerLog`."""
+        """Yield possible unit positions backwards; see `TimerLog.places_before`."""
         return self._log.places_before(position, stop)
 
     def clear(self, tick: int) -> None:
-        """Empty a slot: its messages are delivered, and on disk."""
+        """Empty a slot whose messages are delivered and on disk."""
         slot = self._wheel.get(tick)
         if slot is not None:
             self.pending_count = max(0, self.pending_count - max(0, slot.num))
             self._wheel.clear(tick)
 
     def forget_before(self, tick: int) -> None:
-        """Let go of memory that only the past needs."""
+        """Free memory of past slots."""
         self._wheel.forget_before(tick)
 
     def mark_delivered(self, positions: Iterable[int]) -> None:
-        """Let units be passed over by whoever reads their slot again, Apache too.
+        """Mark units as delivered, so that a later reader of their slot skips them, also Apache.
 
         Raises:
             DiskFullError: no space.
@@ -297,25 +297,25 @@ class TimerState:
         self._log.mark(positions, MAGIC_DELETE | 1)
 
     def remove_before(self, min_phy_offset: int) -> int:
-        """Delete log files whose messages are gone; return how many."""
+        """Delete log files whose messages are deleted; return how many."""
         return self._log.remove_before(min_phy_offset)
 
     # -- disk ------------------------------------------------------------------------------
 
     def flush(self, progress: Callable[[], tuple[int, int]], *, is_last: bool = False) -> None:
-        """Bring everything to disk, and then the checkpoint.
+        """Flush log and wheel, then the checkpoint.
 
-        Nothing is written while only time goes by: where reading begins says less than which
-        slots are set.
+        Nothing is written if only time has passed, because the set slots already tell where reading
+        starts.
 
         Args:
-            progress: asked, under the lock, for the first slot that is not delivered (ms) and
-                for the queue offset, both as far as what they stand for is on disk.
-            is_last: write it also when only time went by.
+            progress: called under the lock; returns the first undelivered slot (ms) and the queue
+                offset, as far as both are on disk.
+            is_last: write also if only time has passed.
 
         Raises:
-            DiskFullError: no space; it is tried again.
-            OSError: the disk failed: the checkpoint stays where it is until the next start.
+            DiskFullError: no space; the caller may retry.
+            OSError: the disk failed; the checkpoint does not advance until the next start.
         """
         if not self._can_flush:
             return
@@ -346,7 +346,7 @@ class TimerState:
                         self._log.take_back(units)
 
     def _passed_units(self, queue_offset: int, end: int) -> int:
-        """How far the log may be passed: to the first unit of a message that is read again."""
+        """Return the log position for the checkpoint: the first unit of an uncovered message."""
         recent = self._recent
         while recent and recent[0][0] < queue_offset:
             recent.popleft()

@@ -1,23 +1,22 @@
-"""The timer wheel: for each moment, where the timer log has the units that are due then.
+"""Timer wheel: maps each tick to the units of the timer log that are due then.
 
-A fixed number of slots, twice as many as seven days have seconds; the moment decides the slot::
+A fixed number of slots, twice the seconds of seven days; the tick determines the slot::
 
     0               8            16           24         28
-    | moment: i64   | first: i64 | last: i64  | num: i32 | 0: i32 |
+    | tick: i64     | first: i64 | last: i64  | num: i32 | 0: i32 |
 
-32 bytes, big-endian; the moment is in units of the precision, the positions are those of the
-first and the last unit. A slot counts only for the moment that stands in it.
+32 bytes, big-endian; the tick is in units of the precision, the positions are those of the first
+and the last unit. A slot is valid only for the tick that is stored in it.
 
-The file is as long as all slots from the start, and nearly all of it is a hole: pages that were
-never written take no space and no memory. Pages in use are kept in memory and written by a flush,
-after the log's: what the file says is never ahead of the log. Pages of the past are dropped.
+The file has its full length from the start and is mostly a hole: unwritten pages take no space and
+no memory. Pages in use are cached and written by a flush that follows the log's, so the file is
+never ahead of the log. Past pages are dropped from the cache.
 
 Source: TimerWheel, Slot (5.4.0).
 
-Check sums of the timer wheel's pages, which tell of pages that are not as they were written.
-
-A slot of zeros is an empty one, so nothing within the wheel shows that a disk lost it. One sum
-stands for ten pages, so that all of them have room in the checkpoint, behind what Apache's has.
+Checksums of the pages (`PageSums`) detect lost writes: a slot of zeros is an empty one, so the
+wheel itself cannot show them. One sum covers ten pages, so that all sums fit into the checkpoint,
+after the part that Apache reads.
 """
 
 import logging
@@ -35,10 +34,10 @@ _GROUP_PAGES: Final = 10
 
 
 class PageSums:
-    """Sums of all pages of one file.
+    """Checksums of all pages of the wheel.
 
     Args:
-        pages: how many pages there are; all are empty.
+        pages: number of pages, initially empty.
     """
 
     def __init__(self, pages: int) -> None:
@@ -48,7 +47,7 @@ class PageSums:
         self._layout = struct.Struct(f">{groups}I")
 
     def note(self, number: int, page: bytes | None) -> None:
-        """Note what a page holds on disk; None: nothing."""
+        """Record the content of a page on disk; None if it is empty."""
         self._pages[number] = 0 if page is None else crc32(page)
         group = number // _GROUP_PAGES
         self._groups[group] = self._group(group)
@@ -58,14 +57,14 @@ class PageSums:
         return crc32(pages.tobytes()) if any(pages) else 0
 
     def encode(self) -> bytes:
-        """The sums as the checkpoint has them, 4 bytes for ten pages."""
+        """Return the encoding for the checkpoint, 4 bytes for ten pages."""
         return self._layout.pack(*self._groups)
 
     def differing(self, encoded: bytes) -> Iterator[int]:
-        """Yield the pages that are, perhaps, not as they were when the sums were encoded.
+        """Yield pages that may have changed since the sums were encoded.
 
         Args:
-            encoded: from `encode`; of another length, it says nothing.
+            encoded: result of `encode`; ignored if it has another length.
         """
         if len(encoded) != self._layout.size:
             return
@@ -91,13 +90,13 @@ _READ_PAGES: Final = 256
 
 
 class Slot(NamedTuple):
-    """One moment with units.
+    """Slot of the wheel with its units.
 
     Attributes:
-        tick: the moment, in units of the precision.
+        tick: time in units of the precision.
         first: position of the first unit.
         last: position of the last unit.
-        num: units that wait, recalls taken off.
+        num: pending units without recalled ones.
     """
 
     tick: int
@@ -107,7 +106,7 @@ class Slot(NamedTuple):
 
 
 class TimerWheel:
-    """The slots of one wheel; the owner serialises callers, but `PendingPages.run`.
+    """Slots of the timer wheel; the owner serialises all calls except `PendingPages.run`.
 
     Args:
         path: the file.
@@ -115,9 +114,8 @@ class TimerWheel:
         files: the file system.
 
     Attributes:
-        damaged_pages: where `slots` found something that no broker writes, or the file is not
-            as it was written.
-        sums: of the pages in the file.
+        damaged_pages: pages with invalid slots or wrong checksums.
+        sums: checksums of the pages in the file.
     """
 
     def __init__(self, path: Path, precision_ms: int, files: StoreFiles) -> None:
@@ -132,9 +130,9 @@ class TimerWheel:
         self.sums: PageSums = PageSums(_PAGES)
 
     def load(self) -> bool:
-        """Open the file; return whether there is one. A new one is made by the first flush.
+        """Open the file; return whether it exists. The first flush creates a new one.
 
-        A file of another length is damaged and kept aside: the log says what was in it.
+        A file of another length is damaged and moved away; it is rebuilt from the log.
         """
         if not self._files.exists(self._path):
             return False
@@ -145,7 +143,7 @@ class TimerWheel:
         if size_bytes != WHEEL_BYTES:
             aside = self._path.with_name(self._path.name + ".damaged")
             logger.error(
-                "the timer wheel has %d bytes and not %d: it is kept as %s and made again",
+                "timer wheel has %d bytes instead of %d: moved to %s, rebuilt",
                 size_bytes,
                 WHEEL_BYTES,
                 aside,
@@ -164,11 +162,11 @@ class TimerWheel:
         return True
 
     def check(self, sums: bytes) -> None:
-        """Note as damaged the pages that are not as they were when the sums were written."""
+        """Mark the pages that do not match the checksums as damaged."""
         self.damaged_pages.update(self.sums.differing(sums))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -178,11 +176,11 @@ class TimerWheel:
     # -- slots -----------------------------------------------------------------------------
 
     def tick(self, time_ms: int) -> int:
-        """The moment that a time belongs to."""
+        """Return the tick of a time."""
         return time_ms // self.precision_ms
 
     def get(self, tick: int) -> Slot | None:
-        """Return the slot of a moment; None when nothing is due then."""
+        """Return the slot of a tick; None if nothing is due then."""
         page = self._page(tick % SLOTS // _PAGE_SLOTS)
         if page is None:
             return None
@@ -190,11 +188,11 @@ class TimerWheel:
         return Slot(tick, first, last, num) if stored == tick and last >= 0 else None
 
     def first_from(self, tick: int, last_tick: int) -> tuple[int, Slot | None]:
-        """Return the first moment that has a slot, and the slot; the last one when none has.
+        """Return the first tick with a slot, and the slot; ``last_tick`` if there is none.
 
         Args:
-            tick: where to begin.
-            last_tick: where to end.
+            tick: first tick to check.
+            last_tick: last tick to check.
         """
         while tick < last_tick:
             if self._page(tick % SLOTS // _PAGE_SLOTS) is None:
@@ -207,11 +205,11 @@ class TimerWheel:
         return tick, self.get(tick)
 
     def put(self, slot: Slot) -> None:
-        """Set the slot of a moment."""
+        """Set the slot of a tick."""
         self._write(slot.tick, slot.tick, slot.first, slot.last, slot.num)
 
     def clear(self, tick: int) -> None:
-        """Empty the slot of a moment: everything in it is delivered."""
+        """Empty the slot of a tick: all its units are delivered."""
         if self.get(tick) is not None:
             self._write(tick, 0, 0, 0, 0)
 
@@ -224,7 +222,7 @@ class TimerWheel:
         self._dirty.add(number)
 
     def _page(self, number: int) -> bytearray | None:
-        """Return a page; None when it holds nothing and never did since it was looked at."""
+        """Return a page; None if it is empty."""
         page = self._pages.get(number)
         if page is None and self._file is not None:
             data = self._file.read(number * _PAGE_BYTES, _PAGE_BYTES)
@@ -233,16 +231,16 @@ class TimerWheel:
         return page
 
     def forget_before(self, tick: int) -> None:
-        """Drop the page before that of a moment from memory; it is read again when needed."""
+        """Drop the page before a tick's page from the cache; it is read again on demand."""
         number = (tick % SLOTS // _PAGE_SLOTS - 1) % _PAGES
         if number not in self._dirty and number not in self._in_flush:
             self._pages.pop(number, None)
 
     def slots(self) -> Iterator[Slot]:
-        """Yield every slot that is set, in the file and in memory; keeps none of them.
+        """Yield every slot that is set, in the file and in the cache, without caching pages.
 
-        One whose moment does not belong to its place, or that ends before it begins, is left out,
-        and its page is noted as damaged.
+        A slot with the tick of another slot, or that ends before it starts, is skipped and its page
+        marked as damaged.
         """
         for start, block in self._blocks():
             if not block and not self._pages:
@@ -259,7 +257,7 @@ class TimerWheel:
                             self.damaged_pages.add(number)
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the first page of each part of the file, and the part; empty where all is hole."""
+        """Yield page number and bytes of each part of the file; empty bytes for a hole."""
         for start in range(0, _PAGES, _READ_PAGES):
             block, at = b"", start * _PAGE_BYTES
             size_bytes = _READ_PAGES * _PAGE_BYTES
@@ -268,7 +266,7 @@ class TimerWheel:
             yield start, block
 
     def page_of(self, tick: int) -> int:
-        """The page that a moment's slot lies in."""
+        """Return the page of a tick's slot."""
         return tick % SLOTS // _PAGE_SLOTS
 
     def erase(self, number: int) -> None:
@@ -279,15 +277,15 @@ class TimerWheel:
     # -- the file --------------------------------------------------------------------------
 
     def pending_pages(self) -> "PendingPages":
-        """Return what brings the changed pages to disk, for another thread to run."""
+        """Return a flush of the changed pages, for another thread to run."""
         self._in_flush, self._dirty = self._dirty, set()
         return PendingPages(self, [(each, bytes(self._pages[each])) for each in self._in_flush])
 
     def opened(self) -> PlainFile:
-        """Return the file, made when there is none yet.
+        """Return the file; create it if it does not exist.
 
         Raises:
-            DiskFullError: no space for it.
+            DiskFullError: no space for the file.
         """
         if self._file is None:
             self._file = self._files.create_file(self._path, WHEEL_BYTES)
@@ -295,7 +293,7 @@ class TimerWheel:
         return self._file
 
     def sync(self) -> None:
-        """Bring the file to disk as it is, whoever wrote it, and its name.
+        """Flush the file and its name, also bytes of an earlier process.
 
         Raises:
             OSError: the disk failed.
@@ -305,14 +303,14 @@ class TimerWheel:
             self._files.touch_directory(self._path.parent)
 
     def flushed(self, *, ok: bool) -> None:
-        """The pages of `pending_pages` are on disk, or have to be written again."""
+        """Record the result of a flush of `pending_pages`; failed pages are written again."""
         if not ok:
             self._dirty |= self._in_flush
         self._in_flush = set()
 
 
 class PendingPages:
-    """Brings pages to disk, beside those who change them again."""
+    """Flush of changed pages that can run while pages change again."""
 
     def __init__(self, wheel: TimerWheel, pages: list[tuple[int, bytes]]) -> None:
         self._wheel = wheel
@@ -320,7 +318,7 @@ class PendingPages:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no page changed."""
+        """Whether there is nothing to flush."""
         return not self._pages
 
     def run(self) -> None:

@@ -131,5 +131,5 @@ def test_a_topic_with_batch_queues_has_a_row_for_each_record(tmp_path: Path) -> 
     assert later.num_rows == sum(time >= times[1] for time in times) < 4
     path = next((tmp_path / "batchconsumequeue" / topic / "0").iterdir())
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(StoreFormatError, match="no file of a batch consume queue"):
+    with pytest.raises(StoreFormatError, match="not a file of a batch consume queue"):
         to_arrow(tmp_path, topics=topic)

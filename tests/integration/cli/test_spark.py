@@ -75,7 +75,7 @@ def test_lag_of_a_store_directory_is_what_its_broker_says(
     cli("spark", "lag", *store, "--group", "nobody", code=1)
     assert "has no offset of nobody" in cli.err
     cli("spark", "lag", "--store", str(tmp_path), code=1)
-    assert "is no store directory" in cli.err
+    assert "is not a store directory" in cli.err
 
 
 def test_lag_of_nobody(cli: Cli) -> None:
@@ -116,6 +116,6 @@ def test_audit_of_what_a_broker_stores(cli: Cli, tmp_path: Path) -> None:
     assert found["damaged"] == 0
     assert found["messages"] >= 10
     cli("spark", "audit", str(tmp_path), "--here", code=1)
-    assert "is no store directory" in cli.err
+    assert "is not a store directory" in cli.err
     cli("spark", "audit", str(store), "--conf", "rocketmq.checkCrc=true", code=2)
     assert "rocketmq.checkCrc: no topic is read or written" in cli.err

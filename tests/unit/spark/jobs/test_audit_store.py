@@ -196,5 +196,5 @@ def test_what_tasks_hand_over() -> None:
 
 
 def test_no_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreFormatError, match="is no store directory"):
+    with pytest.raises(StoreFormatError, match="is not a store directory"):
         Store.find(tmp_path)

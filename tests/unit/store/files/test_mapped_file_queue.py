@@ -152,7 +152,7 @@ def test_several_files_that_never_came_to_disk_are_removed_together(
     assert [each.path for each in made.files] == paths[:1]
     assert not files.exists(paths[1])
     assert not files.exists(paths[2])
-    assert caplog.text.count("never on disk") == 2
+    assert caplog.text.count("unwritten file removed") == 2
 
 
 def test_what_can_be_made_again_goes_from_the_first_empty_file_on() -> None:

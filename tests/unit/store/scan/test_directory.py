@@ -38,7 +38,7 @@ def test_files_that_overlap_are_refused(tmp_path: Path) -> None:
     for base in (0, 5):
         (log / f"{base:020d}").write_bytes(bytes(10))
 
-    with pytest.raises(StoreFormatError, match="reaches into the file after it"):
+    with pytest.raises(StoreFormatError, match="overlaps the next file"):
         StoreDirectory(tmp_path).log_files()
 
 

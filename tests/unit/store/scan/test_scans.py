@@ -286,7 +286,7 @@ def test_files_that_expire_between_plan_and_read(tmp_path: Path) -> None:
 
     with pytest.raises(DataLossError, match="messages 0 to"):
         failing.read_all()
-    with pytest.raises(DataLossError, match=r"file with physical offsets 0 to .* is gone"):
+    with pytest.raises(DataLossError, match=r"file with physical offsets 0 to .* was deleted"):
         by_log.read_all()
     assert 0 < skipping.read_all().num_rows < 300
 
@@ -331,8 +331,8 @@ def test_what_is_no_store_is_told_of(tmp_path: Path) -> None:
     for name, words in (
         ("nowhere", "does not exist"),
         ("file", "is a file"),
-        ("empty", "is no store directory"),
-        ("data", "there is no commitlog/ in it; .*data/store has one"),
+        ("empty", "is not a store directory"),
+        ("data", "it has no commitlog/; .*data/store has one"),
         ("odd", "not named by an offset"),
     ):
         with pytest.raises(StoreFormatError, match=words):
