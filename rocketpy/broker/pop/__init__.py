@@ -1,4 +1,4 @@
-"""Pop consumption: the broker hands out messages, and gets those back that nobody acks.
+"""Pop consumption: the broker hands out messages and redelivers those that are not acked in time.
 
 Source: PopMessageProcessor, AckMessageProcessor, ChangeInvisibleTimeProcessor, PopReviveService,
 ConsumerOrderInfoManager, PopLongPollingService of 5.4.0.

@@ -1,9 +1,9 @@
-"""Acks, one message or many, and changes of how long a message stays invisible.
+"""Acks of popped messages, single or in batches, and changes of their invisible time.
 
-A handle comes from the network. What it says of queue, offset and topic is checked against the
-store; what it says of a check point is not known here: unless that one waits in memory, an ack or a
-new check point is stored, and the revive service finds out whether it belongs to anything. A handle
-that no broker makes is refused, so that nothing is kept by numbers somebody thought up.
+A handle comes from the network. Its queue, offset and topic are checked against the store. Whether
+its check point exists is not checked: unless that check point is buffered in memory, the ack or the
+new check point is stored, and the revive service finds out whether they belong together. Handles
+with impossible values are refused, so that a forged number cannot keep records alive for long.
 
 Source: AckMessageProcessor.java, ChangeInvisibleTimeProcessor.java (5.4.0).
 """
@@ -30,30 +30,30 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessageResult, PutMessageStatus
 
 MAX_BIT_SET_CHARS: Final = 8_192
-"""Longest bit set of a batch ack that is read; a pop has 32 messages and a filter between them."""
+"""Longest bit set of a batch ack. A pop has 32 messages, but a filter may skip many in between."""
 _LATE_CHANGE_MS: Final = 1_000
-"""So long after a message's time another one can be asked for: it does not come back sooner."""
+"""Tolerance after the invisible time ended within which it can still be extended."""
 _CLOCK_LEEWAY_MS: Final = 24 * 3_600 * 1_000
-"""How far the clock may have gone back since a message was popped: its ack counts all the same."""
+"""How far the clock may be set back between a pop and its ack."""
 
 
 class Acked(NamedTuple):
-    """The outcome of an ack.
+    """Outcome of an ack.
 
     Attributes:
-        durable_at: the consumer may be told once the log is on disk up to here; 0: at once.
+        durable_at: the response may be sent once the log is flushed up to here; 0: at once.
     """
 
     durable_at: int = 0
 
 
 class Changed(NamedTuple):
-    """The outcome of a change of the invisible time: what the new handle is made of.
+    """Outcome of a change of the invisible time: the parts of the new handle.
 
     Attributes:
-        pop_time_ms: in place of the old handle's.
-        invisible_ms: in place of the old handle's.
-        revive_queue_id: as the old handle's.
+        pop_time_ms: replaces the pop time of the old handle.
+        invisible_ms: replaces the invisible time of the old handle.
+        revive_queue_id: revive queue, as in the old handle.
         durable_at: as in `Acked`.
     """
 
@@ -64,19 +64,19 @@ class Changed(NamedTuple):
 
 
 class AckOperation:
-    """Takes acks; safe from any thread.
+    """Carries out acks; safe from any thread.
 
     Args:
         topics: topic table.
-        ends: where queues begin and end.
-        offsets: committed offsets, which acks in order move.
-        locks: one operation on a queue in order at a time.
-        order: what is in hand in order.
-        buffer: check points that wait for acks.
-        revive_log: where the other acks go.
-        waiters: pops that wait for a queue in order.
-        broker_name: of this broker.
-        sync_flush: acks must be on disk.
+        ends: first and last offsets of queues.
+        offsets: committed offsets, which ordered acks advance.
+        locks: admits one ordered operation on a queue at a time.
+        order: unacknowledged messages of ordered groups.
+        buffer: check points in memory.
+        revive_log: stores the acks of all other check points.
+        waiters: suspended pops, woken when an ordered queue becomes free.
+        broker_name: name of this broker.
+        sync_flush: whether responses wait until acks are on disk.
         clock: time.
     """
 
@@ -111,9 +111,9 @@ class AckOperation:
         """Ack one message.
 
         Args:
-            queue: where it lies; of a retried message in its retry topic.
-            queue_offset: of the message.
-            handle_text: as it was handed out.
+            queue: queue of the message; a retried message is in its retry topic.
+            queue_offset: offset of the message.
+            handle_text: the handle from the pop.
         """
         refused = self._check_place(queue, queue_offset, 1)
         if refused is not None:
@@ -126,11 +126,11 @@ class AckOperation:
         return self._store_ack(queue, handle, [queue_offset], is_batch=False)
 
     def ack_batch(self, broker_name: str, ack: BatchAck) -> Acked | Refusal:
-        """Ack messages of one pop of one queue; those that cannot exist are passed over.
+        """Ack messages of one pop of one queue; offsets outside the queue are skipped.
 
         Args:
-            broker_name: that the consumer popped them from.
-            ack: which.
+            broker_name: broker that the messages were popped from.
+            ack: the acked messages.
         """
         try:
             topic = real_topic(ack.topic, ack.group, ack.retry)
@@ -139,7 +139,7 @@ class AckOperation:
             return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
         known = self._topics.get(topic)
         if known is None or not 0 <= ack.queue_id < known.read_queue_nums:
-            return Acked()  # as Apache: there is nothing to ack
+            return Acked()  # as Apache: messages of a deleted queue need no ack
         least = self._ends.min_offset(topic, ack.queue_id)
         most = self._ends.max_offset(topic, ack.queue_id)
         offsets = [
@@ -169,13 +169,13 @@ class AckOperation:
     def change_invisible(
         self, queue: GroupQueue, queue_offset: int, handle_text: str, invisible_ms: int
     ) -> Changed | Refusal:
-        """Let a message come back at another time: a new check point, and the old one is acked.
+        """Redeliver a message at another time: store a new check point, and ack the old one.
 
         Args:
-            queue: where the message lies.
-            queue_offset: of the message.
-            handle_text: as it was handed out.
-            invisible_ms: from now on.
+            queue: queue of the message.
+            queue_offset: offset of the message.
+            handle_text: the handle from the pop.
+            invisible_ms: new invisible time, counted from now.
         """
         refused = self._check_place(queue, queue_offset, 0)
         if refused is not None:
@@ -193,10 +193,12 @@ class AckOperation:
             return Refusal(ResponseCode.NO_MESSAGE, remark)
         now_ms = self._clock.time_ms()
         if handle.pop_time_ms + handle.invisible_ms < now_ms - _LATE_CHANGE_MS:
-            # It comes back, or came: another check point would bring it once more, acked or not.
+            # The message was or is about to be redelivered. A new check point would redeliver it
+            # once more, even if it is acked meanwhile.
             remark = "the invisible time of the message is over"
             return Refusal(ResponseCode.NO_MESSAGE, remark)
-        # Never the time of the check point that it follows: the ack of that one would be its own.
+        # It must differ from the time of the old check point: keys contain it, and the ack of the
+        # old check point would otherwise ack the new one.
         pop_time_ms = max(now_ms, handle.pop_time_ms + 1)
         point = CheckPoint(
             queue.topic,
@@ -214,10 +216,11 @@ class AckOperation:
             return self._not_stored(stored)
         acked = self._store_ack(queue, handle, [queue_offset], is_batch=False)
         if isinstance(acked, Refusal):
-            return acked  # it comes back earlier than wished, which is no loss
+            # Two check points: the message is redelivered at the earlier time, and is not lost.
+            return acked
         return Changed(pop_time_ms, invisible_ms, handle.revive_queue_id, acked.durable_at)
 
-    # -- in order --------------------------------------------------------------------------
+    # -- ordered ---------------------------------------------------------------------------
 
     def _ack_ordered(
         self, queue: GroupQueue, queue_offset: int, pop_time_ms: int
@@ -227,9 +230,10 @@ class AckOperation:
             committed = self._offsets.query(group, topic, queue_id)
             if queue_offset < committed:
                 return None
-            if committed == NO_OFFSET:  # its topic was deleted; another one may have its name
+            # The topic was deleted; the ack must not commit an offset of its successor.
+            if committed == NO_OFFSET:
                 return None
-            next_offset = self._order.acked(queue, queue_offset, pop_time_ms)
+            next_offset = self._order.record_ack(queue, queue_offset, pop_time_ms)
             if next_offset == NOT_POPPED:
                 remark = (
                     f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{committed}, "
@@ -251,7 +255,8 @@ class AckOperation:
                 return Changed()
             visible_ms = self._clock.time_ms() + invisible_ms
             self._order.change_visible(queue, queue_offset, handle.pop_time_ms, visible_ms)
-        self._waiters.wake(queue)  # who waits for the queue waits for another time now
+        # Suspended pops of the queue compute their wake-up time again.
+        self._waiters.wake(queue)
         return Changed(handle.pop_time_ms, visible_ms - handle.pop_time_ms, handle.revive_queue_id)
 
     # -- with check points -----------------------------------------------------------------
@@ -260,7 +265,7 @@ class AckOperation:
         self, queue: GroupQueue, handle: PopHandle, offsets: list[int], *, is_batch: bool
     ) -> Acked | Refusal:
         if handle.broker_name != self._broker_name:
-            return Acked()  # as Apache: it belongs to no check point that there can be here
+            return Acked()  # as Apache: another broker's check point cannot be stored here
         topic, group, queue_id = queue
         ack = PopAck(
             topic,
@@ -287,7 +292,7 @@ class AckOperation:
     # -- checks ----------------------------------------------------------------------------
 
     def _check_place(self, queue: GroupQueue, queue_offset: int, beyond: int) -> Refusal | None:
-        """Check queue and offset; an ack may be one beyond the last message, as Apache's may."""
+        """Check queue and offset; `beyond` offsets after the end are allowed, as in Apache."""
         topic, _, queue_id = queue
         known = self._topics.get(topic)
         if known is None:
@@ -313,7 +318,7 @@ class AckOperation:
         return self._check_handle(handle) or handle
 
     def _check_handle(self, handle: PopHandle) -> Refusal | None:
-        """Refuse what no broker hands out."""
+        """Refuse a handle with values that no broker hands out."""
         latest_ms = self._clock.time_ms() + _CLOCK_LEEWAY_MS
         if (
             not 0 <= handle.pop_time_ms <= latest_ms
@@ -329,10 +334,10 @@ class AckOperation:
 
 
 def _bits(text: str) -> Iterator[int]:
-    """Positions of the bits that are set.
+    """Yield the positions of the bits that are set.
 
     Raises:
-        ValueError: it is too long, or no Base64.
+        ValueError: the text is too long, or not Base64.
     """
     if len(text) > MAX_BIT_SET_CHARS:
         raise ValueError(f"a bit set of {len(text)} characters, at most {MAX_BIT_SET_CHARS}")

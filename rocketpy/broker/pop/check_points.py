@@ -1,13 +1,13 @@
-"""Check points that wait in memory for the acks of their messages.
+"""Memory buffer of check points: most messages are acked before theirs has to be stored.
 
-Most messages are acked soon: then neither the check point nor the acks are stored. A check point
-that has waited `pop_ck_stay_buffer_time` is stored, and so are the acks that have come. The group's
-committed offset passes the messages when either has happened: a crash in between delivers them
-again, and none is lost.
+Most messages are acked soon; then neither the check point nor the acks are stored. A check point
+that has been buffered for `pop_ck_stay_buffer_time` is stored together with the acks received so
+far. The group's committed offset advances past the messages only after either has happened, so a
+crash in between delivers them again and loses none.
 
-The acks are stored first: should the store refuse what follows, both are tried again, and no ack
-that was confirmed is forgotten. A check point that is due later than the timer reaches, as when the
-clock was set back, waits in memory and holds up no other.
+The acks are stored before the check point: if storing the check point fails, both are tried again,
+and no confirmed ack is forgotten. A check point that is due later than the timer reaches, because
+the clock was set back, stays in memory and does not delay others.
 
 Source: PopBufferMergeService.java (5.4.0).
 """
@@ -30,9 +30,11 @@ from rocketpy.store.results import PutMessageResult, PutMessageStatus
 
 STEP_INTERVAL_MS: Final = 500
 _POINTS_PER_STEP: Final = 64
+"""Bound of one step, so that a step that stores many check points does not delay a stop."""
 _PAUSE_MS: Final = 1_000
+"""Pause after the store refused a check point."""
 _TOO_FAR_MS: Final = 10_000
-"""After so long a check point that the timer did not reach is tried again."""
+"""Pause before a check point beyond the reach of the timer is tried again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -46,16 +48,16 @@ class _Waiting:
 
 
 class CheckPointBuffer:
-    """Keeps check points for a while; safe from any thread. See `step` for the service.
+    """Buffers check points; safe from any thread. `step` is the background service.
 
-    At most `pop_ck_max_buffer_size` check points, some 700 bytes each, and
-    `pop_ck_offset_max_queue_size` advances of one queue behind the oldest of them.
+    Bounds: `pop_ck_max_buffer_size` check points of some 700 bytes each, and
+    `pop_ck_offset_max_queue_size` uncommitted advances of one queue.
 
     Args:
-        revive_log: where they are stored.
-        positions: told when the committed offset may pass.
+        revive_log: stores check points and acks that leave the buffer.
+        positions: notified when the committed offset may advance.
         config: the broker's settings; see `configure`.
-        sync_flush: nothing waits here: consumers are told when check points and acks are on disk.
+        sync_flush: whether responses wait for the disk; then nothing is buffered.
         clock: time.
     """
 
@@ -81,26 +83,26 @@ class CheckPointBuffer:
         self._is_open = True
 
     def __len__(self) -> int:
-        """How many check points wait."""
+        """Number of buffered check points."""
         return len(self._waiting)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
     def add(
         self, point: CheckPoint, queue: GroupQueue, next_offset: int, revive_queue_id: int
     ) -> bool:
-        """Keep a check point; its queue's lock is held.
+        """Buffer a check point; the caller holds the lock of its queue.
 
         Args:
             point: the check point.
-            queue: whose messages were popped.
-            next_offset: where the next pop of it begins.
-            revive_queue_id: where the check point is stored if it has to be.
+            queue: the popped queue.
+            next_offset: where the next pop of the queue starts.
+            revive_queue_id: revive queue in which the check point is stored if it has to be.
 
         Returns:
-            False when it is to be stored at once.
+            False when the caller must store the check point now.
         """
         config = self._config
         if self._sync_flush or not config.enable_pop_buffer_merge:
@@ -112,7 +114,7 @@ class CheckPointBuffer:
         if (
             stay_ms <= 0
             or len(self._waiting) >= config.pop_ck_max_buffer_size
-            or self._positions.unsettled(queue) >= config.pop_ck_offset_max_queue_size
+            or self._positions.uncommitted_count(queue) >= config.pop_ck_offset_max_queue_size
         ):
             return False
         key = key_of(point)
@@ -125,14 +127,14 @@ class CheckPointBuffer:
         return True
 
     def ack(self, key: PopKey, offsets: Sequence[int]) -> bool:
-        """Note acks.
+        """Record acks.
 
         Args:
-            key: of their check point.
+            key: key of their check point.
             offsets: queue offsets of the messages.
 
         Returns:
-            False when the check point is not here: the ack is to be stored.
+            False when the check point is not buffered, so the ack must be stored.
         """
         with self._lock:
             waiting = self._waiting.get(key)
@@ -144,13 +146,15 @@ class CheckPointBuffer:
             if is_done:
                 del self._waiting[key]
         if is_done:
-            self._positions.settle_at(waiting.advance, 0)
+            self._positions.set_phy_end(waiting.advance, 0)
         return True
 
     def step(self, now_ms: int) -> int:
-        """Store what has waited long enough; see `rocketpy.runtime.service.Service.step`."""
+        """Store what was buffered long enough; see `rocketpy.runtime.service.Service.step`."""
         due = self._due
-        if not due:  # one look for many steps: there may be very many that are not due
+        # One scan serves many steps: most of the buffered check points are not due, and there
+        # may be very many. The lock is held for the copy only, so that acks do not wait.
+        if not due:
             with self._lock:
                 waiting = list(self._waiting.items())
             due.extend(key for key, each in waiting if each.due_ms <= now_ms)
@@ -161,10 +165,10 @@ class CheckPointBuffer:
         return now_ms if due else now_ms + STEP_INTERVAL_MS
 
     def load(self) -> None:
-        """Nothing to read: what waited when the broker stopped was stored."""
+        """Nothing to load: `persist` stored the whole buffer when the broker stopped."""
 
     def persist(self) -> None:
-        """Store everything that waits; nothing waits here any more."""
+        """Store all buffered check points, and buffer no more."""
         with self._lock:
             self._is_open = False
             keys = list(self._waiting)
@@ -173,8 +177,9 @@ class CheckPointBuffer:
                 return  # its messages are popped again after the next start
 
     def _store(self, key: PopKey, now_ms: int) -> bool:
-        """Store a check point that is due, with its acks; False when the store takes nothing."""
-        # Once it is taken out, an ack that comes is stored and finds the check point in the log.
+        """Store a due check point with its acks; False when the store accepts nothing now."""
+        # It leaves the buffer first: acks that arrive from now on are stored, and find the check
+        # point in the log. Otherwise an ack could be recorded after its bits were read.
         with self._lock:
             waiting = self._waiting.pop(key, None)
         if waiting is None:
@@ -189,10 +194,10 @@ class CheckPointBuffer:
             if status is not PutMessageStatus.PUT_OK:
                 self._keep(key, waiting, acked)
         if status is PutMessageStatus.PUT_OK:
-            self._positions.settle_at(waiting.advance, stored.phy_end)
+            self._positions.set_phy_end(waiting.advance, stored.phy_end)
             return True
         _log.warning(
-            "a check point of popped messages is not stored yet",
+            "check point not stored",
             topic=point.topic,
             group=point.group,
             why=status.value,
@@ -203,13 +208,13 @@ class CheckPointBuffer:
         return False
 
     def _keep(self, key: PopKey, waiting: _Waiting, acked: list[int]) -> None:
-        """Let a check point that is not stored wait again."""
+        """Return a check point that could not be stored to the buffer."""
         waiting.point.note_acked(acked)
         with self._lock:
             self._waiting[key] = waiting
 
     def _put(self, point: CheckPoint, acked: list[int], revive_queue_id: int) -> PutMessageResult:
-        point.bit_map = 0  # as Apache: what is acked is said by acks
+        point.bit_map = 0  # as Apache: acks are stored as separate messages
         if acked:
             ack = PopAck(
                 point.topic,

@@ -1,13 +1,13 @@
-"""Who may pop what: names and permissions, in Apache's order.
+"""Checks of a pop request: permissions, and the age of the request.
+
+Names and permissions are checked in Apache's order.
+
+A pop that arrives after its client timed out must not pop: its messages would be invisible for
+nothing. Apache compares the clocks of both machines, so a consumer whose clock is behind by more
+than its poll time never gets a message. Here, a peer whose requests all seem late is taken to have
+a wrong clock, and from then on only the differences between its own times count.
 
 Source: PopMessageProcessor, NotificationProcessor, PollingInfoProcessor (5.4.0).
-
-How long ago a peer sent a request, by its own clock, which may be wrong.
-
-A pop that comes long after it was sent is answered to nobody: its client gave up, and what it
-popped would be invisible for nothing. Apache compares the clocks of both machines, so a consumer
-whose clock is behind by more than it waits never gets a message. Here a peer whose requests all
-seem late has a wrong clock, and from then on its requests are told apart by their own times.
 """
 
 import threading
@@ -23,11 +23,11 @@ from rocketpy.runtime.clock import Clock
 
 
 class PopChecks:
-    """Checks the names of a request.
+    """Checks the topic, the queue and the group of a request.
 
     Args:
         topics: topic table.
-        groups: group table; a group that does not exist yet is created as for a pull.
+        groups: group table; creates missing groups under the same conditions as a pull.
     """
 
     def __init__(self, topics: TopicTable, groups: SubscriptionGroupTable) -> None:
@@ -35,11 +35,11 @@ class PopChecks:
         self._groups = groups
 
     def check(self, topic_name: str, queue_id: int, group_name: str) -> Refusal | None:
-        """Return why a group may not pop a queue; None when it may.
+        """Return why a group may not pop a queue, or None when it may.
 
         Args:
-            topic_name: of the queue.
-            queue_id: below 0 is any queue.
+            topic_name: topic of the queue.
+            queue_id: queue; below 0 means all queues.
             group_name: consumer group.
         """
         topic = self._topics.get(topic_name)
@@ -65,13 +65,13 @@ class PopChecks:
 
 
 def no_topic(topic_name: str) -> Refusal:
-    """The refusal of a topic that does not exist."""
+    """Return the refusal for a topic that does not exist."""
     remark = f"topic[{topic_name[:255]}] not exist, apply first please!"
     return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
 
 
 def bad_queue(topic_name: str, queue_id: int, read_queue_nums: int) -> str:
-    """The remark on a queue that a topic does not have."""
+    """Return the remark about a queue id that a topic does not have."""
     return (
         f"queueId[{queue_id}] is illegal, topic:[{topic_name}] "
         f"topicConfig.readQueueNums:[{read_queue_nums}]"
@@ -79,13 +79,15 @@ def bad_queue(topic_name: str, queue_id: int, read_queue_nums: int) -> str:
 
 
 LATE_MS: Final = 500
-"""A request that comes so long after its own poll time was given up by its client."""
+"""The client of a request that arrives this long after its poll time ended has timed out."""
 _WRONG_AFTER_MS: Final = 2_000
+"""A peer that is late for this long has a wrong clock; a pause of the network is shorter."""
 _SHARE: Final = 16
+"""Part of a small delay that counts as drift: delays vary, and drift is slow."""
 
 
 class _Peer:
-    """What is known of one peer's clock; monotonic times."""
+    """Clock offset of one peer, in monotonic time."""
 
     __slots__ = ("apart_ms", "late_since_ms")
 
@@ -95,10 +97,10 @@ class _Peer:
 
 
 class PeerClocks:
-    """The clocks of peers that are connected; safe from any thread.
+    """Clock offsets of connected peers; safe from any thread.
 
     Args:
-        clock: this machine's.
+        clock: this machine's clock.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -107,15 +109,15 @@ class PeerClocks:
         self._peers: dict[Hashable, _Peer] = {}
 
     def __len__(self) -> int:
-        """How many peers are known."""
+        """Number of peers with a clock offset."""
         return len(self._peers)
 
     def born_ms(self, peer: Hashable, told_ms: int | None, poll_ms: int) -> int:
-        """When a request was sent, by this machine's wall clock.
+        """Return when a request was sent, by this machine's wall clock.
 
         Args:
-            peer: who sent it.
-            told_ms: when it was sent, by the peer's wall clock; None when it does not say.
+            peer: sender of the request.
+            told_ms: when it was sent, by the peer's wall clock; None or 0 when not given.
             poll_ms: how long its client waits.
         """
         wall_ms, now_ms = self._clock.time_ms(), self._clock.monotonic_ms()
@@ -131,7 +133,8 @@ class PeerClocks:
         age_ms = apart_ms - known.apart_ms
         if age_ms <= poll_ms + LATE_MS:
             known.late_since_ms = -1
-            # Clocks drift: what is nearly in time is followed slowly, what is early at once.
+            # Clocks drift: a request that is a little late moves the offset slowly, because it
+            # may have been delayed; one that is early moves it at once, because it cannot be.
             known.apart_ms += age_ms // _SHARE if age_ms > 0 else age_ms
             return max(0, age_ms)
         if known.late_since_ms < 0:
@@ -142,6 +145,6 @@ class PeerClocks:
         return 0
 
     def forget(self, peer: Hashable) -> None:
-        """Forget a peer that is lost."""
+        """Drop the clock offset of a lost peer."""
         with self._lock:
             self._peers.pop(peer, None)

@@ -1,4 +1,4 @@
-"""Builds pop consumption as one capability of a broker."""
+"""Pop consumption as a feature of the broker: builds its parts and connects them."""
 
 import random
 from collections.abc import Callable
@@ -42,22 +42,22 @@ from rocketpy.store.message_store import MessageStore
 
 @lazy_dataclass(frozen=True, kw_only=True)
 class PopNeeds:
-    """The parts of a broker that popping touches.
+    """Parts of the broker that pop consumption depends on.
 
     Attributes:
         store: the message store.
-        put: stores messages that come back.
-        aside: takes those whose retry topic takes nothing.
-        timer: stores check points and acks for later.
-        has_timer: whether the timer runs.
+        put: stores messages that are redelivered.
+        aside: parks those whose retry topic cannot store them.
+        timer: schedules check points and acks.
+        has_timer: whether the timer is enabled.
         topics: topic table.
         groups: group table.
         offsets: committed offsets.
-        recent: tells recent messages from old ones.
+        recent: distinguishes recent messages from old ones.
         order_file: consumerOrderInfo.json.
         stats: counters.
         config: the broker's settings.
-        sync_flush: consumers are answered when check points and acks are on disk.
+        sync_flush: whether responses wait until check points and acks are on disk.
         clock: time.
     """
 
@@ -84,13 +84,13 @@ def build_pop(
     pool: BusinessPool,
     rng: random.Random,
 ) -> Feature:
-    """Build pop consumption.
+    """Build the feature.
 
     Args:
-        needs: the parts it touches.
-        listen: gives a listener every message that comes.
-        pool: where resumed pops run.
-        rng: chooses queues to begin with.
+        needs: the parts it depends on.
+        listen: subscribes a listener to message arrivals.
+        pool: runs resumed pops.
+        rng: chooses the first queue of a pop.
     """
     store, config, clock = needs.store, needs.config, needs.clock
     positions = PopPositions(needs.offsets, store, needs.recent)
@@ -154,7 +154,7 @@ def _revive_log(needs: PopNeeds) -> ReviveLog:
 
 
 def _revive_queue_nums(needs: PopNeeds) -> int:
-    """Queues of the revive topic; those of before that number was lowered are read on."""
+    """Return the number of revive queues; after it was lowered, the old ones are still read."""
     config = needs.config
     known = needs.topics.get(revive_topic(config.broker_cluster_name))
     return max(config.revive_queue_num, 0 if known is None else known.read_queue_nums)
@@ -282,7 +282,7 @@ def _revive_service(needs: PopNeeds, revive_log: ReviveLog) -> ReviveService:
 
 
 def _filters() -> MakeFilter:
-    """A reader of expressions with a memory of its own."""
+    """Return a compiler of filter expressions with its own cache."""
     expressions = ExpressionCache()
 
     def make_filter(expression: str, expression_type: str | None) -> ConsumerFilter | None:

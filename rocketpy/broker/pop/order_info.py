@@ -1,11 +1,11 @@
-"""What groups that pop in order have in hand: consumerOrderInfo.json.
+"""Unacknowledged messages of groups that pop in order: consumerOrderInfo.json.
 
-A queue is blocked for its group while a message of the last pop is neither acked nor visible
-again; then the group gets the queue from its first message that is not acked. So there is no check
-point: the committed offset stands still instead.
+A queue is blocked for its group while a message of the last pop is neither acked nor visible again.
+After that, the group gets the queue from its first message that is not acked. There is no check
+point: the committed offset stays before that message instead.
 
-Times in the file are wall time, as Apache has it; who waits for one waits by the monotonic clock:
-a wall clock that is set back blocks nobody for longer than was asked for.
+The file holds wall times, as Apache's does. Suspended pops wait by the monotonic clock, so setting
+the wall clock back blocks no queue for longer than was asked for.
 
 Source: ConsumerOrderInfoManager.java, ConsumerOrderInfoLockManager.java (5.4.0).
 """
@@ -29,30 +29,31 @@ from rocketpy.runtime.clock import Clock
 _log = structlog.get_logger(__name__)
 
 KEEP_MS: Final = 24 * 3_600 * 1_000
-"""What was not popped for so long is forgotten; the queue is free then anyway."""
+"""Entries that were not popped for this long are dropped; their queues are free by then."""
 MAX_ATTEMPT_ID_CHARS: Final = 256
-"""A longer id of an attempt counts as none; official clients' have 36."""
+"""Longer attempt ids are ignored, to bound memory; those of official clients have 36 characters."""
 
 NOT_POPPED: Final = -1
 OTHER_POP: Final = -2
 
 _MAX_OFFSET: Final = 1 << 48
-_MAX_IN_HAND: Final = 4_096
+_MAX_IN_FLIGHT: Final = 4_096
+"""Bounds of a valid entry: a damaged file must not make an ack loop over a huge range."""
 
 
 @body
 class OrderInfo(Body):
-    """The messages of a queue that a group popped last.
+    """Messages of a queue that a group popped last.
 
     Attributes:
-        pop_time_ms: when.
-        invisible_ms: how long the queue is blocked for them.
-        offsets: queue offset of the first, then the others' distances from it.
-        visible_ms: queue offset to when that message is visible again, where that was changed.
-        counts: queue offset to number of earlier deliveries, where there were any.
-        last_ms: when the group popped last.
-        acked_bits: bit i: message i is acked.
-        attempt_id: of the call, so that its repetition is not blocked.
+        pop_time_ms: time of the pop.
+        invisible_ms: how long they block the queue.
+        offsets: queue offset of the first, then the distances of the others from it.
+        visible_ms: queue offset to the time at which that message is visible, where changed.
+        counts: queue offset to the number of earlier deliveries, where there were any.
+        last_ms: time of the group's last pop.
+        acked_bits: bit i is set when message i is acked.
+        attempt_id: id of the call, so that its repetition is not blocked.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {
@@ -77,16 +78,16 @@ class OrderInfo(Body):
 
     @property
     def queue_offsets(self) -> list[int]:
-        """Queue offset of each message."""
+        """Queue offsets of the messages."""
         first = self.offsets[:1]
         return first + [first[0] + distance for distance in self.offsets[1:]]
 
     def is_acked(self, index: int) -> bool:
-        """Whether a message is acked."""
+        """Return whether a message is acked."""
         return bool(self.acked_bits >> index & 1)
 
     def free_at_ms(self) -> int:
-        """When the last message that is not acked becomes visible again; 0 when none is left."""
+        """Return when the last unacked message becomes visible again; 0 when all are acked."""
         end_ms = self.pop_time_ms + max(0, self.invisible_ms or 0)
         changed = self.visible_ms or {}
         waits = [
@@ -97,18 +98,18 @@ class OrderInfo(Body):
         return max(waits, default=0)
 
     def next_offset(self) -> int:
-        """Where the group goes on: its first message that is not acked, or behind the last."""
+        """Return where the group continues: its first unacked message, or after the last."""
         offsets = self.queue_offsets
         for index, offset in enumerate(offsets):
             if not self.is_acked(index):
                 return offset
         return offsets[-1] + 1
 
-    def is_sane(self) -> bool:
-        """Whether a broker may have written this."""
+    def is_valid(self) -> bool:
+        """Return whether a broker may have written this entry."""
         offsets = self.queue_offsets
         return (
-            0 < len(offsets) <= _MAX_IN_HAND
+            0 < len(offsets) <= _MAX_IN_FLIGHT
             and offsets[0] >= 0
             and offsets[-1] < _MAX_OFFSET
             and all(one < other for one, other in pairwise(offsets))
@@ -119,33 +120,34 @@ class OrderInfo(Body):
 
 @lazy_dataclass()
 class _InFlight:
-    """What a group has of a queue.
+    """Unacknowledged messages of a group in a queue.
 
     Attributes:
-        info: as it stands in the file.
-        skew_ms: added to its times it gives monotonic time, whatever the wall clock does.
+        info: the entry as written to the file.
+        skew_ms: difference of monotonic time and the entry's times, fixed at its creation so that
+            later changes of the wall clock have no effect.
     """
 
     info: OrderInfo
     skew_ms: int
 
     def free_at_ms(self) -> int:
-        """Monotonic time from which the queue is free; not after the longest time there is."""
+        """Return the monotonic time from which the queue is free; at most `MAX_INVISIBLE_MS` on."""
         free_ms = self.info.free_at_ms()
         return free_ms and min(free_ms, self.info.last_ms + MAX_INVISIBLE_MS) + self.skew_ms
 
 
 class OrderTable:
-    """What is in hand, by topic, group and queue; safe from any thread.
+    """Unacknowledged messages by topic, group and queue; safe from any thread.
 
-    It is also the background service that writes the file: see `step`. It holds one entry for each
-    queue of an existing topic and an existing group that popped it within a day.
+    It is also the background service that writes the file; see `step`. It holds one entry for each
+    queue of an existing topic that an existing group popped within a day.
 
     Args:
         file: consumerOrderInfo.json.
         clock: time.
-        queue_count: readable queues of a topic, 0 when there is no such topic.
-        has_group: whether there is such a group.
+        queue_count: returns the number of readable queues of a topic, 0 for an unknown topic.
+        has_group: returns whether a group exists.
         interval_ms: how often the file is written.
     """
 
@@ -166,14 +168,14 @@ class OrderTable:
         self._has_group = has_group
         self._interval_ms = interval_ms
         self._lock = threading.Lock()
-        self._in_hand: dict[GroupQueue, _InFlight] = {}
+        self._in_flight: dict[GroupQueue, _InFlight] = {}
         self._dirty = False
 
     def __len__(self) -> int:
-        return len(self._in_hand)
+        return len(self._in_flight)
 
     def load(self) -> None:
-        """Read consumerOrderInfo.json; an entry that cannot be read is left out, loudly."""
+        """Read consumerOrderInfo.json; skips invalid entries with a warning."""
         table = as_table(as_table(self._file.load()).get("table"))
         wall_ms, now_ms = self._clock.time_ms(), self._clock.monotonic_ms()
         for key, queues in table.items():
@@ -181,18 +183,18 @@ class OrderTable:
             for queue_id, value in as_table(queues).items():
                 info = _read(value)
                 if info is None or not separator:
-                    _log.warning("an entry of consumerOrderInfo.json is no such", key=key)
+                    _log.warning("consumerOrderInfo.json entry skipped", key=key)
                     continue
-                # A clock that was set back since then began to count anew at its last pop.
+                # If the clock was set back since the last pop, time starts again at that pop.
                 skew_ms = now_ms - max(wall_ms, info.last_ms)
                 queue = GroupQueue(topic, group, as_int(queue_id, 0))
-                self._in_hand[queue] = _InFlight(info, skew_ms)
+                self._in_flight[queue] = _InFlight(info, skew_ms)
 
     def persist(self) -> None:
         """Write consumerOrderInfo.json.
 
         Raises:
-            DiskFullError: it did not fit; the old file is untouched.
+            DiskFullError: the file did not fit; the old one is unchanged.
         """
         self._dirty = False
         try:
@@ -202,31 +204,32 @@ class OrderTable:
             raise
 
     def step(self, now_ms: int) -> int:
-        """Write the file when something changed; see `rocketpy.runtime.service.Service.step`."""
+        """Write the file if an entry changed; see `rocketpy.runtime.service.Service.step`."""
         if self._dirty:
             self.persist()
         return now_ms + self._interval_ms
 
     def to_json(self) -> dict[str, Any]:
-        """The content of consumerOrderInfo.json, without what nobody needs any more."""
+        """Return the content of consumerOrderInfo.json, and drop entries that are not needed."""
         table: dict[str, dict[int, Any]] = {}
         oldest_ms = self._clock.time_ms() - KEEP_MS
         now_ms = self._clock.monotonic_ms()
         with self._lock:
-            for queue, in_hand in list(self._in_hand.items()):
-                is_old = in_hand.info.last_ms < oldest_ms and in_hand.free_at_ms() <= now_ms
+            # A copy of the items, because obsolete entries are deleted inside the loop.
+            for queue, in_flight in list(self._in_flight.items()):
+                is_old = in_flight.info.last_ms < oldest_ms and in_flight.free_at_ms() <= now_ms
                 if (
                     is_old
                     or queue.queue_id >= self._queue_count(queue.topic)
                     or not self._has_group(queue.group)
                 ):
-                    del self._in_hand[queue]
+                    del self._in_flight[queue]
                     continue
                 queues = table.setdefault(f"{queue.topic}@{queue.group}", {})
-                queues[queue.queue_id] = in_hand.info.to_json()
+                queues[queue.queue_id] = in_flight.info.to_json()
         return {"orderedConsumptionLevel": "QUEUE", "table": table}
 
-    def popped(
+    def record_pop(
         self,
         queue: GroupQueue,
         offsets: Sequence[int],
@@ -235,11 +238,11 @@ class OrderTable:
         invisible_ms: int,
         attempt_id: str | None,
     ) -> tuple[dict[int, int], int]:
-        """Remember what a pop handed out.
+        """Record the messages of a pop.
 
         Returns:
-            Queue offset to number of earlier deliveries where there were any, and the smallest
-            number of all.
+            Queue offset to the number of earlier deliveries, where there were any, and the
+            smallest number of all messages.
         """
         if attempt_id is not None and len(attempt_id) > MAX_ATTEMPT_ID_CHARS:
             attempt_id = None
@@ -252,36 +255,36 @@ class OrderTable:
             attempt_id=attempt_id,
         )
         with self._lock:
-            before = self._in_hand.get(queue)
+            before = self._in_flight.get(queue)
             if before is not None:
                 info.counts = _counts_after(before.info, info)
-            self._in_hand[queue] = _InFlight(info, self._clock.monotonic_ms() - wall_ms)
+            self._in_flight[queue] = _InFlight(info, self._clock.monotonic_ms() - wall_ms)
             self._dirty = True
         counts = info.counts or {}
         least = min(counts.values()) if len(counts) == len(offsets) else 0
         return counts, least
 
     def free_at_ms(self, queue: GroupQueue, attempt_id: str | None = None) -> int:
-        """Monotonic time from which a queue may be popped; one in the past means it may now."""
+        """Return the monotonic time from which a queue may be popped; it may be in the past."""
         with self._lock:
-            found = self._in_hand.get(queue)
+            found = self._in_flight.get(queue)
             if found is None or (attempt_id is not None and attempt_id == found.info.attempt_id):
                 return 0
             return found.free_at_ms()
 
     def is_blocked(self, queue: GroupQueue, attempt_id: str | None = None) -> bool:
-        """Whether a queue may not be popped now."""
+        """Return whether a queue may not be popped now."""
         return self._clock.monotonic_ms() < self.free_at_ms(queue, attempt_id)
 
-    def acked(self, queue: GroupQueue, queue_offset: int, pop_time_ms: int) -> int:
-        """Note an ack.
+    def record_ack(self, queue: GroupQueue, queue_offset: int, pop_time_ms: int) -> int:
+        """Record an ack.
 
         Returns:
-            The offset to commit; `NOT_POPPED` when the message was not in the last pop,
+            The offset to commit; `NOT_POPPED` when the message was not in the last pop;
             `OTHER_POP` when it was popped again meanwhile.
         """
         with self._lock:
-            found = self._in_hand.get(queue)
+            found = self._in_flight.get(queue)
             if found is None:
                 return queue_offset + 1
             info = found.info
@@ -298,22 +301,22 @@ class OrderTable:
     def change_visible(
         self, queue: GroupQueue, queue_offset: int, pop_time_ms: int, visible_ms: int
     ) -> None:
-        """Note when a message becomes visible again; one that is not in hand is left alone."""
+        """Change when a message becomes visible again; ignores messages of another pop."""
         skew_ms = self._clock.monotonic_ms() - self._clock.time_ms()
         with self._lock:
-            found = self._in_hand.get(queue)
+            found = self._in_flight.get(queue)
             if found is None:
                 return
             info = found.info
             if info.pop_time_ms == pop_time_ms and queue_offset in info.queue_offsets:
-                visible_ms += skew_ms - found.skew_ms  # by the clock that the entry counts by
+                visible_ms += skew_ms - found.skew_ms  # in the time of the entry
                 info.visible_ms = {**(info.visible_ms or {}), queue_offset: visible_ms}
                 self._dirty = True
 
     def clear(self, queue: GroupQueue) -> None:
-        """Forget what is in hand: the group was reset."""
+        """Drop the entry of a queue, after a reset of the group."""
         with self._lock:
-            if self._in_hand.pop(queue, None) is not None:
+            if self._in_flight.pop(queue, None) is not None:
                 self._dirty = True
 
 
@@ -322,11 +325,11 @@ def _read(value: object) -> OrderInfo | None:
         info = OrderInfo.from_json(value)
     except BadBodyError:
         return None
-    return info if info.is_sane() else None
+    return info if info.is_valid() else None
 
 
 def _counts_after(before: OrderInfo, info: OrderInfo) -> dict[int, int] | None:
-    """How often the messages of a pop were delivered before it."""
+    """Return how often the messages of a pop were delivered before it."""
     counts = before.counts or {}
     if before.attempt_id is not None and before.attempt_id == info.attempt_id:
         return counts

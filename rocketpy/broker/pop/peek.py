@@ -1,10 +1,8 @@
-"""Look at messages that a pop would hand out, without popping them: nothing is changed.
+"""Read-only views of a pop: peek at its messages, or wait until there is a message to pop.
 
-Source: PeekMessageProcessor.java (5.4.0).
+Peeks and notifications change neither offsets nor the visibility of messages.
 
-Tell a consumer that there is something to pop, without popping it.
-
-Source: NotificationProcessor.java, PollingInfoProcessor.java (5.4.0).
+Source: PeekMessageProcessor.java, NotificationProcessor.java, PollingInfoProcessor.java (5.4.0).
 """
 
 import random
@@ -17,7 +15,7 @@ from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.checks import PopChecks
 from rocketpy.broker.pop.positions import PopPositions, QueueEnds
 from rocketpy.broker.pop.queue_locks import GroupQueue
-from rocketpy.broker.pop.queues import PERCENT, PopQueues, waits_for
+from rocketpy.broker.pop.queues import PERCENT, PopQueues, awaited_queues
 from rocketpy.broker.pop.take import WRONG_POSITION
 from rocketpy.broker.pop.waiters import PopWaiters, Waiting, keys_of
 from rocketpy.proto.perm import PERM_READ
@@ -28,13 +26,13 @@ from rocketpy.store.results import GetMessageResult
 
 
 class PeekRequest(NamedTuple):
-    """What a consumer asks for.
+    """Parameters of a peek.
 
     Attributes:
-        group: consumer group; where it stands in the queues is looked up, not changed.
-        topic: as it was subscribed.
-        queue_id: below 0 is every queue.
-        max_count: messages at most; more than `MAX_POP_COUNT` count as that many.
+        group: consumer group, whose next offsets are read and not changed.
+        topic: the subscribed topic.
+        queue_id: queue to read; below 0 means all queues.
+        max_count: maximal number of messages; capped at `MAX_POP_COUNT`.
     """
 
     group: str
@@ -44,26 +42,26 @@ class PeekRequest(NamedTuple):
 
     @property
     def init_mode(self) -> int:
-        """A group without an offset begins with the first message."""
+        """A group without an offset starts at the first message."""
         return INIT_MIN
 
     @property
     def is_ordered(self) -> bool:
-        """Blocked queues are looked at, too."""
+        """False: a peek reads blocked queues as well."""
         return False
 
     @property
     def attempt_id(self) -> str | None:
-        """None: it belongs to no ordered call."""
+        """None: a peek belongs to no ordered call."""
         return None
 
 
 class Peeked(NamedTuple):
-    """The outcome.
+    """Outcome of a peek.
 
     Attributes:
-        records: the messages as stored; those of the retry topic under its name.
-        rest_count: messages that were not popped yet, those handed out included.
+        records: the messages as stored; retried messages keep the name of the retry topic.
+        rest_count: messages that were not popped yet, those in `records` included.
     """
 
     records: tuple[bytes, ...]
@@ -71,20 +69,20 @@ class Peeked(NamedTuple):
 
 
 class PeekStore(MessageReader, QueueEnds, Protocol):
-    """What a look needs of the store."""
+    """Interface of the store: messages and ends of queues."""
 
 
 class PeekOperation:
-    """Looks at messages; safe from any thread.
+    """Carries out peeks; safe from any thread.
 
     Args:
-        checks: who may look at what.
-        queues: which queues a pop would read.
-        positions: where it would begin.
-        store: where the messages lie.
+        checks: permissions of topics and groups.
+        queues: selects the queues that a pop would read.
+        positions: next offsets of the groups.
+        store: source of the messages.
         stats: counters.
         config: the broker's settings; see `configure`.
-        rng: chooses where to begin.
+        rng: chooses the first queue.
     """
 
     def __init__(
@@ -107,14 +105,14 @@ class PeekOperation:
         self._rng = rng
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
     def peek(self, wanted: PeekRequest) -> Peeked | Refusal:
-        """Look at messages, up to `MAX_PULL_BYTES` of them.
+        """Return messages that a pop would hand out, about `MAX_PULL_BYTES` at most.
 
         Args:
-            wanted: which.
+            wanted: the peek.
         """
         config = self._config
         if not config.broker_permission & PERM_READ:
@@ -125,8 +123,8 @@ class PeekOperation:
             return refused
         records: list[bytes] = []
         size_bytes = rest = 0
-        for queue in self._queues.in_turn(wanted, self._rng.randrange(PERCENT)):
-            offset = self._positions.of(queue, wanted.init_mode)
+        for queue in self._queues.in_pop_order(wanted, self._rng.randrange(PERCENT)):
+            offset = self._positions.next_offset(queue, wanted.init_mode)
             rest += max(0, self._store.max_offset(queue.topic, queue.queue_id) - offset)
             room = min(wanted.max_count, MAX_POP_COUNT) - len(records)
             if room <= 0 or size_bytes >= MAX_PULL_BYTES:
@@ -150,17 +148,17 @@ class PeekOperation:
 
 
 class NotificationRequest(NamedTuple):
-    """What a consumer asks for.
+    """Parameters of a notification request.
 
     Attributes:
         group: consumer group.
-        topic: as it was subscribed.
-        queue_id: below 0 is any queue.
+        topic: the subscribed topic.
+        queue_id: queue to watch; below 0 means all queues.
         born_ms: wall time of the request, by this broker's clock.
-        poll_ms: how long it waits, counted from `born_ms`; 0 does not wait.
-        is_ordered: queues that are blocked do not count.
-        attempt_id: of the ordered call that is to follow.
-        init_mode: where a group begins that has no offset.
+        poll_ms: how long the request may be suspended, counted from `born_ms`; 0: not at all.
+        is_ordered: whether blocked queues are left out.
+        attempt_id: identifies the ordered pop that is to follow.
+        init_mode: first offset of a group that has none.
     """
 
     group: str
@@ -174,11 +172,11 @@ class NotificationRequest(NamedTuple):
 
 
 class Notified(NamedTuple):
-    """The outcome.
+    """Outcome of a notification request.
 
     Attributes:
-        has_message: whether there is something.
-        is_full: whether there was no room to wait for it.
+        has_message: whether there is a message to pop.
+        is_full: whether the request could not be suspended because too many are.
     """
 
     has_message: bool
@@ -189,13 +187,13 @@ NotificationOutcome: TypeAlias = Notified | Refusal
 
 
 class NotificationOperation:
-    """Answers what there is to pop; safe from any thread.
+    """Reports when there is a message to pop; safe from any thread.
 
     Args:
-        checks: who may pop what.
-        queues: which queues a pop reads.
-        waiters: where notifications wait.
-        pops: where pops wait, for their number.
+        checks: permissions of topics and groups.
+        queues: selects the queues that a pop would read.
+        waiters: holds suspended notification requests.
+        pops: holds suspended pops, which `count_waiting` counts.
         config: the broker's settings; see `configure`.
         clock: time.
     """
@@ -218,21 +216,21 @@ class NotificationOperation:
         self._clock = clock
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
     def notify(
         self, wanted: NotificationRequest, owner: Hashable, resume: Callable[[Waiting], None]
     ) -> NotificationOutcome | None:
-        """Say whether there is a message, or wait for one.
+        """Report whether there is a message to pop, or suspend the request until there is one.
 
         Args:
-            wanted: where.
-            owner: who asks; what waits goes with it.
+            wanted: the request.
+            owner: the connection of the request; a suspended request is dropped with it.
             resume: as in `PopOperation.pop`.
 
         Returns:
-            The outcome; None when the request is answered later.
+            The outcome, or None when the request is suspended and answered later.
         """
         refused = self._check(wanted.topic, wanted.queue_id, wanted.group)
         if refused is not None:
@@ -243,7 +241,7 @@ class NotificationOperation:
         until_ms = wanted.born_ms + wanted.poll_ms
         if wanted.poll_ms <= 0 or wall_ms >= until_ms:
             return Notified(False)
-        queues = waits_for(wanted.topic, wanted.group, wanted.queue_id)
+        queues = awaited_queues(wanted.topic, wanted.group, wanted.queue_id)
         waiting = Waiting(
             wanted,
             keys_of(queues),
@@ -256,16 +254,16 @@ class NotificationOperation:
         return None if self._waiters.suspend(waiting, queues, now_ms) else Notified(False, True)
 
     def go_on(self, waiting: Waiting) -> NotificationOutcome | None:
-        """Answer a request that was resumed; it waits again when somebody was faster."""
+        """Continue a resumed request; it is suspended again if the message was popped meanwhile."""
         self._waiters.suspended.release(waiting)
         return self.notify(waiting.wanted, waiting.owner, waiting.on_resume)
 
     def forget(self, owner: Hashable) -> None:
-        """Forget the requests of an owner that is lost."""
+        """Drop the suspended requests of a lost owner."""
         self._waiters.forget(owner)
 
     def count_waiting(self, topic: str, queue_id: int, group: str) -> int | Refusal:
-        """How many pops of a group wait for a queue."""
+        """Return the number of suspended pops of a group at a queue."""
         refused = self._check(topic, queue_id, group)
         if refused is not None:
             return refused

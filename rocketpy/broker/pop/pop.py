@@ -1,8 +1,8 @@
-"""Popping: hand out messages, and note that they come back unless they are acked.
+"""Pop requests: hand out messages that return to the group unless they are acked.
 
-Checks run in Apache's order. A pop reads the queues of a topic, or one of them, and beside it the
-group's retry topic. One that finds nothing waits as a `Waiting`, and is checked again from the
-beginning when it goes on.
+A pop reads one queue of a topic or all of them, and the group's retry topic. A pop that finds no
+message is suspended as a `Waiting`; when it is resumed, all checks run again, because the topic or
+the group may have changed meanwhile. Checks run in Apache's order, so that clients get its codes.
 
 Source: PopMessageProcessor.java (5.4.0).
 """
@@ -16,7 +16,7 @@ from rocketpy.broker.filters.message_filters import ConsumerFilter
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.checks import LATE_MS, PopChecks
 from rocketpy.broker.pop.queue_locks import GroupQueue
-from rocketpy.broker.pop.queues import PERCENT, PopQueues, waits_for
+from rocketpy.broker.pop.queues import PERCENT, PopQueues, awaited_queues
 from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS
 from rocketpy.broker.pop.take import PopInProgress, Popped, PopRequest, QueueTaker
 from rocketpy.broker.pop.waiters import PopWaiters, Waiting, keys_of
@@ -28,23 +28,26 @@ from rocketpy.runtime.clock import Clock
 
 PopOutcome: TypeAlias = Popped | Refusal
 MakeFilter: TypeAlias = Callable[[str, str | None], ConsumerFilter | None]
-"""Expression and its type to a filter; None takes everything. Raises ValueError."""
+"""Compiles an expression of a type; returns None for a filter that accepts everything.
+
+Raises ValueError for an invalid expression.
+"""
 
 
 class PopOperation:
-    """Carries out pops; safe from any thread.
+    """Carries out pop requests; safe from any thread.
 
     Args:
-        checks: who may pop what.
-        queues: which queues a pop reads.
-        taker: reads them.
-        waiters: where pops wait.
-        make_filter: reads expressions.
-        revive_queue_nums: queues that check points are spread over.
-        has_timer: whether check points can wait; nothing is popped otherwise.
+        checks: permissions of topics and groups.
+        queues: selects the queues that a pop reads.
+        taker: reads messages from a queue.
+        waiters: holds suspended pops.
+        make_filter: compiles filter expressions.
+        revive_queue_nums: number of queues that check points are spread over.
+        has_timer: whether check points can be scheduled; without a timer every pop is refused.
         config: the broker's settings; see `configure`.
         clock: time.
-        rng: chooses where to begin.
+        rng: chooses the first queue.
     """
 
     def __init__(  # noqa: PLR0913 - the parts a pop touches
@@ -74,7 +77,7 @@ class PopOperation:
         self._turn = 0
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
     def pop(
@@ -83,13 +86,13 @@ class PopOperation:
         """Pop messages.
 
         Args:
-            wanted: what.
-            owner: who asks; what waits goes with it.
-            resume: called with the pop when it can go on, on any thread; must not block, and must
-                bring about one call of `go_on`, or none when the owner is lost.
+            wanted: the pop.
+            owner: the connection of the request; a suspended pop is dropped with it.
+            resume: called with the suspended pop when it can continue, on any thread. It must not
+                block, and must lead to one call of `go_on`, or to none when the owner is lost.
 
         Returns:
-            The outcome; None when the pop is answered later.
+            The outcome, or None when the pop is suspended and answered later.
         """
         now_ms = self._clock.time_ms()
         if now_ms - wanted.born_ms - wanted.poll_ms > LATE_MS:
@@ -107,12 +110,12 @@ class PopOperation:
         except ValueError as error:
             remark = f"parse the consumer's subscription failed: {error}"
             return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
-        # What waits keeps the filter, not the expression, which may be long.
+        # A suspended pop keeps the compiled filter only: the expression may be long.
         wanted = wanted._replace(expression="", expression_type=None)
         return self._pop(wanted, message_filter, owner, resume)
 
     def go_on(self, waiting: Waiting) -> PopOutcome | None:
-        """Pop for a request that was resumed; it waits again when there is nothing yet."""
+        """Continue a resumed pop; it is suspended again when there is still no message."""
         self._waiters.suspended.release(waiting)
         wanted: PopRequest = waiting.wanted
         refused = self._check(wanted)
@@ -121,7 +124,7 @@ class PopOperation:
         return self._pop(wanted, waiting.filter, waiting.owner, waiting.on_resume)
 
     def forget(self, owner: Hashable) -> None:
-        """Forget the pops of an owner that is lost."""
+        """Drop the suspended pops of a lost owner."""
         self._waiters.forget(owner)
 
     def _check(self, wanted: PopRequest) -> Refusal | None:
@@ -159,7 +162,7 @@ class PopOperation:
             self._turn += 1
             revive_queue_id = self._turn % self._revive_queue_nums
         pop = PopInProgress(wanted, message_filter, revive_queue_id, self._clock.time_ms())
-        for queue in self._queues.in_turn(wanted, self._rng.randrange(PERCENT)):
+        for queue in self._queues.in_pop_order(wanted, self._rng.randrange(PERCENT)):
             self._taker.take(pop, queue)
         if pop.records:
             if pop.rest > 0:
@@ -178,9 +181,9 @@ class PopOperation:
         until_ms = wanted.born_ms + wanted.poll_ms
         if wanted.poll_ms <= 0 or wall_ms >= until_ms:
             return pop.popped(ResponseCode.POLLING_TIMEOUT)
-        # A client whose clock is ahead waits as long as it asked for, not longer.
+        # A client whose clock is ahead of ours waits as long as it asked for, and no longer.
         deadline_ms = now_ms + min(wanted.poll_ms, until_ms - wall_ms)
-        queues = waits_for(wanted.topic, wanted.group, wanted.queue_id)
+        queues = awaited_queues(wanted.topic, wanted.group, wanted.queue_id)
         waiting = Waiting(
             wanted,
             keys_of(queues),

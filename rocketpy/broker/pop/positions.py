@@ -1,8 +1,9 @@
-"""Where a group's next pop of a queue begins.
+"""Positions of groups: where the next pop of a queue starts.
 
-It is the committed offset, or a later one: the committed offset passes messages only when all of
-them are acked or their check point is on disk, for otherwise a power cut would leave messages that
-nobody has and nobody gets. What was popped meanwhile is remembered here, for as long as it takes.
+A position is the committed offset, or a later one. The committed offset advances past messages only
+after all of them are acked or their check point is on disk; otherwise a power cut would leave
+messages that are neither with a consumer nor redelivered. Positions beyond the committed offset are
+kept here until then.
 
 Source: PopMessageProcessor.getPopOffset, PopBufferMergeService.commitOffsets (5.4.0).
 """
@@ -20,39 +21,39 @@ from rocketpy.runtime.service import no_wake
 
 STEP_INTERVAL_MS: Final = 100
 IDLE_INTERVAL_MS: Final = 1_000
-"""While nothing is to be committed: `PopPositions.advance` ends it."""
+"""Interval of `step` while there is nothing to commit; `PopPositions.advance` cuts it short."""
 
 
 class QueueEnds(Protocol):
-    """Where queues begin and end."""
+    """Interface of the store: first and last offsets of queues."""
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """First offset of a queue."""
+        """Return the first offset of a queue."""
         ...
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Offset after the last of a queue."""
+        """Return the offset after the last message of a queue."""
         ...
 
 
 class PopStore(QueueEnds, Protocol):
-    """What positions need of the store."""
+    """Interface of the store: ends of queues, and flushing the log."""
 
     @property
     def flushed_phy_offset(self) -> int:
-        """End of what is on disk."""
+        """End of the part of the log that is on disk."""
         ...
 
     def flush_log(self) -> bool:
-        """Bring everything appended so far to disk."""
+        """Flush everything appended so far; whether that succeeded."""
         ...
 
 
 class RecentMessages(Protocol):
-    """Tells recent messages from old ones."""
+    """Interface of the store: distinguishes recent messages from old ones."""
 
     def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a message is recent enough to count as in memory."""
+        """Return whether a message is recent enough to count as in memory."""
         ...
 
 
@@ -61,7 +62,8 @@ class Advance:
 
     Attributes:
         offset: the position.
-        phy_end: the log must be on disk up to here; None while that is not known.
+        phy_end: end of the check point in the log, which must be on disk first; None while the
+            check point is not stored.
     """
 
     __slots__ = ("offset", "phy_end")
@@ -72,7 +74,7 @@ class Advance:
 
 
 class _Ahead:
-    """A position that the committed offset has not reached, and those between, in order."""
+    """Next offset of a queue beyond the committed one, and the advances between, in order."""
 
     __slots__ = ("advances", "next_offset")
 
@@ -82,16 +84,16 @@ class _Ahead:
 
 
 class PopPositions:
-    """Positions of all groups; safe from any thread, changed under a queue's lock.
+    """Positions of all groups; safe from any thread. Changes need the lock of the queue.
 
-    It is also the background service that commits them: see `step`. It holds one entry for each
-    pop since the last flush of the log, or since the oldest one of its queue that is neither acked
-    nor stored.
+    It is also the background service that commits positions; see `step`. It holds one entry for
+    each pop since the last flush of the log, or since the oldest pop of the queue that is neither
+    acked nor stored.
 
     Args:
         offsets: committed offsets.
-        store: where queues begin and end, and how much is on disk.
-        recent: tells whether a young queue is read from its beginning.
+        store: ends of queues, and how much of the log is on disk.
+        recent: decides whether a young queue is read from its start.
     """
 
     name = "PopPositions"
@@ -106,12 +108,13 @@ class PopPositions:
         self._wake: Callable[[], None] = no_wake
 
     def __len__(self) -> int:
-        """How many queues have been popped further than their committed offset."""
+        """Number of queues with a position beyond the committed offset."""
         return len(self._ahead)
 
-    def of(self, queue: GroupQueue, init_mode: int = INIT_MIN) -> int:
-        """Where the next pop begins; nothing is changed."""
-        # In this order: what is ahead goes only when its offset is committed.
+    def next_offset(self, queue: GroupQueue, init_mode: int = INIT_MIN) -> int:
+        """Return where the next pop starts, without changing anything."""
+        # This order matters: an entry of `_ahead` is deleted only after its offset is committed,
+        # so one of the two reads sees the position.
         ahead = self._ahead.get(queue)
         committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
         if committed == NO_OFFSET:
@@ -119,11 +122,11 @@ class PopPositions:
         return committed if ahead is None else max(committed, ahead.next_offset)
 
     def is_known(self, queue: GroupQueue) -> bool:
-        """Whether the group has an offset; not when its topic, or it, was deleted since."""
+        """Return whether the group has an offset; a deletion of topic or group removes it."""
         return self._offsets.query(queue.group, queue.topic, queue.queue_id) != NO_OFFSET
 
     def take_reset(self, queue: GroupQueue) -> int | None:
-        """Go where an operator reset the group to; None when nobody did."""
+        """Move to the offset to which an operator reset the group; None without a reset."""
         topic, group, queue_id = queue
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
@@ -132,17 +135,17 @@ class PopPositions:
             self._offsets.commit(group, topic, queue_id, reset)
         return reset
 
-    def begin(self, queue: GroupQueue, init_mode: int) -> int:
-        """Where this pop begins; a group's first position in a queue is committed."""
+    def start_offset(self, queue: GroupQueue, init_mode: int) -> int:
+        """Return where this pop starts; commits the first position of a group in a queue."""
         topic, group, queue_id = queue
         if not self.is_known(queue):
             with self._lock:
                 self._ahead.pop(queue, None)
             self._offsets.commit(group, topic, queue_id, self._first(queue, init_mode))
-        return self.of(queue, init_mode)
+        return self.next_offset(queue, init_mode)
 
     def commit(self, queue: GroupQueue, offset: int) -> None:
-        """Commit an offset at once; everything before it is settled."""
+        """Set a position that needs no check point; commits it unless earlier ones are pending."""
         with self._lock:
             ahead = self._ahead.get(queue)
             if ahead is not None and ahead.advances:
@@ -154,12 +157,12 @@ class PopPositions:
             self._offsets.commit(group, topic, queue_id, offset)
 
     def advance(self, queue: GroupQueue, offset: int, phy_end: int | None) -> Advance:
-        """Let the next pop begin at an offset, which is committed when the log is on disk.
+        """Set the position of the next pop; it is committed when its check point is on disk.
 
         Args:
             queue: the queue.
-            offset: where to go on.
-            phy_end: end of the check point in the log; None: `settle_at` tells later.
+            offset: the position.
+            phy_end: end of the check point in the log, or None when `set_phy_end` sets it later.
         """
         advance = Advance(offset, phy_end)
         with self._lock:
@@ -173,12 +176,12 @@ class PopPositions:
             self._wake()
         return advance
 
-    def settle_at(self, advance: Advance, phy_end: int) -> None:
-        """Tell how far the log must be on disk for an advance; 0: nothing was stored for it."""
+    def set_phy_end(self, advance: Advance, phy_end: int) -> None:
+        """Set the end of an advance's check point in the log; 0 when none had to be stored."""
         advance.phy_end = phy_end
 
-    def unsettled(self, queue: GroupQueue) -> int:
-        """How many advances of a queue are not committed."""
+    def uncommitted_count(self, queue: GroupQueue) -> int:
+        """Return the number of advances of a queue that are not committed."""
         ahead = self._ahead.get(queue)
         return 0 if ahead is None else len(ahead.advances)
 
@@ -189,33 +192,33 @@ class PopPositions:
     def step(self, now_ms: int) -> int:
         """Commit what is on disk; see `rocketpy.runtime.service.Service.step`.
 
-        It is idle from a step on that begins with nothing to do, so that however fast pops
-        come and are committed, they wake it no more often than it looks by itself.
+        It becomes idle in a step that starts with nothing to do, not when the last entry is
+        committed. So a fast sequence of pops wakes it no more often than its own interval.
         """
         with self._lock:
             is_idle = self._is_idle = not self._ahead
         if is_idle:
             return now_ms + IDLE_INTERVAL_MS
-        self.settle()
+        self.commit_flushed()
         return now_ms + STEP_INTERVAL_MS
 
-    def settle(self) -> None:
-        """Commit the offsets whose check points are on disk, or need none."""
+    def commit_flushed(self) -> None:
+        """Commit the positions that need no check point, or have it on disk."""
         flushed = self._store.flushed_phy_offset
         for queue, ahead in list(self._ahead.items()):
             with self._lock:
-                self._settle(queue, ahead, flushed)
+                self._commit_flushed_of(queue, ahead, flushed)
 
     def load(self) -> None:
-        """Nothing to read: the committed offsets are."""
+        """Nothing to load: committed offsets are in another table."""
 
     def persist(self) -> None:
-        """Bring the check points to disk, and commit what they vouch for."""
+        """Flush the check points, and commit the positions that depend on them."""
         if self._ahead:
             self._store.flush_log()
-        self.settle()
+        self.commit_flushed()
 
-    def _settle(self, queue: GroupQueue, ahead: _Ahead, flushed: int) -> None:
+    def _commit_flushed_of(self, queue: GroupQueue, ahead: _Ahead, flushed: int) -> None:
         advances, offset = ahead.advances, NO_OFFSET
         while advances:
             phy_end = advances[0].phy_end
@@ -224,17 +227,19 @@ class PopPositions:
             offset = advances.popleft().offset
         if self._ahead.get(queue) is not ahead:
             return  # the group was reset meanwhile
-        if not self.is_known(queue):  # the next topic of its name begins anew
+        # The topic or the group was deleted; its successor must start at its first message.
+        if not self.is_known(queue):
             del self._ahead[queue]
             return
         if not advances:
             offset = max(offset, ahead.next_offset)
         topic, group, queue_id = queue
-        # After a reset the next pop begins there, of this process or of the next.
+        # A reset that was not applied yet wins: the next pop, even after a restart, starts there.
         is_reset = self._offsets.has_reset(group, topic, queue_id)
         if not is_reset and offset > self._offsets.query(group, topic, queue_id):
             self._offsets.commit(group, topic, queue_id, offset)
-        if not advances:  # not before: a pop on another thread asks for both (`of`)
+        # Deleted after the commit, because `next_offset` reads both without the lock.
+        if not advances:
             del self._ahead[queue]
 
     def _first(self, queue: GroupQueue, init_mode: int) -> int:
@@ -244,5 +249,6 @@ class PopPositions:
             return max(0, least)
         if least <= 0 and self._recent.is_in_memory(topic, queue_id, 0):
             return 0
-        # The last message is popped: who starts at the end sees that it works.
+        # The last message is popped as well, as in Apache: a new consumer at the end of a queue
+        # receives one message and so shows that it works.
         return max(0, self._store.max_offset(topic, queue_id) - 1)

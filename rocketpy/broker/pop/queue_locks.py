@@ -1,7 +1,7 @@
-"""One pop of a queue by a group at a time.
+"""Locks that admit one pop of a queue by a group at a time.
 
-A lock is held for one operation, which waits for nothing: so there are as many of them as requests
-are under way, and none is left behind.
+A lock is held during one operation, which never waits for another lock. There are therefore at most
+as many locks as requests in progress, and none has to expire.
 
 Source: PopMessageProcessor.QueueLockManager (5.4.0).
 """
@@ -16,7 +16,7 @@ class GroupQueue(NamedTuple):
     """A queue as one group reads it.
 
     Attributes:
-        topic: of the queue; a retry topic is one of its own.
+        topic: topic of the queue; a retry topic counts as a topic.
         group: consumer group.
         queue_id: queue within the topic.
     """
@@ -34,7 +34,7 @@ class PopLocks:
         self._changed = threading.Condition()
 
     def try_lock(self, queue: GroupQueue) -> bool:
-        """Take a lock; False when somebody has it."""
+        """Acquire a lock without waiting; False when another operation holds it."""
         with self._changed:
             if queue in self._held:
                 return False
@@ -42,14 +42,14 @@ class PopLocks:
         return True
 
     def unlock(self, queue: GroupQueue) -> None:
-        """Give a lock back."""
+        """Release a lock, and wake the threads that wait for one."""
         with self._changed:
             self._held.discard(queue)
             self._changed.notify_all()
 
     @contextmanager
     def held(self, queue: GroupQueue) -> Iterator[None]:
-        """Wait for a lock and keep it for what is done inside."""
+        """Wait for a lock, and hold it inside the `with` block."""
         with self._changed:
             self._changed.wait_for(lambda: queue not in self._held)
             self._held.add(queue)

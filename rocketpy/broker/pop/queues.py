@@ -1,4 +1,4 @@
-"""Which queues a pop reads, and whether one of them has something.
+"""Queues that a pop reads, and whether one of them has a message for it.
 
 Source: PopMessageProcessor.processRequest, NotificationProcessor.hasMsgFromTopic (5.4.0).
 """
@@ -20,7 +20,7 @@ PERCENT: Final = 100
 
 
 class Wanted(Protocol):
-    """What names the queues of a request."""
+    """Interface of requests: the fields that select queues."""
 
     @property
     def group(self) -> str:
@@ -29,38 +29,38 @@ class Wanted(Protocol):
 
     @property
     def topic(self) -> str:
-        """As it was subscribed."""
+        """The subscribed topic."""
         ...
 
     @property
     def queue_id(self) -> int:
-        """Below 0 is any queue."""
+        """Queue; below 0 means all queues."""
         ...
 
     @property
     def init_mode(self) -> int:
-        """Where a group begins that has no offset."""
+        """First offset of a group that has none."""
         ...
 
     @property
     def is_ordered(self) -> bool:
-        """Whether blocked queues are left alone, and retry topics too."""
+        """Whether blocked queues and retry topics are left out."""
         ...
 
     @property
     def attempt_id(self) -> str | None:
-        """Of an ordered call, whose own messages do not block it."""
+        """Identifies an ordered call, which its own messages do not block."""
         ...
 
 
 class PopQueues:
-    """The queues of requests; safe from any thread.
+    """Selects the queues of requests; safe from any thread.
 
     Args:
         topics: topic table.
-        positions: where pops begin.
-        order: which queues are blocked.
-        ends: where queues end.
+        positions: next offsets of the groups.
+        order: blocked queues of ordered groups.
+        ends: first and last offsets of queues.
         config: the broker's settings; see `configure`.
         clock: time.
     """
@@ -83,19 +83,21 @@ class PopQueues:
         self._clock = clock
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
-    def in_turn(self, wanted: Wanted, start: int) -> Iterator[GroupQueue]:
-        """Every queue that a pop reads, in turn; those of the retry topic first or last.
+    def in_pop_order(self, wanted: Wanted, start: int) -> Iterator[GroupQueue]:
+        """Yield every queue that a pop reads, those of the retry topic first or last.
 
         Args:
-            wanted: what is popped.
-            start: 0 to 99, by chance: where to begin.
+            wanted: the request.
+            start: random number from 0 to 99, chooses the first queue.
         """
         retry: list[GroupQueue] = []
         if not wanted.is_ordered:
             retry = _all_queues(self._retry_topic(wanted, start), wanted.group, start)
+        # As Apache: `pop_from_retry_probability` percent of the pops read the retry topic first,
+        # so that neither new nor retried messages starve.
         is_first = start < self._config.pop_from_retry_probability
         if is_first:
             yield from retry
@@ -107,22 +109,22 @@ class PopQueues:
             yield from retry
 
     def has_message(self, wanted: Wanted) -> bool:
-        """Whether there is a message that is not popped yet, whatever a filter says."""
+        """Return whether a message was not popped yet; filters are not applied."""
         return any(
             self._ends.max_offset(queue.topic, queue.queue_id)
-            > self._positions.of(queue, wanted.init_mode)
+            > self._positions.next_offset(queue, wanted.init_mode)
             and not (wanted.is_ordered and self._order.is_blocked(queue, wanted.attempt_id))
             for queue in self._known(wanted)
         )
 
     def free_at_ms(self, wanted: Wanted) -> int | None:
-        """Monotonic time at which the next blocked queue becomes free; None when none is."""
+        """Return the monotonic time at which the next blocked queue is free; None if none is."""
         now_ms = self._clock.monotonic_ms()
         times = [self._order.free_at_ms(one, wanted.attempt_id) for one in self._known(wanted)]
         return min((each for each in times if each > now_ms), default=None)
 
     def _retry_topic(self, wanted: Wanted, start: int) -> TopicConfig | None:
-        """The retry topic of one pop: one of the two kinds, now this, now that."""
+        """Return the retry topic of one pop; it alternates when both versions exist."""
         topic, group = wanted.topic, wanted.group
         old = self._topics.get(pop_retry_topic_v1(topic, group))
         new = self._topics.get(pop_retry_topic_v2(topic, group))
@@ -148,8 +150,8 @@ def _all_queues(topic: TopicConfig | None, group: str, start: int) -> list[Group
     return [GroupQueue(topic.topic_name, group, (start + index) % count) for index in range(count)]
 
 
-def waits_for(topic: str, group: str, queue_id: int) -> list[GroupQueue]:
-    """What a request waits for: its queues, and the group's retry topics."""
+def awaited_queues(topic: str, group: str, queue_id: int) -> list[GroupQueue]:
+    """Return the queues that wake a request: its own, and those of the group's retry topics."""
     return [
         GroupQueue(topic, group, max(ANY_QUEUE, queue_id)),
         GroupQueue(pop_retry_topic_v1(topic, group), group, ANY_QUEUE),

@@ -1,12 +1,10 @@
-"""Take messages from one queue for a pop, and store the check point that gets them back.
+"""Takes messages from one queue for a pop, and stores the check point that redelivers them.
 
-One pop of a queue by a group at a time. A message is handed out only when its check point is
-stored, or waits for acks in memory while the committed offset stands still; in order, what is in
-hand is noted instead.
+A queue is popped for one group at a time. Messages are handed out only after their check point was
+stored, or was added to the buffer of check points while the committed offset stays before them.
+Ordered pops have no check point; the order table records what the group has not acked.
 
 Source: PopMessageProcessor.popMsgFromQueue (5.4.0).
-
-What a pop asks for, what has been found for it so far, and its outcome.
 """
 
 import struct
@@ -37,21 +35,21 @@ from rocketpy.store.results import GetMessageResult, GetMessageStatus, PutMessag
 
 
 class PopRequest(NamedTuple):
-    """What a consumer asks for.
+    """Parameters of a pop request.
 
     Attributes:
         group: consumer group.
-        topic: as it was subscribed.
-        queue_id: below 0 is any queue.
-        max_count: messages at most, `MAX_POP_COUNT` or fewer.
-        invisible_ms: how long nobody else gets the messages.
+        topic: the subscribed topic.
+        queue_id: queue to pop; below 0 means all queues.
+        max_count: maximal number of messages, at most `MAX_POP_COUNT`.
+        invisible_ms: how long the messages are invisible to other consumers.
         born_ms: wall time of the request, by this broker's clock.
-        poll_ms: how long it waits for messages, counted from `born_ms`; 0 does not wait.
-        init_mode: where a group begins that has no offset, `INIT_MIN` or `INIT_MAX`.
-        expression: what it takes; empty takes everything.
-        expression_type: of `expression`; None is TAG.
-        is_ordered: one pop of a queue at a time, until all of it is acked.
-        attempt_id: of an ordered call, which may repeat it.
+        poll_ms: how long the request may be suspended, counted from `born_ms`; 0: not at all.
+        init_mode: first offset of a group that has none, `INIT_MIN` or `INIT_MAX`.
+        expression: filter expression; empty accepts everything.
+        expression_type: type of `expression`; None means TAG.
+        is_ordered: whether a queue is blocked until all popped messages are acked.
+        attempt_id: identifies an ordered call, so that its repetition is not blocked by itself.
     """
 
     group: str
@@ -69,20 +67,20 @@ class PopRequest(NamedTuple):
 
 
 class Popped(NamedTuple):
-    """The outcome of a pop that was carried out.
+    """Outcome of a pop that was carried out.
 
     Attributes:
-        code: success, or that there is nothing (POLLING_TIMEOUT) and no room to wait
-            (POLLING_FULL).
-        pop_time_ms: of the handles.
-        invisible_ms: of the handles.
-        revive_queue_id: of the handles.
-        rest_count: messages left, roughly.
-        start_offsets: where the pop of each queue began, as the wire has it.
-        message_offsets: queue offsets of the messages, as the wire has it.
-        order_counts: earlier deliveries, as the wire has it; None unless ordered.
-        records: the messages, one record each or several side by side.
-        durable_at: the consumer may be told once the log is on disk up to here; 0: at once.
+        code: SUCCESS; POLLING_TIMEOUT when no message was found; POLLING_FULL when no message was
+            found and the pop could not be suspended.
+        pop_time_ms: pop time in the handles.
+        invisible_ms: invisible time in the handles.
+        revive_queue_id: revive queue in the handles.
+        rest_count: estimate of the messages left.
+        start_offsets: first offset of the pop in each queue, in wire format.
+        message_offsets: queue offsets of the messages, in wire format.
+        order_counts: numbers of earlier deliveries, in wire format; None unless ordered.
+        records: the messages; one item may hold several consecutive records.
+        durable_at: the response may be sent once the log is flushed up to here; 0: at once.
     """
 
     code: int
@@ -98,22 +96,22 @@ class Popped(NamedTuple):
 
 
 class PopInProgress:
-    """One pop under way.
+    """Messages found so far by one pop.
 
     Attributes:
-        wanted: what was asked for.
-        filter: what it takes; None takes everything.
-        revive_queue_id: where its check points go.
-        time_ms: wall time, of its handles.
-        count: messages found.
-        size_bytes: of their records.
-        rest: messages left, roughly.
+        wanted: the request.
+        filter: filter of the request; None accepts everything.
+        revive_queue_id: revive queue of its check points.
+        time_ms: wall time of the pop, as in its handles.
+        count: number of messages found.
+        size_bytes: total size of their records.
+        rest: estimate of the messages left.
         start_offsets: parts of `Popped.start_offsets`.
         message_offsets: parts of `Popped.message_offsets`.
         order_counts: parts of `Popped.order_counts`.
         records: the messages.
-        durable_at: end of the last check point, when it must be on disk.
-        not_stored: why a check point could not be stored.
+        durable_at: end of the last check point, with synchronous flush.
+        not_stored: why a check point could not be stored; None when all were.
     """
 
     __slots__ = (
@@ -155,11 +153,11 @@ class PopInProgress:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is taken."""
+        """Whether the limit of messages or bytes is reached."""
         return self.count >= self.wanted.max_count or self.size_bytes >= MAX_PULL_BYTES
 
     def popped(self, code: int) -> Popped:
-        """What is found so far, as the outcome."""
+        """Return the messages found so far as an outcome."""
         return Popped(
             code,
             self.time_ms,
@@ -182,8 +180,8 @@ WRONG_POSITION: Final = frozenset(
         GetMessageStatus.OFFSET_FOUND_NULL,
     }
 )
-"""A read says where to go on instead."""
-_PASSED_OVER: Final = frozenset(
+"""Statuses of a read that names the offset at which reading must continue."""
+_SKIPPED: Final = frozenset(
     {
         GetMessageStatus.NO_MATCHED_MESSAGE,
         GetMessageStatus.OFFSET_FOUND_NULL,
@@ -197,15 +195,15 @@ class QueueTaker:
     """Takes messages from queues; safe from any thread.
 
     Args:
-        store: what to read.
-        positions: where pops begin.
-        locks: one pop of a queue at a time.
-        order: what is in hand in order.
-        buffer: where check points wait for acks.
-        revive_log: where the others go.
+        store: source of the messages.
+        positions: next offsets of the groups.
+        locks: admits one pop of a queue at a time.
+        order: unacknowledged messages of ordered groups.
+        buffer: keeps check points that are soon acked in memory.
+        revive_log: stores all other check points.
         stats: counters.
         config: the broker's settings; see `configure`.
-        sync_flush: consumers are told when check points are on disk.
+        sync_flush: whether a response waits until its check points are on disk.
     """
 
     def __init__(  # noqa: PLR0913 - the parts a pop touches
@@ -232,22 +230,25 @@ class QueueTaker:
         self._sync_flush = sync_flush
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
     def take(self, pop: PopInProgress, queue: GroupQueue) -> None:
-        """Take what a queue has for a pop; nothing when another pop is at it."""
+        """Add the messages of a queue to a pop; none when another pop holds the queue's lock."""
         wanted = pop.wanted
+        # A pop never waits for another one: it would hold a thread of the pool meanwhile, and
+        # the messages of other queues are as good.
         if not self._locks.try_lock(queue):
             if not wanted.is_ordered:
-                pop.rest += self._rest(queue, self._positions.of(queue, wanted.init_mode))
+                pop.rest += self._rest(queue, self._positions.next_offset(queue, wanted.init_mode))
             return
         try:
             offset = self._positions.take_reset(queue)
             if offset is not None or not self._positions.is_known(queue):
-                self._order.clear(queue)  # what is in hand is of before
+                # The entry describes messages before the reset, or of a deleted topic.
+                self._order.clear(queue)
             if offset is None:
-                offset = self._positions.begin(queue, wanted.init_mode)
+                offset = self._positions.start_offset(queue, wanted.init_mode)
             if wanted.is_ordered and self._order.is_blocked(queue, wanted.attempt_id):
                 return
             if pop.is_full:
@@ -258,7 +259,7 @@ class QueueTaker:
             self._locks.unlock(queue)
 
     def _take(self, pop: PopInProgress, queue: GroupQueue, offset: int) -> None:
-        """Read a locked queue, note what was read, and hand it out."""
+        """Read a locked queue, record what was read, and hand it out."""
         read = self._read(pop, queue, offset)
         if read.status in WRONG_POSITION:
             self._positions.commit(queue, read.next_begin_offset)
@@ -266,6 +267,8 @@ class QueueTaker:
             read = self._read(pop, queue, offset)
         if read.buffers:
             offsets = [_QUEUE_OFFSET.unpack_from(one, QUEUE_OFFSET_AT)[0] for one in read.buffers]
+            # The record comes first: a message that is handed out without one, as before a
+            # crash, would be lost if its consumer fails.
             if pop.wanted.is_ordered:
                 self._note_order(pop, queue, offset, offsets)
             elif not self._keep_check_point(pop, queue, offset, offsets, read):
@@ -274,7 +277,7 @@ class QueueTaker:
             pop.start_offsets.append(start_offset_part(queue.topic, queue.queue_id, offset))
             pop.message_offsets.append(message_offsets_part(queue.topic, queue.queue_id, offsets))
             self._hand_out(pop, queue, offset, read)
-        elif read.status in _PASSED_OVER:
+        elif read.status in _SKIPPED:
             self._positions.commit(queue, read.next_begin_offset)
         pop.rest += max(0, read.max_offset - read.next_begin_offset)
 
@@ -291,7 +294,7 @@ class QueueTaker:
     def _note_order(
         self, pop: PopInProgress, queue: GroupQueue, offset: int, offsets: list[int]
     ) -> None:
-        counts, least = self._order.popped(
+        counts, least = self._order.record_pop(
             queue,
             offsets,
             pop_time_ms=pop.time_ms,
@@ -348,11 +351,15 @@ class QueueTaker:
     def _as_original(
         self, pop: PopInProgress, queue: GroupQueue, offset: int, record: memoryview
     ) -> bytes:
-        """A retried message under the topic that the consumer knows, with its handle."""
+        """Return a retried message under the topic that the consumer subscribed, with its handle.
+
+        The record itself is returned when it is damaged (the consumer reports that), or when the
+        handle does not fit into its properties (the consumer then builds the handle).
+        """
         try:
             message = decode_message(record, inflate=False)
         except CorruptRecordError:
-            return bytes(record)  # its consumer says what is wrong with it
+            return bytes(record)
         message.properties[PROPERTY_POP_CK] = PopHandle(
             offset,
             pop.time_ms,
@@ -365,7 +372,7 @@ class QueueTaker:
         ).text()
         properties = encode_properties(message.properties)
         if len(properties) > MAX_PROPERTIES_BYTES:
-            return bytes(record)  # under the retry topic, with a handle of the consumer's making
+            return bytes(record)
         message.topic = pop.wanted.topic
         return encode_message(message, properties=properties)
 

@@ -1,1 +1,1 @@
-"""Revive."""
+"""Redelivery of popped messages that were not acked: the revive topic and its reader."""

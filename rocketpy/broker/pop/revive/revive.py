@@ -1,25 +1,24 @@
-"""Gives back what was popped and not acked in time: to the group's retry topic.
+"""Redelivers popped messages that were not acked in time, through the group's retry topic.
 
-The revive topic is read in order. A check point waits in memory until everything has been read
-that may ack its messages, about three seconds, and longer while the timer, which brings the acks,
-is behind; then each message that is not acked is stored again in the retry topic. The offset of a
-queue passes a check point only when what it gave back is on disk: after a crash a message may come
-back twice, and none stays away.
+The revive topic is read in order. A check point stays in memory until all acks that may belong to
+it have been read: about three seconds, or longer while the timer, which delivers the acks, is
+behind. Then each unacked message is stored again in the retry topic. The offset of a revive queue
+advances past a check point only after its redelivered messages are on disk, so a crash may deliver
+a message twice, and loses none.
 
-A retry topic that takes nothing for long holds up those behind it for a while only: see `PutRetry`.
-While one cannot be made (`topics.json` cannot be written), no delay level could deliver to it: the
-check point is stored anew, for half a minute later. So is one whose messages cannot be read because
-the disk fails. Whatever else is the matter with one revive queue, the others go on.
+Failures of one group do not stop the others:
 
-While a queue has `MAX_PENDING` check points in memory, further ones are passed over, by the tags in
-their queue entries alone; acks are still looked for, and when there is room again reading goes on
-at the first that was passed over.
+- A retry topic that cannot store a message delays those behind it for a while only; see `PutRetry`.
+- While a retry topic cannot be created (`topics.json` cannot be written), no delay level could
+  deliver to it. Its check point is stored again, for half a minute later.
+- The same happens to a check point whose messages cannot be read because the disk fails.
+- An unexpected failure of one revive queue does not stop the other queues.
+
+When a queue has `MAX_PENDING` check points in memory, further ones are skipped by the tag codes of
+their queue entries; acks are still read. When memory is free again, reading continues at the first
+skipped check point.
 
 Source: PopReviveService.java (5.4.0).
-
-Where popped messages go that come back: a group's retry topic, made when it is needed.
-
-Source: PopReviveService.reviveRetry, addRetryTopicIfNotExist (5.4.0).
 """
 
 import collections
@@ -70,18 +69,18 @@ from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessageStatus
 
-_RETRY_QUEUES: Final = 1
+_RETRY_QUEUES: Final = 1  # as Apache
 
 _log = structlog.get_logger(__name__)
 
 
 class RetryTopics:
-    """Names and makes retry topics.
+    """Names and creates retry topics.
 
     Args:
-        topics: where they are made.
-        offsets: where a group begins in a new one.
-        is_v2: which kind is used.
+        topics: topic table.
+        offsets: committed offsets, which get an entry for a new topic.
+        is_v2: whether names are of version 2.
     """
 
     def __init__(self, topics: TopicTable, offsets: ConsumerOffsets, *, is_v2: bool) -> None:
@@ -90,7 +89,7 @@ class RetryTopics:
         self._is_v2 = is_v2
 
     def topic_of(self, point: CheckPoint) -> str | None:
-        """Return the retry topic of a check point's messages; None when it cannot be made now."""
+        """Return the retry topic of a check point's messages; None if it cannot be created now."""
         topic = point.topic
         if not topic.startswith(RETRY_PREFIX):
             make = pop_retry_topic_v2 if self._is_v2 else pop_retry_topic_v1
@@ -98,40 +97,43 @@ class RetryTopics:
         try:
             self._ensure(topic, point.group)
         except (StoreError, OSError) as error:
-            _log.warning("no retry topic for popped messages", topic=topic, error=str(error))
+            _log.warning("retry topic not created", topic=topic, error=str(error))
             return None
         return topic
 
     def _ensure(self, topic: str, group: str) -> None:
         is_new = self._topics.get(topic) is None
         if not self._topics.is_written(topic):
-            with self._topics.one_write():  # a check point that is passed counts on it
+            # On disk before the check point is passed: redelivered messages of a topic that is
+            # lost in a crash could not be read.
+            with self._topics.one_write():
                 self._topics.create_on_send_back(topic, _RETRY_QUEUES)
         if is_new and self._offsets.query(group, topic, 0) == NO_OFFSET:
             self._offsets.commit(group, topic, 0, 0)
 
 
 MAX_PENDING: Final = 20_000
-"""Check points of one revive queue in memory, some 600 bytes each."""
+"""Check points of one revive queue in memory, about 600 bytes each."""
 MAX_EARLY_ACKS: Final = 5_000
-"""Acks of one revive queue that lie before their check point, or belong to none."""
+"""Acks of one revive queue in memory that precede their check point or have none."""
 _AHEAD_MS: Final = 60_000
-"""A check point that comes so long before its time came before the clock was set back."""
+"""A check point this far in the future was stored before the clock was set back."""
 QUIET_MS: Final = 3_000
-"""Without a message for so long, everything up to now has been read."""
+"""After this long without a message, everything due by now has been read."""
 DUE_AFTER_MS: Final = CHECK_POINT_LEAD_MS + 1_000
 _READS_PER_STEP: Final = 8
 _POINTS_PER_STEP: Final = 64
+"""Bounds of one step, so that each revive queue gets its share of the thread."""
 
 _log = structlog.get_logger(__name__)
 
 
 class ReviveStore(MessageReader, Protocol):
-    """What reviving needs of the store."""
+    """Interface of the store: messages, and how much of the log is flushed and dispatched."""
 
     @property
     def flushed_phy_offset(self) -> int:
-        """End of what is on disk."""
+        """End of the part of the log that is on disk."""
         ...
 
     @property
@@ -141,12 +143,12 @@ class ReviveStore(MessageReader, Protocol):
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        """How much of it no queue knows yet."""
+        """Size of the part of the log that is not yet in the queues."""
         ...
 
 
 class _NoPoints:
-    """Leaves check points out."""
+    """Filter that skips check points by the tag codes of their queue entries."""
 
     _CODE: Final = tags_code(CHECK_POINT_TAG)
     weight: Final = 1
@@ -167,9 +169,9 @@ _NO_POINTS: Final = _NoPoints()
 
 
 class _Done(NamedTuple):
-    """A check point whose messages were given back; the log ended at `phy_end` then.
+    """A check point that was processed when the log ended at `phy_end`.
 
-    It is read from `first` on: an ack may lie before its check point.
+    After a restart it must be read from `first`: an ack may precede its check point.
     """
 
     first: int
@@ -178,23 +180,23 @@ class _Done(NamedTuple):
 
 
 class _EarlyAcks(NamedTuple):
-    """Acks whose check point was not read yet; the first lies at `revive_offset`."""
+    """Acks that were read before their check point; the first is at `revive_offset`."""
 
     revive_offset: int
     offsets: list[int]
 
 
 class Reviver:
-    """Stores messages in retry topics.
+    """Stores unacked messages in retry topics.
 
     Args:
-        store: where the messages lie.
-        put: stores them again.
-        aside: takes what cannot be stored for long.
-        log: takes check points whose retry topic cannot be made for long.
-        retry_topics: where they go.
-        topics: topics that are gone give nothing back.
-        groups: groups that are gone get nothing back.
+        store: source of the messages.
+        put: stores their copies.
+        aside: parks copies that cannot be stored for long.
+        log: stores check points again that cannot be processed for long.
+        retry_topics: names and creates retry topics.
+        topics: topic table; nothing is redelivered of a deleted topic.
+        groups: group table; nothing is redelivered to a deleted group.
         clock: time.
     """
 
@@ -220,14 +222,14 @@ class Reviver:
         self._retry_topics = retry_topics
 
     def revive(self, point: CheckPoint, revive_queue_id: int) -> bool:
-        """Give back the messages of a check point that are not acked; it notes each of them.
+        """Redeliver the unacked messages of a check point, and mark each as acked in it.
 
         Args:
             point: the check point.
-            revive_queue_id: where it lies.
+            revive_queue_id: its revive queue.
 
         Returns:
-            False when one could not be stored: try again later.
+            False when a message could not be stored; the caller must try again later.
         """
         if (
             self._topics.get(normal_topic(point.topic, point.group)) is None
@@ -238,10 +240,10 @@ class Reviver:
             try:
                 message = self._read(point, queue_offset)
             except (RocketPyError, OSError) as error:
-                if not self._put_off(point, revive_queue_id):
+                if not self._postpone(point, revive_queue_id):
                     return False
                 _log.error(
-                    "a popped message cannot be read, its check point is stored anew",
+                    "popped message unreadable, check point postponed",
                     topic=point.topic,
                     queue_id=point.queue_id,
                     error=str(error),
@@ -250,14 +252,14 @@ class Reviver:
             if message is not None:
                 topic = self._retry_topics.topic_of(point)
                 if topic is None:
-                    return self._put_off(point, revive_queue_id)
+                    return self._postpone(point, revive_queue_id)
                 if not self._retry(point, message, topic):
                     return False
             point.note_acked((queue_offset,))
         return True
 
-    def _put_off(self, point: CheckPoint, revive_queue_id: int) -> bool:
-        """Store a check point anew when it could not be dealt with for long."""
+    def _postpone(self, point: CheckPoint, revive_queue_id: int) -> bool:
+        """Store a check point again for later, once processing has failed for long."""
         if not self._aside.fails_long(self._clock.monotonic_ms()):
             return False
         times = decimal(point.re_put_times) or 0
@@ -270,18 +272,18 @@ class Reviver:
         return stored.status is PutMessageStatus.PUT_OK
 
     def _read(self, point: CheckPoint, queue_offset: int) -> MessageExt | None:
-        """The message; None when retention deleted it, or it is damaged.
+        """Read a message; None when retention deleted it or it is damaged.
 
         Raises:
             OSError: the disk failed.
-            ResourceShortError: no descriptor.
+            ResourceShortError: no file descriptor is free.
         """
         found = self._store.get_message(point.topic, point.queue_id, queue_offset, 1, 1)
         for record in found.buffers:
             try:
                 message = decode_message(record, inflate=False)
             except CorruptRecordError as error:
-                _log.error("a damaged message is not popped again", error=str(error))
+                _log.error("damaged message not redelivered", error=str(error))
                 return None
             return message if message.queue_offset == queue_offset else None
         return None
@@ -296,18 +298,19 @@ class Reviver:
         copy.reconsume_times = message.reconsume_times + 1
         if len(copy.properties) > MAX_PROPERTIES_BYTES:
             for name in (PROPERTY_FIRST_POP_TIME, PROPERTY_ORIGIN_GROUP):
-                properties.pop(name, None)  # as long as they were when it was sent
+                # Without the two additions the properties fit, as they did when sent.
+                properties.pop(name, None)
             copy.properties = encode_properties(properties)
         try:
             stored = self._put.put(copy)
         except Exception:
             if self._aside.store(copy, self._clock.monotonic_ms()) is None:
-                raise  # its revive queue waits, and then it is tried again
-            _log.exception("a popped message cannot be stored", topic=topic)
+                raise  # the revive queue pauses, and the message is tried again
+            _log.exception("popped message parked", topic=topic)
             return True
         if stored.status in NEVER_STORED:
             _log.error(
-                "a popped message cannot come back",
+                "popped message discarded",
                 topic=topic,
                 phy_offset=message.phy_offset,
                 status=stored.status.value,
@@ -323,12 +326,12 @@ class ReviveQueue:
 
     Args:
         queue: the queue.
-        store: how much of the log is on disk.
-        reviver: gives messages back.
-        offsets: where the queue's offset is committed.
-        timer: tells how far it is.
+        store: how much of the log is flushed and dispatched.
+        reviver: redelivers messages.
+        offsets: committed offsets.
+        timer: how far the timer has delivered.
         clock: time.
-        max_pending: check points in memory.
+        max_pending: maximal number of check points in memory.
     """
 
     def __init__(
@@ -351,31 +354,32 @@ class ReviveQueue:
         self._max_pending = max_pending
         self._points: dict[PopKey, CheckPoint] = {}
         self._early: dict[PopKey, _EarlyAcks] = {}
-        # Where the first ack lies of check points in memory that have one before them.
+        # First ack of check points in memory whose acks precede them.
         self._acked_from: dict[PopKey, int] = {}
         self._done: collections.deque[_Done] = collections.deque()
         self._last_done = NO_OFFSET
         self._is_held_up = False
         self._read_offset = -1
-        self._passed_over: int | None = None
+        self._skipped_from: int | None = None
         self._end_ms = 0
         self._complete_ms = 0
         self._sample: tuple[int, int] | None = None
 
     @property
     def pending(self) -> int:
-        """Check points in memory."""
+        """Number of check points in memory."""
         return len(self._points)
 
     @property
     def queue_id(self) -> int:
-        """Which of the revive topic's queues it is."""
+        """Queue id within the revive topic."""
         return self._queue.queue_id
 
     def step(self) -> bool:
-        """Read on and give back what is due; whether there is more to do at once."""
+        """Read the next messages and redeliver what is due; whether there is more to do now."""
         self._commit()
-        # What the timer has delivered can be read when the queues know of it.
+        # Messages that the timer has delivered can be read once they are dispatched to the queues.
+        # The sample is therefore kept until dispatching has reached the end of the log it saw.
         store = self._store
         delivered_ms, end = self._sample or (
             self._timer.delivered_before_ms(),
@@ -383,7 +387,7 @@ class ReviveQueue:
         )
         is_visible = store.max_phy_offset - store.dispatch_behind_bytes >= end
         has_read = self._scan()
-        if is_visible and not has_read:  # acks that are due before this have been read
+        if is_visible and not has_read:  # all acks that were due before this time have been read
             self._complete_ms = delivered_ms
         self._sample = None if is_visible else (delivered_ms, end)
         return self._revive_due() or has_read
@@ -391,18 +395,19 @@ class ReviveQueue:
     def _scan(self) -> bool:
         if self._read_offset < 0:
             committed = self._offsets.query(REVIVE_GROUP, self._queue.topic, self._queue.queue_id)
-            # What is committed is the last check point that was dealt with, as Apache has it.
-            # A power cut, or another store, may have made the queue shorter.
+            # The committed offset is that of the last processed check point, as in Apache. A power
+            # cut, or a replaced store, may have made the queue shorter.
             after = committed + 1 if committed != NO_OFFSET else 0
             self._read_offset = min(after, self._queue.max_offset)
-        if self._passed_over is not None and not self._points:
-            self._read_offset, self._passed_over = self._passed_over, None
-            self._end_ms = self._complete_ms = 0  # what acks them is read again, too
+        if self._skipped_from is not None and not self._points:
+            self._read_offset, self._skipped_from = self._skipped_from, None
+            # Their acks are read again, so what is complete so far says nothing about them.
+            self._end_ms = self._complete_ms = 0
         for _ in range(_READS_PER_STEP):
             if self._read_offset >= self._queue.max_offset:
                 self._reached_end()
                 return False
-            wanted = None if self._passed_over is None else _NO_POINTS
+            wanted = None if self._skipped_from is None else _NO_POINTS
             found = self._queue.read(self._read_offset, wanted=wanted)
             for message in found.messages:
                 self._take(message)
@@ -412,7 +417,7 @@ class ReviveQueue:
         return True
 
     def _reached_end(self) -> None:
-        """Nothing is left to read: what was due by now has come."""
+        """Conclude from the end of the queue that everything due by now has been read."""
         now_ms = self._clock.time_ms()
         if self._end_ms and now_ms - self._end_ms > QUIET_MS:
             self._end_ms = now_ms
@@ -425,7 +430,7 @@ class ReviveQueue:
             elif tag in {ACK_TAG, BATCH_ACK_TAG}:
                 self._take_ack(PopAck.decode(message.body), message.queue_offset)
         except BadBodyError as error:
-            _log.error("a check point or ack cannot be read", error=str(error))
+            _log.error("check point or ack unreadable", error=str(error))
         deliver_ms = message.properties.get(PROPERTY_TIMER_DELIVER_MS, "")
         if deliver_ms.isdecimal():
             self._end_ms = max(self._end_ms, int(deliver_ms))
@@ -434,20 +439,21 @@ class ReviveQueue:
         if not point.topic or not point.group:
             return
         if len(self._points) >= self._max_pending:
-            if self._passed_over is None:
-                self._passed_over = message.queue_offset
+            if self._skipped_from is None:
+                self._skipped_from = message.queue_offset
             return
-        if self._passed_over is not None:
-            return  # it is read again with those before it
+        if self._skipped_from is not None:
+            return  # read again together with the skipped ones before it
         point.revive_offset = message.queue_offset
         key = key_of(point)
         known = self._points.get(key)
         if known is not None:
-            # A message that is held once more in the very millisecond in which a pop began with it,
-            # as after a kill, has the name of that pop.
+            # Two check points of one key: a message whose invisible time was changed in the same
+            # millisecond in which a pop started with it, as after a kill.
             known.include(point)
-            # Over a kill the timer delivers twice. Those in between must not be passed; with the
-            # last of them this one is dealt with, too, and is not given back after another kill.
+            # Or the timer delivered it twice, as after a kill. The offset must not advance past
+            # those in between, so the newest check point takes the position of the duplicate: both
+            # are passed together, and the duplicate is not redelivered after another kill.
             next(reversed(self._points.values())).revive_offset = message.queue_offset
             return
         self._points[key] = point
@@ -463,23 +469,24 @@ class ReviveQueue:
         if point is not None:
             point.note_acked(offsets)
             return
-        # A late timer delivers an ack at once whose check point it has not come to yet.
+        # A late timer may deliver an ack before its check point.
         before = self._early.pop(key, _EarlyAcks(revive_offset, []))
         all_of_them = [*before.offsets, *offsets][-MAX_POP_COUNT:]
         self._early[key] = _EarlyAcks(before.revive_offset, all_of_them)
         if len(self._early) > MAX_EARLY_ACKS:
+            # The oldest one is dropped. Its message may be redelivered although it is acked.
             del self._early[next(iter(self._early))]
 
     def _revive_due(self) -> bool:
-        """Deal with check points in the order in which they lie; whether more are due."""
-        # Early messages (there are none from the timer) must not make others due.
+        """Process due check points in queue order; whether more are due."""
+        # The time of a message that is early (not one of the timer) must not make others due.
         now_ms = self._clock.time_ms()
         end_ms = min(self._end_ms, now_ms)
         due: list[PopKey] = []
         for key, point in self._points.items():
             over_ms = point.pop_time_ms + point.invisible_ms
             if over_ms > now_ms + _AHEAD_MS:
-                continue  # its acks wait for the same time; those behind it do not wait for it
+                continue  # its acks are as far in the future; the following ones need not wait
             if end_ms - over_ms <= DUE_AFTER_MS or over_ms >= self._complete_ms:
                 break
             due.append(key)
@@ -490,14 +497,15 @@ class ReviveQueue:
             if not self._reviver.revive(point, self._queue.queue_id):
                 return False
             del self._points[key]
-            # What was given back is in the log by now, whatever failed in between, and so is its
-            # own place in the queue: one that a power cut takes is another one's next time.
+            # Copies that were redelivered are in the log by now, even if a put failed in between.
+            # So is the check point's own entry in the queue; if a power cut removes that entry,
+            # its offset belongs to another message after the restart.
             first = min(self._acked_from.pop(key, point.revive_offset), point.revive_offset)
             self._done.append(_Done(first, point.revive_offset, self._store.max_phy_offset))
         return len(due) > _POINTS_PER_STEP
 
     def _commit(self) -> None:
-        """Commit the last offset whose messages are on disk, and those of all before it."""
+        """Commit the last offset up to which all redelivered messages are on disk."""
         flushed = self._store.flushed_phy_offset
         before, offset = self._last_done, self._last_done
         while self._done and self._done[0].phy_end <= flushed:
@@ -506,7 +514,7 @@ class ReviveQueue:
         if offset == before and not self._is_held_up:
             return
         waiting = [each.first for each in self._done]
-        waiting += self._acked_from.values()  # without its acks it would be given back
+        waiting += self._acked_from.values()  # without their acks they would be redelivered
         waiting += [each.revive_offset for each in itertools.islice(self._points.values(), 1)]
         self._is_held_up = any(each < offset for each in waiting)
         if not self._is_held_up:
@@ -515,11 +523,11 @@ class ReviveQueue:
 
 
 class ReviveService:
-    """Steps all revive queues.
+    """Background service that steps all revive queues.
 
     Args:
-        make_queues: makes the queues, once the broker knows its topics.
-        interval_ms: how often it looks when there is nothing to do.
+        make_queues: creates the queues; called once the topic table is loaded.
+        interval_ms: interval of the steps while there is nothing to do.
     """
 
     name = "PopRevive"
@@ -531,11 +539,11 @@ class ReviveService:
 
     @property
     def pending(self) -> int:
-        """Check points in memory."""
+        """Number of check points in memory."""
         return sum(queue.pending for queue in self._queues)
 
     def step(self, now_ms: int) -> int:
-        """A bounded piece of work for each queue; see `rocketpy.runtime.service.Service.step`."""
+        """Do a bounded amount of work per queue; see `rocketpy.runtime.service.Service.step`."""
         if not self._queues:
             self._queues = self._make_queues()
         has_more = [self._step(queue) for queue in self._queues]
@@ -545,5 +553,5 @@ class ReviveService:
         try:
             return queue.step()
         except Exception:  # noqa: BLE001 - one queue must not hold up the others
-            _log.exception("a revive queue fails, it is tried again", queue_id=queue.queue_id)
+            _log.exception("revive failed", queue_id=queue.queue_id)
             return False

@@ -1,13 +1,10 @@
-"""Check points and acks as messages of the revive topic, which reach it through the timer.
+"""Check points and acks, stored as messages of the revive topic through the timer.
 
-A check point arrives there a second before its messages may come back, an ack when they may: who
-reads the topic in order finds both, and knows what was not acked.
+A check point becomes readable there one second before its messages are redelivered, an ack at that
+time. A reader in queue order therefore finds both, and knows which messages were not acked.
 
-Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck (5.4.0).
-
-What a check point and the acks of its messages have in common.
-
-Source: PopCheckPoint.java, AckMsg.java, PopReviveService.consumeReviveMessage (5.4.0).
+Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck, PopCheckPoint.java,
+AckMsg.java, PopReviveService.consumeReviveMessage (5.4.0).
 """
 
 from collections.abc import Callable
@@ -27,26 +24,26 @@ from rocketpy.store.results import PutMessage, PutMessageResult
 
 CHECK_POINT_LEAD_MS: Final = 1_000
 MAX_INVISIBLE_MS: Final = 3 * 24 * 3_600 * 1_000
-"""As far as the timer reaches."""
+"""Longest invisible time: the reach of the timer."""
 
 
 class Timer(Protocol):
-    """Stores messages that become visible later."""
+    """Interface of the timer: stores messages that become visible later."""
 
     def put_at(
         self, message: PutMessage, properties: dict[str, str], deliver_ms: int
     ) -> PutMessageResult:
-        """Store a message for a time; when that is past, at once.
+        """Store a message for a delivery time; at once when that has passed.
 
         Args:
-            message: with its own topic and queue.
-            properties: of the message, with `PROPERTY_TIMER_DELIVER_MS`.
-            deliver_ms: wall time.
+            message: the message with its final topic and queue.
+            properties: its properties, with `PROPERTY_TIMER_DELIVER_MS`.
+            deliver_ms: delivery time, wall time.
         """
         ...
 
     def delivered_before_ms(self) -> int:
-        """Everything stored so far that was due before this moment is visible; wall time."""
+        """Return the wall time up to which all due messages are visible."""
         ...
 
 
@@ -59,10 +56,10 @@ class ReviveLog:
     """Writes the revive topic; safe from any thread.
 
     Args:
-        timer: stores messages for later.
+        timer: schedules the messages.
         host: the store, which knows this broker's address.
-        cluster_name: names the topic.
-        queue_nums: asked how many queues there are.
+        cluster_name: part of the topic's name.
+        queue_nums: returns the number of revive queues.
         clock: time.
     """
 
@@ -83,7 +80,7 @@ class ReviveLog:
 
     @property
     def queue_nums(self) -> int:
-        """Queues that check points and acks may lie in."""
+        """Number of revive queues."""
         return self._queue_nums()
 
     def put_check_point(self, point: CheckPoint, revive_queue_id: int) -> PutMessageResult:
@@ -101,9 +98,9 @@ class ReviveLog:
         """Store an ack.
 
         Args:
-            ack: what is acked.
-            revive_queue_id: of the check point.
-            revive_time_ms: of the check point.
+            ack: the acked messages.
+            revive_queue_id: revive queue of the check point.
+            revive_time_ms: redelivery time of the check point.
         """
         return self._put(ack.encode(), ack.tag, ack.unique_key, revive_queue_id, revive_time_ms)
 
@@ -130,11 +127,11 @@ class ReviveLog:
 
 
 PopKey = tuple[str, str, int, int, int, str | None]
-"""Topic, group, queue, offset and time of a pop, and the broker's name."""
+"""Topic, group, queue, start offset and time of a pop, and the broker's name."""
 
 
 def key_of(one: CheckPoint | PopAck) -> PopKey:
-    """Which pop of which queue it belongs to."""
+    """Return the key that a check point shares with the acks of its messages."""
     return (
         one.topic,
         one.group,

@@ -1,4 +1,4 @@
-"""Handles that nobody was given, or that mean nothing any more."""
+"""Acks and changes with handles that are forged, stale or meaningless."""
 
 import base64
 from typing import Any
@@ -12,7 +12,7 @@ from tests.unit.broker.pop.kit import Popper, after, send, simulate
 DAY_MS = 24 * 3_600 * 1_000
 
 
-def test_places_are_checked_as_apache_checks_them() -> None:
+def test_ack_location_outside_queue_is_refused_as_in_apache() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[list[int]]:
         await send(cluster, 1)
         message = (await popper.pop()).messages[0]
@@ -47,7 +47,7 @@ def test_places_are_checked_as_apache_checks_them() -> None:
     ],
     ids=str,
 )
-def test_a_handle_that_no_broker_makes_is_refused_and_nothing_is_kept(
+def test_ack_forged_handle_is_refused_and_not_stored(
     change: dict[str, int],
 ) -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[int]:
@@ -69,7 +69,7 @@ def test_a_handle_that_no_broker_makes_is_refused_and_nothing_is_kept(
     assert simulate(case) == [13, 13]
 
 
-def test_a_handle_of_another_broker_changes_nothing() -> None:
+def test_ack_handle_of_other_broker_changes_nothing() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[int]:
         await send(cluster, 1)
         message = (await popper.pop()).messages[0]
@@ -86,7 +86,7 @@ def test_a_handle_of_another_broker_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("invisible_ms", [-1, 3 * DAY_MS + 1])
-def test_an_invisible_time_out_of_reach_is_refused(invisible_ms: int) -> None:
+def test_change_invisible_time_out_of_reach_is_refused(invisible_ms: int) -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[int]:
         await send(cluster, 1)
         message = (await popper.pop()).messages[0]
@@ -98,7 +98,7 @@ def test_an_invisible_time_out_of_reach_is_refused(invisible_ms: int) -> None:
     assert simulate(case) == [29, 29]
 
 
-def test_a_stale_handle_acks_nothing_that_was_popped_since() -> None:
+def test_ack_stale_handle_leaves_later_pops_unacked() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> None:
         await send(cluster, 1)
         stale = (await popper.pop()).messages[0]
@@ -111,7 +111,7 @@ def test_a_stale_handle_acks_nothing_that_was_popped_since() -> None:
     simulate(case)
 
 
-def test_an_ack_of_other_messages_of_the_queue_acks_no_more_than_they_were_popped() -> None:
+def test_ack_offsets_of_other_pops_are_ignored() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[bytes]:
         await send(cluster, 2)
         first = (await popper.pop(maxMsgNums=1)).messages[0]
@@ -122,7 +122,7 @@ def test_an_ack_of_other_messages_of_the_queue_acks_no_more_than_they_were_poppe
     assert sorted(simulate(case, queues=1)) == [b"0", b"1"]
 
 
-def test_batches_that_make_no_sense() -> None:
+def test_ack_batch_invalid_is_refused() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[int]:
         await send(cluster, 1)
         name = cluster.brokers[0].name
@@ -147,7 +147,7 @@ def test_batches_that_make_no_sense() -> None:
     assert simulate(case) == [208, 208, 1, 1, 1, 0, 0, 1, 29]
 
 
-def test_in_order_an_ack_of_what_was_not_popped_is_refused() -> None:
+def test_ordered_ack_message_not_popped_is_refused() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[int]:
         await send(cluster, 3)
         message = (await popper.pop(order="true", maxMsgNums=1)).messages[0]
@@ -157,7 +157,7 @@ def test_in_order_an_ack_of_what_was_not_popped_is_refused() -> None:
     assert simulate(case, queues=1) == [13, 0, 0]
 
 
-def test_acks_count_when_the_clock_was_set_back_since_the_pop() -> None:
+def test_ack_clock_set_back_since_pop_is_accepted() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[bytes]:
         await send(cluster, 2)
         first, second = (await popper.pop()).messages
@@ -170,7 +170,7 @@ def test_acks_count_when_the_clock_was_set_back_since_the_pop() -> None:
     assert simulate(case, queues=1) == [b"1"]
 
 
-def test_a_change_that_comes_after_its_time_brings_no_acked_message_back() -> None:
+def test_change_invisible_after_expiry_does_not_redeliver_acked_message() -> None:
     """It waited in a network that was parted; its message came again meanwhile, and was acked."""
 
     async def case(cluster: SimCluster, popper: Popper) -> tuple[list[bytes], int, list[bytes]]:

@@ -1,4 +1,4 @@
-"""What waits in memory for acks is stored in time, and the offset passes it no sooner."""
+"""Buffered check points are stored in time, and the committed offset does not pass them earlier."""
 
 from dataclasses import replace
 from typing import Any
@@ -76,7 +76,7 @@ class Kit:
 
     @property
     def committed(self) -> int:
-        self.positions.settle()
+        self.positions.commit_flushed()
         return self.offsets.query("g", "T", 0)
 
     @property
@@ -84,11 +84,11 @@ class Kit:
         return [message.tags for message in self.timer.put]
 
 
-def test_a_pop_whose_messages_are_all_acked_is_never_stored() -> None:
+def test_check_point_all_acked_is_never_stored() -> None:
     kit = Kit()
     key = kit.pop()
     assert key is not None
-    assert kit.positions.of(QUEUE) == 13
+    assert kit.positions.next_offset(QUEUE) == 13
     assert kit.buffer.ack(key, [10])
     assert kit.buffer.ack(key, [12, 10])
     assert kit.committed == 10, "the message between is in somebody's hand"
@@ -99,7 +99,7 @@ def test_a_pop_whose_messages_are_all_acked_is_never_stored() -> None:
     assert not kit.timer.put
 
 
-def test_what_has_waited_long_enough_is_stored_with_its_acks() -> None:
+def test_check_point_after_stay_time_is_stored_with_its_acks() -> None:
     kit = Kit()
     key = kit.pop()
     assert key is not None
@@ -121,7 +121,7 @@ def test_what_has_waited_long_enough_is_stored_with_its_acks() -> None:
     assert kit.committed == 13
 
 
-def test_it_is_stored_well_before_its_messages_come_back() -> None:
+def test_check_point_is_stored_before_invisible_time_ends() -> None:
     kit = Kit()
     assert kit.pop(invisible_ms=3_000) is None, "too soon: stored at once"
     assert kit.pop(invisible_ms=5_000) is not None
@@ -130,7 +130,7 @@ def test_it_is_stored_well_before_its_messages_come_back() -> None:
     assert kit.stored == [CHECK_POINT_TAG]
 
 
-def test_the_offset_waits_for_the_oldest_pop() -> None:
+def test_committed_offset_waits_for_oldest_pop() -> None:
     kit = Kit()
     kit.store.flushed_phy_offset = 1_000
     first, second = kit.pop(10), kit.pop(13)
@@ -144,7 +144,7 @@ def test_the_offset_waits_for_the_oldest_pop() -> None:
     assert kit.committed == 16
 
 
-def test_it_waits_nowhere_when_it_may_not() -> None:
+def test_check_point_buffer_disabled_buffers_nothing() -> None:
     assert Kit(sync_flush=True).pop() is None
     assert Kit(enable_pop_buffer_merge=False).pop() is None
     assert Kit(pop_ck_max_buffer_size=0).pop() is None
@@ -156,7 +156,7 @@ def test_it_waits_nowhere_when_it_may_not() -> None:
     assert kit.pop() is None, "the same pop again: one of both is enough in memory"
 
 
-def test_a_setting_changes_at_once() -> None:
+def test_check_point_buffer_changed_setting_applies_at_once() -> None:
     kit = Kit()
     assert kit.pop() is not None
     kit.buffer.configure(replace(kit.config, enable_pop_buffer_merge=False))
@@ -166,7 +166,7 @@ def test_a_setting_changes_at_once() -> None:
     assert kit.stored == [CHECK_POINT_TAG], "what waited is stored in its time"
 
 
-def test_a_store_that_takes_nothing_is_asked_again() -> None:
+def test_check_point_refused_by_store_is_retried() -> None:
     kit = Kit()
     key = kit.pop()
     assert key is not None
@@ -182,7 +182,7 @@ def test_a_store_that_takes_nothing_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("refused", [BATCH_ACK_TAG, CHECK_POINT_TAG])
-def test_a_store_that_takes_one_of_both_is_asked_for_both_again(refused: str) -> None:
+def test_check_point_refused_after_its_acks_retries_both(refused: str) -> None:
     """An ack that was confirmed must not be forgotten between its check point and itself."""
     kit = Kit()
     key = kit.pop()
@@ -200,7 +200,7 @@ def test_a_store_that_takes_one_of_both_is_asked_for_both_again(refused: str) ->
     assert len(kit.buffer) == 0
 
 
-def test_a_put_that_raises_loses_no_check_point() -> None:
+def test_check_point_put_raises_stays_buffered() -> None:
     kit = Kit()
     key = kit.pop()
     assert key is not None
@@ -215,7 +215,7 @@ def test_a_put_that_raises_loses_no_check_point() -> None:
     assert PopAck.decode(kit.timer.put[0].body).offsets == [12]
 
 
-def test_one_that_the_timer_does_not_reach_holds_up_no_other() -> None:
+def test_check_point_beyond_timer_reach_does_not_delay_others() -> None:
     kit = Kit()
     assert kit.pop(10) is not None
     kit.clock.now_ms += 1
@@ -233,7 +233,7 @@ def test_one_that_the_timer_does_not_reach_holds_up_no_other() -> None:
     assert len(kit.buffer) == 0
 
 
-def test_many_are_stored_in_bounded_steps() -> None:
+def test_check_point_step_stores_bounded_number() -> None:
     kit = Kit()
     for number in range(150):
         assert kit.pop(10 + 3 * number) is not None
@@ -243,7 +243,7 @@ def test_many_are_stored_in_bounded_steps() -> None:
     assert len(kit.stored) == 150
 
 
-def test_the_end_stores_everything_and_takes_nothing_more() -> None:
+def test_check_point_persist_stores_all_and_closes_buffer() -> None:
     kit = Kit()
     kit.pop(10)
     kit.pop(13)
@@ -254,7 +254,7 @@ def test_the_end_stores_everything_and_takes_nothing_more() -> None:
     assert kit.offsets.query("g", "T", 0) == 16
 
 
-def test_a_broker_that_stops_gives_nothing_out_twice() -> None:
+def test_broker_stop_redelivers_no_acked_message() -> None:
     async def scenario(cluster: Any, popper: Any) -> tuple[list[bytes], list[bytes], list[bytes]]:
         await send(cluster, 4)
         first = await popper.pop(invisibleTime=30_000)
@@ -274,7 +274,7 @@ def test_a_broker_that_stops_gives_nothing_out_twice() -> None:
     assert back == [b"0"], "the one that nobody acked"
 
 
-def test_many_that_are_due_are_looked_for_once_and_stored_in_short_steps() -> None:
+def test_check_point_step_many_due_scans_once() -> None:
     kit = Kit(pop_ck_offset_max_queue_size=100_000)
     for number in range(1_000):
         kit.pop(10 + number, 1)

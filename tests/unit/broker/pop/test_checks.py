@@ -1,4 +1,4 @@
-"""Requests that are late, and peers whose clocks are wrong."""
+"""Late requests, and peers whose clocks are wrong."""
 
 from rocketpy.broker.pop.checks import LATE_MS, PeerClocks
 from rocketpy.testing.sim_clock import SimClock
@@ -21,7 +21,7 @@ class Kit:
         return self.age_ms(under_way_ms) > POLL_MS + LATE_MS
 
 
-def test_requests_under_way_for_too_long_are_late() -> None:
+def test_peer_clocks_delayed_request_is_late() -> None:
     kit = Kit()
     assert kit.age_ms() == 0
     assert not kit.is_late(POLL_MS)
@@ -29,7 +29,7 @@ def test_requests_under_way_for_too_long_are_late() -> None:
     assert kit.age_ms() == 0
 
 
-def test_a_peer_whose_clock_is_behind_is_served_after_two_seconds() -> None:
+def test_peer_clock_behind_is_corrected_after_two_seconds() -> None:
     kit = Kit(behind_ms=20_000)
     assert kit.is_late()
     kit.clock.advance(1_999)
@@ -40,13 +40,13 @@ def test_a_peer_whose_clock_is_behind_is_served_after_two_seconds() -> None:
     assert kit.is_late(POLL_MS + 1_000), "late all the same"
 
 
-def test_a_peer_whose_clock_is_ahead_is_served_and_its_late_requests_are_known() -> None:
+def test_peer_clock_ahead_late_requests_are_detected() -> None:
     kit = Kit(behind_ms=-3_600_000)
     assert kit.age_ms() == 0
     assert kit.is_late(POLL_MS + 1_000)
 
 
-def test_who_sets_this_clock_makes_nobody_late() -> None:
+def test_peer_clocks_local_clock_change_makes_no_request_late() -> None:
     kit = Kit()
     kit.age_ms()
     for step_ms in (3_600_000, -7_200_000):
@@ -59,14 +59,14 @@ def test_who_sets_this_clock_makes_nobody_late() -> None:
     assert kit.age_ms() == 0
 
 
-def test_clocks_that_drift_apart_are_followed() -> None:
+def test_peer_clocks_drift_is_followed() -> None:
     kit = Kit()
     for _ in range(2_000):
         kit.behind_ms += 16
         assert kit.age_ms() < 1_000
 
 
-def test_a_peer_is_forgotten_and_one_that_says_nothing_is_not_kept() -> None:
+def test_peer_clocks_lost_or_silent_peer_is_not_kept() -> None:
     kit = Kit()
     assert kit.clocks.born_ms("other", None, 0) == kit.clock.time_ms()
     assert len(kit.clocks) == 0

@@ -1,4 +1,4 @@
-"""Pop consumption put together: what it adds to a broker, and that its parts know each other."""
+"""The feature of pop consumption: what it adds to a broker, and how its parts are connected."""
 
 import random
 from typing import Any
@@ -87,7 +87,7 @@ class Kit(Parts):
         return self.ask(POP, **{**fields, **changes})
 
 
-def test_every_request_of_pop_has_a_processor_of_its_kind() -> None:
+def test_pop_feature_registers_all_request_codes() -> None:
     kinds = {code: route.kind for code, route in Kit().requests.routes.items()}
     assert kinds == {
         POP: "pull",
@@ -100,7 +100,7 @@ def test_every_request_of_pop_has_a_processor_of_its_kind() -> None:
     }
 
 
-def test_what_runs_in_the_background_is_named_once() -> None:
+def test_pop_feature_services_have_unique_names() -> None:
     feature = Kit().feature
     names = [service.name for service in (*feature.services, *feature.loop_services)]
     assert feature.name == "pop"
@@ -112,7 +112,7 @@ def test_what_runs_in_the_background_is_named_once() -> None:
     ]
 
 
-def test_nobody_hears_of_messages_before_somebody_waits() -> None:
+def test_pop_feature_without_suspended_pops_does_not_listen() -> None:
     kit = Kit()
     kit.put(b"0")
     kit.pop()
@@ -121,7 +121,7 @@ def test_nobody_hears_of_messages_before_somebody_waits() -> None:
     assert len(kit.listeners) == 1
 
 
-def test_a_message_that_comes_answers_who_waits() -> None:
+def test_pop_feature_arriving_message_answers_suspended_pop() -> None:
     kit = Kit()
     assert kit.pop_or_wait(pollTime=10_000) is None
     kit.put(b"0")
@@ -133,7 +133,7 @@ def test_a_message_that_comes_answers_who_waits() -> None:
     assert (response.code, response.opaque) == (0, 42)
 
 
-def test_check_points_are_spread_over_the_revive_queues() -> None:
+def test_pop_feature_spreads_check_points_over_revive_queues() -> None:
     kit = Kit(revive_queue_num=3)
     queues = []
     for number in range(6):
@@ -143,7 +143,7 @@ def test_check_points_are_spread_over_the_revive_queues() -> None:
     assert sorted(queue_id for _, queue_id, _ in kit.timer.points) == [0, 0, 1, 1, 2, 2]
 
 
-def test_acks_and_pops_share_what_is_in_hand_in_order() -> None:
+def test_pop_feature_ordered_acks_and_pops_share_state() -> None:
     kit = Kit(queues=1)
     kit.put(b"0", b"1")
     first = kit.pop(order="true", maxMsgNums=1)
@@ -156,7 +156,7 @@ def test_acks_and_pops_share_what_is_in_hand_in_order() -> None:
     assert kit.pop(order="true").code == 0, "free again"
 
 
-def test_what_is_in_hand_in_order_outlives_the_broker() -> None:
+def test_pop_feature_restart_keeps_ordered_state() -> None:
     kit = Kit(queues=1)
     kit.put(b"0")
     kit.groups.get_or_create("g")
@@ -166,7 +166,7 @@ def test_what_is_in_hand_in_order_outlives_the_broker() -> None:
     assert set(kit.order_file.value["table"]) == {"T@g"}
 
 
-def test_of_groups_and_queues_that_are_gone_nothing_is_kept() -> None:
+def test_pop_feature_deleted_group_or_queue_drops_ordered_state() -> None:
     kit = Kit(queues=1)
     kit.put(b"0")
     kit.pop(order="true")
@@ -176,7 +176,7 @@ def test_of_groups_and_queues_that_are_gone_nothing_is_kept() -> None:
     assert kit.order_file.value["table"] == {}
 
 
-def test_changed_settings_reach_pops_and_notifications() -> None:
+def test_pop_feature_configure_reaches_pops_and_notifications() -> None:
     kit = Kit()
     assert kit.feature.configure is not None
     kit.feature.configure(BrokerConfig(broker_name="b", broker_permission=2))
@@ -192,7 +192,7 @@ def test_changed_settings_reach_pops_and_notifications() -> None:
     [({"pop_polling_size": 2}, 2), ({"max_pop_polling_size": 3}, 3)],
     ids=["of a group", "of all"],
 )
-def test_so_many_pops_may_wait(limits: dict[str, Any], room: int) -> None:
+def test_pop_feature_limits_suspended_pops(limits: dict[str, Any], room: int) -> None:
     kit = Kit(**limits)
     codes = [kit.pop_or_wait(pollTime=10_000) for _ in range(room)]
     assert codes == [None] * room
@@ -205,7 +205,7 @@ def test_so_many_pops_may_wait(limits: dict[str, Any], room: int) -> None:
         assert one_more.code == 209
 
 
-def test_without_a_timer_nothing_is_popped() -> None:
+def test_pop_feature_without_timer_refuses_pops() -> None:
     kit = Kit(has_timer=False)
     kit.put(b"0")
     response = kit.pop()
@@ -223,11 +223,13 @@ def test_without_a_timer_nothing_is_popped() -> None:
         ("CLASS", "x", 23),
     ],
 )
-def test_expressions_of_known_kinds_are_read(kind: str, expression: str, code: int) -> None:
+def test_pop_feature_compiles_tag_and_sql92_expressions(
+    kind: str, expression: str, code: int
+) -> None:
     assert Kit().pop(expType=kind, exp=expression).code == code
 
 
-def test_what_nobody_acked_is_stored_again_through_the_revive_topic() -> None:
+def test_pop_feature_unacked_message_is_redelivered() -> None:
     kit = Kit(queues=1)
     kit.put(b"0")
     kit.pop(invisibleTime=1_000)
@@ -248,7 +250,7 @@ def test_what_nobody_acked_is_stored_again_through_the_revive_topic() -> None:
 
 
 @pytest.mark.parametrize("sync_flush", [True, False])
-def test_with_synchronous_flush_a_pop_is_answered_when_its_check_point_is_on_disk(
+def test_pop_feature_sync_flush_answers_after_check_point_is_durable(
     sync_flush: bool,
 ) -> None:
     kit = Kit(sync_flush=sync_flush)

@@ -1,4 +1,4 @@
-"""What a group has in hand in order: blocking, acks, counts, and the file."""
+"""Unacknowledged messages of ordered groups: blocking, acks, delivery counts, and the file."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ class Kit:
         self.table.load()
 
     def pop(self, offsets: list[int], attempt_id: str | None = None) -> tuple[dict[int, int], int]:
-        return self.table.popped(
+        return self.table.record_pop(
             QUEUE,
             offsets,
             pop_time_ms=self.clock.time_ms(),
@@ -44,10 +44,10 @@ class Kit:
         )
 
     def ack(self, offset: int) -> int:
-        return self.table.acked(QUEUE, offset, self.clock.now_ms)
+        return self.table.record_ack(QUEUE, offset, self.clock.now_ms)
 
 
-def test_a_queue_is_blocked_until_everything_is_acked_or_visible() -> None:
+def test_order_table_blocks_queue_until_all_acked_or_visible() -> None:
     kit = Kit()
     assert not kit.table.is_blocked(QUEUE)
     kit.pop([4, 6])
@@ -60,7 +60,7 @@ def test_a_queue_is_blocked_until_everything_is_acked_or_visible() -> None:
     assert not kit.table.is_blocked(QUEUE)
 
 
-def test_a_repeated_attempt_is_not_blocked() -> None:
+def test_order_table_repeated_attempt_is_not_blocked() -> None:
     kit = Kit()
     kit.pop([0], "a")
     assert kit.table.is_blocked(QUEUE, "b")
@@ -70,7 +70,7 @@ def test_a_repeated_attempt_is_not_blocked() -> None:
     assert kit.table.is_blocked(QUEUE, "x" * 257), "an id of any length is not kept"
 
 
-def test_acks_of_another_pop_and_of_other_messages_change_nothing() -> None:
+def test_order_table_ack_of_other_pop_changes_nothing() -> None:
     kit = Kit()
     assert kit.ack(9) == 10, "as Apache: nothing is known of the queue"
     kit.pop([0])
@@ -79,14 +79,14 @@ def test_acks_of_another_pop_and_of_other_messages_change_nothing() -> None:
     assert kit.ack(0) == OTHER_POP
 
 
-def test_deliveries_are_counted() -> None:
+def test_order_table_counts_deliveries() -> None:
     kit = Kit()
     kit.pop([0, 1])
     assert kit.pop([0, 1]) == ({0: 1, 1: 1}, 1)
     assert kit.pop([1, 2]) == ({1: 2}, 0)
 
 
-def test_a_message_may_be_visible_at_another_time() -> None:
+def test_order_table_change_visible_moves_free_time() -> None:
     kit = Kit()
     kit.pop([0])
     pop_time_ms = kit.clock.now_ms
@@ -96,7 +96,7 @@ def test_a_message_may_be_visible_at_another_time() -> None:
     assert kit.table.free_at_ms(QUEUE) == pop_time_ms + 50
 
 
-def test_the_file_is_apaches_and_read_again() -> None:
+def test_order_table_file_round_trips_in_apache_format() -> None:
     kit = Kit()
     kit.pop([3, 5], "a")
     kit.ack(3)
@@ -110,16 +110,18 @@ def test_the_file_is_apaches_and_read_again() -> None:
     assert kit.file.value["orderedConsumptionLevel"] == "QUEUE"
     again = Kit(kit.file.value)
     assert again.table.is_blocked(QUEUE)
-    assert again.table.acked(QUEUE, 5, now_ms) == 6
+    assert again.table.record_ack(QUEUE, 5, now_ms) == 6
 
 
-def test_what_nobody_needs_is_forgotten_when_the_file_is_written() -> None:
+def test_order_table_persist_drops_obsolete_entries() -> None:
     kit = Kit()
     kit.pop([0])
-    kit.table.popped(
+    kit.table.record_pop(
         GroupQueue("T", "gone", 0), [0], pop_time_ms=1, invisible_ms=1, attempt_id=None
     )
-    kit.table.popped(GroupQueue("T", "g", 1), [0], pop_time_ms=1, invisible_ms=1, attempt_id=None)
+    kit.table.record_pop(
+        GroupQueue("T", "g", 1), [0], pop_time_ms=1, invisible_ms=1, attempt_id=None
+    )
     kit.table.persist()
     assert len(kit.table) == 1
     kit.clock.now_ms += KEEP_MS + 1
@@ -127,7 +129,7 @@ def test_what_nobody_needs_is_forgotten_when_the_file_is_written() -> None:
     assert len(kit.table) == 0
 
 
-def test_entries_that_cannot_be_read_are_left_out() -> None:
+def test_order_table_load_skips_invalid_entries() -> None:
     value = {"table": {"T@g": {0: {"o": "x"}, 1: []}, "T": {0: {}}, "U@g": {0: {"o": [1]}}}}
     assert len(Kit(value).table) == 1
 
@@ -135,7 +137,7 @@ def test_entries_that_cannot_be_read_are_left_out() -> None:
 DAY_MS = 24 * 3_600_000
 
 
-def test_a_clock_that_is_set_back_blocks_a_queue_no_longer_than_asked_for() -> None:
+def test_order_table_clock_set_back_does_not_extend_block() -> None:
     kit = Kit()
     kit.pop([4])
     kit.clock.ahead_ms = -DAY_MS
@@ -148,7 +150,7 @@ def test_a_clock_that_is_set_back_blocks_a_queue_no_longer_than_asked_for() -> N
     assert kit.table.is_blocked(QUEUE), "nor shorter, when it is set forward"
 
 
-def test_a_changed_time_counts_by_the_clock_of_its_change() -> None:
+def test_order_table_change_visible_after_clock_change_uses_new_clock() -> None:
     kit = Kit()
     kit.pop([4])
     pop_time_ms = kit.clock.time_ms()
@@ -160,7 +162,7 @@ def test_a_changed_time_counts_by_the_clock_of_its_change() -> None:
     assert not kit.table.is_blocked(QUEUE)
 
 
-def test_a_clock_that_was_set_back_while_the_broker_was_down_blocks_no_longer_either() -> None:
+def test_order_table_clock_set_back_while_down_does_not_extend_block() -> None:
     kit = Kit()
     kit.pop([4])
     kit.table.persist()
@@ -186,7 +188,7 @@ def test_a_clock_that_was_set_back_while_the_broker_was_down_blocks_no_longer_ei
         {"cm": -1},
     ],
 )
-def test_a_damaged_entry_blocks_nobody_for_ever(damage: dict[str, Any]) -> None:
+def test_order_table_damaged_entry_does_not_block_forever(damage: dict[str, Any]) -> None:
     kit = Kit()
     kit.pop([4])
     entry = {**kit.table.to_json()["table"]["T@g"][0], **damage}
@@ -195,9 +197,9 @@ def test_a_damaged_entry_blocks_nobody_for_ever(damage: dict[str, Any]) -> None:
     assert not later.table.is_blocked(QUEUE)
 
 
-def test_what_is_in_hand_for_days_is_not_forgotten() -> None:
+def test_order_table_entry_blocked_for_days_is_kept() -> None:
     kit = Kit()
-    kit.table.popped(
+    kit.table.record_pop(
         QUEUE, [4], pop_time_ms=kit.clock.now_ms, invisible_ms=2 * DAY_MS, attempt_id=None
     )
     kit.clock.now_ms += DAY_MS + 1

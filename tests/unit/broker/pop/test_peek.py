@@ -1,4 +1,4 @@
-"""Looking at what a pop would hand out; nothing is changed."""
+"""Peeks return what a pop would hand out, and change nothing."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ async def peek(popper: Popper, **changes: Any) -> Seen:
     return Seen(await popper.ask(200052, consumerGroup="g", **fields))
 
 
-def test_a_look_shows_messages_and_leaves_them_to_a_pop() -> None:
+def test_peek_leaves_messages_for_pop() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> None:
         await send(cluster, 5)
         for _ in range(2):
@@ -50,7 +50,7 @@ def test_a_look_shows_messages_and_leaves_them_to_a_pop() -> None:
     simulate(case)
 
 
-def test_a_look_begins_where_the_next_pop_would_and_counts_what_is_left() -> None:
+def test_peek_starts_at_next_pop_and_counts_rest() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> None:
         await send(cluster, 5)
         assert (await popper.pop(maxMsgNums=2)).bodies == [b"0", b"1"]
@@ -65,7 +65,7 @@ def test_a_look_begins_where_the_next_pop_would_and_counts_what_is_left() -> Non
     simulate(case, queues=1)
 
 
-def test_a_look_shows_what_came_back_under_the_retry_topic() -> None:
+def test_peek_returns_retried_messages_under_retry_topic() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> None:
         await send(cluster, 2)
         await popper.pop(invisibleTime=1_000)
@@ -78,7 +78,7 @@ def test_a_look_shows_what_came_back_under_the_retry_topic() -> None:
     simulate(case)
 
 
-def test_a_look_shows_at_most_as_many_as_a_pop() -> None:
+def test_peek_count_is_limited_like_pop() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> None:
         await send(cluster, 40)
         many = await peek(popper, maxMsgNums=1 << 30)
@@ -99,7 +99,7 @@ def test_a_look_shows_at_most_as_many_as_a_pop() -> None:
         ({"queueId": "x"}, 1, "queueId"),
     ],
 )
-def test_a_look_that_cannot_be_is_refused(changes: dict[str, Any], code: int, remark: str) -> None:
+def test_peek_invalid_request_is_refused(changes: dict[str, Any], code: int, remark: str) -> None:
     async def case(cluster: SimCluster, popper: Popper) -> None:
         await send(cluster, 1)
         refused = await peek(popper, **changes)
@@ -109,7 +109,7 @@ def test_a_look_that_cannot_be_is_refused(changes: dict[str, Any], code: int, re
     simulate(case)
 
 
-def test_a_broker_or_group_that_may_not_be_read_refuses_a_look() -> None:
+def test_peek_without_read_permission_is_refused() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> None:
         await send(cluster, 1)
         assert (await popper.ask(25, b"brokerPermission=2\n")).code == 0

@@ -1,4 +1,4 @@
-"""Popping, acking, and what comes back, at the level of the wire."""
+"""Pops, acks and redelivery, at the level of the wire."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.pop.kit import Popper, PopResponse, after, send, simulate
 
 
-def test_what_is_acked_does_not_come_back_and_the_rest_does() -> None:
+def test_pop_redelivers_only_unacked_messages() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[Any]:
         await send(cluster, 4)
         first = await popper.pop()
@@ -32,7 +32,7 @@ def test_what_is_acked_does_not_come_back_and_the_rest_does() -> None:
     assert all(message.properties["POP_CK"].split(" ")[4] == "1" for message in back)
 
 
-def test_a_retried_message_is_acked_or_comes_back_again() -> None:
+def test_pop_retried_message_is_redelivered_until_acked() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[list[int]]:
         await send(cluster, 2)
         times = []
@@ -50,7 +50,7 @@ def test_a_retried_message_is_acked_or_comes_back_again() -> None:
     assert simulate(case) == [[0, 0], [1, 1], [2, 2]]
 
 
-def test_a_pop_waits_for_a_message_and_only_one_gets_it() -> None:
+def test_pop_suspended_pops_share_one_arriving_message() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[PopResponse]:
         other = Popper(cluster, host="10.0.9.2")
         waiting = [
@@ -68,7 +68,7 @@ def test_a_pop_waits_for_a_message_and_only_one_gets_it() -> None:
     assert [one.bodies for one in responses if one.code == 0] == [[b"0"]]
 
 
-def test_batch_ack_and_change_of_the_invisible_time() -> None:
+def test_pop_batch_ack_and_change_of_invisible_time() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> None:
         await send(cluster, 6)
         found = (await popper.pop()).messages
@@ -88,7 +88,7 @@ def test_batch_ack_and_change_of_the_invisible_time() -> None:
     simulate(case)
 
 
-def test_in_order_a_queue_is_blocked_until_all_is_acked() -> None:
+def test_ordered_pop_blocks_queue_until_all_acked() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[Any]:
         await send(cluster, 5)
         first = await popper.pop(order="true", maxMsgNums=3)
@@ -114,7 +114,7 @@ def test_in_order_a_queue_is_blocked_until_all_is_acked() -> None:
     assert simulate(case, queues=1) == ["0 0 0", "0 qo0%2 1;0 0 0"]
 
 
-def test_in_order_a_blocked_pop_goes_on_when_the_queue_is_free() -> None:
+def test_ordered_pop_resumes_when_queue_is_free() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[int]:
         await send(cluster, 2)
         first = await popper.pop(order="true", maxMsgNums=1)
@@ -130,7 +130,7 @@ def test_in_order_a_blocked_pop_goes_on_when_the_queue_is_free() -> None:
     assert 4_000 <= waited <= 6_000, "what was changed counts, not the time of the pop"
 
 
-def test_a_notification_says_when_there_is_something() -> None:
+def test_notification_reports_arriving_message() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[str]:
         wanted: dict[str, Any] = {
             "consumerGroup": "g",
@@ -147,7 +147,7 @@ def test_a_notification_says_when_there_is_something() -> None:
     assert simulate(case) == ["false", "true"]
 
 
-def test_what_cannot_be_popped_is_refused_in_apaches_order() -> None:
+def test_pop_invalid_request_is_refused_in_apache_order() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[int]:
         asked: list[dict[str, Any]] = [
             {"topic": "T0", "bornTime": popper.now_ms - 1_000},
@@ -163,7 +163,7 @@ def test_what_cannot_be_popped_is_refused_in_apaches_order() -> None:
     assert simulate(case)[:5] == [210, 29, 17, 29, 26]
 
 
-def test_a_group_that_is_reset_pops_from_there() -> None:
+def test_pop_after_reset_starts_at_reset_offset() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[bytes]:
         await send(cluster, 3)
         found = await popper.pop()
@@ -175,7 +175,7 @@ def test_a_group_that_is_reset_pops_from_there() -> None:
     assert simulate(case, queues=1) == [b"1", b"2"]
 
 
-def test_a_pop_that_waits_goes_on_when_its_group_is_reset() -> None:
+def test_pop_suspended_resumes_on_reset() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> tuple[bool, list[bytes]]:
         await send(cluster, 3)
         found = await popper.pop()
@@ -192,7 +192,7 @@ def test_a_pop_that_waits_goes_on_when_its_group_is_reset() -> None:
     assert simulate(case, queues=1) == (True, [b"1", b"2"])
 
 
-def test_a_condition_takes_what_meets_it() -> None:
+def test_pop_sql92_filter_selects_messages() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> None:
         for number in range(6):
             await send(cluster, 1, number, headers={"n": str(number)})
@@ -208,14 +208,14 @@ def test_a_condition_takes_what_meets_it() -> None:
     simulate(case, queues=1)
 
 
-def test_without_a_timer_nothing_is_popped() -> None:
+def test_pop_without_timer_is_refused() -> None:
     async def case(_cluster: SimCluster, popper: Popper) -> int:
         return (await popper.pop()).code
 
     assert simulate(case, timerWheelEnable="false") == 1
 
 
-def test_retry_topics_are_of_the_second_kind_and_named_when_asked_for() -> None:
+def test_pop_retry_topic_v2_is_used_and_named_on_request() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> str:
         await send(cluster, 1)
         await popper.pop()
@@ -230,7 +230,7 @@ def test_retry_topics_are_of_the_second_kind_and_named_when_asked_for() -> None:
 
 @pytest.mark.parametrize("order", ["false", "true"])
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_the_next_topic_of_a_name_is_popped_from_its_beginning(order: str, flush: str) -> None:
+def test_pop_recreated_topic_starts_at_first_message(order: str, flush: str) -> None:
     """Whatever of the one before, or of the group, is still in hand."""
 
     async def case(cluster: SimCluster, popper: Popper) -> None:
@@ -253,7 +253,7 @@ def test_the_next_topic_of_a_name_is_popped_from_its_beginning(order: str, flush
     simulate(case, queues=1, flushDiskType=flush)
 
 
-def test_a_group_that_was_deleted_with_its_offsets_begins_anew() -> None:
+def test_pop_recreated_group_starts_again() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[bytes]:
         await send(cluster, 3)
         assert len((await popper.pop(invisibleTime=60_000)).bodies) == 3
@@ -265,9 +265,7 @@ def test_a_group_that_was_deleted_with_its_offsets_begins_anew() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_reset_counts_with_messages_in_hand_and_loses_none_of_them(
-    flush: str, restarts: bool
-) -> None:
+def test_pop_reset_with_unacked_messages_loses_none(flush: str, restarts: bool) -> None:
     """Their check points wait in memory, or in the timer, when an operator sets the offset."""
 
     async def case(cluster: SimCluster, popper: Popper) -> list[list[bytes]]:

@@ -1,4 +1,4 @@
-"""Where pops begin, and when the committed offset follows."""
+"""Where pops start, and when the committed offset follows."""
 
 import pytest
 
@@ -42,28 +42,28 @@ class Kit:
         return self.offsets.query("g", "T", 0)
 
 
-def test_a_new_group_begins_where_it_asks_to() -> None:
+def test_positions_new_group_starts_at_init_mode() -> None:
     kit = Kit()
-    assert kit.positions.of(QUEUE, INIT_MAX) == 19, "the last message shows that it works"
+    assert kit.positions.next_offset(QUEUE, INIT_MAX) == 19, "the last message shows that it works"
     assert kit.committed == -1
-    assert kit.positions.begin(QUEUE, INIT_MIN) == 5
+    assert kit.positions.start_offset(QUEUE, INIT_MIN) == 5
     assert kit.committed == 5
-    assert kit.positions.begin(QUEUE, INIT_MAX) == 5, "once it has begun, it goes on"
+    assert kit.positions.start_offset(QUEUE, INIT_MAX) == 5, "once it has begun, it goes on"
 
 
-def test_a_young_queue_is_read_from_its_beginning() -> None:
+def test_positions_young_queue_starts_at_first_message() -> None:
     kit = Kit()
     kit.store.ends, kit.store.recent = (0, 20), True
-    assert kit.positions.of(QUEUE, INIT_MAX) == 0
+    assert kit.positions.next_offset(QUEUE, INIT_MAX) == 0
 
 
-def test_the_offset_follows_when_the_check_point_is_on_disk() -> None:
+def test_positions_commit_after_check_point_is_durable() -> None:
     kit = Kit()
-    kit.positions.begin(QUEUE, INIT_MIN)
+    kit.positions.start_offset(QUEUE, INIT_MIN)
     kit.positions.advance(QUEUE, 7, 100)
     kit.positions.advance(QUEUE, 9, 200)
     kit.positions.commit(QUEUE, 12)  # messages that no filter takes lie behind
-    assert kit.positions.of(QUEUE) == 12
+    assert kit.positions.next_offset(QUEUE) == 12
     assert kit.committed == 5
     kit.store.flushed_phy_offset = 150
     kit.positions.step(0)
@@ -73,48 +73,46 @@ def test_the_offset_follows_when_the_check_point_is_on_disk() -> None:
     assert (kit.committed, len(kit.positions)) == (12, 0), "nothing is remembered any more"
 
 
-def test_a_reset_counts_whatever_is_under_way() -> None:
+def test_positions_reset_overrides_pending_advances() -> None:
     kit = Kit()
-    kit.positions.begin(QUEUE, INIT_MIN)
+    kit.positions.start_offset(QUEUE, INIT_MIN)
     kit.positions.advance(QUEUE, 9, 100)
     assert kit.positions.take_reset(QUEUE) is None
     kit.offsets.assign_reset("g", "T", 0, 6)
     assert kit.positions.take_reset(QUEUE) == 6
     kit.store.flushed_phy_offset = 100
     kit.positions.persist()
-    assert kit.committed == kit.positions.of(QUEUE) == 6
+    assert kit.committed == kit.positions.next_offset(QUEUE) == 6
 
 
-def test_a_broker_that_stops_brings_them_to_disk() -> None:
+def test_positions_persist_flushes_and_commits() -> None:
     kit = Kit()
-    kit.positions.begin(QUEUE, INIT_MIN)
+    kit.positions.start_offset(QUEUE, INIT_MIN)
     kit.positions.advance(QUEUE, 9, 100)
     kit.positions.persist()
     assert kit.committed == 9
 
 
-def test_a_reset_that_no_pop_has_taken_yet_outlives_what_was_popped_before_it_and_a_restart() -> (
-    None
-):
+def test_positions_pending_reset_survives_older_pops_and_restart() -> None:
     kit = Kit()
-    kit.positions.begin(QUEUE, INIT_MIN)
+    kit.positions.start_offset(QUEUE, INIT_MIN)
     advance = kit.positions.advance(QUEUE, 9, None)
     kit.positions.advance(QUEUE, 12, 0)
     kit.offsets.assign_reset("g", "T", 0, 6)
-    kit.positions.settle_at(advance, 0)
+    kit.positions.set_phy_end(advance, 0)
     kit.positions.commit(QUEUE, 14)
     kit.positions.persist()
     assert kit.committed == 6
     assert kit.offsets.query_all("g", "T") == {0: 6}, "as the file has it"
-    assert kit.positions.take_reset(QUEUE) == kit.positions.of(QUEUE) == 6
+    assert kit.positions.take_reset(QUEUE) == kit.positions.next_offset(QUEUE) == 6
 
 
-def test_positions_that_are_all_committed_are_looked_at_once_a_second() -> None:
+def test_positions_idle_step_runs_once_a_second() -> None:
     kit = Kit()
     wakes: list[int] = []
     kit.positions.use_wake(lambda: wakes.append(0))
     assert kit.positions.step(0) == 1_000
-    kit.positions.begin(QUEUE, INIT_MIN)
+    kit.positions.start_offset(QUEUE, INIT_MIN)
     kit.positions.advance(QUEUE, 7, 100)
     kit.positions.advance(QUEUE, 9, 100)
     assert len(wakes) == 1, "the first one wakes, and those behind it do not"
@@ -130,32 +128,32 @@ def test_positions_that_are_all_committed_are_looked_at_once_a_second() -> None:
     assert len(wakes) == 2
 
 
-def test_a_pop_goes_on_behind_the_last_one_while_the_service_commits(
+def test_positions_concurrent_commit_does_not_move_next_pop_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are on two threads: else what was popped, and perhaps acked, would be popped again."""
     kit = Kit()
-    kit.positions.begin(QUEUE, INIT_MIN)
+    kit.positions.start_offset(QUEUE, INIT_MIN)
     kit.positions.advance(QUEUE, 9, 0)
     commit, query, begins = kit.offsets.commit, kit.offsets.query, []
 
     def pop_meanwhile(group: str, topic: str, queue_id: int, offset: int) -> bool:
-        begins.append(kit.positions.begin(QUEUE, INIT_MIN))
+        begins.append(kit.positions.start_offset(QUEUE, INIT_MIN))
         done = commit(group, topic, queue_id, offset)
-        begins.append(kit.positions.begin(QUEUE, INIT_MIN))
+        begins.append(kit.positions.start_offset(QUEUE, INIT_MIN))
         return done
 
     def commit_meanwhile(group: str, topic: str, queue_id: int) -> int:
         found = query(group, topic, queue_id)
         monkeypatch.setattr(kit.offsets, "query", query)
-        kit.positions.settle()
+        kit.positions.commit_flushed()
         return found
 
     monkeypatch.setattr(kit.offsets, "commit", pop_meanwhile)
-    kit.positions.settle()
+    kit.positions.commit_flushed()
     assert begins == [9, 9]
     monkeypatch.undo()
     kit.positions.advance(QUEUE, 12, 0)
     monkeypatch.setattr(kit.offsets, "query", commit_meanwhile)
-    assert kit.positions.of(QUEUE) == 12
+    assert kit.positions.next_offset(QUEUE) == 12
     assert (kit.committed, len(kit.positions)) == (12, 0)

@@ -1,11 +1,11 @@
-"""Which queues a pop reads and in which order, and whether there is something in one of them."""
+"""Which queues a pop reads, in which order, and whether one of them has a message."""
 
 from typing import NamedTuple
 
 import pytest
 
 from rocketpy.broker.pop.queue_locks import GroupQueue
-from rocketpy.broker.pop.queues import PopQueues, waits_for
+from rocketpy.broker.pop.queues import PopQueues, awaited_queues
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.pop import INIT_MAX, INIT_MIN
 from tests.unit.broker.pop.parts_kit import GROUP, RETRY_V1, RETRY_V2, Parts
@@ -34,14 +34,14 @@ class Kit(Parts):
             clock=self.clock,
         )
 
-    def in_turn(self, start: int, wanted: Wanted | None = None) -> list[tuple[str, int]]:
-        found = list(self.queues.in_turn(wanted or Wanted(), start))
+    def in_pop_order(self, start: int, wanted: Wanted | None = None) -> list[tuple[str, int]]:
+        found = list(self.queues.in_pop_order(wanted or Wanted(), start))
         assert {each.group for each in found} <= {GROUP}
         return [(each.topic, each.queue_id) for each in found]
 
-    def in_hand(self, queue_id: int, offset: int = 0, attempt_id: str | None = None) -> None:
+    def in_flight(self, queue_id: int, offset: int = 0, attempt_id: str | None = None) -> None:
         """Have an ordered pop hand out one message for a second."""
-        self.order.popped(
+        self.order.record_pop(
             GroupQueue("T", GROUP, queue_id),
             [offset],
             pop_time_ms=self.clock.time_ms(),
@@ -53,63 +53,67 @@ class Kit(Parts):
 @pytest.mark.parametrize(
     ("start", "first"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (5, [2, 0, 1]), (99, [0, 1, 2])]
 )
-def test_every_queue_comes_once_wherever_the_pop_begins(start: int, first: list[int]) -> None:
-    assert Kit().in_turn(start) == [("T", queue_id) for queue_id in first]
+def test_pop_queues_yields_every_queue_once(start: int, first: list[int]) -> None:
+    assert Kit().in_pop_order(start) == [("T", queue_id) for queue_id in first]
 
 
-def test_one_queue_is_read_when_it_is_named() -> None:
+def test_pop_queues_named_queue_is_read_alone() -> None:
     for queue_id in (0, 2):
-        assert Kit().in_turn(7, Wanted(queue_id=queue_id)) == [("T", queue_id)]
+        assert Kit().in_pop_order(7, Wanted(queue_id=queue_id)) == [("T", queue_id)]
 
 
-def test_a_topic_without_readable_queues_or_that_is_gone_has_none() -> None:
+def test_pop_queues_unreadable_or_deleted_topic_has_none() -> None:
     kit = Kit()
     kit.topics.put(TopicConfig("T", 0, 4))
-    assert kit.in_turn(5) == []
+    assert kit.in_pop_order(5) == []
     kit.topics.delete("T")
-    assert kit.in_turn(5) == []
+    assert kit.in_pop_order(5) == []
     assert not kit.queues.has_message(Wanted())
 
 
 @pytest.mark.parametrize(("start", "is_first"), [(0, True), (29, True), (30, False), (99, False)])
-def test_so_many_of_a_hundred_pops_read_the_retry_topic_first(start: int, is_first: bool) -> None:
+def test_pop_queues_retry_probability_orders_retry_topic_first(start: int, is_first: bool) -> None:
     kit = Kit(1, (RETRY_V1,), percent=30)
     own, retry = ("T", 0), (RETRY_V1, 0)
-    assert kit.in_turn(start) == ([retry, own] if is_first else [own, retry])
+    assert kit.in_pop_order(start) == ([retry, own] if is_first else [own, retry])
 
 
 @pytest.mark.parametrize(("percent", "start"), [(0, 0), (100, 99)])
-def test_never_and_always_are_possible(percent: int, start: int) -> None:
+def test_pop_queues_retry_probability_zero_and_hundred(percent: int, start: int) -> None:
     kit = Kit(1, (RETRY_V1,), percent=percent)
-    assert kit.in_turn(start)[0][0] == ("T" if percent == 0 else RETRY_V1)
+    assert kit.in_pop_order(start)[0][0] == ("T" if percent == 0 else RETRY_V1)
 
 
-def test_a_changed_share_counts_from_the_next_pop_on() -> None:
+def test_pop_queues_changed_retry_probability_applies_to_next_pop() -> None:
     kit = Kit(1, (RETRY_V1,), percent=100)
     kit.queues.configure(Kit(percent=0).config)
-    assert kit.in_turn(0)[0] == ("T", 0)
+    assert kit.in_pop_order(0)[0] == ("T", 0)
 
 
-def test_of_two_kinds_of_retry_topic_one_pop_reads_one_and_the_next_the_other() -> None:
+def test_pop_queues_two_retry_topics_alternate() -> None:
     kit = Kit(1, (RETRY_V1, RETRY_V2), percent=0)
-    assert [kit.in_turn(start)[1][0] for start in (40, 41, 42)] == [RETRY_V1, RETRY_V2, RETRY_V1]
+    assert [kit.in_pop_order(start)[1][0] for start in (40, 41, 42)] == [
+        RETRY_V1,
+        RETRY_V2,
+        RETRY_V1,
+    ]
 
 
 @pytest.mark.parametrize("only", [RETRY_V1, RETRY_V2])
-def test_the_kind_of_retry_topic_that_is_there_is_read_by_every_pop(only: str) -> None:
+def test_pop_queues_single_retry_topic_is_always_read(only: str) -> None:
     kit = Kit(1, (only,), percent=0)
-    assert [kit.in_turn(start)[1][0] for start in (40, 41)] == [only, only]
+    assert [kit.in_pop_order(start)[1][0] for start in (40, 41)] == [only, only]
 
 
-def test_in_order_nothing_is_retried_from_another_topic() -> None:
+def test_pop_queues_ordered_reads_no_retry_topic() -> None:
     kit = Kit(2, (RETRY_V1, RETRY_V2), percent=100)
     kit.put(b"retried", topic=RETRY_V1)
-    assert kit.in_turn(0, Wanted(is_ordered=True)) == [("T", 0), ("T", 1)]
+    assert kit.in_pop_order(0, Wanted(is_ordered=True)) == [("T", 0), ("T", 1)]
     assert kit.queues.has_message(Wanted())
     assert not kit.queues.has_message(Wanted(is_ordered=True))
 
 
-def test_there_is_a_message_until_it_is_popped() -> None:
+def test_has_message_until_popped() -> None:
     kit = Kit()
     assert not kit.queues.has_message(Wanted())
     kit.put(b"0", queue_id=2)
@@ -117,19 +121,19 @@ def test_there_is_a_message_until_it_is_popped() -> None:
     assert kit.queues.has_message(Wanted(queue_id=2))
     assert not kit.queues.has_message(Wanted(queue_id=1))
     queue = GroupQueue("T", GROUP, 2)
-    kit.positions.begin(queue, INIT_MIN)
+    kit.positions.start_offset(queue, INIT_MIN)
     kit.positions.advance(queue, 1, phy_end=1 << 40)
     assert not kit.queues.has_message(Wanted()), "popped, though its check point is not on disk"
 
 
-def test_both_kinds_of_retry_topic_count_whichever_the_next_pop_reads() -> None:
+def test_has_message_considers_both_retry_topics() -> None:
     for topic in (RETRY_V1, RETRY_V2):
         kit = Kit(1, (RETRY_V1, RETRY_V2))
         kit.put(b"0", topic=topic)
         assert kit.queues.has_message(Wanted())
 
 
-def test_where_a_new_group_begins_decides_what_it_has_to_read() -> None:
+def test_has_message_new_group_depends_on_init_mode() -> None:
     kit = Kit(1)
     kit.recent.is_recent = False
     kit.put(b"0", b"1")
@@ -139,10 +143,10 @@ def test_where_a_new_group_begins_decides_what_it_has_to_read() -> None:
     assert not kit.queues.has_message(Wanted(group="other", init_mode=INIT_MIN))
 
 
-def test_in_order_a_blocked_queue_has_nothing_but_for_the_same_attempt() -> None:
+def test_has_message_blocked_queue_only_for_same_attempt() -> None:
     kit = Kit(1)
     kit.put(b"0", b"1")
-    kit.in_hand(0, attempt_id="a")
+    kit.in_flight(0, attempt_id="a")
     assert kit.queues.has_message(Wanted()), "who pops without order is not held up"
     assert not kit.queues.has_message(Wanted(is_ordered=True))
     assert not kit.queues.has_message(Wanted(is_ordered=True, attempt_id="b"))
@@ -151,22 +155,22 @@ def test_in_order_a_blocked_queue_has_nothing_but_for_the_same_attempt() -> None
     assert kit.queues.has_message(Wanted(is_ordered=True))
 
 
-def test_a_free_queue_beside_a_blocked_one_has_a_message() -> None:
+def test_has_message_free_queue_beside_blocked_one() -> None:
     kit = Kit(2)
     kit.put(b"0", queue_id=0)
-    kit.in_hand(0)
+    kit.in_flight(0)
     assert not kit.queues.has_message(Wanted(is_ordered=True))
     kit.put(b"1", queue_id=1)
     assert kit.queues.has_message(Wanted(is_ordered=True))
 
 
-def test_the_queue_that_is_free_first_says_when_to_look_again() -> None:
+def test_free_at_is_earliest_of_blocked_queues() -> None:
     kit = Kit(2)
     wanted = Wanted(is_ordered=True)
     assert kit.queues.free_at_ms(wanted) is None
-    kit.in_hand(1)
+    kit.in_flight(1)
     kit.clock.advance(400)
-    kit.in_hand(0)
+    kit.in_flight(0)
     assert kit.queues.free_at_ms(wanted) == kit.clock.monotonic_ms() + 600
     assert kit.queues.free_at_ms(wanted._replace(queue_id=0)) == kit.clock.monotonic_ms() + 1_000
     kit.clock.advance(600)
@@ -175,17 +179,17 @@ def test_the_queue_that_is_free_first_says_when_to_look_again() -> None:
     assert kit.queues.free_at_ms(wanted) is None, "all are free now"
 
 
-def test_a_wall_clock_that_was_set_back_does_not_move_the_moment() -> None:
+def test_free_at_clock_set_back_is_unchanged() -> None:
     kit = Kit(1)
-    kit.in_hand(0)
+    kit.in_flight(0)
     kit.clock.jump(-5_000)
     assert kit.queues.free_at_ms(Wanted(is_ordered=True)) == kit.clock.monotonic_ms() + 1_000
 
 
-def test_a_request_waits_for_its_queues_and_both_retry_topics() -> None:
-    assert waits_for("T", GROUP, 3) == [
+def test_awaited_queues_include_both_retry_topics() -> None:
+    assert awaited_queues("T", GROUP, 3) == [
         GroupQueue("T", GROUP, 3),
         GroupQueue(RETRY_V1, GROUP, -1),
         GroupQueue(RETRY_V2, GROUP, -1),
     ]
-    assert waits_for("T", GROUP, -7)[0] == GroupQueue("T", GROUP, -1)
+    assert awaited_queues("T", GROUP, -7)[0] == GroupQueue("T", GROUP, -1)

@@ -1,4 +1,4 @@
-"""A retry topic that takes nothing for long holds up no other group's popped messages."""
+"""A retry topic that fails for long delays the popped messages of no other group."""
 
 import errno
 from collections.abc import Callable
@@ -51,7 +51,7 @@ async def _all_of(popper: Popper) -> list[bytes]:
 BODIES = [b"0", b"1", b"2", b"3"]
 
 
-def test_it_holds_up_the_others_for_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_revive_full_retry_topic_delays_others_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
 
     async def scenario(cluster: SimCluster, g: Popper) -> None:
@@ -79,7 +79,7 @@ def test_it_holds_up_the_others_for_ten_seconds(monkeypatch: pytest.MonkeyPatch)
     simulate(scenario, queues=1, reviveQueueNum="1")
 
 
-def test_when_the_delay_level_takes_nothing_either_everybody_waits(
+def test_revive_full_delay_level_delays_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gate = Gate(monkeypatch)
@@ -100,7 +100,7 @@ def test_when_the_delay_level_takes_nothing_either_everybody_waits(
     simulate(scenario, queues=1, reviveQueueNum="1")
 
 
-def test_one_that_cannot_be_made_holds_up_the_others_for_ten_seconds(
+def test_revive_retry_topic_not_created_delays_others_ten_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`topics.json` cannot be written: what was popped waits as check points, acks count."""
@@ -166,7 +166,7 @@ class BadDisk:
 
 @pytest.mark.parametrize("revive_queues", ["1", "8"])
 @pytest.mark.parametrize("way", ["read", "put"])
-def test_what_cannot_be_read_or_raises_holds_up_nobody_for_long(
+def test_revive_unreadable_message_or_failed_put_does_not_delay_others(
     monkeypatch: pytest.MonkeyPatch, way: str, revive_queues: str
 ) -> None:
     """Nor is it lost: it comes when the disk is well again."""
@@ -196,7 +196,7 @@ def test_what_cannot_be_read_or_raises_holds_up_nobody_for_long(
     simulate(scenario, queues=1, reviveQueueNum=revive_queues, enablePopBufferMerge="false")
 
 
-def test_a_revive_queue_that_fails_holds_up_no_other() -> None:
+def test_revive_queue_failure_does_not_stop_others() -> None:
     stepped: list[int] = []
 
     class Queue:

@@ -1,4 +1,4 @@
-"""What a pop takes of one queue, and what is noted before it is handed out."""
+"""What a pop takes from one queue, and what is recorded before it is handed out."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ def bodies(pop: PopInProgress) -> list[bytes]:
     return [message.body for message in decode_messages(b"".join(pop.records))]
 
 
-def test_what_is_handed_out_has_a_check_point_that_brings_it_back() -> None:
+def test_take_stores_check_point_of_handed_out_messages() -> None:
     kit = Kit()
     kit.put(b"0", b"1", b"2")
     now_ms = kit.clock.time_ms()
@@ -103,7 +103,7 @@ def test_what_is_handed_out_has_a_check_point_that_brings_it_back() -> None:
     assert ("inc_get", GROUP, "T", 3, pop.size_bytes) in kit.stats.calls
 
 
-def test_the_next_pop_goes_on_behind_and_the_offset_follows_the_disk() -> None:
+def test_take_next_pop_continues_and_offset_follows_flush() -> None:
     kit = Kit()
     kit.put(b"0", b"1", b"2")
     assert bodies(kit.take(max_count=2)) == [b"0", b"1"]
@@ -115,7 +115,7 @@ def test_the_next_pop_goes_on_behind_and_the_offset_follows_the_disk() -> None:
     assert kit.committed == 0, "neither check point is on disk"
 
 
-def test_a_check_point_may_wait_in_memory_while_the_offset_stands_still() -> None:
+def test_take_buffered_check_point_keeps_committed_offset() -> None:
     kit = Kit(buffers=True)
     kit.put(b"0", b"1")
     pop = kit.take()
@@ -124,18 +124,18 @@ def test_a_check_point_may_wait_in_memory_while_the_offset_stands_still() -> Non
     assert kit.take().count == 0, "the next pop begins behind"
     assert kit.committed == 0
     assert kit.buffer.ack(key_of(kit.waiting_point(pop)), [0, 1])
-    kit.positions.settle()
+    kit.positions.commit_flushed()
     assert kit.committed == 2
 
 
-def test_a_check_point_that_finds_no_room_in_memory_is_stored() -> None:
+def test_take_full_buffer_stores_check_point() -> None:
     kit = Kit(buffers=True, pop_ck_max_buffer_size=0)
     kit.put(b"0")
     assert kit.take().count == 1
     assert (len(kit.timer.points), len(kit.buffer)) == (1, 0)
 
 
-def test_without_its_check_point_nothing_is_handed_out_and_nothing_moves() -> None:
+def test_take_check_point_not_stored_hands_out_nothing() -> None:
     kit = Kit()
     kit.put(b"0", b"1")
     kit.timer.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -147,7 +147,7 @@ def test_without_its_check_point_nothing_is_handed_out_and_nothing_moves() -> No
     assert bodies(kit.take()) == [b"0", b"1"]
 
 
-def test_a_queue_that_another_pop_is_at_is_left_alone_and_counted() -> None:
+def test_take_locked_queue_is_only_counted() -> None:
     kit = Kit()
     kit.put(b"0", b"1")
     assert kit.locks.try_lock(QUEUE)
@@ -158,7 +158,7 @@ def test_a_queue_that_another_pop_is_at_is_left_alone_and_counted() -> None:
     assert kit.take().count == 2
 
 
-def test_a_queue_is_free_again_whatever_became_of_the_pop(
+def test_take_failure_releases_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kit = Kit()
@@ -172,7 +172,7 @@ def test_a_queue_is_free_again_whatever_became_of_the_pop(
     assert kit.locks.try_lock(QUEUE)
 
 
-def test_queues_share_the_count_of_one_pop() -> None:
+def test_take_queues_share_max_count() -> None:
     kit = Kit()
     kit.put(b"0", b"1", b"2")
     kit.put(b"3", b"4", queue_id=1)
@@ -187,7 +187,7 @@ def test_queues_share_the_count_of_one_pop() -> None:
     assert full.rest == 0
 
 
-def test_a_full_pop_only_counts_what_is_left() -> None:
+def test_take_full_pop_only_counts_rest() -> None:
     kit = Kit()
     kit.put(b"0", b"1")
     kit.put(b"2", b"3", queue_id=1)
@@ -200,7 +200,7 @@ def test_a_full_pop_only_counts_what_is_left() -> None:
     assert (by_size.count, by_size.rest) == (0, 2)
 
 
-def test_messages_that_the_filter_leaves_are_passed_for_good() -> None:
+def test_take_filtered_messages_are_skipped_permanently() -> None:
     kit = Kit()
     for code in (1, 2, 1, 2):
         kit.put(b"%d" % code, tags_code=code)
@@ -213,7 +213,7 @@ def test_messages_that_the_filter_leaves_are_passed_for_good() -> None:
     assert kit.take().count == 0, "the last message was passed over too"
 
 
-def test_a_queue_of_other_messages_only_is_committed_behind_them() -> None:
+def test_take_without_match_commits_past_filtered_messages() -> None:
     kit = Kit()
     kit.put(b"0", b"1", tags_code=1)
     assert kit.take(message_filter=TagFilter(frozenset({9}))).count == 0
@@ -221,7 +221,7 @@ def test_a_queue_of_other_messages_only_is_committed_behind_them() -> None:
     assert kit.timer.points == []
 
 
-def test_a_group_that_stands_behind_the_queue_goes_on_at_its_end() -> None:
+def test_take_offset_beyond_queue_continues_at_end() -> None:
     kit = Kit()
     kit.put(b"0")
     kit.offsets.commit(GROUP, "T", 0, 50)
@@ -249,7 +249,7 @@ class Shortened:
 @pytest.mark.parametrize(
     "status", [GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_FOUND_NULL]
 )
-def test_a_wrong_position_is_corrected_and_read_again_once(
+def test_take_wrong_offset_is_corrected_and_read_once_more(
     status: GetMessageStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kit = Kit()
@@ -266,7 +266,7 @@ def test_a_wrong_position_is_corrected_and_read_again_once(
     assert (pop.count, pop.rest, kit.committed) == (1, 1, 7)
 
 
-def test_in_order_what_is_in_hand_is_noted_and_the_offset_stands_still() -> None:
+def test_take_ordered_records_messages_and_keeps_offset() -> None:
     kit = Kit()
     kit.put(b"0", b"1", b"2")
     pop = kit.take(is_ordered=True, max_count=2)
@@ -282,7 +282,7 @@ def test_in_order_what_is_in_hand_is_noted_and_the_offset_stands_still() -> None
     assert again.order_counts == ["0 qo0%0 1", "0 0 1"]
 
 
-def test_in_order_the_same_attempt_gets_the_same_messages() -> None:
+def test_take_ordered_same_attempt_gets_same_messages() -> None:
     kit = Kit()
     kit.put(b"0", b"1")
     kit.take(is_ordered=True, attempt_id="a", max_count=1)
@@ -290,7 +290,7 @@ def test_in_order_the_same_attempt_gets_the_same_messages() -> None:
     assert bodies(kit.take(is_ordered=True, attempt_id="a", max_count=1)) == [b"0"]
 
 
-def test_a_reset_counts_once_and_unblocks() -> None:
+def test_take_reset_applies_once_and_unblocks() -> None:
     kit = Kit()
     kit.put(b"0", b"1", b"2")
     kit.take(is_ordered=True)
@@ -301,7 +301,7 @@ def test_a_reset_counts_once_and_unblocks() -> None:
     assert kit.take(is_ordered=True).count == 0, "blocked by the pop after the reset"
 
 
-def test_a_reset_beats_pops_whose_check_points_are_not_on_disk() -> None:
+def test_take_reset_overrides_check_points_not_on_disk() -> None:
     kit = Kit()
     kit.put(b"0", b"1", b"2")
     assert kit.take().count == 3
@@ -313,7 +313,7 @@ def retried(kit: Kit, body: bytes, properties: bytes = b"k\x01v\x02") -> None:
     kit.put(body, topic=RETRY_V1, properties=properties, reconsume_times=2)
 
 
-def test_a_retried_message_comes_under_its_topic_with_its_own_handle() -> None:
+def test_take_retried_message_has_original_topic_and_handle() -> None:
     kit = Kit()
     kit.put(b"other")
     retried(kit, b"0")
@@ -333,7 +333,7 @@ def test_a_retried_message_comes_under_its_topic_with_its_own_handle() -> None:
     assert kit.timer.points[0][0].topic == RETRY_V1
 
 
-def test_the_body_of_a_retried_message_stays_as_it_was_compressed() -> None:
+def test_take_retried_message_keeps_compressed_body() -> None:
     kit = Kit()
     body = deflate(b"text" * 100, CompressionType.ZLIB, 5)
     flag = with_compression(0, CompressionType.ZLIB)
@@ -343,7 +343,7 @@ def test_the_body_of_a_retried_message_stays_as_it_was_compressed() -> None:
     assert (stored.topic, stored.body, stored.sys_flag) == ("T", body, flag)
 
 
-def test_a_retried_message_keeps_the_retry_topic_when_that_is_asked_for() -> None:
+def test_take_retried_message_keeps_retry_topic_if_configured() -> None:
     kit = Kit(pop_response_return_actual_retry_topic=True)
     retried(kit, b"0")
     [message] = decode_messages(b"".join(kit.take(RETRY).records))
@@ -351,7 +351,7 @@ def test_a_retried_message_keeps_the_retry_topic_when_that_is_asked_for() -> Non
     assert "POP_CK" not in message.properties
 
 
-def test_changed_settings_count_from_the_next_pop_on() -> None:
+def test_take_changed_settings_apply_to_next_pop() -> None:
     kit = Kit()
     retried(kit, b"0")
     kit.taker.configure(Kit(pop_response_return_actual_retry_topic=True).config)
@@ -359,7 +359,7 @@ def test_changed_settings_count_from_the_next_pop_on() -> None:
     assert message.topic == RETRY_V1
 
 
-def test_a_retried_message_without_room_for_a_handle_comes_as_it_is_stored() -> None:
+def test_take_retried_message_without_room_for_handle_is_unchanged() -> None:
     kit = Kit()
     properties = b"k\x01".ljust(32_766, b"v")
     retried(kit, b"0", properties)
@@ -367,7 +367,7 @@ def test_a_retried_message_without_room_for_a_handle_comes_as_it_is_stored() -> 
     assert (message.topic, message.properties) == (RETRY_V1, parse_properties(properties))
 
 
-def test_a_retried_message_that_cannot_be_read_is_left_to_its_consumer(
+def test_take_damaged_retried_message_is_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kit = Kit()
@@ -380,9 +380,7 @@ def test_a_retried_message_that_cannot_be_read_is_left_to_its_consumer(
 
 
 @pytest.mark.parametrize(("sync_flush", "durable_at"), [(True, 20_500), (False, 0)])
-def test_with_synchronous_flush_the_consumer_waits_for_the_last_check_point(
-    sync_flush: bool, durable_at: int
-) -> None:
+def test_take_sync_flush_waits_for_last_check_point(sync_flush: bool, durable_at: int) -> None:
     kit = Kit(sync_flush=sync_flush)
     kit.put(b"0")
     kit.put(b"1", queue_id=1)

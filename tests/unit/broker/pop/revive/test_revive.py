@@ -1,4 +1,4 @@
-"""What becomes of check points: bounded memory, and no offset before its messages are on disk."""
+"""Check points: bounded memory, and no offset before the redelivered messages are on disk."""
 
 from typing import Any
 
@@ -131,7 +131,7 @@ class Kit:
         return list(self.reviver.revived)
 
 
-def test_what_is_acked_stays_away() -> None:
+def test_revive_acked_message_is_not_redelivered() -> None:
     kit = Kit()
     kit.check_point(0, 4)
     kit.ack(0, 1)
@@ -144,7 +144,7 @@ def test_what_is_acked_stays_away() -> None:
     assert kit.revive.pending == 0
 
 
-def test_nothing_comes_back_before_everything_that_may_ack_it_has_been_read() -> None:
+def test_revive_waits_until_all_possible_acks_are_read() -> None:
     kit = Kit()
     kit.check_point(0)
     kit.clock.now_ms += 60_000
@@ -162,7 +162,7 @@ def test_nothing_comes_back_before_everything_that_may_ack_it_has_been_read() ->
     assert kit.run() == [(0, [])]
 
 
-def test_the_offset_waits_for_the_disk_and_for_nothing_twice() -> None:
+def test_revive_offset_waits_for_flush() -> None:
     kit = Kit()
     kit.flushed_phy_offset = 15
     for start in range(3):
@@ -179,7 +179,7 @@ def test_the_offset_waits_for_the_disk_and_for_nothing_twice() -> None:
     assert kit.committed == 2
 
 
-def test_a_message_that_cannot_be_stored_holds_up_those_behind_it() -> None:
+def test_revive_failed_put_delays_following_messages() -> None:
     kit = Kit()
     kit.check_point(0)
     kit.check_point(1)
@@ -191,7 +191,7 @@ def test_a_message_that_cannot_be_stored_holds_up_those_behind_it() -> None:
     assert [start for start, _ in kit.run()] == [0, 1]
 
 
-def test_an_ack_that_came_before_its_check_point_counts() -> None:
+def test_revive_ack_before_check_point_counts() -> None:
     kit = Kit()
     kit.ack(0, 1)
     kit.ack(0, 2)
@@ -202,7 +202,7 @@ def test_an_ack_that_came_before_its_check_point_counts() -> None:
     assert kit.run() == [(0, [0, 3])]
 
 
-def test_an_ack_before_its_check_point_counts_in_the_next_process_too() -> None:
+def test_revive_ack_before_check_point_counts_after_restart() -> None:
     """The offset passes it with its check point, not with another one between them."""
     kit = Kit()
     kit.clock.now_ms += 2_100
@@ -222,7 +222,7 @@ def test_an_ack_before_its_check_point_counts_in_the_next_process_too() -> None:
     assert kit.committed == 2
 
 
-def test_acks_that_belong_to_nothing_are_kept_in_bounds() -> None:
+def test_revive_early_acks_are_bounded() -> None:
     kit = Kit()
     for number in range(revive.MAX_EARLY_ACKS + 1):
         kit.ack(number, number)
@@ -233,7 +233,7 @@ def test_acks_that_belong_to_nothing_are_kept_in_bounds() -> None:
 
 
 @pytest.mark.parametrize("acked", [False, True])
-def test_a_million_would_be_read_in_parts(acked: bool) -> None:
+def test_revive_pending_check_points_are_bounded(acked: bool) -> None:
     kit = Kit(max_pending=10)
     for start in range(35):
         kit.check_point(start)
@@ -253,7 +253,7 @@ def test_a_million_would_be_read_in_parts(acked: bool) -> None:
     assert kit.committed == 34
 
 
-def test_check_points_that_are_passed_over_are_not_read() -> None:
+def test_revive_skipped_check_points_are_not_read() -> None:
     kit = Kit(max_pending=10)
     for start in range(200):
         kit.check_point(start)
@@ -266,7 +266,7 @@ def test_check_points_that_are_passed_over_are_not_read() -> None:
     assert kit.queue.read_count <= 20 * 32, "a read for each ten, not all that follow them"
 
 
-def test_what_cannot_be_read_is_passed_over() -> None:
+def test_revive_unreadable_entry_is_skipped() -> None:
     kit = Kit()
     kit.queue.put(b"not json", "ck", kit.clock.now_ms)
     kit.queue.put(b"{}", "ck", kit.clock.now_ms)
@@ -279,7 +279,7 @@ def test_what_cannot_be_read_is_passed_over() -> None:
     assert kit.committed == 4
 
 
-def test_the_service_comes_back_at_once_while_there_is_more() -> None:
+def test_revive_service_with_backlog_steps_again_at_once() -> None:
     kit = Kit(max_pending=1_000)
     service = ReviveService(lambda: [kit.revive], 1_000)
     for start in range(300):
@@ -289,7 +289,7 @@ def test_the_service_comes_back_at_once_while_there_is_more() -> None:
     assert service.pending == 300
 
 
-def test_the_offset_never_passes_a_check_point_that_a_power_cut_may_take() -> None:
+def test_revive_offset_stays_before_check_point_not_on_disk() -> None:
     kit = Kit()
     kit.flushed_phy_offset = 7
     for start in range(3):
@@ -306,7 +306,7 @@ def test_the_offset_never_passes_a_check_point_that_a_power_cut_may_take() -> No
     assert kit.committed == 2
 
 
-def test_the_offset_waits_for_all_that_was_given_back_before_a_failure() -> None:
+def test_revive_offset_waits_for_messages_stored_before_failure() -> None:
     kit = Kit()
     kit.check_point(0, count=2)
     kit.clock.now_ms += 10_000
@@ -323,7 +323,7 @@ def test_the_offset_waits_for_all_that_was_given_back_before_a_failure() -> None
     assert kit.committed == 0
 
 
-def test_check_points_of_one_name_bring_back_what_either_has() -> None:
+def test_revive_check_points_of_same_key_are_merged() -> None:
     """One message held for longer, and a pop that began with it, in the same millisecond."""
     kit = Kit()
     kit.check_point(7)
@@ -342,7 +342,7 @@ def test_check_points_of_one_name_bring_back_what_either_has() -> None:
     assert not kit.run(), "both were dealt with"
 
 
-def test_a_check_point_that_is_read_twice_keeps_its_place_and_its_acks() -> None:
+def test_revive_duplicate_check_point_keeps_position_and_acks() -> None:
     kit = Kit()
     kit.check_point(0)
     kit.ack(0, 0)
@@ -357,7 +357,7 @@ def test_a_check_point_that_is_read_twice_keeps_its_place_and_its_acks() -> None
     assert kit.committed == 0, "the one in between is still to be dealt with"
 
 
-def test_a_check_point_that_is_read_twice_is_not_given_back_by_the_next_process() -> None:
+def test_revive_duplicate_check_point_is_not_redelivered_after_restart() -> None:
     kit = Kit()
     kit.check_point(0)
     kit.check_point(1)
@@ -371,7 +371,7 @@ def test_a_check_point_that_is_read_twice_is_not_given_back_by_the_next_process(
     assert kit.run() == []
 
 
-def test_a_queue_that_is_shorter_than_its_offset_is_read_from_its_end_on() -> None:
+def test_revive_queue_shorter_than_offset_continues_at_end() -> None:
     kit = Kit()
     kit.offsets.commit(REVIVE_GROUP, kit.queue.topic, 3, 40)
     kit.run()
@@ -382,7 +382,7 @@ def test_a_queue_that_is_shorter_than_its_offset_is_read_from_its_end_on() -> No
     assert kit.committed == 0
 
 
-def test_what_is_read_again_waits_for_its_acks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_revive_skipped_check_point_waits_for_acks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(revive, "MAX_EARLY_ACKS", 10)
     kit = Kit(max_pending=300)
     for start in range(600):
@@ -398,7 +398,7 @@ def test_what_is_read_again_waits_for_its_acks_again(monkeypatch: pytest.MonkeyP
     assert [start for start, left in seen if left] == []
 
 
-def test_a_message_with_no_room_for_another_property_comes_back_and_holds_up_no_other() -> None:
+def test_revive_message_with_full_properties_is_redelivered() -> None:
     async def scenario(cluster: SimCluster, popper: Popper) -> set[bytes]:
         store = cluster.brokers[0].broker.parts.store
         for body, size_bytes in ((b"big", 32_766), (b"other", 100)):
@@ -423,7 +423,7 @@ def test_a_message_with_no_room_for_another_property_comes_back_and_holds_up_no_
     assert simulate(scenario, queues=1) == {b"big", b"other"}
 
 
-def test_a_clock_that_was_set_back_holds_up_what_came_before_only() -> None:
+def test_revive_clock_set_back_delays_only_older_check_points() -> None:
     kit = Kit()
     kit.check_point(0)
     kit.clock.now_ms -= 3_600_000
@@ -447,7 +447,7 @@ def test_a_clock_that_was_set_back_holds_up_what_came_before_only() -> None:
     assert kit.committed == 4
 
 
-def test_a_lowered_number_of_revive_queues_loses_no_message_in_hand() -> None:
+def test_revive_lowered_queue_number_loses_no_message() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> tuple[list[int], list[bytes]]:
         await send(cluster, 16)
         popped = [(await popper.pop(maxMsgNums=1)).messages[0] for _ in range(16)]
