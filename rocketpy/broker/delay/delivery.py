@@ -1,22 +1,22 @@
-"""Delivers delayed messages when they are due: a reader for each level.
+"""Delivers delayed messages when they are due: one reader for each delay level.
 
-All messages of a level wait equally long, so those of one queue become due in its order and the
-reader goes by their entries, a run at a time. When a message is due stands in its entry, in the
-place of the tags code.
+All messages of a level wait for the same time, so those of one queue become due in queue order, and
+the reader processes their queue entries in batches. The queue entry of a delayed message contains
+its delivery time in place of the tags code.
 
 Invariants:
-    - the reader passes a message when it is stored again, and not before: what fails is tried
-      again at the same offset, and set aside when it fails for long (`set_aside`);
-    - a message that can never be stored is passed over and logged, so that it does not hold up
-      the others;
-    - a step delivers at most two batches, because it holds the loop, and the next one goes on with
-      the level after it;
-    - a level with nothing in it is looked at once a second, and the message that comes first has it
-      looked at now, because when it is due may depend on when it is noticed (`_Level.wait_again`).
+    - The reader passes a message only after it was stored again. A failed message is tried again at
+      the same offset, and is parked when it fails for long (`PutRetry`).
+    - A message that can never be stored is skipped with a warning, so that it does not delay
+    others.
+    - A step delivers at most two batches, because it runs on the event loop; the next step starts
+      with the level after it.
+    - An empty level is checked once a second. The message that arrives first has it checked at
+      once, because its due time may depend on when it is seen (`_Level.wait_again`).
 
-Where there is a compiled path (docs/decisions/0008), a run of messages that are as usual is stored
-by one call; what is not is delivered one by one, which also says what is the matter with it. So are
-those of a run that raised: nobody knows which of them it was, and it would raise again.
+With the compiled modules (docs/decisions/0008), one call stores a bulk of fast-path eligible
+messages. All others are delivered one by one, which also reports why a message cannot be delivered.
+So are those of a bulk that raised: the failing message is unknown, and would fail again.
 
 Source: ScheduleMessageService.DeliverDelayedMessageTimerTask (5.4.0).
 """
@@ -65,13 +65,14 @@ _IDLE_MS: Final = 1_000
 _RETRY_MS: Final = 100
 _FAULT_MS: Final = 10_000
 _LONGEST_WAIT_MS: Final = 1_000
-"""The wall clock may jump: a wait is never longer."""
+"""Longest pause of a level: the wall clock may be changed at any time."""
 _MARKS: Final = 32
-"""So often within a level's delay those are noticed that came (`_Level.wait_again`)."""
+"""Marks within the delay of a level at which new messages are noticed (`_Level.wait_again`)."""
 _BATCH: Final = 32
 _RUN: Final = 128
-"""So many are stored by one call in less time than a batch takes one by one."""
+"""Bulk size: one call stores this many in less time than a batch takes one by one."""
 _QUIET_MS: Final = 10_000
+"""Shortest time between two warnings about messages that cannot be stored."""
 
 
 class _Store(Protocol):
@@ -97,11 +98,11 @@ class _Store(Protocol):
 
 
 def _real_place(properties: Mapping[str, str]) -> tuple[str, int] | str:
-    """Read from its properties where a message belongs, or why it cannot be stored there."""
+    """Return the topic and queue of a message, or why it cannot be stored there."""
     topic = properties.get(PROPERTY_REAL_TOPIC, "")
     queue_id = properties.get(PROPERTY_REAL_QUEUE_ID, "")
     if not topic or not queue_id.isascii() or not queue_id.isdigit() or len(queue_id) > 9:
-        return "it does not say where it belongs"
+        return "it has no real topic or queue"
     if topic == TRANS_HALF_TOPIC:
         return "a half message cannot be delayed"
     return topic, int(queue_id)
@@ -113,22 +114,22 @@ def _outlined(properties: dict[str, str], _: object) -> tuple[str, int, Property
 
 
 def delivered(stored: MessageExt) -> PutMessage | str:
-    """Return a message as it is stored where it belongs, or why that cannot be.
+    """Return the message to store in its real topic, or why it cannot be stored there.
 
     Args:
-        stored: from a topic of the system; its properties stay as they are.
+        stored: message of a system topic; its properties are not changed.
     """
     place = _real_place(stored.properties)
     return place if isinstance(place, str) else copy_of(stored, *place, stored.properties)
 
 
 class _Level:
-    """One level: its queue, its progress, and when to look again.
+    """State of one level: its queue, its progress, and when to check it again.
 
     Attributes:
-        is_idle: the next message must be told of; set before the look that finds nothing, so that
-            a message which that look misses is told of.
-        is_woken: one was.
+        is_idle: whether an arriving message must wake the service. It is set before the read that
+            finds nothing, so that a message which that read misses wakes the service.
+        is_woken: whether a message arrived while the level was idle.
     """
 
     __slots__ = (
@@ -149,14 +150,16 @@ class _Level:
         self.due_ms = 0
         self.is_idle = self.is_woken = False
         self.no_runs_until_ms = 0
-        self._marks: deque[tuple[int, int]] = deque()  # queue offset, when what is before it is due
+        # Pairs of a queue offset, and when all messages before it are due.
+        self._marks: deque[tuple[int, int]] = deque()
 
     def wait_again(self, queue_offset: int, delay_ms: int, now_ms: int) -> int:
-        """How long a message waits, ms, whose time of delivery says nothing.
+        """Return how long a message with an implausible delivery time waits, in ms.
 
-        The clock was set back since it was stored, or the level was longer then. It waits for the
-        level's delay from when that is noticed, with all that are stored by then. Those that come
-        meanwhile are noticed while it waits. What is due by a mark stays so until it is delivered.
+        The clock was set back since the message was stored, or the level was longer then. The
+        message waits for the delay of the level from when that is noticed, together with all
+        messages stored by then. Messages that arrive meanwhile are noticed while it waits. What is
+        due by a mark stays due until it is delivered.
         """
         marks, end = self._marks, self.queue.max_offset
         while len(marks) > 1 and marks[1][1] <= now_ms:
@@ -171,16 +174,16 @@ class _Level:
 
 
 class DelayDelivery:
-    """The background service that delivers, on the loop; see the module.
+    """Background service that delivers delayed messages, on the event loop; see the module.
 
     Args:
-        store: where the messages wait.
-        put: stores what is due.
-        offsets: how far each level is delivered.
-        aside: takes what cannot be stored for long.
+        store: source of the messages.
+        put: stores due messages.
+        offsets: progress of the levels.
+        aside: parks messages that cannot be stored for long.
         delays_ms: the delays, level 1 first.
-        queue_of: the queue that is read in place of one; None when its topic was deleted.
-        topic_of: the settings of a topic; None when it was deleted.
+        queue_of: returns the queue to use in place of a deleted one; None for a deleted topic.
+        topic_of: returns the settings of a topic; None for a deleted topic.
         clock: time.
     """
 
@@ -209,14 +212,14 @@ class DelayDelivery:
         self._clock = clock
         self._levels: tuple[_Level, ...] | None = None
         self._quiet_until_ms = 0
-        self._lost = SkippedMessages("a delayed message is passed over", clock)
+        self._lost = SkippedMessages("delayed message skipped", clock)
         self._turn = 0
         self._delivered = 0
         self._places = PropertyTemplates(_outlined)
         self._wake: Callable[[], None] = no_wake
 
     def use_runs(self, runs: DueMessageWriter) -> None:
-        """Have runs of messages that are as usual stored by one call each."""
+        """Enable bulk storing of fast-path eligible messages."""
         self._runs = runs
 
     def use_wake(self, wake: Callable[[], None]) -> None:
@@ -224,9 +227,9 @@ class DelayDelivery:
         self._wake = wake
 
     def on_arrival(self, queue_id: int) -> None:
-        """Take note of a new message in a level's queue; any thread.
+        """Notice a new message in the queue of a level; on any thread.
 
-        One that finds the level idle wakes the service, and those behind it no more.
+        Only the first message of an idle level wakes the service.
         """
         levels = self._levels
         if levels is not None and queue_id < len(levels) and levels[queue_id].is_idle:
@@ -236,7 +239,7 @@ class DelayDelivery:
             self._wake()
 
     def step(self, now_ms: int) -> int:
-        """Deliver what is due; see `rocketpy.runtime.service.Service.step`."""
+        """Deliver due messages; see `rocketpy.runtime.service.Service.step`."""
         if self._levels is None:
             self._levels = self._begin(now_ms)
         self._delivered = 0
@@ -248,9 +251,9 @@ class DelayDelivery:
             level.is_idle = level.is_woken = False
             try:
                 level.due_ms = now_ms + self._deliver(level, now_ms)
-            except Exception:  # noqa: BLE001 - one level must not hold up the others
-                _log.exception("delivery of a delay level failed", level=_number(level))
-                level.is_idle = False  # what comes meanwhile need not be looked at earlier
+            except Exception:  # noqa: BLE001 - a failing level must not delay the others
+                _log.exception("delay level failed", level=_number(level))
+                level.is_idle = False  # an arriving message must not end the pause
                 level.due_ms = now_ms + _FAULT_MS
             if self._delivered >= _BATCH:
                 break
@@ -259,7 +262,7 @@ class DelayDelivery:
         return min(level.due_ms for level in self._levels)
 
     def _begin(self, now_ms: int) -> tuple[_Level, ...]:
-        """Begin with the levels of the settings, and those that still have messages."""
+        """Return the configured levels, and removed ones that still have messages."""
         last = max(len(self._delays_ms), *self._offsets.levels, SCHEDULE_QUEUE_NUMS)
         levels = []
         for number in range(1, last + 1):
@@ -268,12 +271,12 @@ class DelayDelivery:
             progress = self._offsets.of_level(number)
             level = _Level(queue, progress, self._delays_ms[number - 1] if is_known else None)
             level.due_ms = now_ms + _FIRST_MS
-            self._correct(level)  # of another store, perhaps: what comes is new
+            self._correct(level)  # the store may be another one; its messages are new
             levels.append(level)
         return tuple(levels)
 
     def _deliver(self, level: _Level, now_ms: int) -> int:
-        """Deliver a few messages; return the pause until the next look at the level."""
+        """Deliver a few messages; returns the pause until the level is checked again."""
         self._correct(level)
         wait_ms, due = self._look(level, now_ms)
         if not due:
@@ -286,7 +289,7 @@ class DelayDelivery:
         return self._deliver_each(level, len(due), now_ms, wait_ms)
 
     def _deliver_run(self, level: _Level, due: list[tuple[int, int, int]], now_ms: int) -> int:
-        """Store leading messages by one call, if they are as usual; return how many."""
+        """Store the leading fast-path eligible messages by one call; returns their number."""
         if self._runs is None or now_ms < level.no_runs_until_ms:
             return 0
         part = self._store.recent_part(due[0][0])
@@ -295,11 +298,8 @@ class DelayDelivery:
         progress = level.progress
         try:
             stored, phy_end = self._runs.deliver(self._topic_of, part, due, progress.position)
-        except Exception:  # noqa: BLE001 - as a run they would fail again, good ones and all
-            _log.exception(
-                "a run of delayed messages failed, they are delivered one by one",
-                level=_number(level),
-            )
+        except Exception:  # noqa: BLE001 - as a bulk all of them would fail again
+            _log.exception("bulk delivery failed", level=_number(level))
             level.no_runs_until_ms = now_ms + _FAULT_MS
             return 0
         if stored:
@@ -309,29 +309,30 @@ class DelayDelivery:
         return stored
 
     def _deliver_each(self, level: _Level, count: int, now_ms: int, wait_ms: int) -> int:
-        """Deliver messages one by one; return the pause, `wait_ms` when all went well."""
+        """Deliver messages one by one; returns the pause, `wait_ms` if all were delivered."""
         progress = level.progress
         found, end = level.queue.read_raw(progress.position, count), progress.position + count
-        # A damaged message is left out, and one behind those that are due is read instead.
+        # For a damaged message the queue returns the one after the batch; that is not due.
         due = [stored for stored in found.records if stored.queue_offset < end]
         for stored in due:
             phy_end = self._deliver_one(stored, now_ms)
             if phy_end is None:
                 return _RETRY_MS
-            # Its own place, too: what a power cut takes is used by another message.
+            # The delayed record must be on disk as well: if a power cut removes it, its queue
+            # offset belongs to another message.
             own_end = stored.phy_offset + stored.size_bytes
             progress.advance(stored.queue_offset + 1, max(phy_end, own_end))
         self._delivered += len(due)
         self._offsets.count(len(due))
         following = min(found.next_offset, end)
         if progress.position < following:
-            progress.advance(following)  # there is no message any more
+            progress.advance(following)  # the messages were deleted
         elif not due:
             return _RETRY_MS
         return wait_ms if progress.position == end else 0
 
     def _correct(self, level: _Level) -> None:
-        """Begin at what is there: the first messages are deleted some day."""
+        """Move a position outside of the queue into it; retention deletes the first messages."""
         position, low, high = (
             level.progress.position,
             level.queue.min_offset,
@@ -341,7 +342,7 @@ class DelayDelivery:
             return
         right = min(max(position, low, 0), high)
         _log.warning(
-            "the offset of a delay level was outside of its queue",
+            "delay level offset corrected",
             level=_number(level),
             offset=position,
             corrected=right,
@@ -349,13 +350,13 @@ class DelayDelivery:
         level.progress.reset(right)
 
     def _look(self, level: _Level, now_ms: int) -> tuple[int, list[tuple[int, int, int]]]:
-        """Return the pause after, and the queue entries of, the next messages that are due."""
+        """Return the pause after the due messages, and their queue entries."""
         position, wall_ms = level.progress.position, self._clock.time_ms()
         most = _BATCH if self._runs is None else _RUN
         level.is_idle = position >= level.queue.max_offset
         entries = self._store.queue_entries(SCHEDULE_TOPIC, level.queue.queue_id, position, most)
         if not entries:
-            # At whole seconds: idle levels are looked at together, with one turn of the loop.
+            # At full seconds, so that all idle levels are checked in one step.
             return (_IDLE_MS - now_ms % _IDLE_MS if level.is_idle else _RETRY_MS), []
         level.is_idle = False
         for count, (_, _, deliver_ms) in enumerate(entries):
@@ -367,10 +368,10 @@ class DelayDelivery:
         return 0, entries
 
     def _deliver_one(self, stored: RawRecord, now_ms: int) -> int | None:
-        """Store one message where it belongs.
+        """Store one message in its real topic.
 
         Returns:
-            Physical offset after it, 0 when it is passed over, None when it must be tried again.
+            End of what was stored in the log; 0 when the message was skipped; None to try again.
         """
         uniq_key, place = self._places.of(stored.properties)
         if isinstance(place, str):
@@ -385,8 +386,8 @@ class DelayDelivery:
         except Exception:
             phy_end = self._aside.store(message, now_ms)
             if phy_end is None:
-                raise  # the level waits, and then it is tried again
-            _log.exception("a delayed message cannot be stored", topic=message.topic)
+                raise  # the level pauses, and the message is tried again
+            _log.exception("delayed message parked", topic=message.topic)
             return phy_end
         if result.status is PutMessageStatus.PUT_OK:
             return result.phy_end
@@ -395,7 +396,7 @@ class DelayDelivery:
         if now_ms >= self._quiet_until_ms:
             self._quiet_until_ms = now_ms + _QUIET_MS
             _log.warning(
-                "a delayed message cannot be delivered now, it is tried again",
+                "delayed message not stored",
                 topic=message.topic,
                 status=result.status.value,
             )

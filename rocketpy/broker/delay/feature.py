@@ -1,4 +1,4 @@
-"""What delay levels add to a broker.
+"""Delay levels as a feature of the broker: builds their parts and connects them.
 
 Source: ScheduleMessageService, AdminBrokerProcessor.getAllDelayOffset (5.4.0).
 """
@@ -31,7 +31,7 @@ class DelaySettings:
     Attributes:
         delays_ms: the delays, level 1 first.
         flush_interval_ms: how often delayOffset.json is written.
-        version_step: so many deliveries count up its version.
+        version_step: number of deliveries that increment its version.
     """
 
     delays_ms: tuple[int, ...]
@@ -50,16 +50,16 @@ def build_delay(
     topic_of: Callable[[str], TopicConfig | None],
     clock: Clock,
 ) -> Feature:
-    """Build the delay levels.
+    """Build the feature.
 
     Args:
-        settings: see there.
-        store: where the messages wait.
-        internal_put: stores what is due.
-        postponement: sends messages to where they wait.
+        settings: settings of the delay levels.
+        store: the message store.
+        internal_put: stores due messages.
+        postponement: schedules messages.
         file: delayOffset.json.
-        queue_of: the queue that is read in place of one; None when its topic was deleted.
-        topic_of: the settings of a topic; None when it was deleted.
+        queue_of: returns the queue to use in place of a deleted one; None for a deleted topic.
+        topic_of: returns the settings of a topic; None for a deleted topic.
         clock: time.
     """
     offsets = DelayOffsets(
@@ -82,7 +82,7 @@ def build_delay(
     )
 
     def all_offsets(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """45: the content of delayOffset.json."""
+        """GET_ALL_DELAY_OFFSET (45): the content of delayOffset.json."""
         return make_response(request, body=dump_pretty(offsets.to_json()).encode())
 
     def add_requests(table: RequestTable) -> None:
@@ -100,7 +100,7 @@ def build_delay(
         name="delay",
         put_transforms=(postponement,),
         services=(offsets,),
-        # A thread of its own would wait for its turn at the interpreter with every message.
+        # On the event loop: a thread would compete for the interpreter with every message.
         loop_services=(delivery,),
         arrivals={SCHEDULE_TOPIC: delivery.on_arrival},
         states=(offsets,),

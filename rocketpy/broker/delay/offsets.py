@@ -1,7 +1,7 @@
-"""How far each delay level is delivered: delayOffset.json, written every 10 s.
+"""Progress of the delay levels: delayOffset.json, written every 10 s.
 
-An offset gets into the file when what was delivered before it is on disk. So a kill or a power cut
-costs no message; those that were delivered since the file was written are delivered again.
+An offset enters the file after everything delivered before it is on disk. A kill or a power cut
+therefore loses no message; messages delivered since the last write are delivered again.
 
 Source: ScheduleMessageService (load, persist, correctDelayOffset) (5.4.0).
 """
@@ -18,21 +18,21 @@ from rocketpy.runtime.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
-_MAX_LEVEL: Final = 1 << 20
+_MAX_LEVEL: Final = 1 << 20  # a damaged file must not create a service for billions of levels
 
 
 class DelayOffsets:
-    """The progress of all levels; safe from any thread.
+    """Progress of all levels; safe from any thread.
 
-    It is also the background service that writes the file: see `step`.
+    It is also the background service that writes the file; see `step`.
 
     Args:
         file: delayOffset.json.
         clock: time.
         interval_ms: pause between two writes.
-        version_step: so many deliveries make one step of the version.
-        flushed_phy_offset: asked up to where the commit log is on disk.
-        flush_log: brings the commit log to disk, before the last write.
+        version_step: number of deliveries that increment the version.
+        flushed_phy_offset: returns the end of the commit log on disk.
+        flush_log: flushes the commit log before the last write.
     """
 
     name = "DelayOffsets"
@@ -67,7 +67,7 @@ class DelayOffsets:
             for key, entry in as_table(value.get("offsetTable")).items():
                 level, offset = as_int(key, 0), as_int(entry, -1)
                 if not 1 <= level <= _MAX_LEVEL or offset < 0:
-                    _log.error("an entry of delayOffset.json is no offset", level=key, offset=entry)
+                    _log.error("delayOffset.json entry skipped", level=key, offset=entry)
                     continue
                 self._levels[level] = DurableProgress(offset, self._flushed)
                 self._written[level] = offset
@@ -80,7 +80,7 @@ class DelayOffsets:
             return sorted(self._levels)
 
     def of_level(self, level: int) -> DurableProgress:
-        """Return the progress of a level; a new one begins at 0."""
+        """Return the progress of a level; a new level starts at 0."""
         with self._lock:
             found = self._levels.get(level)
             if found is None:
@@ -88,14 +88,14 @@ class DelayOffsets:
             return found
 
     def count(self, deliveries: int) -> None:
-        """Count deliveries; the version follows their number."""
+        """Count deliveries, from which the version is derived."""
         with self._lock:
             before, self._updates = self._updates, self._updates + deliveries
             if before // self.version_step != self._updates // self.version_step:
                 self._version.bump(self._clock)
 
     def step(self, now_ms: int) -> int:
-        """Write the file when something changed; see `rocketpy.runtime.service.Service.step`."""
+        """Write the file if an offset changed; see `rocketpy.runtime.service.Service.step`."""
         if self._next_ms is not None and now_ms >= self._next_ms:
             self._save()
             self._next_ms = None
@@ -107,7 +107,7 @@ class DelayOffsets:
         """Write the file at the end, with everything that was delivered.
 
         Raises:
-            DiskFullError: it did not fit; the old file is untouched.
+            DiskFullError: the file did not fit; the old one is unchanged.
         """
         self._flush_log()
         self._save()
@@ -127,5 +127,5 @@ class DelayOffsets:
         return {"dataVersion": self._version.to_json(), "offsetTable": offsets}
 
     def to_json(self) -> dict[str, Any]:
-        """The content of delayOffset.json, which is also the body of request 45."""
+        """Return the content of delayOffset.json, which is also the body of request 45."""
         return self._content(self._durable())

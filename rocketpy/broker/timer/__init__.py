@@ -1,1 +1,1 @@
-"""Timed messages: delivered at any moment, to the millisecond where that can be."""
+"""Timed messages: delivered at any time, to the millisecond."""

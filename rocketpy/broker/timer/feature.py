@@ -1,9 +1,7 @@
-"""What timed messages add to a broker.
+"""Timed messages as a feature of the broker: builds the timer, its requests and its figures.
 
 Source: TimerMessageStore, RecallMessageProcessor, AdminBrokerProcessor (getTimerCheckPoint,
 getTimerMetrics) (5.4.0).
-
-How fast a count grows, between two looks.
 """
 
 from collections.abc import Callable
@@ -42,11 +40,11 @@ _SHORTEST_MS = 1_000
 
 
 class CountRate:
-    """The rate of a count since it was last asked for, over at least a second.
+    """Rate of a growing count since the last call, measured over at least one second.
 
     Args:
-        clock: measures.
-        count: the count; it only grows.
+        clock: time.
+        count: returns the count.
     """
 
     def __init__(self, clock: Clock, count: Callable[[], int]) -> None:
@@ -57,7 +55,7 @@ class CountRate:
         self._rate = 0.0
 
     def per_second(self) -> float:
-        """Return the rate, one digit behind the point."""
+        """Return the rate, rounded to one decimal."""
         now_ms, count = self._clock.monotonic_ms(), self._count()
         elapsed_ms = now_ms - self._since_ms
         if elapsed_ms >= _SHORTEST_MS:
@@ -77,15 +75,15 @@ _NO_TIMER: Final = {
 
 @lazy_dataclass(frozen=True, kw_only=True)
 class TimerNeeds:
-    """What timed messages need of a broker.
+    """Parts of the broker that timed messages depend on.
 
     Attributes:
-        store: where the messages wait.
-        internal_put: stores what is due.
-        postponement: sends messages to where they wait.
+        store: the message store.
+        internal_put: stores due messages.
+        postponement: schedules messages.
         delays_ms: the delay levels, level 1 first.
-        queue_of: the queue that is read in place of one; None when its topic was deleted.
-        counts_file: timermetrics, how many messages of each topic wait.
+        queue_of: returns the queue to use in place of a deleted one; None for a deleted topic.
+        counts_file: timermetrics, the number of waiting messages by topic.
         files: the file system.
         clock: time.
     """
@@ -100,12 +98,12 @@ class TimerNeeds:
     clock: Clock
 
     def topic_exists(self, topic: str) -> bool:
-        """Whether the broker has a topic."""
+        """Return whether the broker has a topic."""
         return self.queue_of(topic, 0) is not None
 
 
 def timer_limits(config: MessageStoreConfig) -> TimerLimits:
-    """Return what timed messages may ask for.
+    """Return the limits of timed messages.
 
     Args:
         config: the store's settings.
@@ -118,11 +116,11 @@ def timer_limits(config: MessageStoreConfig) -> TimerLimits:
 
 
 class TimerPut:
-    """Stores messages of the broker's own making that are for later.
+    """Schedules messages of the broker itself.
 
     Args:
         put: stores messages.
-        postponement: sends them to where they wait.
+        postponement: schedules messages.
     """
 
     def __init__(self, put: SystemWriter, postponement: MessageScheduler) -> None:
@@ -133,12 +131,12 @@ class TimerPut:
     def put_at(
         self, message: PutMessage, properties: dict[str, str], deliver_ms: int
     ) -> PutMessageResult:
-        """Store a message that is to be delivered at a moment, or at once when that is over.
+        """Store a message for a delivery time; at once when that has passed.
 
         Args:
-            message: where it belongs; changed in place.
+            message: the message with its final topic and queue; changed in place.
             properties: its properties.
-            deliver_ms: when, wall time.
+            deliver_ms: delivery time, wall time.
         """
         properties[PROPERTY_TIMER_DELIVER_MS] = str(deliver_ms)
         message.properties = encode_properties(properties)
@@ -147,7 +145,7 @@ class TimerPut:
         return self._put.put(message)
 
     def delivered_before_ms(self) -> int:
-        """See `TimerService.delivered_before_ms`; 0 without a timer."""
+        """Return `TimerService.delivered_before_ms`, or 0 without a timer."""
         return 0 if self.timer is None else self.timer.delivered_before_ms
 
 
@@ -157,13 +155,13 @@ def build_timer(
     needs: TimerNeeds,
     timer_put: TimerPut,
 ) -> Feature:
-    """Build timed messages.
+    """Build the feature.
 
     Args:
         config: the broker's settings.
-        store_config: how the timer's files are kept.
-        needs: see there.
-        timer_put: gets the timer.
+        store_config: settings of the timer's files.
+        needs: the parts it depends on.
+        timer_put: receives the timer.
     """
     processor, configure = _build_recalls(config, needs)
     if not store_config.timer_wheel_enable:
@@ -215,11 +213,11 @@ def _add_requests(
     processor: RecallMessageProcessor, state: TimerState, counts: PendingCounts, table: RequestTable
 ) -> None:
     def checkpoint(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """60: the timer's checkpoint, for slaves."""
+        """GET_TIMER_CHECK_POINT (60): the timer's checkpoint, for slaves."""
         return make_response(request, body=state.marks.encode())
 
     def metrics(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """61: how many messages of each topic wait, as the file has it."""
+        """GET_TIMER_METRICS (61): the number of waiting messages by topic, in file format."""
         return make_response(request, body=fastjson.dumps(counts.to_json()))
 
     table.add("send", processor.processors)
@@ -246,7 +244,7 @@ def _add_requests_without_timer(processor: RecallMessageProcessor, table: Reques
 def _build_recalls(
     config: BrokerConfig, needs: TimerNeeds
 ) -> tuple[RecallMessageProcessor, Callable[[BrokerConfig], None]]:
-    """Build what answers recalls, and what tells it of changed settings."""
+    """Build the processor of recalls, and the function that applies changed settings to it."""
     recalls = RecallOperation(
         needs.internal_put,
         needs.postponement,
@@ -264,7 +262,7 @@ def _build_recalls(
 
 
 class _TimerFigures:
-    """What the timer adds to the runtime information."""
+    """Entries of the timer in the runtime information."""
 
     def __init__(self, timer: TimerService, state: TimerState, clock: Clock) -> None:
         self._timer = timer

@@ -1,4 +1,4 @@
-"""Brings the timer's files to disk, and deletes old ones.
+"""Flush service of the timer's files.
 
 Source: TimerMessageStore.TimerFlushService, TimerLog cleaning (5.4.0).
 """
@@ -16,12 +16,12 @@ _log = structlog.get_logger(__name__)
 
 
 class TimerFlush:
-    """The background service that brings the timer's files to disk, and deletes old ones.
+    """Background service that flushes the timer's files and deletes old ones.
 
     Args:
-        timer: its progress goes into the checkpoint.
+        timer: the timer; its progress goes into the checkpoint.
         state: the files.
-        store: says which messages are gone.
+        store: start of the commit log, which decides which files are obsolete.
         interval_ms: pause between two flushes.
     """
 
@@ -42,7 +42,7 @@ class TimerFlush:
         try:
             self._state.flush(self._timer.progress)
         except (StoreError, OSError) as error:
-            _log.error("the timer's files cannot be written", error=str(error))
+            _log.error("timer flush failed", error=str(error))
         if now_ms >= self._clean_ms:
             self._clean_ms = now_ms + self._CLEAN_MS
             with self._state.lock:

@@ -1,15 +1,16 @@
-"""Takes timed messages from their queue into the wheel, and delivers them when they are due.
+"""The timer: moves timed messages from their queue into the wheel, and delivers due ones.
 
-One service does both, a bounded amount of work a step; `flush.py` brings the files to disk. While
-nothing waits it looks once a second, and the message that comes first wakes it.
+One service does both, a bounded amount of work per step; `TimerFlush` flushes the files. While no
+message waits it checks the queue once a second, and an arriving message wakes it.
 
 Invariants:
-    - a message is never delivered before its moment;
-    - one whose delivery raises is tried again, and set aside or passed over after ten seconds;
-    - the first undelivered slot and the queue offset get into the checkpoint when what was made
-      of the messages before them is on disk: units in the log, deliveries in the commit log. A
-      crash delivers twice rather than not at all;
-    - a slot is emptied only after that.
+    - A message is never delivered before its delivery time.
+    - A message that cannot be delivered because its put raises is tried again, and is parked or
+      skipped after ten seconds.
+    - The first undelivered slot and the queue offset enter the checkpoint after the results of the
+      messages before them are on disk: units in the timer log, deliveries in the commit log. A
+      crash delivers a message twice rather than never.
+    - A slot is cleared only after that.
 
 Source: TimerMessageStore (enqueue, dequeue, doPut, TimerFlushService) (5.4.0).
 """
@@ -53,31 +54,33 @@ from rocketpy.store.timer.state import TimerState
 _log = structlog.get_logger(__name__)
 
 _POLL_MS: Final = 100
-_IDLE_MS: Final = 1_000  # while nothing waits; `TimerService.on_arrival` ends it
+_IDLE_MS: Final = 1_000  # while no message waits; `TimerService.on_arrival` cuts it short
 _RETRY_MS: Final = 100
 _SHORT_MS: Final = 1_000
-"""After the timer's files could not be written, or a delivery failed."""
+"""Pause after the timer's files could not be written, or a delivery failed."""
 _BATCH: Final = 32
 _MOST_WORK: Final = 64
+"""Deliveries of one step: the lock of the files is held meanwhile, and a stop waits."""
 _READ_WORK: Final = 16
-"""What reading on costs, in deliveries."""
+"""Cost of reading a part of a slot, in deliveries."""
 _MOST_SLOTS: Final = 100_000
-"""Slots that one step looks over when there is nothing in them."""
+"""Empty slots that one step may skip."""
 _QUIET_MS: Final = 10_000
+"""Shortest time between two warnings about messages that cannot be stored."""
 _LONG_MAX: Final = (1 << 63) - 1
 
 
 class TimerService:
-    """The background service that fills the wheel and empties it; see the module.
+    """Background service that fills the wheel and empties it; see the module.
 
     Args:
-        store: where the messages wait.
-        put: stores what is due.
+        store: source of the messages.
+        put: stores due messages.
         state: the timer's files.
-        aside: takes what cannot be stored for long.
-        roll_window_slots: a message that is due later waits in several pieces.
-        queue_of: the queue that is read in place of one; None when its topic was deleted.
-        counts: how many messages of each topic wait in the wheel; recalls are none.
+        aside: parks messages that cannot be stored for long.
+        roll_window_slots: reach of the wheel; a message that is due later is rolled.
+        queue_of: returns the queue to use in place of a deleted one; None for a deleted topic.
+        counts: number of messages in the wheel by topic, without recalls.
         clock: time.
     """
 
@@ -113,17 +116,17 @@ class TimerService:
         self._redo_before = 0
         self._redo_ms = 0
         self._quiet_until_ms = 0
-        self._lost = SkippedMessages("a timed message is passed over", clock)
+        self._lost = SkippedMessages("timed message skipped", clock)
         self._enqueued_ms = 0
         self._is_idle = False
         self._wake: Callable[[], None] = no_wake
         self.enqueued_count: int = 0
         self.dequeued_count: int = 0
 
-    # -- life ------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the files, and go on where the last process was.
+        """Read the files, and continue where the last process stopped.
 
         Raises:
             StoreError: a file does not fit the configuration.
@@ -133,21 +136,21 @@ class TimerService:
             marks = self._state.marks
             precision_ms = self._state.precision_ms
             now_ms = self._clock.time_ms() // precision_ms * precision_ms
-            # 0 when no checkpoint was written: then every slot that has something waits.
+            # 0 without a checkpoint; then every slot that is not empty is delivered.
             read_ms = marks.read_ms // precision_ms * precision_ms
-            # Nothing waits between the last slot that was read and the first that has something.
+            # There are no messages between the last slot that was read and the first non-empty one.
             self._slots.reset(max(read_ms, min(now_ms, now_ms if first_ms is None else first_ms)))
             offset = min(marks.queue_offset, marks.master_queue_offset)
             if self._state.is_cut_short:
                 self._redo_before, self._redo_ms, offset = offset, read_ms, 0
-            # A power cut may have cost the last messages: those to come are new ones.
+            # After a power cut the last messages may be missing; their offsets get reused.
             self._offsets.reset(min(offset, self._queue.max_offset))
 
     def persist(self) -> None:
-        """Bring everything to disk at the end, so that nothing is delivered twice.
+        """Flush everything at the end, so that no message is delivered twice.
 
         Raises:
-            StoreError: it cannot be written; the last checkpoint counts.
+            StoreError: the files cannot be written; the last checkpoint stays valid.
             OSError: the disk failed.
         """
         self._store.flush_log()
@@ -161,26 +164,27 @@ class TimerService:
             self._state.close()
 
     def progress(self) -> tuple[int, int]:
-        """First slot that is not delivered, and queue offset, both as far as is on disk."""
+        """Return the first undelivered slot and the queue offset, both as far as is on disk."""
         return self._slots.durable, self._offsets.durable
 
-    # -- what others ask -------------------------------------------------------------------
+    # -- state for other parts -------------------------------------------------------------
 
     @property
     def queue_behind(self) -> int:
-        """Messages that are not in the wheel yet."""
+        """Number of messages that are not in the wheel yet."""
         return max(0, self._queue.max_offset - self._offsets.position)
 
     @property
     def read_behind_ms(self) -> int:
-        """How long ago the slot began that is delivered now."""
+        """Age of the slot that is being delivered."""
         return max(0, self._clock.time_ms() - self._slots.position)
 
     @property
     def delivered_before_ms(self) -> int:
-        """Everything stored so far that was due before this moment is delivered; wall time."""
+        """Wall time before which all messages stored so far are delivered."""
         position_ms = self._slots.position
-        if self.queue_behind:  # what waits there was stored after what was taken in
+        # Messages that are still in the queue were stored after those in the wheel.
+        if self.queue_behind:
             return min(position_ms, self._enqueued_ms)
         return position_ms
 
@@ -191,10 +195,10 @@ class TimerService:
         self._wake = wake
 
     def on_arrival(self, _queue_id: int) -> None:
-        """Take note of a new message in the queue; any thread.
+        """Notice a new message in the queue; on any thread.
 
-        One that finds the service idle wakes it, and those behind it no more: when something waits
-        the service looks by itself as often as is needed.
+        Only the first message after an idle step wakes the service: otherwise the service runs as
+        often as it needs to.
         """
         if self._is_idle:
             self._is_idle = False
@@ -207,14 +211,14 @@ class TimerService:
             self._clear_durable()
             try:
                 waits_ms = self._dequeue(wall_ms, now_ms)
-            except Exception:  # noqa: BLE001 - what comes must get into the wheel all the same
-                _log.exception("delivery of timed messages failed, it is tried again")
+            except Exception:  # noqa: BLE001 - arriving messages must enter the wheel anyway
+                _log.exception("timed delivery failed")
                 waits_ms = _SHORT_MS
             try:
                 waits_ms = min(waits_ms, self._enqueue(wall_ms, now_ms))
                 self._state.write()
             except (StoreError, OSError) as error:
-                self._complain(now_ms, "timed messages wait for the timer's files", str(error))
+                self._complain(now_ms, "timer files not written", str(error))
                 waits_ms = min(max(waits_ms, 1), _SHORT_MS)
         return now_ms + waits_ms
 
@@ -230,8 +234,8 @@ class TimerService:
     # -- into the wheel --------------------------------------------------------------------
 
     def _enqueue(self, wall_ms: int, now_ms: int) -> int:
-        """Take a few messages into the wheel; return the pause until the next look."""
-        # Before the look at the queue: a message that it does not find wakes.
+        """Move a few messages into the wheel; returns the pause until the next step."""
+        # Set before the queue is read: a message that this read misses must wake the service.
         self._is_idle = self._state.pending_count == 0 and self._reader is None
         position, low, high = (
             self._offsets.position,
@@ -239,7 +243,7 @@ class TimerService:
             self._queue.max_offset,
         )
         if low >= 0 and not low <= position <= high:
-            _log.warning("the timer's queue offset was outside of its queue", offset=position)
+            _log.warning("timer queue offset corrected", offset=position)
             position = min(max(position, low), high)
             self._offsets.reset(position)
         if position >= high:
@@ -261,21 +265,21 @@ class TimerService:
         return 0
 
     def _enqueue_one(self, stored: MessageExt, wall_ms: int, now_ms: int) -> int | None:
-        """Take one message in.
+        """Move one message into the wheel.
 
         Returns:
-            Physical offset after what was stored for it, 0 for nothing, None to try it again.
+            End of what was stored for it in the log; 0 for nothing; None to try again.
         """
         out_ms = decimal(stored.properties.get(PROPERTY_TIMER_OUT_MS))
         if out_ms is None:
-            return self._passed_over(stored, "it does not say when it is due")
+            return self._passed_over(stored, "it has no delivery time")
         self.enqueued_count += 1
         precision_ms = self._state.precision_ms
         write_ms = wall_ms // precision_ms * precision_ms
         if stored.queue_offset < self._redo_before and out_ms < self._redo_ms:
-            return 0  # it was delivered before the log was lost
+            return 0  # it was delivered before the timer log was lost
         if self._state.was_logged(stored.phy_offset, stored.queue_offset):
-            return 0  # its slot delivers it, also when that is over
+            return 0  # it has a unit; its slot delivers it, even if that is in the past
         if out_ms < write_ms:
             return self._deliver(stored, _LONG_MAX, now_ms, is_rolled=False)
         self._add(stored, out_ms, write_ms)
@@ -286,7 +290,7 @@ class TimerService:
         surplus_ms = out_ms - write_ms - self._window_ms
         if surplus_ms >= 0:
             magic |= MAGIC_ROLL
-            # Half a window leaves enough for the last piece.
+            # For the last two pieces half a window each, so that neither is very short.
             half = surplus_ms < self._third_window_ms
             due_ms = write_ms + (self._half_window_ms if half else self._window_ms)
         if PROPERTY_TIMER_DEL_UNIQKEY in stored.properties:
@@ -305,8 +309,8 @@ class TimerService:
         reader = self._reader
         if reader is not None and reader.start_ms != start_ms:
             reader = None
-        if reader is None and start_ms < self._slots.position:  # the wall clock went back
-            # Before the slot gets its unit: it may wait to be emptied of what it had before.
+        if reader is None and start_ms < self._slots.position:  # the clock was set back
+            # Before the unit is added: the slot may still have to be cleared of its old units.
             self._go_back(start_ms)
         position = self._state.add(unit, stored.queue_offset)
         self._count(stored, 1)
@@ -314,8 +318,8 @@ class TimerService:
             reader.add(position, unit)
 
     def _go_back(self, start_ms: int) -> None:
-        """Read on from a slot of the past, without what was delivered of those behind it."""
-        self._store.flush_log()  # nothing counts as delivered before it is on disk
+        """Read again from an earlier slot, without messages that were delivered already."""
+        self._store.flush_log()  # a message counts as delivered only when it is on disk
         self._clear_durable()
         if self._reader is not None:
             self._state.mark_delivered(self._reader.delivered_positions())
@@ -327,7 +331,7 @@ class TimerService:
     # -- out of the wheel ------------------------------------------------------------------
 
     def _dequeue(self, wall_ms: int, now_ms: int) -> int:
-        """Deliver a few messages that are due; return the pause until the next look."""
+        """Deliver a few due messages; returns the pause until the next step."""
         reader = self._reader or self._next_reader(wall_ms)
         if reader is None:
             precision_ms = self._state.precision_ms
@@ -342,9 +346,9 @@ class TimerService:
                     is_delivered = self._deliver_unit(reader, due, now_ms)
                 except Exception:
                     if not self._aside.fails_long(now_ms):
-                        reader.give_back(due)  # it is tried again
+                        reader.give_back(due)
                         raise
-                    _log.exception("a timed message is passed over", phy_offset=due.unit.phy_offset)
+                    _log.exception("timed message skipped", phy_offset=due.unit.phy_offset)
                     continue
                 if not is_delivered:
                     reader.give_back(due)
@@ -364,7 +368,7 @@ class TimerService:
         return max(0, reader.next_ms - wall_ms)
 
     def _next_reader(self, wall_ms: int) -> SlotReader | None:
-        """Go on to the next slot that has something, up to that of this moment."""
+        """Continue with the next non-empty slot that has started."""
         precision_ms = self._state.precision_ms
         tick = before = self._slots.position // precision_ms
         now_tick = wall_ms // precision_ms
@@ -379,10 +383,10 @@ class TimerService:
         return self._reader
 
     def _message_of(self, unit: TimerUnit) -> MessageExt | None:
-        """Read the message of a unit; None when it is not there.
+        """Read the message of a unit; None when it is missing.
 
-        After a power cut a unit may be left of a message that is not: what was stored in its
-        place since then is another one.
+        After a power cut a unit may exist without its message. The record at that position may
+        then be another message, so size, topic and delivery time are checked.
         """
         record = self._store.look_message(unit.phy_offset)
         if record is None or len(record) != unit.size_bytes:
@@ -390,7 +394,7 @@ class TimerService:
         try:
             message = decode_message(record, inflate=False)
         except CorruptRecordError as error:
-            _log.error("a damaged timed message is passed over", error=str(error))
+            _log.error("damaged timed message skipped", error=str(error))
             return None
         out_ms = decimal(message.properties.get(PROPERTY_TIMER_OUT_MS))
         if message.topic != TIMER_TOPIC or out_ms is None:
@@ -405,7 +409,7 @@ class TimerService:
         stored = self._message_of(due.unit)
         phy_end: int | None = 0
         if stored is None:
-            self._lost.tell(due.unit.phy_offset, dict, "it is gone from the log")
+            self._lost.tell(due.unit.phy_offset, dict, "it is missing from the log")
         elif due.unit.is_rolled or not reader.is_recalled(stored):
             phy_end = self._deliver(stored, due.unit.write_ms, now_ms, is_rolled=due.unit.is_rolled)
         if phy_end is None:
@@ -420,10 +424,10 @@ class TimerService:
     def _deliver(
         self, stored: MessageExt, enqueue_ms: int, now_ms: int, *, is_rolled: bool
     ) -> int | None:
-        """Store a message where it belongs, or again in the timer's queue.
+        """Store a message in its topic, or again in the timer's queue.
 
         Returns:
-            Physical offset after it, 0 when it is passed over, None when it must be tried again.
+            End of what was stored in the log; 0 when the message was skipped; None to try again.
         """
         properties = stored.properties
         bare = dict(properties)
@@ -435,7 +439,7 @@ class TimerService:
             properties[PROPERTY_TIMER_ROLL_TIMES] = str(times + 1)
             message = copy_of(stored, TIMER_TOPIC, 0, properties)
         elif PROPERTY_TIMER_DEL_UNIQKEY in properties:
-            return 0  # a recall that came too late
+            return 0  # a recall that arrived after its message was delivered
         else:
             message = delivered(stored)
         if isinstance(message, str):
@@ -445,11 +449,11 @@ class TimerService:
             return self._passed_over(stored, "its topic was deleted")
         message.queue_id = queue_id
         if len(message.properties) > MAX_PROPERTIES_BYTES:
-            message.properties = encode_properties(bare)  # as long as they were when it was sent
+            message.properties = encode_properties(bare)  # without additions it fits, as when sent
         try:
             result = self._put.put(message)
-        except Exception as error:  # noqa: BLE001 - as one that is refused
-            self._complain(now_ms, "a timed message cannot be stored", repr(error))
+        except Exception as error:  # noqa: BLE001 - treated as a refused put
+            self._complain(now_ms, "timed message not stored", repr(error))
             return self._aside.store(message, now_ms)
         if result.status is PutMessageStatus.PUT_OK:
             return result.phy_end
@@ -457,7 +461,7 @@ class TimerService:
             return self._passed_over(stored, f"it cannot be stored: {result.status.value}")
         self._complain(
             now_ms,
-            "a timed message cannot be delivered now, it is tried again",
+            "timed message not stored",
             result.status.value,
         )
         return self._aside.store(message, now_ms)

@@ -1,12 +1,12 @@
-"""Reads one slot of the timer wheel: what is due next, of any number of messages.
+"""Reads the due messages of one slot of the timer wheel, with bounded memory.
 
 The units of a slot are a chain from the last one back to the first. The chain is walked twice: once
-to find its length and the recalls, which count before any message is delivered, and then piece by
-piece from its beginning, so that the memory it takes is bounded whatever its length. Where the
-chain is broken, because a unit was damaged, the log before it is searched for the slot's next one.
+to find its length and the recalls, which apply before any message is delivered, and then piece by
+piece from its start, so that memory is bounded whatever its length. Where the chain is broken
+because a unit is damaged, the log before it is searched for the previous unit of the slot.
 
-Messages of the piece at hand are sorted by the exact moment they are due, as long as that lies
-ahead; after the slot's end they come in the order they were stored in.
+Messages of the current piece are sorted by their exact delivery time while the slot lasts. After
+the end of the slot they are delivered in the order in which they were stored.
 
 Source: TimerMessageStore.dequeue (5.4.0).
 """
@@ -32,21 +32,23 @@ from rocketpy.store.timer.wheel import Slot
 _log = structlog.get_logger(__name__)
 
 _PIECE: Final = 65_536
-"""Units whose positions are in memory: 512 KiB."""
+"""Units of which positions are kept in memory: 512 KiB."""
 _MOST_READY: Final = 8_192
-"""Messages whose moment is known before they are due."""
+"""Messages that are kept sorted by their delivery time before they are due."""
 _WALK: Final = 2_048
+"""Units that one call may walk over; it bounds the time of a step."""
 _MOST_BRIDGES: Final = 4_096
-"""Places of one slot behind damaged units that are remembered: 0.5 MiB."""
+"""Links over damaged units that are kept for one slot: 0.5 MiB."""
 _LOOK: Final = 64
+"""Messages that one call may read from the commit log; each may need the disk."""
 
 
 class Units(Protocol):
-    """What a reader needs of the timer's files."""
+    """Interface of the timer's files: units by position."""
 
     @property
     def precision_ms(self) -> int:
-        """Time of one slot."""
+        """Duration of one slot."""
         ...
 
     @property
@@ -55,20 +57,20 @@ class Units(Protocol):
         ...
 
     def unit(self, position: int) -> TimerUnit | None:
-        """Return a unit, or None."""
+        """Return the unit at a position, or None."""
         ...
 
     def places_before(self, position: int, stop: int) -> Iterator[int]:
-        """Yield positions where units may be, back from a position to another, without it."""
+        """Yield possible positions of units, backwards from `position` to `stop`, without it."""
         ...
 
 
 class Due(NamedTuple):
-    """One message to deliver.
+    """A message to deliver.
 
     Attributes:
-        due_ms: when.
-        position: of its unit.
+        due_ms: delivery time.
+        position: position of its unit.
         unit: the unit.
     """
 
@@ -78,16 +80,16 @@ class Due(NamedTuple):
 
 
 class SlotReader:
-    """One slot; the owner holds the lock of the timer's files.
+    """Reader of one slot; the caller holds the lock of the timer's files.
 
     Args:
         slot: the slot.
         units: the timer log.
-        message_at: reads a message from the commit log; None when it is not there.
+        message_at: returns the message of a unit from the commit log; None when it is missing.
 
     Attributes:
-        start_ms: where the slot begins.
-        end_ms: where it ends.
+        start_ms: start of the slot.
+        end_ms: end of the slot.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class SlotReader:
         self._is_read = False
 
     def add(self, position: int, unit: TimerUnit) -> None:
-        """Take a unit that came to the slot after the reader was made."""
+        """Add a unit that was written to the slot after the reader was created."""
         self._newest = position
         if unit.is_recall:
             self._recall(unit)
@@ -118,26 +120,27 @@ class SlotReader:
             self._late.append(position)
 
     def is_recalled(self, message: MessageExt) -> bool:
-        """Whether a message of the slot was called back."""
+        """Return whether a message of the slot was recalled."""
         if not self._recalled:
             return False
         key = message.properties.get(PROPERTY_UNIQ_KEY, "")
-        # A broker before 5.4 names the topic too.
+        # Brokers before 5.4 put the topic into the key.
         topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
         return _digest(key) in self._recalled or _digest(f"{topic}+{key}") in self._recalled
 
     def read_on(self, wall_ms: int) -> bool:
-        """Look at a few more units; return whether there is more to look at now.
+        """Read a few more units; returns whether there are more to read now.
 
         Raises:
-            OSError: the disk cannot read them; the next call tries again.
-            ResourceShortError: no descriptor, the same.
+            OSError: the disk failed; the next call tries again.
+            ResourceShortError: no file descriptor is free; likewise.
         """
         self._wall_ms = wall_ms
         if not self._is_read and not (len(self._ready) >= _MOST_READY and not self._is_over):
             try:
                 self._is_read = next(self._work, None) is None
-            except BaseException:  # a generator that raised is over: begin with what is left
+            # A generator that raised is finished, so another one reads the rest.
+            except BaseException:
                 self._work = self._read(self._last)
                 raise
             return True
@@ -151,28 +154,28 @@ class SlotReader:
         return self._wall_ms >= self.end_ms
 
     def take(self, wall_ms: int) -> Due | None:
-        """Return the next message that is due, and take it out."""
+        """Remove and return the next message that is due."""
         self._wall_ms = wall_ms
         if self._ready and self._ready[0].due_ms <= self._wall_ms:
             return heapq.heappop(self._ready)
         return None
 
     def give_back(self, due: Due) -> None:
-        """Take a message again that could not be delivered now."""
+        """Return a message that could not be delivered now."""
         heapq.heappush(self._ready, due)
 
     @property
     def next_ms(self) -> int:
-        """When to go on: when something is due, or the slot is over."""
+        """When to continue: the next delivery time, or the end of the slot."""
         return self._ready[0].due_ms if self._ready else self.end_ms
 
     @property
     def is_done(self) -> bool:
-        """Whether every unit that came so far was taken."""
+        """Whether all units so far were taken."""
         return self._is_read and not self._ready and not self._late
 
     def delivered_positions(self) -> Iterator[int]:
-        """Yield the units of messages that were taken, for those who read the slot again."""
+        """Yield the positions of taken messages; a later reader of the slot must skip them."""
         waiting = {each.position for each in self._ready} | set(self._late)
         first_unread = self._next_position if not self._is_read else self._newest + 1
         for found in self._chain(self._newest):
@@ -186,13 +189,13 @@ class SlotReader:
     # -- reading ---------------------------------------------------------------------------
 
     def _own(self, position: int) -> TimerUnit | None:
-        """Return the unit at a position when it is one of this slot."""
+        """Return the unit at a position if it belongs to this slot."""
         unit = self._units.unit(position)
         is_own = unit is not None and unit.due_ms // self._units.precision_ms == self.tick
         return unit if is_own else None
 
     def _chain(self, last: int) -> Iterator[tuple[int, TimerUnit] | None]:
-        """Yield position and unit from the last one back; None where it takes long."""
+        """Yield positions and units from the last one backwards; None to pause a long search."""
         position, unit = last, self._own(last)
         if unit is None:
             yield from self._search(last)
@@ -209,13 +212,13 @@ class SlotReader:
             position = before
 
     def _is_broken(self, position: int, before: int) -> bool:
-        """Whether there should be a unit before one; retention deletes those of lost messages."""
+        """Return whether a previous unit is missing; retention deletes those of old messages."""
         if before < 0:
             return 0 <= self._first < position
         return before >= self._units.begin
 
     def _search(self, position: int) -> Iterator[None]:
-        """Find what comes before a position where the chain is broken, and pause now and then."""
+        """Find the unit before a break of the chain; yields to pause a long search."""
         if position in self._bridges or len(self._bridges) >= _MOST_BRIDGES:
             return
         found = NO_UNIT
@@ -226,15 +229,15 @@ class SlotReader:
             if count % _WALK == 0:
                 yield None
         _log.error(
-            "a unit of the timer log is damaged, its slot goes on before it",
+            "timer log unit damaged",
             slot=self.tick,
             position=position,
-            goes_on=found,
+            continued_at=found,
         )
         self._bridges[position] = found
 
     def _read(self, last: int) -> Iterator[bool]:
-        """Read all of the slot, and pause after each few units."""
+        """Read the whole slot; yields after every few units."""
         marks = [last]
         recalls: list[TimerUnit] = []
         count = 0
@@ -271,7 +274,7 @@ class SlotReader:
         positions.reverse()
         for count, position in enumerate(positions, 1):
             if position < self._next_position:
-                continue  # looked at before a read that failed
+                continue  # processed before a read failed
             self._next_position = position
             self._look(position)
             self._next_position = position + 1
@@ -307,7 +310,7 @@ class SlotReader:
 
 
 def _digest(key: str) -> bytes:
-    """Return what stands for an id, of any length: in a set it takes 100 bytes."""
-    import hashlib  # noqa: PLC0415 - much to load for a server where nothing is called back
+    """Return a digest that stands for an id of any length; in a set it takes 100 bytes."""
+    import hashlib  # noqa: PLC0415 - slow to load, and needed only once a message is recalled
 
     return hashlib.blake2b(key.encode(), digest_size=16).digest()

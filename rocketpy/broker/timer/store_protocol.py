@@ -1,4 +1,4 @@
-"""What timed messages need of the message store."""
+"""Interface of the message store for timed messages."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from rocketpy.store.results import GetMessageResult, MessageFilter
 
 
 class TimerStore(Protocol):
-    """What the timer needs of the message store."""
+    """Interface of the message store: queues, records and the ends of the log."""
 
     def get_message(
         self,
@@ -25,28 +25,28 @@ class TimerStore(Protocol):
         ...
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """First queue offset, -1 without a queue."""
+        """Return the first queue offset, or -1 when the queue does not exist."""
         ...
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset after the last message."""
+        """Return the queue offset after the last message."""
         ...
 
     @property
     def flushed_phy_offset(self) -> int:
-        """Up to where the commit log is on disk."""
+        """End of the part of the commit log that is on disk."""
         ...
 
     @property
     def min_phy_offset(self) -> int:
-        """Where the commit log begins."""
+        """Start of the commit log."""
         ...
 
     @property
     def max_phy_offset(self) -> int:
-        """Where the commit log ends."""
+        """End of the commit log."""
         ...
 
     def flush_log(self) -> bool:
-        """Bring the commit log to disk."""
+        """Flush the commit log; whether that succeeded."""
         ...

@@ -1,24 +1,26 @@
-"""The check-back: producers are asked about half messages that nobody has decided.
+"""The check-back: asks producers about half messages that were neither committed nor rolled back.
 
-Each round walks the half queue from its progress on. A half that is decided is passed; one that is
-younger than the time a local transaction may take ends the round; of any other its producer group
-is asked, and the half is stored again behind all others, so that the progress can pass it. After
-`transactionCheckMax` questions it is given up: it goes to a topic of its own, where operators find
-it, and is never delivered.
+Each round reads the half queue from its progress. Decided halves are skipped. A half that is
+younger than the time-out of a local transaction ends the round. For any other half, a producer of
+its group is asked, and the half is stored again at the end of the queue, so that the progress can
+advance past it. After `transactionCheckMax` requests it is abandoned: it is moved to a separate
+topic, where operators find it, and is never delivered.
 
-The progress (of the half and the op queue, in consumerOffset.json) passes a half only when it and
-what was stored for it are on disk, whatever the store's mode: it was acknowledged long ago.
+The progress (of the half and the op queue, in consumerOffset.json) advances past a half only when
+the half and everything stored for it are on disk, in every flush mode: the half was acknowledged
+before.
 
-Source: TransactionalMessageServiceImpl.check, TransactionalMessageCheckService (5.4.0). Ours: the
-age of a half is counted by this broker's clock from when it was first stored (by its producer's, a
-wrong clock has it given up unasked), and by the time that goes by after that clock was set back; a
-half that is not to be checked yet is not counted as checked; one that cannot be stored again is
-not passed.
+Differences from Apache:
 
-CHECK_TRANSACTION_STATE (39): asks one connected producer of a group how a transaction ended.
+- The age of a half is measured by this broker's clock from its first store time. Apache uses the
+  producer's clock; a wrong one abandons the half without a request.
+- After that clock was set back, the age is measured by monotonic time.
+- A check that is skipped because of an immunity time is not counted.
+- The progress does not advance past a half that cannot be stored again.
 
-Source: AbstractTransactionalMessageCheckListener.sendCheckMessage,
-ProducerManager.getAvailableChannel, Broker2Client.checkProducerTransactionState (5.4.0).
+Source: TransactionalMessageServiceImpl.check, TransactionalMessageCheckService,
+AbstractTransactionalMessageCheckListener.sendCheckMessage, ProducerManager.getAvailableChannel,
+Broker2Client.checkProducerTransactionState (5.4.0).
 """
 
 from collections import deque
@@ -37,11 +39,11 @@ from rocketpy.broker.system_topics.durable_progress import DurableProgress
 from rocketpy.broker.system_topics.system_queue import SystemQueue
 from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.transaction.half_message import (
+    abandoned_half,
     as_int,
     check_times,
-    given_up,
     immunity_ms,
-    real_place,
+    real_queue,
     renewed_half,
 )
 from rocketpy.broker.transaction.ledger import HalfLedger
@@ -75,11 +77,13 @@ class _Producers(Protocol):
 
 
 class AskProducer:
-    """Asks the members of a producer group in turn; safe from any thread.
+    """Sends CHECK_TRANSACTION_STATE (39) to the members of a producer group in turn.
+
+    Safe from any thread.
 
     Args:
-        producers: who is connected.
-        broker_name: told to the producer.
+        producers: table of connected producers.
+        broker_name: name of this broker, part of the request.
     """
 
     def __init__(self, producers: _Producers, broker_name: str) -> None:
@@ -88,12 +92,12 @@ class AskProducer:
         self._turn = 0
 
     def __call__(self, half: MessageExt) -> None:
-        """Ask about a half message; nothing happens when nobody can be asked now."""
-        place = real_place(half.properties)
+        """Ask a producer about a half message; does nothing when none is connected."""
+        place = real_queue(half.properties)
         group = half.properties.get(PROPERTY_PRODUCER_GROUP, "")
         member = self._next_member(group)
         if member is None or place is None:
-            _log.info("no producer to ask about a transaction", group=group, msg_id=half.msg_id)
+            _log.info("check-back skipped: no producer", group=group, msg_id=half.msg_id)
             return
         header = CheckTransactionStateRequestHeader(
             tran_state_table_offset=half.queue_offset,
@@ -111,7 +115,7 @@ class AskProducer:
         member.channel.invoke_oneway(request)
 
     def _next_member(self, group: str) -> ClientChannel | None:
-        """The next one that keeps up with what it is sent."""
+        """Return the next member that can be written to; a slow one must not delay the others."""
         members = [one for one in self._producers.clients(group) if one.channel.is_open]
         if not members:
             return None
@@ -126,48 +130,51 @@ class AskProducer:
 _log = structlog.get_logger(__name__)
 
 READ_COUNT: Final = 32
-"""Half messages a step looks at, at most."""
+"""Maximal number of half messages that one step reads."""
 _MAX_PAUSE_MS: Final = 1_000
-"""How soon a shortened `transactionCheckInterval` counts; also the pause after a refused put."""
-_MOST_ENDS: Final = 1_000
-"""Moments, a second apart or more, of which is remembered which halves were there."""
+"""Longest pause: a shortened `transactionCheckInterval` must apply soon.
+
+It is also the pause after a refused put.
+"""
+_MAX_ENDS: Final = 1_000
+"""Samples of the end of the half queue that are kept, at least a second apart."""
 
 
 class Offsets(Protocol):
-    """Where the progress is kept: the broker's consumer offsets."""
+    """Interface of the consumer offsets, which store the progress."""
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The stored offset, negative when there is none."""
+        """Return a stored offset; negative when there is none."""
         ...
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Store one."""
+        """Store an offset."""
         ...
 
 
 Ask = Callable[[MessageExt], None]
-"""Asks the producer group of a half, as it is stored now; any thread."""
+"""Asks the producer group of a half, given as it is stored now; on any thread."""
 FirstStored = Callable[[int], int]
-"""Store time of a half by its queue offset, ms; -1 when it is not there any more."""
+"""Returns the store time of a half by its queue offset, in ms; -1 when it was deleted."""
 
 
 class CheckBack:
-    """Finds undecided halves and has their producers asked; a service.
+    """Background service that finds undecided halves and asks their producers.
 
     Args:
         queue: the half queue.
         put: stores halves again.
         ask: asks a producer.
-        topics: where the topic of those given up is made.
-        ledger: which halves are decided.
-        ops: how far the op queue may be passed.
-        counts: how many transactions of each topic are open.
-        offsets: keeps the progress.
-        first_stored: when a half was first stored.
-        reserved_ms: how long messages are kept; a half older than this is given up.
-        flushed_phy_offset: asked up to where the commit log is on disk.
-        max_phy_offset: asked where the commit log ends.
-        flush_log: brings the commit log to disk, at the end.
+        topics: topic table, in which the topic of abandoned halves is created.
+        ledger: states of the halves.
+        ops: op messages, and how far the op queue may be passed.
+        counts: number of open transactions by topic.
+        offsets: stores the progress.
+        first_stored: returns when a half was first stored.
+        reserved_ms: returns the retention time; older halves are abandoned.
+        flushed_phy_offset: returns the end of the commit log on disk.
+        max_phy_offset: returns the end of the commit log.
+        flush_log: flushes the commit log; called at the end.
         config: the broker's settings; see `configure`.
         clock: time.
     """
@@ -214,15 +221,15 @@ class CheckBack:
         self._round_began_ms = -1
         self._round_time_ms = 0
         self._round_end = 0
-        # Monotonic times, and where the half queue ended then.
-        self._ends: deque[tuple[int, int]] = deque(maxlen=_MOST_ENDS)
+        # Pairs of a monotonic time and the end of the half queue at that time.
+        self._ends: deque[tuple[int, int]] = deque(maxlen=_MAX_ENDS)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
     def load(self) -> None:
-        """Begin at the stored progress; the ledger learns what op messages tell."""
+        """Start at the stored progress, and load the op messages into the ledger."""
         half = self._stored_progress(self._queue, TRANS_HALF_TOPIC)
         self._ledger.reset(half)
         self._position = half
@@ -231,18 +238,18 @@ class CheckBack:
         self._ops.load(op, self._ledger, self._queue.max_offset)
 
     def persist(self) -> None:
-        """Write what decided halves still wait for, and let the progress follow."""
+        """Store everything known about decided halves, and commit the progress."""
         self._ops.flush()
         self._flush_log()
         self._ops.save(self._flushed_phy_offset())
-        self._follow()
+        self._commit_progress()
 
     def step(self, now_ms: int) -> int:
         """Do a part of a round, or wait for the next; see `rocketpy.runtime.service.Service`."""
-        self._follow()
+        self._commit_progress()
         if not self._ends or now_ms - self._ends[-1][0] >= _MAX_PAUSE_MS:
             self._ends.append((now_ms, self._queue.max_offset))
-        if self._round_began_ms < 0:  # the first round comes an interval after the start
+        if self._round_began_ms < 0:  # the first round starts one interval after the broker
             self._round_began_ms = now_ms
         if not self._is_in_round:
             due_ms = self._round_began_ms + self._config.transaction_check_interval
@@ -253,27 +260,28 @@ class CheckBack:
             self._round_time_ms = self._clock.time_ms()
             self._round_end = self._queue.max_offset
         asked: list[MessageExt] = []
-        pause_ms = self._look_on(asked)
-        self._position = self._ledger.passable(self._position)
-        # Whatever was stored for the halves before it is in the log by now, their own records, too:
-        # a place that a power cut takes is another half's next time.
+        pause_ms = self._check_next(asked)
+        self._position = self._ledger.limit_progress(self._position)
+        # Everything stored for the halves before `_position` is in the log by now, and so are
+        # their own records. If a power cut removes one of those, its queue offset belongs to
+        # another half after the restart, so the progress must not pass it before it is on disk.
         end = self._max_phy_offset()
-        self._put.when_durable(end, partial(self._passed, self._position, end, asked))
+        self._put.when_durable(end, partial(self._advance_progress, self._position, end, asked))
         return now_ms + pause_ms
 
     def _stored_progress(self, queue: SystemQueue, topic: str) -> int:
         stored = self._offsets.query(TRANS_GROUP, topic, 0)
-        # After a power cut without SYNC_FLUSH the queue may be shorter than its progress.
+        # After a power cut without SYNC_FLUSH the queue may be shorter than the stored progress.
         return max(min(stored, queue.max_offset), queue.min_offset, 0)
 
-    def _look_on(self, asked: list[MessageExt]) -> int:
-        """Look at the next halves; the pause until the next step."""
+    def _check_next(self, asked: list[MessageExt]) -> int:
+        """Check the next halves; returns the pause until the next step."""
         place = self._ledger.first_open(self._position)
         self._position = place
         read = self._queue.read(place, READ_COUNT)
         for half in read.messages:
             self._position = half.queue_offset
-            verdict = self._judge(half, asked)
+            verdict = self._check_half(half, asked)
             if verdict is not None:
                 return verdict
             self._position = half.queue_offset + 1
@@ -283,12 +291,12 @@ class CheckBack:
         self._position = read.next_offset
         return 0
 
-    def _judge(self, half: MessageExt, asked: list[MessageExt]) -> int | None:
-        """Deal with one half; None to go on with the next one, or a pause in ms."""
+    def _check_half(self, half: MessageExt, asked: list[MessageExt]) -> int | None:
+        """Check one half; None to continue with the next one, otherwise a pause in ms."""
         place, config = half.queue_offset, self._config
         first_place = as_int(half.properties.get(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET), -1)
         if first_place >= 0:
-            self._ledger.learn_move(first_place, place)
+            self._ledger.restore_move(first_place, place)
         if self._is_decided(place):
             return None
         if place >= self._round_end:
@@ -297,7 +305,7 @@ class CheckBack:
         age_ms = self._age_ms(half, first_place)
         checks = check_times(half)
         if checks >= config.transaction_check_max or age_ms > self._reserved_ms():
-            return self._give_up(half, checks)
+            return self._abandon(half, checks)
         immune_ms = immunity_ms(half.properties, config.transaction_time_out)
         if immune_ms is None and age_ms <= config.transaction_time_out:
             self._is_in_round = False
@@ -305,7 +313,7 @@ class CheckBack:
         is_immune = immune_ms is not None and age_ms <= immune_ms
         message = renewed_half(half, checks + (not is_immune))
         if len(message.properties) > MAX_PROPERTIES_BYTES:
-            return self._give_up(half, checks)  # of another broker: ours leave room for it
+            return self._abandon(half, checks)  # of another broker: ours leave room for it
         renewed = self._store_again(half, message)
         if renewed is not None and not is_immune:
             asked.append(renewed)
@@ -317,7 +325,9 @@ class CheckBack:
     def _age_ms(self, half: MessageExt, first_place: int) -> int:
         if first_place >= 0:
             since_ms = self._first_stored(first_place)
-            if since_ms < 0:  # deleted, perhaps because the disk was full: no reason to give it up
+            # The first copy was deleted, perhaps because the disk was full. That says nothing
+            # about the age, so the producer's clock has to do.
+            if since_ms < 0:
                 since_ms = half.born_timestamp_ms
         elif check_times(half):  # stored again by Apache
             since_ms = half.born_timestamp_ms
@@ -326,37 +336,37 @@ class CheckBack:
         age_ms = self._round_time_ms - since_ms
         if age_ms >= 0:
             return age_ms
-        # The clock was set back. It is at least as old as the first moment at which it was there.
+        # The clock was set back: the half is at least as old as the first sample that has it.
         place = half.queue_offset if first_place < 0 else first_place
         return next((self._round_began_ms - at for at, end in self._ends if place < end), 0)
 
     def _store_again(self, half: MessageExt, message: PutMessage) -> MessageExt | None:
-        """Move a half to the end of its queue: as it is there; None when it was not moved."""
+        """Store a half at the end of its queue; returns it as stored, or None on failure."""
         place = half.queue_offset
-        if not self._ledger.begin_move(place):
+        if not self._ledger.start_move(place):
             return None
         result = self._store(message)
         if result is None:
-            self._ledger.moved(place, None)
+            self._ledger.record_move(place, None)
             return None
-        self._ledger.moved(place, result.queue_offset)
+        self._ledger.record_move(place, result.queue_offset)
         half.queue_offset, half.phy_offset = result.queue_offset, result.phy_offset
         half.store_timestamp_ms = result.store_timestamp_ms
         half.properties = parse_properties(message.properties)
         return half
 
-    def _give_up(self, half: MessageExt, checks: int) -> int | None:
+    def _abandon(self, half: MessageExt, checks: int) -> int | None:
         with self._topics.one_write():
             self._topics.create_on_send_back(TRANS_CHECK_MAX_TIME_TOPIC, 1)
         place = half.queue_offset
-        if not self._ledger.begin_move(place):
+        if not self._ledger.start_move(place):
             return None
-        if self._store(given_up(half)) is None:
-            self._ledger.moved(place, None)
+        if self._store(abandoned_half(half)) is None:
+            self._ledger.record_move(place, None)
             return _MAX_PAUSE_MS
         self._counts.add(half.properties.get(PROPERTY_REAL_TOPIC, ""), -1)
         _log.warning(
-            "a transaction that nobody decides is given up",
+            "transaction abandoned",
             topic=half.properties.get(PROPERTY_REAL_TOPIC),
             message_id=half.msg_id,
             checks=checks,
@@ -366,27 +376,27 @@ class CheckBack:
     def _store(self, message: PutMessage) -> PutMessageResult | None:
         result = self._put.put(message)
         if result.status is not PutMessageStatus.PUT_OK:
-            _log.warning("a half message cannot be stored, will be tried again", why=result.status)
+            _log.warning("half message not stored", why=result.status)
             return None
         return result
 
-    def _passed(
+    def _advance_progress(
         self, position: int, end: int, asked: Sequence[MessageExt], is_durable: bool
     ) -> None:
-        """Let the progress follow what is on disk, and ask the producers."""
+        """Advance the progress after a flush, and ask the producers."""
         if not is_durable:
             return
         self._progress.advance(position, end)
-        self._follow()
+        self._commit_progress()
         for half in asked:
             self._ask(half)
 
-    def _follow(self) -> None:
+    def _commit_progress(self) -> None:
         position = self._progress.durable
         if position > self._ledger.base:
-            self._ledger.pass_to(position)
+            self._ledger.advance_to(position)
             self._offsets.commit(TRANS_GROUP, TRANS_HALF_TOPIC, 0, position)
-        # In this order: an op message is needed as long as a half that it names is not passed.
-        passed = self._ops.passed(position)
-        if position or passed:  # a broker without transactions has no progress to write
+        # In this order: an op message is needed until the progress passed all halves it names.
+        passed = self._ops.first_needed(position)
+        if position or passed:  # a broker without transactions has no progress to store
             self._offsets.commit(TRANS_GROUP, TRANS_OP_HALF_TOPIC, 0, passed)

@@ -1,7 +1,9 @@
-"""The end of a transaction: its producer commits or rolls back, or says that it does not know.
+"""The end of a transaction: its producer commits, rolls back, or does not know the outcome.
 
-Source: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage (5.4.0). Ours: a half
-is decided once, and what is no half message is never published.
+Differences from Apache: a half is decided once only, and a message that is not a half message is
+never published.
+
+Source: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage (5.4.0).
 """
 
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from rocketpy.broker.transaction.half_message import (
     committed_message,
     half_outline,
     immunity_ms,
-    real_place,
+    real_queue,
     resumed_half,
 )
 from rocketpy.broker.transaction.ledger import Claim, HalfLedger, HalfState
@@ -40,9 +42,9 @@ from rocketpy.store.results import PutMessage, PutMessageStatus
 _log = structlog.get_logger(__name__)
 
 Done = Callable[[Refusal | None], None]
-"""Told once how an end went; on any thread."""
+"""Called once with the outcome of an end, on any thread; None means success."""
 Postpone = Callable[[PutMessage], Refusal | None]
-"""Sends a message that asks for a delay the way of delays, in place."""
+"""Schedules a message that has a delay, by changing it in place; returns why it is refused."""
 
 _HALF_TOPIC: Final = TRANS_HALF_TOPIC.encode()
 _NOT_FOUND: Final = Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
@@ -52,21 +54,21 @@ _ANSWERS: Final = {
     ),
     Claim.GONE: Refusal(
         ResponseCode.SYSTEM_ERROR,
-        "the transaction was decided or given up, or its producer is asked about it anew",
+        "the transaction was decided or given up, or its producer is asked about it again",
     ),
     Claim.FULL: Refusal(ResponseCode.SYSTEM_BUSY, "too many transactions are open"),
 }
 
 
 class TransactionEnd(NamedTuple):
-    """What a producer says of a transaction.
+    """Decision of a producer about a transaction.
 
     Attributes:
-        producer_group: its group.
+        producer_group: group of the producer.
         half_offset: queue offset of the half message.
-        phy_offset: where the half message begins in the log.
-        decision: TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, or anything else: not decided.
-        is_from_check: it answers the broker's question.
+        phy_offset: position of the half message in the log.
+        decision: TRANSACTION_COMMIT, TRANSACTION_ROLLBACK; any other value means undecided.
+        is_from_check: whether it answers a check-back.
     """
 
     producer_group: str
@@ -77,7 +79,7 @@ class TransactionEnd(NamedTuple):
 
 
 class _Half(NamedTuple):
-    """A half that an end names, and its properties without their id."""
+    """Half message of an end; its parsed properties do not contain the UNIQ_KEY."""
 
     stored: RawRecord
     uniq_key: bytes
@@ -92,16 +94,16 @@ class _Store(Protocol):
 
 
 class EndTransactions:
-    """Commits and rolls back; safe from any thread.
+    """Commits and rolls back transactions; safe from any thread.
 
     Args:
-        store: where half messages are looked up.
-        put: stores the committed ones.
-        topics: says whether their topics still exist.
-        ledger: which halves are decided.
-        ops: has decided halves written down.
-        postpone: for committed messages that ask for a delay.
-        counts: how many transactions of each topic are open.
+        store: source of half messages.
+        put: stores committed messages.
+        topics: topic table; nothing is committed to a deleted topic.
+        ledger: states of the halves.
+        ops: writes op messages for decided halves.
+        postpone: schedules committed messages that have a delay.
+        counts: number of open transactions by topic.
         config: the broker's settings; see `configure`.
         clock: time.
     """
@@ -131,19 +133,19 @@ class EndTransactions:
         self._outlines = PropertyTemplates(half_outline)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._timeout_ms = config.transaction_time_out
 
     def end(self, end: TransactionEnd, done: Done) -> bool:
-        """Carry out what a producer decided.
+        """Carry out the decision of a producer.
 
         Args:
-            end: what it says.
-            done: called once, with None when a commit is stored as safely as the mode asks for,
-                or a rollback is noted.
+            end: the decision.
+            done: called once: with None when a commit is as durable as the store's mode requires,
+                or when a rollback is recorded; otherwise with the refusal.
 
         Returns:
-            False when it decided nothing: `done` is not called then.
+            False when the producer is undecided; `done` is not called then.
         """
         commits = end.decision == TRANSACTION_COMMIT
         if not commits and end.decision != TRANSACTION_ROLLBACK:
@@ -161,10 +163,11 @@ class EndTransactions:
         return True
 
     def resume_check(self, message_id: str) -> Refusal | None:
-        """Have a half that was given up asked about again.
+        """Return an abandoned half to the check-back.
 
         Args:
-            message_id: offset message id of the half, or of its copy among those given up.
+            message_id: offset message id of the half, or of its copy in the topic of abandoned
+                halves.
         """
         try:
             phy_offset = decode_message_id(message_id).phy_offset
@@ -174,7 +177,7 @@ class EndTransactions:
         if (
             stored is None
             or stored.topic not in {TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC}
-            or real_place(stored.properties) is None
+            or real_queue(stored.properties) is None
         ):
             return _NOT_FOUND
         result = self._put.put(resumed_half(stored))
@@ -211,7 +214,7 @@ class EndTransactions:
         try:
             return decode_message(record, inflate=False)
         except CorruptRecordError as error:
-            _log.error("a damaged half message", phy_offset=phy_offset, error=str(error))
+            _log.error("half message damaged", phy_offset=phy_offset, error=str(error))
             return None
 
     def _roll_back(self, half: _Half, done: Done) -> None:
@@ -251,7 +254,7 @@ class EndTransactions:
         done(refused)
 
     def _when_durable(self, phy_end: int, places: tuple[int, ...], done: Done | None) -> None:
-        """Have the halves named by an op message, but never before the commit is durable."""
+        """Name the halves in an op message, but never before the commit is durable."""
         self._put.when_durable(phy_end, partial(self._committed, phy_end, places, done))
 
     def _committed(
@@ -266,7 +269,9 @@ class EndTransactions:
         if done is not None:
             remark = "the committed message is stored but not yet on disk"
             done(Refusal(ResponseCode.FLUSH_DISK_TIMEOUT, remark))
-        if self._store.is_writable:  # slow, not failed: it will be durable
+        # The flush is slow and has not failed: the commit will be durable, and its half must be
+        # named by an op message then, or the message would be committed twice.
+        if self._store.is_writable:
             self._when_durable(phy_end, places, None)
 
 

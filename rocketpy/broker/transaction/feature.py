@@ -1,4 +1,4 @@
-"""Builds what a broker needs for transactions.
+"""Transactions as a feature of the broker: builds their parts and connects them.
 
 Source: BrokerController.initialTransaction (5.4.0).
 """
@@ -43,19 +43,20 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
     ops_file: JsonDocument,
     clock: Clock,
 ) -> Feature:
-    """Build half messages, their ends, and the check-back.
+    """Build the feature: half messages, commit and rollback, and the check-back.
 
     Args:
         store: the message store.
         configs: the settings.
         identity: this broker's names and addresses.
         topics: topic table.
-        producers: who can be asked.
-        offsets: keep the progress of the check.
-        internal_put: stores messages of the broker's own making.
-        postpone: for committed messages that ask for a delay.
-        counts_file: transactionMetrics, how many transactions of each topic are open.
-        ops_file: transactionPendingOps.json, what a stop could not have named by op messages.
+        producers: table of connected producers.
+        offsets: stores the progress of the check-back.
+        internal_put: stores messages of the broker itself.
+        postpone: schedules committed messages that have a delay.
+        counts_file: transactionMetrics, the number of open transactions by topic.
+        ops_file: transactionPendingOps.json, halves that could not be named by op messages before
+            the broker stopped.
         clock: time.
     """
     config = configs.broker

@@ -1,7 +1,8 @@
-"""A half message: what a transactional message is until its producer commits it.
+"""Half messages: the stored form of transactional messages until their producer commits them.
 
-It lies in a topic that no consumer reads; its own topic and queue are properties. Its transaction
-bits are cleared, so that it has a place in a queue, by which its producer and the check name it.
+A half message is in a topic that no consumer reads; its topic and queue are properties. Its
+transaction bits are cleared: the store then gives it a queue offset, which identifies it in
+decisions and in the check-back.
 
 Source: TransactionalMessageBridge (parseHalfMessageInner, renewHalfMessageInner,
 renewImmunityHalfMessageInner), EndTransactionProcessor.endMessageTransaction,
@@ -41,15 +42,15 @@ from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.store.results import PutMessage
 
 MAX_HALF_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - 96
-"""Leaves room for what a check adds."""
+"""Bound on the properties of a half message: a check-back adds up to 96 bytes to them."""
 _BROKERS_OWN: Final = (PROPERTY_TRANSACTION_CHECK_TIMES, PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
 
 
 def is_half_message(properties: Mapping[str, str], reconsume_times: int) -> bool:
-    """Whether a message that is sent begins a transaction.
+    """Return whether a sent message starts a transaction.
 
-    A committed message keeps TRAN_MSG, and clients before 4.6.1 send it back with it: so a retry
-    with a delay is none.
+    A committed message keeps TRAN_MSG, and clients before 4.6.1 return it with that property when
+    its consumption failed. A retried message with a delay level is therefore not a half message.
     """
     if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() != "true":
         return False
@@ -57,7 +58,7 @@ def is_half_message(properties: Mapping[str, str], reconsume_times: int) -> bool
 
 
 def as_int(text: str | None, default: int) -> int:
-    """A property as a number; `default` when there is none, or it is none."""
+    """Return a property as a number; `default` when it is missing or not a number."""
     try:
         return int(text) if text is not None else default
     except ValueError:
@@ -65,11 +66,11 @@ def as_int(text: str | None, default: int) -> int:
 
 
 class HalfMessages:
-    """Turns a transactional message into a half message on its way to the store.
+    """Converts transactional messages to half messages before they are stored.
 
     Args:
         config: the broker's settings; see `configure`.
-        address: this broker's address, for a refusal.
+        address: this broker's address, for refusals.
 
     Attributes:
         rejects: whether transactional messages are refused.
@@ -80,7 +81,7 @@ class HalfMessages:
         self._address = address
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self.rejects = config.reject_transaction_message
 
     def __call__(
@@ -89,7 +90,7 @@ class HalfMessages:
         """See `rocketpy.broker.operation.send.put_transforms.PutTransform`."""
         if not is_half_message(properties, message.reconsume_times):
             if message.sys_flag & TRANSACTION_PREPARED:
-                # Stored as it is, it would never be seen.
+                # With the flag alone it would be stored without a queue offset: never visible.
                 remark = "the transaction flag is set, but property TRAN_MSG is not true"
                 return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
             return None
@@ -114,22 +115,22 @@ class HalfMessages:
         return None
 
 
-class RealPlace(NamedTuple):
-    """Where a half message goes when it is committed."""
+class RealQueue(NamedTuple):
+    """Topic and queue to which a half message is committed."""
 
     topic: str
     queue_id: int
 
 
-def real_place(properties: Mapping[str, str]) -> RealPlace | None:
-    """Where a half message goes when it is committed; None when it does not say."""
+def real_queue(properties: Mapping[str, str]) -> RealQueue | None:
+    """Return where a half message is committed to; None when its properties do not say."""
     topic = properties.get(PROPERTY_REAL_TOPIC)
     queue_id = as_int(properties.get(PROPERTY_REAL_QUEUE_ID), -1)
-    return RealPlace(topic, queue_id) if topic and queue_id >= 0 else None
+    return RealQueue(topic, queue_id) if topic and queue_id >= 0 else None
 
 
 def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
-    """How long its producer wants a half not to be checked, ms; None when it does not say."""
+    """Return how long a half must not be checked, in ms; None when its properties do not say."""
     text = properties.get(PROPERTY_CHECK_IMMUNITY_TIME)
     if not text:
         return None
@@ -138,39 +139,39 @@ def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
 
 
 class HalfOutline(NamedTuple):
-    """What the end of a transaction needs of its half's properties.
+    """Parsed properties of a half message, as far as its commit or rollback needs them.
 
     Attributes:
-        properties: those of the half that an end looks at.
-        place: where it goes when it is committed, if it says so.
-        committed: the properties it has there.
+        properties: the properties that are checked.
+        place: topic and queue to which it is committed, if given.
+        committed: properties of the committed message.
     """
 
     properties: Mapping[str, str]
-    place: RealPlace | None
+    place: RealQueue | None
     committed: PropertyTemplate
 
 
 def half_outline(properties: dict[str, str], _: object = None) -> HalfOutline:
-    """Read a half's properties; for `PropertyTemplates`."""
+    """Parse the properties of a half message, as `PropertyTemplates` expects it."""
     wanted = (PROPERTY_PRODUCER_GROUP, PROPERTY_CHECK_IMMUNITY_TIME)
     kept = {name: properties[name] for name in wanted if name in properties}
-    place = real_place(properties)
+    place = real_queue(properties)
     properties.pop(PROPERTY_REAL_TOPIC, None)
     properties.pop(PROPERTY_REAL_QUEUE_ID, None)
     return HalfOutline(kept, place, outline_of(properties))
 
 
 def committed_message(
-    half: RawRecord, place: RealPlace, properties: PropertyTemplate, uniq_key: bytes
+    half: RawRecord, place: RealQueue, properties: PropertyTemplate, uniq_key: bytes
 ) -> PutMessage:
-    """The message that consumers see once a half is committed.
+    """Return the message that consumers get once a half is committed.
 
     Args:
-        half: as it is stored.
-        place: where it goes.
+        half: the stored half.
+        place: topic and queue of the message.
         properties: see `HalfOutline`.
-        uniq_key: what goes into them.
+        uniq_key: value of UNIQ_KEY in the properties.
     """
     message = copy_of_raw(half, place.topic, place.queue_id, properties, uniq_key)
     message.sys_flag = (half.sys_flag & ~TRANSACTION_MASK) | TRANSACTION_COMMIT
@@ -179,16 +180,16 @@ def committed_message(
 
 
 def check_times(half: MessageExt) -> int:
-    """How often its producer was asked about a half."""
+    """Return how often a producer was asked about a half."""
     return as_int(half.properties.get(PROPERTY_TRANSACTION_CHECK_TIMES), 0)
 
 
 def renewed_half(half: MessageExt, checks: int) -> PutMessage:
-    """A half to store again at the end of its queue.
+    """Return a copy of a half for the end of its queue.
 
     Args:
-        half: as it was read.
-        checks: how often its producer was asked, this time included.
+        half: the stored half.
+        checks: how often a producer was asked, including this time.
     """
     properties = half.properties.copy()
     if checks:
@@ -197,13 +198,13 @@ def renewed_half(half: MessageExt, checks: int) -> PutMessage:
     return copy_of(half, TRANS_HALF_TOPIC, 0, properties)
 
 
-def given_up(half: MessageExt) -> PutMessage:
-    """A half for the topic of those that are asked about no more."""
+def abandoned_half(half: MessageExt) -> PutMessage:
+    """Return a copy of a half for the topic of abandoned halves."""
     return copy_of(half, TRANS_CHECK_MAX_TIME_TOPIC, 0, half.properties)
 
 
 def resumed_half(stored: MessageExt) -> PutMessage:
-    """A half that was given up, to be asked about from the beginning."""
+    """Return a copy of an abandoned half for the half queue, with its count of checks reset."""
     properties = stored.properties.copy()
     properties[PROPERTY_TRANSACTION_CHECK_TIMES] = "0"
     properties.pop(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, None)

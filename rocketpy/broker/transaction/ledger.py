@@ -1,11 +1,11 @@
-"""Which half messages are decided: one byte for each from the progress of the check on.
+"""States of half messages: one byte for each queue offset from the progress of the check-back.
 
-A half that is checked is stored again at the end of its queue, as Apache does, so one transaction
-may have several places there. The ledger knows them as one while it remembers them: an end that
-names an old place decides the newest, and is decided once.
+A half that is checked is stored again at the end of its queue, as in Apache, so a transaction may
+have several queue offsets. The ledger links them as long as it can remember: an end that names an
+old offset decides the newest one, and decides it once.
 
-Source: TransactionalMessageServiceImpl (removeMap) of 5.4.0; what became of a decided half, and of
-one that moved, is remembered by us.
+Source: TransactionalMessageServiceImpl (removeMap) of 5.4.0. Apache remembers neither the outcome
+of a decided half nor the links of moved ones.
 """
 
 import threading
@@ -14,42 +14,42 @@ from enum import Enum, IntEnum, auto
 from typing import Final, NamedTuple
 
 MAX_OPEN_HALVES: Final = 1 << 24
-"""Halves between the progress and the end of the queue that can be told apart: 16 MiB."""
+"""Half messages from the progress on that have a state: at most 16 MiB of memory."""
 MAX_MOVES: Final = 50_000
-"""Halves of which is remembered where they were stored again."""
+"""Links from an old queue offset of a half to its next one; the oldest are dropped."""
 
 
 class HalfState(IntEnum):
-    """What is known of one place in the half queue."""
+    """State of one queue offset of the half queue."""
 
     OPEN = 0
     COMMITTED = 1
     ROLLED_BACK = 2
     DECIDED = 3
-    """By an op message, which does not say how."""
+    """Decided by an op message, which does not contain the outcome."""
     MOVED = 4
-    """Stored again, or about to be."""
+    """Stored again at a later offset, or about to be."""
 
 
 class Claim(Enum):
-    """Whether an end may decide its half."""
+    """Result of an attempt to decide a half."""
 
     YES = auto()
     SAME = auto()
-    """It was decided in this way before."""
+    """The half was decided in the same way before."""
     OTHER = auto()
-    """It was decided otherwise, or nobody knows how."""
+    """The half was decided differently, or the outcome is not known."""
     GONE = auto()
-    """The check passed it: it was decided, given up, or is elsewhere."""
+    """The check-back passed the offset: the half was decided, abandoned or moved."""
     FULL = auto()
 
 
 class Claimed(NamedTuple):
-    """The answer to a claim.
+    """Result of a claim.
 
     Attributes:
         claim: whether the caller decides the half.
-        places: every known place of it, the newest last: what an op message has to name.
+        places: all known queue offsets of the half, oldest first; an op message must name them.
     """
 
     claim: Claim
@@ -60,8 +60,8 @@ class HalfLedger:
     """States of half messages by queue offset; safe from any thread.
 
     Args:
-        max_open: places from the progress on that are told apart.
-        max_moves: moved halves that are remembered.
+        max_open: number of offsets from the progress on that have a state.
+        max_moves: number of links of moved halves.
     """
 
     def __init__(self, max_open: int = MAX_OPEN_HALVES, max_moves: int = MAX_MOVES) -> None:
@@ -72,24 +72,24 @@ class HalfLedger:
         self._states = bytearray()
         self._newer: dict[int, int] = {}
         self._older: dict[int, int] = {}
-        self._in_hand: set[int] = set()
+        self._unsettled: set[int] = set()
 
     @property
     def base(self) -> int:
-        """First place that is not passed."""
+        """First offset that the progress has not passed."""
         return self._base
 
     def reset(self, base: int) -> None:
-        """Begin at a queue offset, with everything from there on open."""
+        """Start at a queue offset, with all halves from there on open."""
         with self._lock:
             self._base = base
             self._states.clear()
             self._newer.clear()
             self._older.clear()
-            self._in_hand.clear()
+            self._unsettled.clear()
 
     def claim(self, place: int, state: HalfState) -> Claimed:
-        """Decide a half, if it is still open; it is not passed until `settle` or `release`.
+        """Decide an open half; the progress cannot pass it before `settle` or `release`.
 
         Args:
             place: queue offset that the end names.
@@ -106,22 +106,22 @@ class HalfLedger:
             found = self._state(index)
             if found == HalfState.OPEN:
                 self._set(index, state)
-                self._in_hand.add(newest)
+                self._unsettled.add(newest)
                 return Claimed(Claim.YES, places)
-            if found == HalfState.MOVED:  # just now; its producer is asked next
+            if found == HalfState.MOVED:  # just now: its producer is asked next
                 return Claimed(Claim.GONE)
             return Claimed(Claim.SAME if found == state else Claim.OTHER)
 
     def claim_run(self, places: Sequence[int], state: HalfState) -> int:
-        """Decide halves as `claim` does, up to the first one that is not as usual.
+        """Decide halves like `claim`, up to the first one that needs the general path.
 
         Args:
             places: queue offsets that ends name, in their order.
             state: COMMITTED or ROLLED_BACK.
 
         Returns:
-            How many are decided. The next one was decided before, is not known, or was moved:
-            `claim` says which.
+            Number of decided halves. The next one was decided before, is not known, or was moved;
+            `claim` returns which.
         """
         with self._lock:
             for count, place in enumerate(places):
@@ -134,36 +134,36 @@ class HalfLedger:
                 ):
                     return count
                 self._set(index, state)
-                self._in_hand.add(place)
+                self._unsettled.add(place)
             return len(places)
 
     def settle_run(self, places: Sequence[int]) -> None:
-        """Do for each half what `settle` does."""
+        """Call `settle` for several halves."""
         with self._lock:
-            self._in_hand.difference_update(places)
+            self._unsettled.difference_update(places)
 
     def settle(self, places: tuple[int, ...]) -> None:
-        """Let a half be passed: what its end asked for is durable."""
+        """Let the progress pass a half: what was stored for its end is durable."""
         with self._lock:
-            self._in_hand.discard(places[-1])
+            self._unsettled.discard(places[-1])
 
     def release(self, places: tuple[int, ...]) -> None:
-        """Open a half again: what had to be stored for its end could not be."""
+        """Open a half again because the message of its end could not be stored."""
         with self._lock:
-            self._in_hand.discard(places[-1])
+            self._unsettled.discard(places[-1])
             index = places[-1] - self._base
             if index >= 0:
                 self._set(index, HalfState.OPEN)
 
-    def decided(self, place: int) -> None:
-        """Note what an op message says; places that are passed do not matter."""
+    def mark_decided(self, place: int) -> None:
+        """Record that an op message names a half; offsets before the progress are ignored."""
         with self._lock:
             index = place - self._base
             if 0 <= index < self._max_open:
                 self._set(index, HalfState.DECIDED)
 
     def first_open(self, place: int) -> int:
-        """The first open place from one on; the first that nothing is known of counts as open."""
+        """Return the first open offset from `place` on; one without a state counts as open."""
         with self._lock:
             index = max(place - self._base, 0)
             if index >= len(self._states):
@@ -171,8 +171,8 @@ class HalfLedger:
             found = self._states.find(HalfState.OPEN, index)
             return self._base + (len(self._states) if found < 0 else found)
 
-    def begin_move(self, place: int) -> bool:
-        """Take an open half in hand to store it again; False when it was decided meanwhile."""
+    def start_move(self, place: int) -> bool:
+        """Reserve an open half for moving it; False when it was decided meanwhile."""
         with self._lock:
             index = place - self._base
             if index < 0 or self._state(index) != HalfState.OPEN:
@@ -181,8 +181,8 @@ class HalfLedger:
                 self._set(index, HalfState.MOVED)
             return True
 
-    def moved(self, place: int, to: int | None) -> None:
-        """Note where a half is now; None when it could not be stored again."""
+    def record_move(self, place: int, to: int | None) -> None:
+        """Record the new offset of a half; None when it could not be stored again."""
         with self._lock:
             index = place - self._base
             if to is None:
@@ -191,19 +191,19 @@ class HalfLedger:
                 return
             self._link(place, to)
 
-    def learn_move(self, place: int, to: int) -> None:
-        """Note a move made before a restart, as the stored half tells it."""
+    def restore_move(self, place: int, to: int) -> None:
+        """Record a move from before a restart, read from a stored half."""
         with self._lock:
             if to > place and place not in self._newer and to not in self._older:
                 self._link(place, to)
 
-    def passable(self, place: int) -> int:
-        """How far the progress may go: `place`, or an earlier one whose end is not settled."""
+    def limit_progress(self, place: int) -> int:
+        """Return how far the progress may go: `place`, or an earlier half that is not settled."""
         with self._lock:
-            return min(place, min(self._in_hand, default=place))
+            return min(place, min(self._unsettled, default=place))
 
-    def pass_to(self, base: int) -> None:
-        """Forget the places before a queue offset."""
+    def advance_to(self, base: int) -> None:
+        """Advance the progress to a queue offset, and drop the states before it."""
         with self._lock:
             passed = base - self._base
             if passed > 0:

@@ -1,12 +1,13 @@
-"""Op messages: the record on disk that halves are decided, many halves in one message.
+"""Op messages: the record on disk of decided halves, many halves in one message.
 
-The body is the halves' queue offsets, each followed by a comma; brokers before 5.0 wrote one offset
-without a comma. Nothing tells a commit from a rollback: the committed message is stored before.
+The body is the queue offsets of the halves, each followed by a comma; brokers before 5.0 wrote one
+offset without a comma. It does not distinguish commits from rollbacks: a committed message is
+stored before its op message.
 
-A stop that finds the store taking none writes the halves that wait into a file of ours; the next
-start has them decided, and named by op messages as soon as that is possible. When the log cannot be
-flushed either, only those are written down for which everything was on disk before: nobody knows
-what the disk has of the others, so their producers are asked, and a commit may be stored twice.
+If the store refuses op messages while the broker stops, the decided halves are written to a file of
+RocketPy. The next start treats them as decided, and names them in op messages when it can. If the
+log cannot be flushed either, the file contains only halves with everything on disk. What the disk
+has of the others is unknown; their producers are asked, and a commit may be stored twice.
 
 Source: TransactionalMessageServiceImpl (deletePrepareMessage, batchSendOpMessage),
 TransactionalMessageBridge.writeOp, TransactionalMessageUtil (5.4.0).
@@ -38,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 REMOVE_TAG: Final = "d"
 MAX_PENDING_OPS: Final = 20_000
-"""Decided halves that wait to be named by an op message, because the store takes none."""
+"""Decided halves that wait for an op message while the store refuses them."""
 
 _PROPERTIES: Final = encode_properties(
     {PROPERTY_TAGS: REMOVE_TAG, PROPERTY_WAIT_STORE_MSG_OK: "true"}
@@ -47,20 +48,20 @@ _TAGS_CODE: Final = tags_code(REMOVE_TAG)
 
 
 def parse_op_body(body: bytes) -> list[int]:
-    """Return the half queue offsets that an op message names; what is no number is left out."""
+    """Return the queue offsets of halves in the body of an op message; skips invalid parts."""
     return [int(part) for part in body.split(b",") if part.strip().isdigit()]
 
 
 class OpMessages:
-    """Writes op messages and knows how far they may be passed; a service, safe from any thread.
+    """Background service that writes op messages; safe from any thread.
 
     Args:
         queue: the op queue.
-        put: stores messages of the broker's own making.
+        put: stores messages of the broker itself.
         config: size and age of a batch; see `configure`.
         clock: time.
-        store_host: this broker's address as records have it; a callable, known once it listens.
-        max_phy_offset: asked where the commit log ends.
+        store_host: returns this broker's address in the format of records; known after listening.
+        max_phy_offset: returns the end of the commit log.
         file: transactionPendingOps.json.
     """
 
@@ -87,48 +88,48 @@ class OpMessages:
         self._is_in_file = False
         self._lock = threading.Lock()
         self._pending: list[int] = []
-        # For each of them: before which physical offset it and what was stored for it lie.
+        # For each pending half: the end of the log after everything that was stored for it.
         self._pending_ends: list[int] = []
         self._pending_bytes = 0
-        # Op queue offset, and the greatest half it names, of each op message not passed yet.
+        # Queue offset and greatest half of each op message that is still needed.
         self._written: collections.deque[tuple[int, int]] = collections.deque()
         self._next_op = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether no more halves should be decided: op messages cannot be stored."""
+        """Whether no more halves may be decided, because op messages cannot be stored."""
         return len(self._pending) >= MAX_PENDING_OPS
 
     @property
     def room_bytes(self) -> int:
-        """How much of names the next op message takes before it is full; 0 or less: none."""
+        """Free space of the next op message in bytes; 0 or less when it is full."""
         return self._config.transaction_op_msg_max_size - self._pending_bytes
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
     def load(self, offset: int, ledger: HalfLedger, halves_end: int) -> None:
-        """Read the op messages from an op queue offset on and tell a ledger what they decide.
+        """Read the op messages from an offset on, and mark their halves as decided.
 
         Args:
-            offset: of the op queue.
-            ledger: what is told.
+            offset: offset in the op queue.
+            ledger: states of the halves.
             halves_end: queue offset after the last half.
         """
         self._written.clear()
         self._load_file(ledger, halves_end)
-        # After a power cut without SYNC_FLUSH the queue may be shorter than its progress.
+        # After a power cut without SYNC_FLUSH the queue may be shorter than the stored progress.
         at = max(min(offset, self._queue.max_offset), self._queue.min_offset)
         while at < self._queue.max_offset:
             read = self._queue.read(at)
             for message in read.messages:
                 if message.tags != REMOVE_TAG:
-                    _log.error("an op message with an unknown tag", queue_offset=at)
+                    _log.error("op message skipped: unknown tag", queue_offset=at)
                     continue
                 halves = parse_op_body(message.body)
                 for half in halves:
-                    ledger.decided(half)
+                    ledger.mark_decided(half)
                 self._written.append((message.queue_offset, max(halves, default=-1)))
             if read.next_offset <= at:
                 break
@@ -140,25 +141,25 @@ class OpMessages:
         halves = [as_int(each, -1) for each in found] if isinstance(found, list) else []
         self._is_in_file = bool(halves)
         if any(not 0 <= half < halves_end for half in halves):
-            _log.warning("decided transactions of another store are left out", count=len(halves))
+            _log.warning("transactionPendingOps.json discarded: other store", count=len(halves))
             halves.clear()
             self._file.save({"halves": halves})
             self._is_in_file = False
         for half in halves:
-            ledger.decided(half)
+            ledger.mark_decided(half)
         with self._lock:
             self._pending = [half for half in halves if half >= ledger.base]
             self._pending_ends = [0] * len(self._pending)
             self._pending_bytes = sum(len(str(half)) + 1 for half in self._pending)
 
     def save(self, flushed_phy_offset: int) -> None:
-        """Write down, at the end, what waits and is on disk with all that was stored for it.
+        """Write pending halves that are on disk with everything stored for them; at the end.
 
         Args:
-            flushed_phy_offset: up to where the commit log is on disk.
+            flushed_phy_offset: end of the commit log on disk.
 
         Raises:
-            StoreError: it cannot be written.
+            StoreError: the file cannot be written.
         """
         pending = zip(self._pending, self._pending_ends, strict=True)
         halves = [half for half, end in pending if end <= flushed_phy_offset]
@@ -167,7 +168,7 @@ class OpMessages:
             self._is_in_file = bool(halves)
 
     def add(self, halves: Sequence[int]) -> None:
-        """Have decided halves named by an op message; whatever was stored for them is durable."""
+        """Queue decided halves for an op message; everything stored for them must be durable."""
         end = self._max_phy_offset()
         with self._lock:
             self._pending += halves
@@ -175,20 +176,20 @@ class OpMessages:
             self._pending_bytes += sum(len(str(half)) + 1 for half in halves)
             is_full = self._pending_bytes >= self._config.transaction_op_msg_max_size
         if is_full and not self._write():
-            _log.warning("an op message cannot be stored, will be tried again")
+            _log.warning("op message not stored")
 
     def step(self, now_ms: int) -> int:
-        """Write what waits; see `rocketpy.runtime.service.Service.step`."""
+        """Write pending halves; see `rocketpy.runtime.service.Service.step`."""
         while self._pending and self._write():
             pass
         return now_ms + self._config.transaction_op_batch_interval
 
     def flush(self) -> None:
-        """Write what waits, whatever its size."""
+        """Write all pending halves."""
         self.step(0)
 
-    def passed(self, half: int) -> int:
-        """The op queue offset from which on op messages name halves at or after `half`."""
+    def first_needed(self, half: int) -> int:
+        """Return the op queue offset from which on op messages name halves at or after `half`."""
         with self._lock:
             written = self._written
             while written and written[0][1] < half:
@@ -196,7 +197,9 @@ class OpMessages:
             return written[0][0] if written else self._next_op
 
     def _write(self) -> bool:
-        """Store one op message; False when that failed: its halves wait again."""
+        """Store one op message; False when that failed and its halves are still pending."""
+        # The lock is held during the put: two threads must neither store the same halves twice
+        # nor record op messages in another order than that of the queue.
         with self._lock:
             if not self._pending:
                 return True

@@ -1,4 +1,4 @@
-"""END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323): the adapter to `EndTransactions`.
+"""Adapter of END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323) to `EndTransactions`.
 
 Source: EndTransactionProcessor.java, AdminBrokerProcessor.java (5.4.0).
 """
@@ -22,10 +22,10 @@ _ONEWAY = 2
 
 
 class TransactionRequests:
-    """Answers what producers and operators ask about transactions.
+    """Request processors for transactions.
 
     Args:
-        operation: carries them out.
+        operation: commits and rolls back.
     """
 
     def __init__(self, operation: EndTransactions) -> None:
@@ -33,16 +33,18 @@ class TransactionRequests:
 
     @property
     def ends(self) -> dict[int, Processor]:
-        """Request code to processor, for producers."""
+        """Processors of requests from producers, by request code."""
         return {RequestCode.END_TRANSACTION: self.end}
 
     @property
     def admin(self) -> dict[int, Processor]:
-        """Request code to processor, for operators."""
+        """Processors of requests from operators, by request code."""
         return {RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check}
 
     def end(self, channel: Channel, request: RemotingCommand) -> Response:
-        """37. To a producer that has not decided Apache gives no response; here it gets one.
+        """Process END_TRANSACTION (37).
+
+        An undecided producer gets a response here; Apache sends none.
 
         Raises:
             HeaderFieldError: a header field is missing or wrong.
@@ -60,7 +62,7 @@ class TransactionRequests:
             def said(refused: Refusal | None) -> None:
                 if refused is not None:
                     _log.info(
-                        "the end of a transaction is refused",
+                        "end of transaction refused",
                         producer=channel.remote_address,
                         group=header.producer_group,
                         msg_id=header.msg_id,
@@ -75,12 +77,12 @@ class TransactionRequests:
             deferred.set(_response(deferred.request, refused))
 
         if not self._operation.end(end, settled):
-            # The half stays open, and its producer is asked.
+            # The half stays open; the check-back asks its producer.
             deferred.set(make_response(deferred.request))
         return deferred
 
     def resume_check(self, _channel: Channel, request: RemotingCommand) -> Response:
-        """323."""
+        """Process RESUME_CHECK_HALF_MESSAGE (323)."""
         header = ResumeCheckHalfMessageRequestHeader.from_ext(request.ext_fields)
         return _response(request, self._operation.resume_check(header.msg_id or ""))
 

@@ -1,4 +1,4 @@
-"""Delayed messages become due: on a real store with simulated files and time."""
+"""Delivery of delayed messages, on a real store with simulated files and time."""
 
 import dataclasses
 import random
@@ -14,7 +14,7 @@ from rocketpy.store.results import PutMessage, PutMessageStatus
 from tests.unit.broker.delay.delivery_kit import PATH, Kit
 
 
-def test_a_message_is_delivered_when_it_is_due_and_not_before() -> None:
+def test_delay_message_is_delivered_when_due() -> None:
     kit = Kit()
     kit.run(2_000)
     sent_ms = kit.clock.time_ms()
@@ -38,7 +38,7 @@ def test_a_message_is_delivered_when_it_is_due_and_not_before() -> None:
     assert entry[2] == tags_code("a"), "consumers find it by its tag again"
 
 
-def test_the_queue_entry_of_a_message_that_waits_has_its_time_of_delivery() -> None:
+def test_delay_queue_entry_contains_delivery_time() -> None:
     kit = Kit()
     kit.send(b"x", 3)
     entry = kit.store.queue_entry(SCHEDULE_TOPIC, 2, 0)
@@ -46,7 +46,7 @@ def test_the_queue_entry_of_a_message_that_waits_has_its_time_of_delivery() -> N
     assert entry[2] == kit.clock.time_ms() + 10_000
 
 
-def test_levels_do_not_wait_for_each_other() -> None:
+def test_delay_levels_are_independent() -> None:
     kit = Kit()
     for number in range(40):
         kit.send(b"late %d" % number, 3)
@@ -57,7 +57,7 @@ def test_levels_do_not_wait_for_each_other() -> None:
     assert len(kit.bodies()) == 41
 
 
-def test_what_is_overdue_goes_at_once_after_a_restart_and_nothing_twice() -> None:
+def test_delay_restart_delivers_overdue_once() -> None:
     kit = Kit()
     kit.send(b"first", 1)
     kit.run(3_000)
@@ -70,7 +70,7 @@ def test_what_is_overdue_goes_at_once_after_a_restart_and_nothing_twice() -> Non
     assert kit.bodies() == [b"first", b"second"]
 
 
-def test_a_delivery_that_fails_is_tried_again_at_the_same_offset() -> None:
+def test_delay_failed_delivery_is_retried_at_same_offset() -> None:
     kit = Kit()
     kit.send(b"a", 1)
     kit.send(b"b", 1)
@@ -85,7 +85,7 @@ def test_a_delivery_that_fails_is_tried_again_at_the_same_offset() -> None:
     assert kit.bodies() == [b"a", b"b"]
 
 
-def test_a_fault_of_one_level_holds_up_no_other() -> None:
+def test_delay_failing_level_does_not_delay_others() -> None:
     kit = Kit()
 
     def fail(message: PutMessage) -> None:
@@ -102,7 +102,7 @@ def test_a_fault_of_one_level_holds_up_no_other() -> None:
     assert kit.bodies() == [b"good", b"bad"]
 
 
-def test_what_can_never_be_stored_is_passed_over() -> None:
+def test_delay_message_that_cannot_be_stored_is_skipped() -> None:
     kit = Kit()
     kit.send(b"never", 1)
     kit.send(b"gone", 1, "Gone")
@@ -127,7 +127,7 @@ def test_what_can_never_be_stored_is_passed_over() -> None:
         {"DELAY": "1", "REAL_TOPIC": TRANS_HALF_TOPIC, "REAL_QID": "0"},
     ],
 )
-def test_a_record_that_no_broker_wrote_is_passed_over(properties: dict[str, str]) -> None:
+def test_delay_invalid_record_is_skipped(properties: dict[str, str]) -> None:
     kit = Kit()
     kit.store.put_message(
         PutMessage(SCHEDULE_TOPIC, 0, b"odd", encode_properties(properties), delay_level=1)
@@ -138,7 +138,7 @@ def test_a_record_that_no_broker_wrote_is_passed_over(properties: dict[str, str]
     assert kit.store.max_offset(TRANS_HALF_TOPIC, 0) == 0
 
 
-def test_a_committed_message_stays_one() -> None:
+def test_delay_committed_message_keeps_its_flag() -> None:
     kit = Kit()
     kit.send(b"x", 1, sys_flag=TRANSACTION_COMMIT)
     kit.run(3_000)
@@ -146,9 +146,7 @@ def test_a_committed_message_stays_one() -> None:
     assert found.sys_flag & TRANSACTION_COMMIT
 
 
-def test_a_clock_that_went_back_makes_nothing_early_and_nothing_wait_longer_than_its_level() -> (
-    None
-):
+def test_delay_clock_set_back_waits_at_most_level_delay() -> None:
     kit = Kit()
     kit.run(2_000)
     kit.send(b"before", 2)
@@ -166,7 +164,7 @@ def test_a_clock_that_went_back_makes_nothing_early_and_nothing_wait_longer_than
     assert kit.bodies() == [b"before", b"after", b"later"]
 
 
-def test_a_level_that_is_shorter_in_the_next_life_makes_nothing_earlier_than_that() -> None:
+def test_delay_shortened_level_after_restart_waits_new_delay() -> None:
     kit = Kit()
     kit.send(b"x", 3)
     kit.stop()
@@ -178,7 +176,7 @@ def test_a_level_that_is_shorter_in_the_next_life_makes_nothing_earlier_than_tha
     assert kit.bodies() == [b"x"]
 
 
-def test_a_clock_that_goes_forward_is_seen_within_a_second() -> None:
+def test_delay_clock_set_forward_is_noticed_within_a_second() -> None:
     kit = Kit()
     kit.send(b"x", 3)
     kit.run(1_500)
@@ -188,7 +186,7 @@ def test_a_clock_that_goes_forward_is_seen_within_a_second() -> None:
 
 
 @pytest.mark.parametrize(("offset", "delivered"), [(99, []), (0, [b"0", b"1", b"2"])])
-def test_an_offset_outside_of_the_queue_is_corrected(offset: int, delivered: list[bytes]) -> None:
+def test_delay_offset_outside_queue_is_corrected(offset: int, delivered: list[bytes]) -> None:
     kit = Kit()
     for number in range(3):
         kit.send(b"%d" % number, 1)
@@ -198,7 +196,7 @@ def test_an_offset_outside_of_the_queue_is_corrected(offset: int, delivered: lis
     assert kit.offsets.of_level(1).position == 3
 
 
-def test_messages_that_were_deleted_are_passed_over() -> None:
+def test_delay_deleted_messages_are_skipped() -> None:
     kit = Kit(file_reserved_time=0)
     for _ in range(200):
         kit.send(b"x" * 500, 3)
@@ -214,7 +212,7 @@ def test_messages_that_were_deleted_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("behind", [1, 3])
-def test_a_damaged_message_makes_none_behind_it_early(behind: int) -> None:
+def test_delay_damaged_message_makes_no_other_early(behind: int) -> None:
     kit = Kit()
     kit.send(b"damaged while the broker was down", 2)
     kit.clock.advance(3_000)
@@ -233,7 +231,7 @@ def test_a_damaged_message_makes_none_behind_it_early(behind: int) -> None:
     assert kit.bodies() == bodies
 
 
-def test_other_levels_after_a_change_of_the_settings_lose_nothing() -> None:
+def test_delay_changed_levels_lose_nothing() -> None:
     kit = Kit()
     kit.send(b"x", 3)
     kit.stop()
@@ -244,7 +242,7 @@ def test_other_levels_after_a_change_of_the_settings_lose_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_power_cut_doubles_rather_than_loses(seed: int) -> None:
+def test_delay_power_cut_duplicates_rather_than_loses(seed: int) -> None:
     rng = random.Random(seed)
     kit = Kit(flush_disk_type="SYNC_FLUSH")
     acknowledged = []
@@ -268,7 +266,7 @@ def test_a_power_cut_doubles_rather_than_loses(seed: int) -> None:
     assert set(acknowledged) <= set(kit.bodies())
 
 
-def test_offsets_of_a_store_that_is_gone_skip_nothing() -> None:
+def test_delay_offsets_of_deleted_store_skip_nothing() -> None:
     kit = Kit()
     for _ in range(5):
         kit.send(b"old", 1)
@@ -286,7 +284,7 @@ def test_offsets_of_a_store_that_is_gone_skip_nothing() -> None:
     assert kit.bodies() == [b"1", b"2"]
 
 
-def test_a_step_is_short_and_no_level_waits_for_another() -> None:
+def test_delay_step_is_bounded_and_rotates_levels() -> None:
     kit = Kit()
     for number in range(100):
         kit.send(b"%d" % number, 1, "one")
@@ -304,7 +302,7 @@ def test_a_step_is_short_and_no_level_waits_for_another() -> None:
     assert all(abs(one - two) <= 64 for one, two in counts)
 
 
-def test_a_queue_that_its_topic_has_no_more_is_replaced_by_one_that_it_has() -> None:
+def test_delay_message_of_removed_queue_goes_to_existing_queue() -> None:
     kit = Kit()
     kit.send(b"x", 1)
     kit.queues = 2
@@ -314,7 +312,7 @@ def test_a_queue_that_its_topic_has_no_more_is_replaced_by_one_that_it_has() -> 
     assert [decode_message(each).body for each in found.buffers] == [b"x"]
 
 
-def test_idle_levels_are_looked_at_together_once_a_second() -> None:
+def test_delay_idle_levels_are_checked_together_once_a_second() -> None:
     kit = Kit()
     kit.clock.advance(300 - kit.clock.monotonic_ms() % 1_000)
     assert kit.step() == 1_000, "the levels begin a second after the start"
@@ -324,7 +322,7 @@ def test_idle_levels_are_looked_at_together_once_a_second() -> None:
     assert kit.step() == 1_000
 
 
-def test_the_first_message_of_an_idle_level_wakes_and_those_behind_it_do_not() -> None:
+def test_delay_only_first_message_of_idle_level_wakes() -> None:
     kit = Kit()
     kit.run(3_000)
     for body in (b"a", b"b", b"c"):
@@ -339,7 +337,7 @@ def test_the_first_message_of_an_idle_level_wakes_and_those_behind_it_do_not() -
     assert sorted(kit.bodies()) == [b"a", b"b", b"c", b"d", b"e"]
 
 
-def test_a_message_that_comes_while_its_level_is_looked_at_is_not_missed(
+def test_delay_message_during_check_of_level_is_not_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kit = Kit()
@@ -361,7 +359,7 @@ def test_a_message_that_comes_while_its_level_is_looked_at_is_not_missed(
     assert kit.bodies() == [b"late"]
 
 
-def test_a_message_is_noticed_at_once_when_the_clock_was_set_back() -> None:
+def test_delay_clock_set_back_arrival_is_noticed_at_once() -> None:
     kit = Kit()
     kit.run(3_000)
     kit.send(b"before", 1)
@@ -375,7 +373,7 @@ def test_a_message_is_noticed_at_once_when_the_clock_was_set_back() -> None:
     assert kit.bodies() == [b"before", b"x"], "its delay counts from when it came"
 
 
-def test_what_was_due_after_the_clock_was_set_back_does_not_wait_anew_when_it_is_refused() -> None:
+def test_delay_clock_set_back_refused_message_does_not_wait_again() -> None:
     """Nor because one that came behind it begins to wait."""
     kit = Kit()
     kit.run(3_000)
@@ -394,7 +392,7 @@ def test_what_was_due_after_the_clock_was_set_back_does_not_wait_anew_when_it_is
     assert kit.bodies() == [b"before", b"first", b"second"]
 
 
-def test_what_comes_while_others_wait_after_the_clock_was_set_back_does_not_wait_for_them() -> None:
+def test_delay_clock_set_back_arrival_does_not_wait_for_older_messages() -> None:
     """Its delay counts from when it came, or little later, and not from when they are due."""
     kit = Kit()
     kit.run(3_000)

@@ -1,4 +1,4 @@
-"""delayOffset.json."""
+"""Progress of the delay levels: delayOffset.json."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ class Kit:
         return self.offsets.step(self.clock.monotonic_ms())
 
 
-def test_it_is_written_every_ten_seconds_with_what_is_on_disk() -> None:
+def test_delay_offsets_file_is_written_every_ten_seconds_with_durable_progress() -> None:
     kit = Kit()
     kit.step()
     kit.offsets.of_level(2).advance(7, 500)
@@ -48,14 +48,14 @@ def test_it_is_written_every_ten_seconds_with_what_is_on_disk() -> None:
     assert kit.file.saves == 2, "nothing changed"
 
 
-def test_the_last_write_has_everything_that_was_delivered() -> None:
+def test_delay_offsets_last_write_contains_all_deliveries() -> None:
     kit = Kit()
     kit.offsets.of_level(1).advance(3, 999)
     kit.offsets.persist()
     assert kit.file.value["offsetTable"] == {1: 3}
 
 
-def test_the_version_counts_deliveries() -> None:
+def test_delay_offsets_version_counts_deliveries() -> None:
     kit = Kit()
     for _ in range(199):
         kit.offsets.count(1)
@@ -64,7 +64,7 @@ def test_the_version_counts_deliveries() -> None:
     assert kit.offsets.to_json()["dataVersion"]["counter"] == 1
 
 
-def test_a_file_goes_on_where_it_was_and_what_is_no_offset_is_left_out() -> None:
+def test_delay_offsets_load_continues_and_skips_invalid_entries() -> None:
     version = {"counter": 4, "stateVersion": 0, "timestamp": 12}
     table = {"1": 4, "18": 0, "x": 3, "0": 3, "2": -5, "3": "?", "99999999": 1}
     kit = Kit({"dataVersion": version, "offsetTable": table})

@@ -1,11 +1,11 @@
-"""Timers across a kill and a clock that is set back: nothing is lost, and nothing comes twice."""
+"""Timers across a kill and a clock that is set back: no message is lost or delivered twice."""
 
 import random
 
 from tests.unit.broker.timer.timer_kit import Kit
 
 
-def test_a_kill_after_the_clock_went_back_loses_nothing() -> None:
+def test_timer_kill_after_clock_set_back_loses_nothing() -> None:
     kit = Kit()
     kit.send(b"first", **kit.at(2_000))
     kit.run(5_000)
@@ -20,9 +20,7 @@ def test_a_kill_after_the_clock_went_back_loses_nothing() -> None:
     assert kit.bodies() == [b"first", b"second"]
 
 
-def test_a_slot_that_a_killed_process_did_not_empty_is_not_delivered_when_the_clock_goes_back() -> (
-    None
-):
+def test_timer_clock_set_back_skips_delivered_slot_not_cleared_before_kill() -> None:
     kit = Kit()
     kit.send(b"first", **kit.at(1_000))
     kit.run(2_500)
@@ -36,9 +34,7 @@ def test_a_slot_that_a_killed_process_did_not_empty_is_not_delivered_when_the_cl
     assert kit.bodies() == [b"first", b"second"]
 
 
-def test_slots_that_are_delivered_but_not_on_disk_are_not_delivered_when_the_clock_goes_back() -> (
-    None
-):
+def test_timer_clock_set_back_skips_delivered_slots_not_on_disk() -> None:
     kit = Kit()
     for number in range(5):
         kit.send(b"first %d" % number, **kit.at(1_000 * (1 + number)))
@@ -50,7 +46,7 @@ def test_slots_that_are_delivered_but_not_on_disk_are_not_delivered_when_the_clo
     assert sorted(kit.bodies()) == [*(b"first %d" % number for number in range(5)), b"second"]
 
 
-def test_a_power_cut_after_the_clock_went_back_loses_nothing() -> None:
+def test_timer_power_cut_after_clock_set_back_loses_nothing() -> None:
     """Whatever does not come again is on disk."""
     kit = Kit()
     kit.send(b"kept", **kit.at(200))
@@ -69,9 +65,7 @@ def test_a_power_cut_after_the_clock_went_back_loses_nothing() -> None:
     assert set(kit.bodies()) == {b"kept", b"later", b"other"}
 
 
-def test_a_message_for_a_slot_that_waits_to_be_emptied_is_not_lost_when_the_clock_goes_back() -> (
-    None
-):
+def test_timer_clock_set_back_message_for_uncleared_slot_is_kept() -> None:
     kit = Kit()
     kit.send(b"first", **kit.at(2_000))
     kit.run(4_000)  # delivered, and that is not on disk

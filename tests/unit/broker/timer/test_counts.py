@@ -1,9 +1,9 @@
-"""How many timed messages of each topic wait: timermetrics."""
+"""Number of waiting timed messages by topic: timermetrics."""
 
 from tests.unit.broker.timer.timer_kit import Kit
 
 
-def test_what_waits_is_counted_until_it_is_delivered() -> None:
+def test_timer_counts_message_until_delivered() -> None:
     kit = Kit()
     kit.send(b"1", **kit.at(2_000))
     kit.send(b"2", **kit.at(9_000))
@@ -17,7 +17,7 @@ def test_what_waits_is_counted_until_it_is_delivered() -> None:
     assert (kit.counts.of("T"), kit.counts.of("Other")) == (0, 0)
 
 
-def test_a_recall_is_not_counted_and_what_it_calls_back_only_until_it_is_due() -> None:
+def test_timer_counts_recalled_message_until_due_and_no_recall() -> None:
     kit = Kit()
     kit.send(b"1", **kit.at(5_000))
     kit.recall("U1", 5_000)
@@ -27,7 +27,7 @@ def test_a_recall_is_not_counted_and_what_it_calls_back_only_until_it_is_due() -
     assert (kit.bodies(), kit.counts.of("T")) == ([], 0)
 
 
-def test_a_long_wait_in_pieces_counts_once() -> None:
+def test_timer_counts_rolled_message_once() -> None:
     kit = Kit(window=10)
     kit.send(b"1", **kit.at(60_000))
     for _ in range(5):
@@ -37,7 +37,7 @@ def test_a_long_wait_in_pieces_counts_once() -> None:
     assert (kit.bodies(), kit.counts.of("T")) == ([b"1"], 0)
 
 
-def test_the_numbers_survive_a_restart() -> None:
+def test_timer_counts_survive_restart() -> None:
     kit = Kit()
     kit.send(b"1", **kit.at(60_000))
     kit.run(2_000)

@@ -1,4 +1,4 @@
-"""Units of the timer's log that the disk spoilt cost their own messages and no others."""
+"""A damaged unit of the timer log costs its own message and no other."""
 
 import random
 from pathlib import Path
@@ -49,7 +49,7 @@ def _filled() -> tuple[Kit, dict[int, bytes]]:
     ids=["size", "zeros", "ones", "magic", "written", "delay"],
 )
 @pytest.mark.parametrize("which", [0, 77, COUNT - 1])
-def test_a_damaged_unit_costs_its_own_message(which: int, at: int, data: bytes) -> None:
+def test_timer_damaged_unit_loses_only_its_message(which: int, at: int, data: bytes) -> None:
     kit, bodies = _filled()
     position = list(bodies)[which]
     _spoil(kit, position + at, data)
@@ -61,7 +61,7 @@ def test_a_damaged_unit_costs_its_own_message(which: int, at: int, data: bytes) 
 @pytest.mark.parametrize(
     "before", [-1, 1 << 40, UNIT_BYTES, 7], ids=["none", "beyond", "of the other", "amid a unit"]
 )
-def test_a_unit_that_names_a_wrong_one_before_it_costs_nothing(before: int) -> None:
+def test_timer_unit_with_wrong_link_loses_nothing(before: int) -> None:
     kit, bodies = _filled()
     position = list(bodies)[100]
     _spoil(kit, position + 4, before.to_bytes(8, signed=True))
@@ -71,7 +71,7 @@ def test_a_unit_that_names_a_wrong_one_before_it_costs_nothing(before: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_lost_sector_costs_what_was_in_it(seed: int) -> None:
+def test_timer_lost_sector_loses_only_its_units(seed: int) -> None:
     kit, bodies = _filled()
     rng = random.Random(seed)
     begin = rng.randrange(max(bodies) // 512) * 512
@@ -83,7 +83,9 @@ def test_a_lost_sector_costs_what_was_in_it(seed: int) -> None:
     assert len(kit.bodies()) == len(set(kit.bodies()))
 
 
-def test_pieces_and_recalls_behind_a_damaged_unit_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timer_damaged_unit_keeps_earlier_units_and_recalls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, value in (("_PIECE", 16), ("_WALK", 8), ("_MOST_READY", 8), ("_LOOK", 4)):
         monkeypatch.setattr(f"rocketpy.broker.timer.slot_reader.{name}", value)
     kit, bodies = _filled()
@@ -100,7 +102,7 @@ def test_pieces_and_recalls_behind_a_damaged_unit_count(monkeypatch: pytest.Monk
     assert sorted(kit.bodies()) == sorted(set(bodies.values()) - gone)
 
 
-def test_a_page_of_the_wheel_is_made_again_from_both_sides_of_a_damaged_unit() -> None:
+def test_timer_wheel_page_is_rebuilt_around_damaged_unit() -> None:
     kit, bodies = _filled()
     position = list(bodies)[100]
     _spoil(kit, position, bytes(UNIT_BYTES))

@@ -1,4 +1,4 @@
-"""A timed message whose delivery raises is not passed, and holds up the others for a while only."""
+"""A timed message whose put raises is not lost, and delays the others for a while only."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from rocketpy.store.results import PutMessage, PutMessageStatus
 from tests.unit.broker.timer.timer_kit import Kit
 
 
-def test_a_put_that_raises_loses_no_message_and_holds_up_the_others_for_ten_seconds() -> None:
+def test_timer_put_raises_delays_others_ten_seconds_and_loses_nothing() -> None:
     kit = Kit()
     raises = True
 
@@ -35,7 +35,7 @@ def test_a_put_that_raises_loses_no_message_and_holds_up_the_others_for_ten_seco
     assert kit.bodies() == [b"0", b"2", b"later", b"once"]
 
 
-def test_a_put_that_raises_once_is_tried_again() -> None:
+def test_timer_put_raises_once_is_retried() -> None:
     kit = Kit()
     left = 1
 
@@ -53,7 +53,7 @@ def test_a_put_that_raises_once_is_tried_again() -> None:
     assert kit.bodies() == [b"0", b"1", b"2"]
 
 
-def test_a_message_that_nothing_can_be_made_of_is_tried_for_ten_seconds(
+def test_timer_unusable_message_is_retried_for_ten_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What comes meanwhile gets into the wheel all the same."""

@@ -1,4 +1,4 @@
-"""What a broker with timed messages answers."""
+"""The feature of timed messages: its requests and figures."""
 
 import random
 from typing import Any
@@ -78,7 +78,7 @@ class Kit:
             self.clock.advance(50)
 
 
-def test_a_timed_message_is_sent_called_back_and_never_delivered() -> None:
+def test_timer_feature_recalled_message_is_never_delivered() -> None:
     kit = Kit()
     later = kit.clock.time_ms() + 5_300
     kept = kit.send(f"UNIQ_KEY\x01KEPT\x02TIMER_DELIVER_MS\x01{later}\x02")
@@ -94,7 +94,7 @@ def test_a_timed_message_is_sent_called_back_and_never_delivered() -> None:
     assert kit.parts.store.max_offset("T", 0) == 1
 
 
-def test_others_have_no_handle() -> None:
+def test_timer_feature_ordinary_message_has_no_handle() -> None:
     kit = Kit()
     assert "recallHandle" not in kit.send("UNIQ_KEY\x01A\x02").ext_fields
     assert "recallHandle" not in kit.send("UNIQ_KEY\x01A\x02DELAY\x011\x02").ext_fields
@@ -102,12 +102,12 @@ def test_others_have_no_handle() -> None:
     assert (over.code, "recallHandle" in over.ext_fields) == (0, False)
 
 
-def test_a_refused_recall_says_why() -> None:
+def test_timer_feature_refused_recall_has_remark() -> None:
     answer = Kit().ask(RequestCode.RECALL_MESSAGE, {"topic": "T", "recallHandle": "x"})
     assert (answer.code, answer.remark) == (604, "recall handle is invalid")
 
 
-def test_figures_of_the_runtime_information() -> None:
+def test_timer_feature_adds_runtime_info() -> None:
     kit = Kit()
     for _ in range(3):
         kit.send("UNIQ_KEY\x01A\x02TIMER_DELAY_SEC\x0160\x02")
@@ -129,7 +129,7 @@ def test_figures_of_the_runtime_information() -> None:
     assert int.from_bytes(marks[16:24]) == 0, "the messages are not on disk yet"
 
 
-def test_how_many_wait_is_told_as_the_file_has_it() -> None:
+def test_timer_feature_metrics_response_equals_file() -> None:
     kit = Kit()
     [timer] = [one for one in kit.parts.features if one.name == "timer"]
     kit.send("UNIQ_KEY\x01A\x02TIMER_DELAY_SEC\x0160\x02")
@@ -142,14 +142,14 @@ def test_how_many_wait_is_told_as_the_file_has_it() -> None:
     }
 
 
-def test_without_a_timer_there_is_nothing_to_tell() -> None:
+def test_timer_feature_without_timer_refuses_metrics() -> None:
     kit = Kit(timer_wheel_enable=False)
     for code, remark in ((60, "The checkpoint is null"), (61, "The timer message store is null")):
         refused = kit.ask(code)
         assert (refused.code, refused.remark) == (1, remark)
 
 
-def test_internal_messages_for_later() -> None:
+def test_timer_put_schedules_internal_message() -> None:
     kit = Kit()
     put = kit.parts.timer_put
     later = PutMessage("T", 0, b"later")
@@ -167,7 +167,7 @@ def test_internal_messages_for_later() -> None:
     assert kit.parts.store.max_offset("T", 0) == 2
 
 
-def test_without_a_wheel_timed_messages_are_refused() -> None:
+def test_timer_put_without_wheel_refuses_message() -> None:
     kit = Kit(timer_wheel_enable=False)
     refused = kit.send("UNIQ_KEY\x01A\x02TIMER_DELAY_SEC\x0160\x02")
     assert refused.code == 1

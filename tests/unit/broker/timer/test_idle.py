@@ -1,4 +1,4 @@
-"""A timer with nothing to do looks seldom, and the first message wakes it."""
+"""An idle timer steps rarely, and the first message wakes it."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def _step(kit: Kit) -> int:
             return pause_ms
 
 
-def test_an_idle_timer_looks_when_the_next_slot_begins_and_the_first_message_wakes_it() -> None:
+def test_timer_idle_steps_at_slot_start_and_first_message_wakes_it() -> None:
     kit = Kit()
     kit.clock.advance(1_000 - kit.clock.time_ms() % 1_000)
     assert _step(kit) == 1_000
@@ -29,7 +29,7 @@ def test_an_idle_timer_looks_when_the_next_slot_begins_and_the_first_message_wak
     assert sorted(kit.bodies()) == [b"a", b"b", b"c"]
 
 
-def test_a_message_that_comes_while_an_idle_timer_looks_wakes_it(
+def test_timer_message_during_idle_step_wakes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kit = Kit()
@@ -47,7 +47,7 @@ def test_a_message_that_comes_while_an_idle_timer_looks_wakes_it(
     assert kit.wakes == 1
 
 
-def test_a_message_that_is_due_almost_at_once_is_delivered_to_the_millisecond_by_the_wake() -> None:
+def test_timer_idle_wake_delivers_early_message_to_the_millisecond() -> None:
     kit = Kit()
     kit.clock.advance(1_400 - kit.clock.time_ms() % 1_000)
     _step(kit)

@@ -1,4 +1,4 @@
-"""Parts of the timer's wheel that the disk lost, and a topic that has fewer queues meanwhile."""
+"""Parts of the timer wheel that the disk lost, and a topic with fewer queues."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.unit.broker.timer.timer_kit import Kit
 WHEEL = Path("/store/timerwheel")
 
 
-def test_a_queue_that_its_topic_has_no_more_is_replaced_by_one_that_it_has() -> None:
+def test_timer_message_of_removed_queue_goes_to_existing_queue() -> None:
     kit = Kit()
     kit.send(b"x", **kit.at(2_000))
     kit.queues = 2
@@ -20,7 +20,7 @@ def test_a_queue_that_its_topic_has_no_more_is_replaced_by_one_that_it_has() -> 
 
 
 @pytest.mark.parametrize("lost", ["slot", "sector", "page", "write"])
-def test_a_part_of_the_wheel_that_the_disk_lost_costs_no_message(lost: str) -> None:
+def test_timer_lost_wheel_page_loses_nothing(lost: str) -> None:
     """Zeros are an empty slot: only the checkpoint's sums tell that they were none."""
     kit = Kit()
     wanted = [b"first"]
@@ -48,7 +48,7 @@ def test_a_part_of_the_wheel_that_the_disk_lost_costs_no_message(lost: str) -> N
     assert sorted(kit.bodies()) == sorted(wanted)
 
 
-def test_sums_of_a_wheel_that_apache_went_on_with_say_nothing() -> None:
+def test_timer_wheel_changed_by_apache_ignores_checksums() -> None:
     """It writes its part of the checkpoint and leaves ours as it was."""
     kit = Kit()
     kit.send(b"x", **kit.at(60_000))
@@ -67,7 +67,7 @@ def test_sums_of_a_wheel_that_apache_went_on_with_say_nothing() -> None:
     assert kit.bodies() == [b"x"]
 
 
-def test_a_kill_between_the_wheel_and_its_checkpoint_costs_nothing() -> None:
+def test_timer_kill_between_wheel_and_checkpoint_loses_nothing() -> None:
     kit = Kit()
     wanted = [b"%d" % number for number in range(6)]
     for body in wanted[:3]:

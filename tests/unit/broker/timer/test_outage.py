@@ -1,4 +1,4 @@
-"""Timers across a kill and a time without a broker: slots that passed meanwhile are delivered."""
+"""Timers across a kill and an outage: slots that passed meanwhile are delivered."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.unit.broker.timer.timer_kit import Kit
 
 
 @pytest.mark.parametrize("has_checkpoint", [False, True])
-def test_a_long_wait_whose_slot_passes_during_an_outage_is_not_lost(has_checkpoint: bool) -> None:
+def test_timer_rolled_message_slot_passed_during_outage_is_kept(has_checkpoint: bool) -> None:
     """It waits in pieces: the slot of the first one passes while there is no broker."""
     kit = Kit(window=10)
     if has_checkpoint:
@@ -27,7 +27,7 @@ def test_a_long_wait_whose_slot_passes_during_an_outage_is_not_lost(has_checkpoi
 
 
 @pytest.mark.parametrize("has_checkpoint", [False, True])
-def test_what_has_its_unit_is_delivered_once_after_an_outage(has_checkpoint: bool) -> None:
+def test_timer_outage_message_with_unit_is_delivered_once(has_checkpoint: bool) -> None:
     """Its slot is read, and the message too, which stands behind the checkpoint."""
     kit = Kit()
     if has_checkpoint:

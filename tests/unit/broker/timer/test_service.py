@@ -1,4 +1,4 @@
-"""Timed messages: into the wheel, and out of it when they are due."""
+"""Timed messages: into the wheel, and delivery when they are due."""
 
 import contextlib
 import random
@@ -16,7 +16,7 @@ _LONG_MAX = str((1 << 63) - 1)
 
 
 @pytest.mark.parametrize("delay_ms", [1, 200, 999, 1_000, 1_001, 5_300, 59_999])
-def test_a_message_is_delivered_to_the_millisecond(delay_ms: int) -> None:
+def test_timer_message_is_delivered_to_the_millisecond(delay_ms: int) -> None:
     kit = Kit()
     kit.run(1_234)
     sent_ms = kit.clock.time_ms()
@@ -34,7 +34,7 @@ def test_a_message_is_delivered_to_the_millisecond(delay_ms: int) -> None:
     assert {"TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "UNIQ_KEY"} <= properties.keys()
 
 
-def test_each_way_to_name_a_moment() -> None:
+def test_timer_accepts_each_delivery_time_property() -> None:
     kit = Kit()
     kit.send(b"seconds", TIMER_DELAY_SEC="2", TIMER_DELAY_MS="9000", TIMER_DELIVER_MS="1")
     kit.send(b"delay", TIMER_DELAY_MS="3000", TIMER_DELIVER_MS="1")
@@ -47,7 +47,7 @@ def test_each_way_to_name_a_moment() -> None:
     assert kit.bodies() == [b"seconds", b"moment", b"delay"]
 
 
-def test_what_is_over_is_delivered_at_once_and_not_by_the_wheel() -> None:
+def test_timer_past_delivery_time_bypasses_wheel() -> None:
     kit = Kit()
     kit.send(b"past", **kit.at(-5))
     kit.send(b"now", TIMER_DELAY_MS="0")
@@ -72,14 +72,14 @@ def test_what_is_over_is_delivered_at_once_and_not_by_the_wheel() -> None:
         {"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "U"},
     ],
 )
-def test_moments_that_cannot_be_are_refused(properties: dict[str, str]) -> None:
+def test_timer_invalid_delivery_time_is_refused(properties: dict[str, str]) -> None:
     refused = Kit().refused(**properties)
     assert refused is not None
     assert refused.code == 13
     assert "timer message illegal" in refused.remark
 
 
-def test_no_timer_at_all_is_said() -> None:
+def test_timer_disabled_is_reported() -> None:
     kit = Kit()
     kit.postponement.timers = type(kit.postponement.timers)(is_enabled=False)
     refused = kit.refused(TIMER_DELAY_MS="5")
@@ -87,7 +87,7 @@ def test_no_timer_at_all_is_said() -> None:
     assert (refused.code, "not enabled" in refused.remark) == (1, True)
 
 
-def test_messages_of_one_moment_keep_their_order() -> None:
+def test_timer_same_delivery_time_keeps_order() -> None:
     kit = Kit()
     moment = kit.at(3_000)
     sent = [kit.send(b"%03d" % number, **moment) for number in range(300)]
@@ -98,7 +98,7 @@ def test_messages_of_one_moment_keep_their_order() -> None:
     assert kit.bodies() == [b"%03d" % number for number in range(300)]
 
 
-def test_any_order_of_sending_comes_out_in_the_order_of_moments() -> None:
+def test_timer_delivers_in_order_of_delivery_time() -> None:
     rng, kit = random.Random(1), Kit()
     delays = [rng.randrange(500, 20_000) for _ in range(200)]
     begin_ms = kit.clock.time_ms()
@@ -115,7 +115,7 @@ def test_any_order_of_sending_comes_out_in_the_order_of_moments() -> None:
     assert moments == sorted(moments)
 
 
-def test_a_long_wait_is_cut_into_pieces() -> None:
+def test_timer_long_delay_is_rolled() -> None:
     kit = Kit(window=10)
     kit.send(b"x", **kit.at(24_500))
     kit.send(b"y", TIMER_DELAY_SEC="12")
@@ -128,7 +128,7 @@ def test_a_long_wait_is_cut_into_pieces() -> None:
     assert kit.store.max_offset(TIMER_TOPIC, 0) == 5
 
 
-def test_a_message_that_is_called_back_is_not_delivered() -> None:
+def test_timer_recalled_message_is_not_delivered() -> None:
     kit = Kit()
     kit.send(b"stays", **kit.at(5_000))
     kit.send(b"goes", **kit.at(5_000))
@@ -142,7 +142,7 @@ def test_a_message_that_is_called_back_is_not_delivered() -> None:
     assert kit.state.pending_count == 0
 
 
-def test_a_recall_of_a_broker_before_5_4_names_the_topic() -> None:
+def test_timer_recall_of_broker_before_5_4_applies() -> None:
     kit = Kit()
     kit.send(b"goes", **kit.at(5_000))
     kit.recall("T+U1", 5_000)
@@ -150,7 +150,7 @@ def test_a_recall_of_a_broker_before_5_4_names_the_topic() -> None:
     assert kit.bodies() == []
 
 
-def test_a_recall_in_the_last_moment_counts_and_one_after_it_does_nothing() -> None:
+def test_timer_late_recall_applies_until_delivery() -> None:
     kit = Kit()
     kit.send(b"goes", **kit.at(5_900))
     kit.send(b"stays", **kit.at(5_200))
@@ -162,7 +162,7 @@ def test_a_recall_in_the_last_moment_counts_and_one_after_it_does_nothing() -> N
     assert kit.bodies() == [b"stays"]
 
 
-def test_a_recall_of_a_long_wait_waits_with_it() -> None:
+def test_timer_recall_of_rolled_message_is_rolled() -> None:
     kit = Kit(window=10)
     kit.send(b"goes", **kit.at(24_500))
     kit.recall("U1", 24_500)
@@ -170,7 +170,7 @@ def test_a_recall_of_a_long_wait_waits_with_it() -> None:
     assert kit.bodies() == []
 
 
-def test_a_restart_goes_on_and_delivers_nothing_twice() -> None:
+def test_timer_restart_continues_and_delivers_nothing_twice() -> None:
     kit = Kit()
     for number in range(50):
         kit.send(b"%d" % number, **kit.at(1_000 + number * 100))
@@ -187,7 +187,7 @@ def test_a_restart_goes_on_and_delivers_nothing_twice() -> None:
     assert kit.bodies() == [b"%d" % number for number in range(50)]
 
 
-def test_a_kill_loses_nothing_and_delivers_nothing_early() -> None:
+def test_timer_kill_loses_nothing_and_delivers_nothing_early() -> None:
     kit = Kit()
     for number in range(100):
         kit.send(b"%d" % number, **kit.at(500 + number * 50))
@@ -202,7 +202,7 @@ def test_a_kill_loses_nothing_and_delivers_nothing_early() -> None:
         assert each.store_timestamp_ms >= int(each.properties["TIMER_DELIVER_MS"])
 
 
-def test_a_broker_that_was_away_for_weeks_delivers_everything() -> None:
+def test_timer_after_weeks_offline_delivers_everything() -> None:
     kit = Kit()
     kit.send(b"x", **kit.at(172_000_000))
     kit.run(1_000)
@@ -213,7 +213,7 @@ def test_a_broker_that_was_away_for_weeks_delivers_everything() -> None:
     assert kit.bodies() == [b"x"]
 
 
-def test_a_delivery_that_fails_is_tried_again() -> None:
+def test_timer_failed_delivery_is_retried() -> None:
     kit = Kit()
     kit.send(b"a", **kit.at(1_000))
     kit.send(b"b", **kit.at(1_001))
@@ -227,7 +227,7 @@ def test_a_delivery_that_fails_is_tried_again() -> None:
     assert kit.bodies() == [b"a", b"b"]
 
 
-def test_what_can_never_be_stored_is_passed_over() -> None:
+def test_timer_message_that_cannot_be_stored_is_skipped() -> None:
     kit = Kit()
     kit.send(b"never", **kit.at(1_000))
     kit.send(b"gone", "Gone", **kit.at(1_000))
@@ -241,7 +241,7 @@ def test_what_can_never_be_stored_is_passed_over() -> None:
     assert kit.bodies("Gone") == []
 
 
-def test_records_that_no_broker_wrote_are_passed_over() -> None:
+def test_timer_invalid_record_is_skipped() -> None:
     kit = Kit()
     for properties in (b"", b"TIMER_OUT_MS\x01x\x02", b"TIMER_OUT_MS\x0118000000000000\x02"):
         kit.store.put_message(PutMessage(TIMER_TOPIC, 0, b"odd", properties))
@@ -250,7 +250,7 @@ def test_records_that_no_broker_wrote_are_passed_over() -> None:
     assert kit.bodies() == [b"good"]
 
 
-def test_properties_that_are_full_are_delivered_as_they_were() -> None:
+def test_timer_full_properties_are_delivered_unchanged() -> None:
     kit = Kit()
     kit.send(b"x", big="x" * 32_660, **kit.at(1_000))
     kit.run(2_000)
@@ -259,7 +259,7 @@ def test_properties_that_are_full_are_delivered_as_they_were() -> None:
     assert "TIMER_DEQUEUE_MS" not in found.properties
 
 
-def test_a_clock_that_goes_back_makes_nothing_early_and_loses_nothing() -> None:
+def test_timer_clock_set_back_delivers_nothing_early() -> None:
     kit = Kit()
     kit.send(b"first", **kit.at(2_000))
     kit.run(3_000)
@@ -271,7 +271,7 @@ def test_a_clock_that_goes_back_makes_nothing_early_and_loses_nothing() -> None:
     assert kit.bodies() == [b"first", b"second"]
 
 
-def test_a_clock_that_goes_forward_delivers_what_is_over() -> None:
+def test_timer_clock_set_forward_delivers_due_messages() -> None:
     kit = Kit()
     for minute in range(1, 11):
         kit.send(b"%d" % minute, **kit.at(minute * 60_000))
@@ -281,7 +281,7 @@ def test_a_clock_that_goes_forward_delivers_what_is_over() -> None:
     assert len(kit.bodies()) == 10
 
 
-def test_a_full_disk_delays_and_loses_nothing() -> None:
+def test_timer_full_disk_delays_and_loses_nothing() -> None:
     kit = Kit()
     kit.send(b"a", **kit.at(1_000))
     create = kit.files.create_file
@@ -298,7 +298,7 @@ def test_a_full_disk_delays_and_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_power_cuts_lose_nothing_that_was_on_disk_and_deliver_nothing_early(seed: int) -> None:
+def test_timer_power_cuts_lose_nothing_on_disk(seed: int) -> None:
     rng = random.Random(seed)
     kit = Kit(flush_disk_type="SYNC_FLUSH", window=20)
     safe: set[bytes] = set()
@@ -327,7 +327,7 @@ def test_power_cuts_lose_nothing_that_was_on_disk_and_deliver_nothing_early(seed
         assert each.store_timestamp_ms >= int(each.properties["TIMER_DELIVER_MS"])
 
 
-def test_kills_double_no_message_whose_unit_the_checkpoint_vouches_for() -> None:
+def test_timer_kill_duplicates_no_message_before_checkpoint() -> None:
     kit = Kit()
     for number in range(3):  # no flush of the commit log: the queue's offset stays behind the units
         kit.send(b"%02d" % number, **kit.at(30_000))
@@ -339,7 +339,7 @@ def test_kills_double_no_message_whose_unit_the_checkpoint_vouches_for() -> None
     assert kit.bodies() == [b"00", b"01", b"02"]
 
 
-def test_messages_of_one_slot_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timer_slot_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rocketpy.broker.timer.slot_reader._PIECE", 7)
     monkeypatch.setattr("rocketpy.broker.timer.slot_reader._MOST_READY", 5)
     monkeypatch.setattr("rocketpy.broker.timer.slot_reader._WALK", 4)
@@ -355,7 +355,7 @@ def test_messages_of_one_slot_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("way", ["clock set back", "clean stop"])
-def test_what_was_delivered_of_a_slot_is_not_delivered_again(way: str) -> None:
+def test_timer_partly_delivered_slot_is_not_repeated(way: str) -> None:
     """Nor what came to the slot while it was being delivered."""
     kit = Kit()
     kit.run(1_000 - kit.clock.time_ms() % 1_000)
@@ -377,7 +377,7 @@ def test_what_was_delivered_of_a_slot_is_not_delivered_again(way: str) -> None:
     )
 
 
-def test_a_stop_amid_many_messages_of_a_moment_flushes_each_file_once() -> None:
+def test_timer_stop_in_large_slot_flushes_each_file_once() -> None:
     kit = Kit()
     moment = kit.at(5_000)
     for number in range(400):
@@ -399,7 +399,7 @@ def test_a_stop_amid_many_messages_of_a_moment_flushes_each_file_once() -> None:
 
 
 @pytest.mark.parametrize("bit", [0, 20, 63, 64, 66, 120, 128, 140, 191])
-def test_a_flipped_bit_of_the_wheel_costs_no_message(bit: int) -> None:
+def test_timer_flipped_bit_in_wheel_loses_nothing(bit: int) -> None:
     """In the moment, the first or the last unit of a slot; the log says what was there."""
     kit = Kit()
     for later_ms in (60_000, 61_000, 62_000):
@@ -424,7 +424,7 @@ def test_a_flipped_bit_of_the_wheel_costs_no_message(bit: int) -> None:
 
 
 @pytest.mark.parametrize("operation", [0, 1, 2])
-def test_a_log_that_cannot_be_read_for_a_moment_costs_no_message(
+def test_timer_temporary_read_failure_loses_nothing(
     operation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rocketpy.broker.timer.slot_reader._WALK", 10)
@@ -453,7 +453,7 @@ def test_a_log_that_cannot_be_read_for_a_moment_costs_no_message(
     assert kit.bodies() == [b"%03d" % number for number in range(150) if number != 76]
 
 
-def test_what_others_are_told() -> None:
+def test_timer_reports_progress_figures() -> None:
     kit = Kit()
     kit.send(b"x", **kit.at(10_000))
     assert (kit.timer.queue_behind, kit.timer.delivered_before_ms) == (1, 0)
@@ -466,7 +466,7 @@ def test_what_others_are_told() -> None:
     assert 0 <= kit.clock.time_ms() - kit.timer.delivered_before_ms <= kit.precision_ms
 
 
-def test_what_lies_where_a_lost_message_was_is_not_delivered_in_its_place() -> None:
+def test_timer_record_at_lost_position_is_not_delivered() -> None:
     kit = Kit()
     kit.send(b"kept", **kit.at(1_000))
     kit.store.flush_log()

@@ -1,4 +1,4 @@
-"""One slot of the wheel, unit by unit."""
+"""Reading one slot of the wheel, unit by unit."""
 
 import random
 import tracemalloc
@@ -57,7 +57,7 @@ def read_all(reader: SlotReader, wall_ms: int) -> list[Due]:
     return found
 
 
-def test_messages_come_by_their_moment_and_then_in_order() -> None:
+def test_slot_reader_sorts_by_delivery_time_then_order() -> None:
     rng, units = random.Random(3), Units()
     moments = [START + rng.randrange(1, 1_001) for _ in range(200)]
     for number, moment in enumerate(moments):
@@ -87,7 +87,7 @@ def test_messages_come_by_their_moment_and_then_in_order() -> None:
         ({}, START + 1_000),
     ],
 )
-def test_what_does_not_fit_the_slot_is_due_at_its_end(
+def test_slot_reader_mismatched_message_is_due_at_slot_end(
     properties: dict[str, Any], due_ms: int
 ) -> None:
     units = Units()
@@ -97,7 +97,7 @@ def test_what_does_not_fit_the_slot_is_due_at_its_end(
     assert reader.next_ms == due_ms
 
 
-def test_after_the_slots_end_no_message_is_read_for_its_moment() -> None:
+def test_slot_reader_after_slot_end_reads_no_messages() -> None:
     units = Units()
     for number in range(500):
         units.add(f"K{number}", TIMER_DELIVER_MS=str(START + 1_000 - number))
@@ -106,7 +106,7 @@ def test_after_the_slots_end_no_message_is_read_for_its_moment() -> None:
     assert units.looked_at == 0
 
 
-def test_recalls_count_before_everything_and_also_when_they_come_late() -> None:
+def test_slot_reader_recalls_apply_first_even_if_late() -> None:
     units = Units()
     for key in "abcd":
         units.add(key)
@@ -126,7 +126,7 @@ def test_recalls_count_before_everything_and_also_when_they_come_late() -> None:
     assert [reader.is_recalled(each) for each in messages] == [True, True, True, False, False]
 
 
-def test_an_id_that_is_called_back_takes_the_same_memory_however_long_it_is() -> None:
+def test_slot_reader_recalled_id_takes_constant_memory() -> None:
     """Properties may be 32 KiB long, and so may an id that somebody sends as one to call back."""
     count, units = 200, Units()
     ids = [f"{number:030000}" for number in range(count)]
@@ -153,7 +153,7 @@ def test_an_id_that_is_called_back_takes_the_same_memory_however_long_it_is() ->
     assert recalled == [False] + [True] * (count - 1)
 
 
-def test_a_message_that_was_given_back_comes_again() -> None:
+def test_slot_reader_returned_message_is_taken_again() -> None:
     units = Units()
     units.add("a")
     reader = units.reader()
@@ -174,7 +174,7 @@ def test_a_message_that_was_given_back_comes_again() -> None:
         ({"delay_ms": 0}, [0, 2]),
     ],
 )
-def test_a_broken_chain_goes_on_behind_the_damage(
+def test_slot_reader_broken_chain_continues_before_damage(
     damage: dict[str, int], wanted: list[int]
 ) -> None:
     units = Units()
@@ -185,7 +185,7 @@ def test_a_broken_chain_goes_on_behind_the_damage(
     assert [each.position for each in found] == wanted
 
 
-def test_places_behind_damage_that_are_remembered_are_bounded(
+def test_slot_reader_bridges_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rocketpy.broker.timer.slot_reader._MOST_BRIDGES", 3)
@@ -201,7 +201,7 @@ def test_places_behind_damage_that_are_remembered_are_bounded(
     assert len(reader._bridges) == 3
 
 
-def test_memory_is_bounded_whatever_the_slot_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slot_reader_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rocketpy.broker.timer.slot_reader._PIECE", 64)
     monkeypatch.setattr("rocketpy.broker.timer.slot_reader._MOST_READY", 16)
     units = Units()

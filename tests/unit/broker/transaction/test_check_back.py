@@ -1,4 +1,4 @@
-"""The check-back of half messages that nobody has decided."""
+"""The check-back of undecided half messages."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.unit.broker.transaction.kit import (
 )
 
 
-def test_a_half_is_asked_about_and_moves_behind_the_others() -> None:
+def test_check_back_undecided_half_is_checked_and_moved() -> None:
     kit = Kit()
     half = kit.half(b"body")
     (asked,) = kit.round()
@@ -29,7 +29,7 @@ def test_a_half_is_asked_about_and_moves_behind_the_others() -> None:
     assert kit.progress()[0] == 2
 
 
-def test_decided_ones_are_passed_without_a_question() -> None:
+def test_check_back_decided_half_is_skipped() -> None:
     kit = Kit()
     kit.end(kit.half(b"1"))
     kit.end(kit.half(b"2"), ROLLBACK)
@@ -39,7 +39,7 @@ def test_decided_ones_are_passed_without_a_question() -> None:
     assert kit.committed() == [b"1"]
 
 
-def test_a_young_one_ends_the_round() -> None:
+def test_check_back_young_half_ends_round() -> None:
     kit = Kit()
     kit.clock.advance(INTERVAL_MS - 6_000)
     kit.half()
@@ -51,7 +51,7 @@ def test_a_young_one_ends_the_round() -> None:
     assert len(kit.round()) == 1
 
 
-def test_after_so_many_checks_it_is_given_up_and_never_delivered() -> None:
+def test_check_back_after_max_checks_half_is_abandoned() -> None:
     kit = Kit(transaction_check_max=3)
     first = kit.half(b"lost")
     assert [len(kit.round()) for _ in range(5)] == [1, 1, 1, 0, 0]
@@ -64,7 +64,7 @@ def test_after_so_many_checks_it_is_given_up_and_never_delivered() -> None:
     assert kit.progress()[0] == 4
 
 
-def test_the_number_of_checks_is_live() -> None:
+def test_check_back_changed_max_checks_applies() -> None:
     kit = Kit()
     kit.half()
     kit.round()
@@ -73,7 +73,7 @@ def test_the_number_of_checks_is_live() -> None:
     assert len(kit.messages(TRANS_CHECK_MAX_TIME_TOPIC)) == 1
 
 
-def test_an_end_that_was_under_way_during_the_check_decides_it() -> None:
+def test_check_back_concurrent_end_decides_half() -> None:
     kit = Kit()
     first = kit.half(b"late")
     (asked,) = kit.round()
@@ -87,7 +87,7 @@ def test_an_end_that_was_under_way_during_the_check_decides_it() -> None:
     assert kit.round() == []
 
 
-def test_its_own_time_without_checks_moves_it_but_counts_nothing() -> None:
+def test_check_back_immune_half_is_moved_without_count() -> None:
     kit = Kit(transaction_check_max=2)
     half = kit.half(properties={**HALF_PROPERTIES, "CHECK_IMMUNITY_TIME_IN_SECONDS": "100"})
     assert [len(kit.round()) for _ in range(4)] == [0, 0, 0, 1]
@@ -99,7 +99,7 @@ def test_its_own_time_without_checks_moves_it_but_counts_nothing() -> None:
     assert kit.round() == []
 
 
-def test_a_producer_with_a_wrong_clock_is_treated_as_any_other() -> None:
+def test_check_back_wrong_producer_clock_has_no_effect() -> None:
     kit = Kit()
     for wrong_ms in (-(10**11), 10**11):
         properties = {**HALF_PROPERTIES, "REAL_TOPIC": "T", "REAL_QID": "0"}
@@ -116,7 +116,7 @@ def test_a_producer_with_a_wrong_clock_is_treated_as_any_other() -> None:
     assert len(kit.round()) == 2
 
 
-def test_what_is_older_than_anything_that_is_kept_is_given_up() -> None:
+def test_check_back_half_beyond_retention_is_abandoned() -> None:
     kit = Kit(transaction_check_max=1_000_000)
     kit.half(properties={**HALF_PROPERTIES, "CHECK_IMMUNITY_TIME_IN_SECONDS": "999999999"})
     kit.round()
@@ -126,7 +126,7 @@ def test_what_is_older_than_anything_that_is_kept_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("max_checks", [15, 1])
-def test_a_half_that_cannot_be_stored_again_is_not_passed(max_checks: int) -> None:
+def test_check_back_half_not_stored_again_is_not_passed(max_checks: int) -> None:
     kit = Kit(transaction_check_max=max_checks)
     kit.half()
     kit.round()
@@ -142,7 +142,7 @@ def test_a_half_that_cannot_be_stored_again_is_not_passed(max_checks: int) -> No
     assert kit.progress()[0] == 2
 
 
-def test_with_sync_flush_the_progress_waits_for_the_disk() -> None:
+def test_check_back_sync_flush_progress_waits_for_flush() -> None:
     kit = Kit(flush="SYNC_FLUSH")
     kit.half()
     kit.clock.advance(INTERVAL_MS)
@@ -154,7 +154,7 @@ def test_with_sync_flush_the_progress_waits_for_the_disk() -> None:
     assert len(kit.asked) == 1
 
 
-def test_the_progress_does_not_pass_a_commit_that_is_not_on_disk() -> None:
+def test_check_back_progress_stays_before_commit_not_on_disk() -> None:
     kit = Kit(flush="SYNC_FLUSH")
     half = kit.half()
     kit.end(half)
@@ -166,7 +166,7 @@ def test_the_progress_does_not_pass_a_commit_that_is_not_on_disk() -> None:
     assert kit.progress()[0] == 1
 
 
-def test_a_restart_goes_on_where_it_was() -> None:
+def test_check_back_restart_continues_at_progress() -> None:
     kit = Kit()
     kit.end(kit.half(b"done"))
     open_half = kit.half(b"open")
@@ -183,7 +183,7 @@ def test_a_restart_goes_on_where_it_was() -> None:
     assert kit.committed() == [b"done", b"open"]
 
 
-def test_a_kill_before_the_note_asks_again_and_may_double_but_loses_nothing() -> None:
+def test_check_back_kill_before_op_message_checks_again() -> None:
     kit = Kit()
     kit.end(kit.half(b"c"))
     kit.restart(saved=False)
@@ -192,7 +192,7 @@ def test_a_kill_before_the_note_asks_again_and_may_double_but_loses_nothing() ->
     assert kit.committed() == [b"c", b"c"]
 
 
-def test_a_progress_beyond_the_queue_is_taken_back() -> None:
+def test_check_back_progress_beyond_queue_is_corrected() -> None:
     kit = Kit()
     kit.offsets.commit("CID_RMQ_SYS_TRANS", TRANS_HALF_TOPIC, 0, 500)
     kit.restart()
@@ -200,7 +200,7 @@ def test_a_progress_beyond_the_queue_is_taken_back() -> None:
     assert len(kit.round()) == 1
 
 
-def test_a_step_looks_at_a_bounded_number() -> None:
+def test_check_back_step_reads_bounded_number() -> None:
     kit = Kit()
     for number in range(80):
         kit.half(b"%d" % number)
@@ -211,7 +211,7 @@ def test_a_step_looks_at_a_bounded_number() -> None:
     assert len(kit.asked) == 64
 
 
-def test_a_half_too_big_to_be_stored_again_holds_up_no_other(
+def test_check_back_half_too_big_is_abandoned_without_delay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kit = Kit()
@@ -222,7 +222,7 @@ def test_a_half_too_big_to_be_stored_again_holds_up_no_other(
     assert [gone.body for gone in kit.messages(TRANS_CHECK_MAX_TIME_TOPIC)] == [b"big"]
 
 
-def test_halves_from_before_the_clock_was_set_back_hold_up_nobody() -> None:
+def test_check_back_clock_set_back_older_halves_are_checked() -> None:
     kit = Kit()
     kit.half(b"1")
     kit.half(b"2", {**HALF_PROPERTIES, "CHECK_IMMUNITY_TIME_IN_SECONDS": "60"})
@@ -234,7 +234,7 @@ def test_halves_from_before_the_clock_was_set_back_hold_up_nobody() -> None:
     assert [half.body for half in kit.round()] == [b"1", b"2", b"3"]
 
 
-def test_a_young_half_is_left_alone_although_the_clock_was_set_back() -> None:
+def test_check_back_clock_set_back_young_half_is_not_checked() -> None:
     """Its local transaction may be running: who is asked now finds nothing of it."""
     kit = Kit()
     kit.half(b"old")
@@ -250,7 +250,7 @@ def test_a_young_half_is_left_alone_although_the_clock_was_set_back() -> None:
     assert sorted(half.body for half in kit.round()) == [b"old", b"young"]
 
 
-def test_a_half_whose_first_place_was_deleted_early_is_not_given_up() -> None:
+def test_check_back_half_with_deleted_first_copy_is_kept() -> None:
     """A disk that is nearly full loses its oldest files long before their time."""
     kit = Kit()
     kit.half(b"x")
@@ -264,7 +264,7 @@ def test_a_half_whose_first_place_was_deleted_early_is_not_given_up() -> None:
     assert len(kit.messages(TRANS_CHECK_MAX_TIME_TOPIC)) == 1
 
 
-def test_the_progress_passes_a_half_only_when_its_copy_is_on_disk() -> None:
+def test_check_back_progress_waits_for_copy_on_disk() -> None:
     kit = Kit()
     kit.half(b"acknowledged long ago")
     kit.clock.advance(INTERVAL_MS)
@@ -275,7 +275,7 @@ def test_the_progress_passes_a_half_only_when_its_copy_is_on_disk() -> None:
     assert kit.progress()[0] >= 1
 
 
-def test_the_progress_passes_a_half_only_when_its_committed_message_is_on_disk() -> None:
+def test_check_back_progress_waits_for_committed_message_on_disk() -> None:
     kit = Kit()
     half = kit.half(b"acknowledged long ago")
     assert kit.end(half) == [None], "its op message waits for others"
@@ -288,7 +288,7 @@ def test_the_progress_passes_a_half_only_when_its_committed_message_is_on_disk()
     assert kit.progress()[0] == 1
 
 
-def test_the_progress_passes_a_half_only_when_its_own_place_is_on_disk() -> None:
+def test_check_back_progress_waits_for_half_itself_on_disk() -> None:
     kit = Kit()
     kit.end(kit.half(b"rolled back at once", flush=False), ROLLBACK)
     kit.clock.advance(INTERVAL_MS)

@@ -1,4 +1,4 @@
-"""How many transactions of each topic are open: transactionMetrics."""
+"""Number of open transactions by topic: transactionMetrics."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from tests.unit.broker.transaction.kit import ROLLBACK, Kit
 from tests.unit.broker.transaction.test_delayed_half import end, send_half
 
 
-def test_a_transaction_counts_until_it_is_decided() -> None:
+def test_counts_transaction_until_decided() -> None:
     kit = Kit()
     kit.counts.add("T", 3)
     first, second, third = (kit.half(b"%d" % number) for number in range(3))
@@ -26,7 +26,7 @@ def test_a_transaction_counts_until_it_is_decided() -> None:
     assert kit.counts.of("T") == 1, "it is still open"
 
 
-def test_one_that_is_given_up_is_not_open_any_more() -> None:
+def test_counts_abandoned_transaction_is_not_open() -> None:
     kit = Kit(transaction_check_max=1)
     kit.counts.add("T", 1)
     kit.half()
@@ -37,7 +37,7 @@ def test_one_that_is_given_up_is_not_open_any_more() -> None:
     assert kit.counts.of("T") == 0
 
 
-def test_a_sent_half_counts_for_its_own_topic_in_apaches_file() -> None:
+def test_counts_half_by_real_topic_in_apache_format() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> Any:
         open_one = await send_half(popper, {})
         await send_half(popper, {"UNIQ_KEY": "V"})

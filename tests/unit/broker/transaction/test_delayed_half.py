@@ -69,7 +69,7 @@ async def delivered(popper: Popper, topic: str = "T", queue_id: int = 1) -> list
     ("properties", "wait_s"),
     [({"DELAY": "3"}, 10), ({"TIMER_DELAY_SEC": "20"}, 20), ({"TIMER_DELAY_MS": "20000"}, 20)],
 )
-def test_a_delay_begins_with_the_commit(properties: dict[str, str], wait_s: int) -> None:
+def test_delayed_half_delay_starts_at_commit(properties: dict[str, str], wait_s: int) -> None:
     async def case(_cluster: SimCluster, popper: Popper) -> list[MessageExt]:
         sent = await send_half(popper, properties)
         assert sent.code == 0
@@ -89,7 +89,7 @@ def test_a_delay_begins_with_the_commit(properties: dict[str, str], wait_s: int)
     assert message.properties["REAL_TOPIC"] == "T", "as of every delayed message"
 
 
-def test_a_moment_is_kept_and_one_that_is_over_is_now() -> None:
+def test_delayed_half_delivery_time_is_kept_or_immediate_if_past() -> None:
     async def case(_cluster: SimCluster, popper: Popper) -> None:
         moment = popper.now_ms + 60_000
         sent = await send_half(popper, {"TIMER_DELIVER_MS": str(moment)})
@@ -106,7 +106,7 @@ def test_a_moment_is_kept_and_one_that_is_over_is_now() -> None:
     simulate(case, transactionTimeOut="600000")
 
 
-def test_what_is_rolled_back_is_not_delivered_later() -> None:
+def test_delayed_half_rolled_back_is_not_delivered() -> None:
     async def case(_cluster: SimCluster, popper: Popper) -> None:
         sent = await send_half(popper, {"TIMER_DELAY_SEC": "3"})
         assert await end(popper, sent, ROLLBACK) == 0
@@ -125,7 +125,7 @@ def test_what_is_rolled_back_is_not_delivered_later() -> None:
         ({"TIMER_DELAY_SEC": "864000"}, 13, "timer message illegal"),
     ],
 )
-def test_a_delay_that_cannot_be_is_refused_before_the_commit(
+def test_delayed_half_invalid_delay_is_refused_on_send(
     properties: dict[str, str], code: int, remark: str
 ) -> None:
     async def case(_cluster: SimCluster, popper: Popper) -> Any:

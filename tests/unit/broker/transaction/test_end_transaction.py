@@ -1,4 +1,4 @@
-"""The end of a transaction."""
+"""Commit and rollback of half messages."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from rocketpy.store.results import PutMessage, PutMessageStatus
 from tests.unit.broker.transaction.kit import COMMIT, HALF_PROPERTIES, ROLLBACK, Kit
 
 
-def test_a_commit_stores_the_message_and_then_notes_it() -> None:
+def test_commit_stores_message_before_op_message() -> None:
     kit = Kit()
     half = kit.half(b"body")
     assert kit.end(half) == [None]
@@ -23,7 +23,7 @@ def test_a_commit_stores_the_message_and_then_notes_it() -> None:
     assert kit.ops_on_disk() == [[0]]
 
 
-def test_a_rollback_stores_nothing_but_the_note() -> None:
+def test_rollback_stores_only_op_message() -> None:
     kit = Kit()
     assert kit.end(kit.half(), ROLLBACK) == [None]
     kit.ops.flush()
@@ -31,7 +31,7 @@ def test_a_rollback_stores_nothing_but_the_note() -> None:
     assert kit.ops_on_disk() == [[0]]
 
 
-def test_who_does_not_know_decides_nothing() -> None:
+def test_end_undecided_changes_nothing() -> None:
     kit = Kit()
     half = kit.half()
     for decision in (0, 4, 99):
@@ -39,7 +39,7 @@ def test_who_does_not_know_decides_nothing() -> None:
     assert kit.end(half) == [None]
 
 
-def test_with_sync_flush_it_is_answered_and_noted_when_it_is_on_disk() -> None:
+def test_commit_sync_flush_is_answered_after_flush() -> None:
     kit = Kit(flush="SYNC_FLUSH")
     half = kit.half()
     said = kit.end(half)
@@ -53,16 +53,16 @@ def test_with_sync_flush_it_is_answered_and_noted_when_it_is_on_disk() -> None:
     assert kit.ops_on_disk() == [[0]]
 
 
-def test_a_flush_that_takes_long_is_told_and_noted_later() -> None:
+def test_commit_slow_flush_is_reported_and_recorded_later() -> None:
     kit = Kit(flush="SYNC_FLUSH")
     half = kit.half()
     said = kit.end(half)
     kit.clock.advance(60_000)
     kit.stores.step(kit.store, "FlushDeadlineService")
     assert [one.code for one in said if one is not None] == [10]
-    assert kit.ledger.passable(9) == half.queue_offset
+    assert kit.ledger.limit_progress(9) == half.queue_offset
     kit.flush()
-    assert kit.ledger.passable(9) == 9
+    assert kit.ledger.limit_progress(9) == 9
     kit.ops.flush()
     kit.flush()
     assert kit.ops_on_disk() == [[0]]
@@ -79,7 +79,7 @@ def test_a_flush_that_takes_long_is_told_and_noted_later() -> None:
     ],
 )
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_an_end_that_does_not_match_decides_nothing(
+def test_end_mismatched_half_changes_nothing(
     decision: int, change: dict[str, object], remark: str
 ) -> None:
     kit = Kit()
@@ -89,7 +89,7 @@ def test_an_end_that_does_not_match_decides_nothing(
     assert kit.committed() == [b"x"]
 
 
-def test_what_is_no_half_message_is_not_published() -> None:
+def test_commit_of_ordinary_message_is_refused() -> None:
     kit = Kit()
     result = kit.store.put_message(
         PutMessage("T", 0, b"x", b"PGROUP\x01p\x02REAL_TOPIC\x01T\x02REAL_QID\x013\x02")
@@ -101,7 +101,7 @@ def test_what_is_no_half_message_is_not_published() -> None:
     assert kit.end(kit.record(result)) == [Refusal(1, "Find prepared transaction message failed")]
 
 
-def test_the_first_decision_stands() -> None:
+def test_end_second_decision_is_refused() -> None:
     kit = Kit()
     committed, dropped = kit.half(b"c"), kit.half(b"d")
     assert kit.end(committed) == kit.end(committed) == [None]
@@ -114,7 +114,7 @@ def test_the_first_decision_stands() -> None:
     assert kit.committed() == [b"c"]
 
 
-def test_a_commit_that_cannot_be_stored_can_be_tried_again() -> None:
+def test_commit_not_stored_can_be_retried() -> None:
     kit = Kit()
     half = kit.half()
     for status, code in (
@@ -132,7 +132,7 @@ def test_a_commit_that_cannot_be_stored_can_be_tried_again() -> None:
     assert kit.committed() == [b"x"]
 
 
-def test_a_topic_that_was_deleted_stays_deleted() -> None:
+def test_commit_to_deleted_topic_is_refused() -> None:
     kit = Kit()
     half = kit.half()
     kit.topics.delete("T")
@@ -141,7 +141,7 @@ def test_a_topic_that_was_deleted_stays_deleted() -> None:
     assert refused.code == 17
 
 
-def test_nothing_is_decided_that_cannot_be_written_down() -> None:
+def test_end_full_op_messages_is_refused() -> None:
     kit = Kit()
     half = kit.half()
     kit.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -151,7 +151,7 @@ def test_nothing_is_decided_that_cannot_be_written_down() -> None:
     assert refused.code == 14
 
 
-def test_after_its_own_time_without_checks_only_an_answer_to_a_check_counts() -> None:
+def test_end_after_immunity_time_requires_check() -> None:
     kit = Kit()
     half = kit.half(properties={**HALF_PROPERTIES, "CHECK_IMMUNITY_TIME_IN_SECONDS": "10"})
     kit.clock.advance(10_001)
@@ -161,7 +161,7 @@ def test_after_its_own_time_without_checks_only_an_answer_to_a_check_counts() ->
     assert kit.end(half, is_from_check=True) == [None]
 
 
-def test_operators_have_a_half_asked_about_again() -> None:
+def test_resume_check_returns_abandoned_half_to_check_back() -> None:
     kit = Kit()
     half = kit.half()
     assert kit.ends.resume_check(encode_message_id("10.0.0.2:10911", half.phy_offset)) is None

@@ -16,9 +16,9 @@ def test_commits_are_written_down_and_passed() -> None:
     halves = [kit.half() for _ in range(3)]
     runs = runs_of(kit)
     assert runs.claim([0, 1, 1, 2]) == 2
-    assert kit.ledger.passable(3) == 0
+    assert kit.ledger.limit_progress(3) == 0
     runs.committed([0, 1])
-    assert kit.ledger.passable(3) == 3
+    assert kit.ledger.limit_progress(3) == 3
     kit.ops.flush()
     assert kit.ops_on_disk() == [[0, 1]]
     assert kit.end(halves[0]) == [None], "it was decided in this way before"

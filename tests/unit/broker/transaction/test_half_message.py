@@ -1,4 +1,4 @@
-"""Half messages on their way into the store."""
+"""Conversion of transactional messages to half messages, and back."""
 
 from dataclasses import replace
 
@@ -9,12 +9,12 @@ from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.broker.system_topics.property_cache import PropertyTemplates
 from rocketpy.broker.transaction.half_message import (
     HalfMessages,
+    abandoned_half,
     committed_message,
-    given_up,
     half_outline,
     immunity_ms,
     is_half_message,
-    real_place,
+    real_queue,
     renewed_half,
     resumed_half,
 )
@@ -40,7 +40,7 @@ def _message(properties: dict[str, str], **more: object) -> PutMessage:
     )
 
 
-def test_it_goes_to_the_half_topic_and_remembers_its_own() -> None:
+def test_half_message_is_redirected_and_keeps_real_topic() -> None:
     properties = {**SENT, "TRANSACTION_CHECK_TIMES": "15", "TRAN_PREPARED_QUEUE_OFFSET": "0"}
     message = _message(properties)
     assert HalfMessages(BrokerConfig(), "a")(message, properties, REQUEST) is None
@@ -55,7 +55,7 @@ def test_it_goes_to_the_half_topic_and_remembers_its_own() -> None:
     assert parse_properties(message.properties) == properties  # the next transform gets these
 
 
-def test_an_ordinary_message_passes_as_it_is() -> None:
+def test_half_message_ordinary_message_is_unchanged() -> None:
     message = replace(_message({"TAGS": "a"}), sys_flag=0)
     before = replace(message)
     assert HalfMessages(BrokerConfig(), "a")(message, {"TAGS": "a"}, REQUEST) is None
@@ -70,7 +70,7 @@ def test_an_ordinary_message_passes_as_it_is() -> None:
         ({name: SENT[name] for name in ("TRAN_MSG", "UNIQ_KEY")}, 13, "PGROUP"),
     ],
 )
-def test_what_could_never_be_decided_is_refused(
+def test_half_message_that_cannot_be_decided_is_refused(
     properties: dict[str, str], code: int, words: str
 ) -> None:
     refused = HalfMessages(BrokerConfig(), "a")(_message(properties), properties, REQUEST)
@@ -79,14 +79,14 @@ def test_what_could_never_be_decided_is_refused(
     assert words in refused.remark
 
 
-def test_properties_that_grow_too_long_are_refused() -> None:
+def test_half_message_properties_too_long_are_refused() -> None:
     properties = {**SENT, "x": "y" * 32_700}
     refused = HalfMessages(BrokerConfig(), "a")(_message(properties), properties, REQUEST)
     assert refused is not None
     assert refused.code == 13
 
 
-def test_reject_transaction_message_is_live() -> None:
+def test_half_message_changed_reject_setting_applies() -> None:
     halves = HalfMessages(BrokerConfig(reject_transaction_message=True), "10.0.0.2")
     refused = halves(_message(SENT), dict(SENT), REQUEST)
     assert refused is not None
@@ -95,7 +95,7 @@ def test_reject_transaction_message_is_live() -> None:
     assert halves(_message(SENT), dict(SENT), REQUEST) is None
 
 
-def test_a_committed_message_that_an_old_client_sends_back_is_no_half() -> None:
+def test_half_message_retry_of_committed_message_is_ordinary() -> None:
     assert is_half_message({"TRAN_MSG": "TRUE"}, 0)
     assert is_half_message({"TRAN_MSG": "true"}, 1)
     assert not is_half_message({"TRAN_MSG": "true", "DELAY": "3"}, 1)
@@ -114,7 +114,7 @@ def _half(**properties: str) -> MessageExt:
     )
 
 
-def test_the_committed_message_is_what_apache_stores() -> None:
+def test_committed_message_equals_apache() -> None:
     half = split_record(encode_message(_half()))
     uniq_key, outline = PropertyTemplates(half_outline).of(half.properties)
     assert outline.place == ("T", 3)
@@ -126,12 +126,12 @@ def test_the_committed_message_is_what_apache_stores() -> None:
     assert (message.tags, message.keys, message.uniq_key) == ("a", "k", "U")
 
 
-def test_a_half_that_names_no_queue_goes_nowhere() -> None:
-    assert real_place(_half(REAL_QID="x").properties) is None
-    assert real_place(_half(REAL_TOPIC="").properties) is None
+def test_real_place_without_queue_is_none() -> None:
+    assert real_queue(_half(REAL_QID="x").properties) is None
+    assert real_queue(_half(REAL_TOPIC="").properties) is None
 
 
-def test_each_move_keeps_the_first_place_and_counts_the_checks() -> None:
+def test_renewed_half_keeps_first_offset_and_counts_checks() -> None:
     first = parse_properties(renewed_half(_half(), 1).properties)
     assert first["TRANSACTION_CHECK_TIMES"] == "1"
     assert first["TRAN_PREPARED_QUEUE_OFFSET"] == "7"
@@ -140,8 +140,8 @@ def test_each_move_keeps_the_first_place_and_counts_the_checks() -> None:
     assert "TRANSACTION_CHECK_TIMES" not in parse_properties(renewed_half(_half(), 0).properties)
 
 
-def test_given_up_and_resumed() -> None:
-    gone = given_up(_half(TRANSACTION_CHECK_TIMES="15"))
+def test_abandoned_half_can_be_resumed() -> None:
+    gone = abandoned_half(_half(TRANSACTION_CHECK_TIMES="15"))
     assert (gone.topic, gone.queue_id) == ("TRANS_CHECK_MAX_TIME_TOPIC", 0)
     resumed = resumed_half(_half(TRANSACTION_CHECK_TIMES="15", TRAN_PREPARED_QUEUE_OFFSET="2"))
     properties = parse_properties(resumed.properties)
@@ -149,7 +149,7 @@ def test_given_up_and_resumed() -> None:
     assert "TRAN_PREPARED_QUEUE_OFFSET" not in properties
 
 
-def test_the_time_without_checks() -> None:
+def test_immunity_time_is_parsed() -> None:
     name = "CHECK_IMMUNITY_TIME_IN_SECONDS"
     assert immunity_ms(_half().properties, 6_000) is None
     assert immunity_ms(_half(**{name: "60"}).properties, 6_000) == 60_000

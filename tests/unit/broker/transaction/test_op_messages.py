@@ -1,4 +1,4 @@
-"""Op messages: what is decided, on disk."""
+"""Op messages: the record of decided halves on disk."""
 
 import random
 
@@ -14,11 +14,11 @@ from tests.unit.broker.transaction.kit import HALF_PROPERTIES, Kit
 @pytest.mark.parametrize(
     ("body", "halves"), [(b"0,1,3,", [0, 1, 3]), (b"17", [17]), (b"", []), (b"x,-1,5,", [5])]
 )
-def test_both_forms_are_read(body: bytes, halves: list[int]) -> None:
+def test_parse_op_body_accepts_both_formats(body: bytes, halves: list[int]) -> None:
     assert parse_op_body(body) == halves
 
 
-def test_many_halves_make_one_message_as_apache_writes_it() -> None:
+def test_op_messages_batch_halves_in_apache_format() -> None:
     kit = Kit()
     kit.ops.add([0])
     kit.ops.add([1, 12])
@@ -30,7 +30,7 @@ def test_many_halves_make_one_message_as_apache_writes_it() -> None:
     assert (message.sys_flag, message.queue_id) == (0, 0)
 
 
-def test_a_full_batch_is_written_at_once() -> None:
+def test_op_messages_full_batch_is_written_at_once() -> None:
     kit = Kit(transaction_op_msg_max_size=6)
     kit.ops.add([1, 2])
     assert kit.ops_on_disk() == []
@@ -40,7 +40,7 @@ def test_a_full_batch_is_written_at_once() -> None:
     assert kit.ops_on_disk() == [[1, 2, 3], [4]]
 
 
-def test_the_next_message_has_room_until_it_is_full() -> None:
+def test_op_messages_room_shrinks_until_full() -> None:
     kit = Kit(transaction_op_msg_max_size=7)
     assert kit.ops.room_bytes == 7
     kit.ops.add([1, 12])
@@ -50,7 +50,7 @@ def test_the_next_message_has_room_until_it_is_full() -> None:
     assert kit.ops.room_bytes == 7
 
 
-def test_what_cannot_be_stored_waits() -> None:
+def test_op_messages_failed_put_keeps_halves_pending() -> None:
     kit = Kit(transaction_op_msg_max_size=1)
     kit.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
     kit.ops.add([1, 2])
@@ -64,17 +64,17 @@ def test_what_cannot_be_stored_waits() -> None:
     assert not kit.ops.is_full
 
 
-def test_they_are_passed_in_order_once_all_their_halves_are() -> None:
+def test_op_messages_are_passed_in_order() -> None:
     kit = Kit()
     for halves in ([0, 5], [1], [9]):
         kit.ops.add(halves)
         kit.ops.flush()
-    assert kit.ops.passed(5) == 0
-    assert kit.ops.passed(6) == 2
-    assert kit.ops.passed(10) == 3
+    assert kit.ops.first_needed(5) == 0
+    assert kit.ops.first_needed(6) == 2
+    assert kit.ops.first_needed(10) == 3
 
 
-def test_a_start_learns_from_them_and_passes_what_it_does_not_know() -> None:
+def test_op_messages_load_marks_halves_and_skips_unknown_tags() -> None:
     kit = Kit()
     kit.store.put_message(PutMessage(TRANS_OP_HALF_TOPIC, 0, b"7", b"TAGS\x01q\x02"))
     kit.store.put_message(PutMessage(TRANS_OP_HALF_TOPIC, 0, b"4", b"TAGS\x01d\x02"))
@@ -98,7 +98,7 @@ def _stopped_with_a_decided_half() -> Kit:
     return kit
 
 
-def test_a_stop_that_can_store_no_op_message_commits_nothing_twice() -> None:
+def test_op_messages_stop_with_failed_puts_commits_nothing_twice() -> None:
     kit = _stopped_with_a_decided_half()
     for _ in range(2):  # another stop with nothing stored keeps it
         kit.restart()
@@ -115,7 +115,7 @@ def test_a_stop_that_can_store_no_op_message_commits_nothing_twice() -> None:
     assert [each.body for each in kit.round()] == [b"open"]
 
 
-def test_what_a_stop_wrote_down_counts_over_a_kill() -> None:
+def test_op_messages_file_survives_kill() -> None:
     kit = _stopped_with_a_decided_half()
     for _ in range(3):
         kit.restart(saved=False)
@@ -123,7 +123,7 @@ def test_what_a_stop_wrote_down_counts_over_a_kill() -> None:
     assert [each.body for each in kit.round()] == [b"open"]
 
 
-def test_a_stop_that_cannot_flush_commits_nothing_twice_that_was_on_disk_before() -> None:
+def test_op_messages_stop_with_failed_flush_keeps_durable_halves() -> None:
     """Of the others nobody knows what the disk has: their producers are asked, none is lost."""
     kit = Kit(transaction_op_batch_interval=3_000)
     halves = [
@@ -145,7 +145,7 @@ def test_a_stop_that_cannot_flush_commits_nothing_twice_that_was_on_disk_before(
     assert kit.ops_on_disk() == [[0]]
 
 
-def test_a_power_cut_after_a_stop_that_could_not_flush_loses_no_commit() -> None:
+def test_op_messages_power_cut_after_failed_flush_loses_no_commit() -> None:
     kit = Kit(transaction_op_batch_interval=3_000)
     kept, lost = kit.half(b"kept"), kit.half(b"lost", {**HALF_PROPERTIES, "UNIQ_KEY": "U2"})
     kit.end(kept)
@@ -163,7 +163,7 @@ def test_a_power_cut_after_a_stop_that_could_not_flush_loses_no_commit() -> None
 
 
 @pytest.mark.parametrize("halves", [[7], [-1], ["x"], [0, 7], {}, None])
-def test_what_another_store_wrote_down_decides_nothing(halves: object) -> None:
+def test_op_messages_file_of_other_store_is_discarded(halves: object) -> None:
     kit = Kit()
     kit.half(b"open")
     kit.ops_file.value = {"halves": halves}
@@ -173,7 +173,7 @@ def test_what_another_store_wrote_down_decides_nothing(halves: object) -> None:
     assert kit.ops_on_disk() == []
 
 
-def test_a_broker_without_transactions_has_no_file_of_them() -> None:
+def test_op_messages_without_transactions_writes_no_file() -> None:
     kit = Kit()
     kit.check.persist()
     assert kit.ops_file.saves == 0

@@ -1,4 +1,4 @@
-"""Who is asked how a transaction ended, and what they are told."""
+"""The request that a check-back sends to a producer, and which producer gets it."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class Producers:
         return [ClientChannel(channel, "c", 0, 0, 0) for channel in channels]
 
 
-def test_the_question_names_the_half_and_carries_it_under_its_own_topic() -> None:
+def test_ask_producer_sends_half_under_its_real_topic() -> None:
     producers = Producers(1)
     AskProducer(producers, "b")(HALF)
     (request,) = producers.channels[0].oneway
@@ -40,7 +40,7 @@ def test_the_question_names_the_half_and_carries_it_under_its_own_topic() -> Non
     assert (told.topic, told.queue_id, told.body, told.queue_offset) == ("T", 3, b"x", 7)
 
 
-def test_members_are_asked_in_turn_and_those_who_do_not_keep_up_are_spared() -> None:
+def test_ask_producer_rotates_members_and_skips_slow_ones() -> None:
     producers = Producers(3)
     ask = AskProducer(producers, "b")
     for _ in range(6):
@@ -56,7 +56,7 @@ def test_members_are_asked_in_turn_and_those_who_do_not_keep_up_are_spared() -> 
     assert sum(len(channel.oneway) for channel in producers.channels) == 9
 
 
-def test_nobody_is_asked_where_nobody_is() -> None:
+def test_ask_producer_without_members_sends_nothing() -> None:
     AskProducer(Producers(0), "b")(HALF)
     half = MessageExt(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties={"PGROUP": "p"})
     producers = Producers(1)

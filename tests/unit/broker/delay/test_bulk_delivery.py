@@ -1,4 +1,4 @@
-"""Delayed messages that are due and stored by runs, and what happens when a run fails."""
+"""Bulk delivery of delayed messages, and what happens when a bulk fails."""
 
 import pytest
 
@@ -24,7 +24,7 @@ class _Runs:
         return count, self.kit.store.max_phy_offset if count else 0
 
 
-def test_runs_go_on_where_one_ended_and_what_they_leave_is_delivered_one_by_one() -> None:
+def test_bulk_delivery_continues_and_leaves_rest_to_single_delivery() -> None:
     kit = Kit()
     runs = _Runs(kit, [128, 10, 0, 3, 0])
     kit.delivery.use_runs(runs)
@@ -36,7 +36,7 @@ def test_runs_go_on_where_one_ended_and_what_they_leave_is_delivered_one_by_one(
     assert kit.offsets.of_level(1).position == 200
 
 
-def test_a_run_is_passed_for_good_when_the_disk_has_it() -> None:
+def test_bulk_delivery_is_passed_after_flush() -> None:
     kit = Kit()
     kit.delivery.use_runs(_Runs(kit, [3]))
     for number in range(3):
@@ -64,7 +64,7 @@ class _FailingRuns(_Runs):
 
 
 @pytest.mark.parametrize("stored", [0, 2])
-def test_messages_of_a_run_that_fails_are_delivered_one_by_one(stored: int) -> None:
+def test_bulk_delivery_failed_falls_back_to_single_delivery(stored: int) -> None:
     """At once, and what was stored before it failed comes once more, not each time."""
     kit = Kit()
     runs = _FailingRuns(kit, stored)
@@ -82,7 +82,7 @@ def test_messages_of_a_run_that_fails_are_delivered_one_by_one(stored: int) -> N
 
 
 @pytest.mark.parametrize("in_runs", [False, True])
-def test_a_message_whose_storing_raises_holds_up_its_level_no_longer_than_others_are_held(
+def test_bulk_delivery_put_raises_delays_level_for_a_while_only(
     in_runs: bool,
 ) -> None:
     """It is tried again, then waits for the disk to take it, and is not lost."""
@@ -108,7 +108,7 @@ def test_a_message_whose_storing_raises_holds_up_its_level_no_longer_than_others
     assert kit.bodies() == [*others, b"3"]
 
 
-def test_what_a_run_leaves_does_not_wait_anew_when_the_clock_was_set_back() -> None:
+def test_bulk_delivery_clock_set_back_rest_does_not_wait_again() -> None:
     """It was due, and is, also when messages behind it begin to wait."""
     kit = Kit()
     kit.run(3_000)
