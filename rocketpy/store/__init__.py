@@ -1,4 +1,4 @@
-"""Commit log, consume queues and index on disk; no network, no event loop."""
+"""Message store: commit log, consume queues and index on disk; no network, no event loop."""
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,9 +41,9 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
 ) -> "pa.RecordBatchReader":
     """Read messages of a store directory as Arrow record batches, without a broker.
 
-    The directory may be RocketPy's or Apache's, in use or a copy; it is only read. What is read is
-    settled when this returns, so messages that come later are not among it. Messages that are in
-    the log and not yet in the files of their queues are among it. Needs
+    The directory may be RocketPy's or Apache's, in use or a copy; it is only read. The range of
+    messages is fixed when this function returns, so later messages are not included. Messages that
+    are in the log and not yet in the files of their queues are included. Needs
     `pip install 'rocketpy-mq[spark]'`.
 
     Example:
@@ -53,50 +53,50 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
 
     Args:
         path: the store directory (`storePathRootDir`).
-        topics: a topic or several, or patterns as `order*`; none: all but the system's; `*`: all.
-        scan: the way to the messages: `queue` by consume queue, topic after topic and in the order
-            of each queue; `log` by commit log, in the order in which they were stored; `index` by
-            key.
-        tags: only messages with such a tag, `a || b`.
+        topics: one or several topics or patterns such as `order*`; empty for all except system
+            topics; `*` for all.
+        scan: how messages are found: `queue` by consume queue, topic by topic in queue order; `log`
+            by commit log, in the order of storage; `index` by key.
+        tags: tag expression, `a || b`.
         sql: only messages whose properties meet this SQL92 condition, as brokers apply it (Python
             for each row).
         keys: with `scan="index"`: one or several keys or message ids.
         starts: with `scan="queue"`: first offset of a queue, by (topic, queue id).
-        ends: with `scan="queue"`: the offset to end before, by (topic, queue id).
-        start_ms: only what was stored at or after this time, ms since 1970.
-        end_ms: only what was stored before this time, ms since 1970.
-        columns: only these columns; see `rocketpy.arrow.row_schema` for this and the next three.
-        include: columns beside the usual ones: `properties`, `hosts`, `msgId`.
+        ends: with `scan="queue"`: end offset (exclusive) of a queue, by (topic, queue id).
+        start_ms: earliest store time, ms since 1970.
+        end_ms: end of the store times (exclusive), ms since 1970.
+        columns: selected columns; see `rocketpy.arrow.row_schema` for this and the next three.
+        include: additional columns: `properties`, `hosts`, `msgId`.
         style: names of columns: `rocketmq` or `kafka`.
         value_format: `binary` or `string` bodies.
-        broker_name: for the column `brokerName`, as no file says it; by default the directory's
-            name.
-        commit_log: where the commit log is, when not in `<path>/commitlog`.
+        broker_name: value of the column `brokerName`, which the files do not contain; by default
+            the directory's name.
+        commit_log: directory of the commit log, if not `<path>/commitlog`.
         check_crc: compare each body with its checksum.
         damaged: `fail` at a damaged record, or `skip` it.
-        on_damaged: called with what is wrong for each record skipped.
-        on_data_loss: `fail` when offsets of `starts` and `ends` are gone, or `skip` them;
+        on_damaged: called with the reason for each skipped record.
+        on_data_loss: `fail` if offsets of `starts` and `ends` were deleted, or `skip` them;
             with `scan="queue"` also `mark` them: a row for each range, with its first offset and
             the property `LOST_UNTIL`.
         index_slots: with `scan="index"`: hash slots of an index file (`maxHashSlotNum`); by
             default a quarter of its entries.
-        with_deleted: with `scan="log"`: also messages of deleted topics, which lie in the log until
-            its files expire.
+        with_deleted: with `scan="log"`: include messages of deleted topics, which stay in the log
+            until its files expire.
         batch_rows: most rows of a record batch.
-        batch_bytes: most bytes of records a batch is made of (one record may have more). Memory
-            in use is about three times this, whatever the size of the store.
+        batch_bytes: most bytes of the records of a batch (a single record may be larger). Memory
+            use is about three times this, independent of the size of the store.
 
     Returns:
-        `pyarrow.RecordBatchReader` of `rocketpy.arrow.row_schema`. While it is read,
-        `CorruptRecordError` and `DataLossError` may come out of it.
+        `pyarrow.RecordBatchReader` of `rocketpy.arrow.row_schema`. Reading it may raise
+        `CorruptRecordError` and `DataLossError`.
 
     Raises:
         StoreFormatError: the path is not a store directory, or lacks what the scan needs.
-        DataLossError: messages asked for by offset are gone.
+        DataLossError: requested offsets were deleted.
         ValueError: an unknown topic, column or option; an empty tag expression.
-        ExpressionError: `sql` is no condition.
+        ExpressionError: `sql` is not a valid condition.
     """
-    from rocketpy.arrow import row_schema  # noqa: PLC0415 - servers do without numpy
+    from rocketpy.arrow import row_schema  # noqa: PLC0415 - servers run without numpy
     from rocketpy.store.scan.plan import ScanRequest, batch_reader  # noqa: PLC0415 - the same
     from rocketpy.store.scan.request import QueueName  # noqa: PLC0415 - the same
 

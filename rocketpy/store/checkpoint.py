@@ -1,26 +1,26 @@
-"""The checkpoint: up to where everything is known to be on disk.
+"""Checkpoint: the offsets and store times up to which the store is on disk.
 
-4,096 bytes, big-endian, zeros where nothing is named. The first 40 are Apache's, the others ours::
+4,096 bytes, big-endian, unused bytes are zero. The first 40 are Apache's, the others ours::
 
     0               8               16              24               32
     | commit log ms | queues ms     | index ms      | master flushed | confirmed offset |
     64      72               96            104           112             120           128
     | magic | the 3 ms again | log offset  | queue offset | index offset | entry count | crc32 |
 
-Apache vouches with store times, which say little after the clock went back. So physical offsets
-stand beside them: *before this offset* the log, the entries of all queues, and the full index
-files are on disk. They hold only together with the stamps they were written with: when Apache has
-used the directory since, its stamps differ and only they count. The entry count says how long all
-queues were together, so that files of theirs that are gone at a start are missed.
+Apache records store times, which are unreliable after the clock was set back. RocketPy adds
+physical offsets: *before this offset* the log, the entries of all queues, and the full index files
+are on disk. They are valid only with the store times they were written with: if Apache used the
+directory later, its store times differ and only they count. The entry count is the sum of the
+lengths of all queues, so that missing queue files are noticed at a start.
 
 Invariants:
-    - a stamp or offset is raised only after the flush it vouches for;
-    - before anything is erased, `lower` has brought a checkpoint to disk that says less;
+    - a time or offset is raised only after the flush that it covers;
+    - before anything is erased, `lower` has flushed a checkpoint that does not cover it;
     - everything lies in one sector, so a power cut leaves the old checkpoint or the new one;
-    - what was read at a start may be in memory only, written by a process that was killed: the
-      first `flush` brings it to disk even when nothing changed.
+    - bytes read at a start may be in the page cache only, written by a killed process: the first
+      `flush` writes them to disk even if nothing changed.
 
-What vouches for too little costs a slower start; what vouches for too much would cost messages.
+Covering too little costs a slower start; covering too much would cost messages.
 
 Source: StoreCheckpoint (5.4.0).
 """
@@ -45,23 +45,24 @@ _CRC: Final = struct.Struct(">I")
 _MAGIC: Final = b"RocketP2"
 _MOST: Final = (1 << 63) - 1
 UNKNOWN: Final = -1
-"""Stands for an entry count that nobody knows."""
+"""Value of an unknown entry count."""
 
 
 class Checkpoint:
-    """The stamps and offsets in memory, and their file. Safe to use from several threads.
+    """Checkpoint in memory and its file. Safe to use from several threads.
 
     Attributes:
         physic_ms: store time up to which the commit log is on disk.
-        logics_ms: the same for the consume queues.
-        index_ms: the same for full index files.
-        log_phy_offset: the commit log is on disk up to here.
+        logics_ms: store time up to which the consume queues are on disk.
+        index_ms: store time up to which full index files are on disk.
+        log_phy_offset: the commit log is on disk up to this offset.
         queues_phy_offset: the entries of all messages before it are on disk.
-        index_phy_offset: index files that only name messages before it, and are full, are on disk.
+        index_phy_offset: full index files with messages before it only are on disk.
         entry_count: end offsets of all queues together, counting what lies before
-            ``queues_phy_offset``; fewer at a start means that files are gone. `UNKNOWN` if so.
-        queues_on_disk_to: ``queues_phy_offset`` as the disk has it.
-        has_offsets: whether the offsets mean something; False after Apache used the directory.
+            ``queues_phy_offset``; a smaller sum at a start means that files are missing. `UNKNOWN`
+            if not recorded.
+        queues_on_disk_to: ``queues_phy_offset`` of the checkpoint on disk.
+        has_offsets: whether the offsets are valid; False after Apache used the directory.
         master_flushed_offset: kept as found.
         confirm_phy_offset: kept as found.
     """
@@ -95,12 +96,12 @@ class Checkpoint:
         return min(self.log_phy_offset, self.queues_phy_offset)
 
     def load(self) -> None:
-        """Read the file; one that is missing or cut vouches for nothing."""
+        """Read the file; a missing or truncated one covers nothing."""
         if not self._files.exists(self._path):
             return
         data = self._files.read_bytes(self._path)
         if len(data) != CHECKPOINT_BYTES:
-            logger.warning("checkpoint has a wrong length and is not used: bytes=%d", len(data))
+            logger.warning("checkpoint ignored, wrong length: bytes=%d", len(data))
             return
         (
             self.physic_ms,
@@ -119,7 +120,7 @@ class Checkpoint:
         if magic != _MAGIC or _CRC.unpack_from(data, end)[0] != crc:
             return
         if stamps != [self.physic_ms, self.logics_ms, self.index_ms]:
-            logger.info("the store was used by another program since: its checkpoint counts")
+            logger.info("checkpoint offsets ignored: another program used the store")
             return
         (
             self.log_phy_offset,
@@ -131,34 +132,34 @@ class Checkpoint:
         self.queues_on_disk_to = self.queues_phy_offset
 
     def log_reached(self, phy_offset: int, store_timestamp_ms: int) -> None:
-        """Vouch for the log up to a record that is on disk."""
+        """Cover the log up to a record that is on disk."""
         self.physic_ms = max(self.physic_ms, store_timestamp_ms)
         self.log_phy_offset = max(self.log_phy_offset, phy_offset)
 
     def queues_reached(self, phy_offset: int, store_timestamp_ms: int, entry_count: int) -> None:
-        """Vouch for the entries up to a message; all of them are on disk."""
+        """Cover the entries up to a message, all of which are on disk."""
         self.logics_ms = max(self.logics_ms, store_timestamp_ms)
         if phy_offset >= self.queues_phy_offset:
             self.queues_phy_offset, self.entry_count = phy_offset, entry_count
 
     def index_reached(self, phy_offset: int, store_timestamp_ms: int) -> None:
-        """Vouch for full index files up to a message they name."""
+        """Cover full index files up to their last message."""
         self.index_ms = max(self.index_ms, store_timestamp_ms)
         self.index_phy_offset = max(self.index_phy_offset, phy_offset)
 
     def lower_index(self, phy_offset: int, store_timestamp_ms: int) -> None:
-        """Vouch for no index file that names more than this; on disk with the next `flush`."""
+        """Limit the covered index files; on disk with the next `flush`."""
         self.index_ms = min(self.index_ms, store_timestamp_ms)
         self.index_phy_offset = min(self.index_phy_offset, phy_offset)
 
     def lower(self, log_phy_offset: int, queues_phy_offset: int, store_timestamp_ms: int) -> None:
-        """Vouch for no more than this, and be on disk with it; for use before something is erased.
+        """Limit the covered part and flush; for use before something is erased.
 
         Args:
-            log_phy_offset: the log may be changed from here on.
-            queues_phy_offset: entries of messages from here on may be erased.
-            store_timestamp_ms: a store time that no message from there on is older than; stamps
-                are lowered to it where they vouch for more.
+            log_phy_offset: the log may change from this offset on.
+            queues_phy_offset: entries of messages from this offset on may be erased.
+            store_timestamp_ms: lower bound of the store times from there on; recorded times are
+                lowered to it.
 
         Raises:
             DiskFullError: no space for the file.
@@ -171,13 +172,13 @@ class Checkpoint:
         self.flush()
 
     def distrust(self) -> None:
-        """Forget what the file vouched for."""
+        """Cover nothing."""
         self.physic_ms = self.logics_ms = 0
         self.log_phy_offset = self.queues_phy_offset = self.index_phy_offset = 0
         self.entry_count = UNKNOWN
 
     def flush(self) -> None:
-        """Write stamps and offsets to disk if they changed, or were read.
+        """Write and flush the checkpoint if it changed or was read at the start.
 
         Raises:
             DiskFullError: no space.
@@ -215,7 +216,7 @@ class Checkpoint:
         return bytes(data)
 
     def _open(self) -> Region:
-        """Return the file, open from the first write to the end: writing needs no descriptor."""
+        """Return the file, which stays open, so that later writes need no descriptor."""
         if self._region is None:
             self._region = (
                 self._files.open(self._path)
@@ -233,7 +234,7 @@ class Checkpoint:
         return False
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._mutex:
             if self._region is not None:
                 self._region.close()

@@ -31,11 +31,11 @@ class MessageStoreConfig:
         mapper_file_size_batch_consume_queue: bytes of a batch consume queue file.
         flush_disk_type: ASYNC_FLUSH answers when in memory, SYNC_FLUSH when on disk.
         sync_flush_timeout: how long a SYNC_FLUSH answer waits for the disk.
-        flush_interval_commit_log: pause between looks at the commit log.
-        flush_commit_log_least_pages: dirty 4 KiB pages that make a flush worth while.
+        flush_interval_commit_log: pause between checks of the commit log.
+        flush_commit_log_least_pages: dirty 4 KiB pages that trigger a flush.
         flush_commit_log_thorough_interval: a flush happens at least so often.
-        flush_interval_consume_queue: pause between looks at the consume queues.
-        flush_consume_queue_least_pages: dirty pages that make a flush worth while.
+        flush_interval_consume_queue: pause between checks of the consume queues.
+        flush_consume_queue_least_pages: dirty pages that trigger a flush.
         flush_consume_queue_thorough_interval: everything is flushed at least so often.
         max_message_size: limit of a body in bytes; a record may have 64 KiB more.
         max_filter_message_size: consume-queue bytes one read scans at most.
@@ -49,20 +49,20 @@ class MessageStoreConfig:
             store busy.
         message_delay_level: delays of level 1, 2, ... as ``1s 5s ... 2h``.
         flush_delay_offset_interval: how often delayOffset.json is written.
-        timer_wheel_enable: whether messages may ask for a moment of delivery (TIMER_*).
+        timer_wheel_enable: whether messages may have a delivery time (TIMER_*).
         timer_precision_ms: time of one slot of the timer wheel; part of a directory's identity.
-            Messages are delivered to the millisecond all the same.
-        timer_max_delay_sec: how far away such a moment may be.
-        timer_roll_window_slot: a message that is due more slots later waits in several pieces.
-        timer_flush_interval_ms: how often the timer's files are brought to disk.
+            Messages are delivered with millisecond precision anyway.
+        timer_max_delay_sec: largest delay of such a message.
+        timer_roll_window_slot: a message that is due more slots later is rolled (put back).
+        timer_flush_interval_ms: interval of flushes of the timer's files.
         mapped_file_size_timer_log: bytes of a timer log file.
-        delete_when: hours of the day in which expired files go, ``04`` or ``04;16``.
+        delete_when: hours of the day in which expired files are deleted, ``04`` or ``04;16``.
         file_reserved_time: how long a commit log file is kept after its last change.
-        disk_max_used_space_ratio: percentage used from which expired files go at any hour.
-        disk_space_clean_forcibly_ratio: percentage used from which the oldest file goes.
-        disk_space_warning_level_ratio: percentage used from which puts are refused.
-        clean_file_forcibly_enable: whether files may go before they expire.
-        clean_resource_interval: pause between looks for files to delete.
+        disk_max_used_space_ratio: percentage used from which expired files are deleted at any hour.
+        disk_space_clean_forcibly_ratio: percentage used from which the oldest file is deleted.
+        disk_space_warning_level_ratio: percentage used from which puts are rejected.
+        clean_file_forcibly_enable: whether files may be deleted before they expire.
+        clean_resource_interval: pause between checks for files to delete.
         delete_commit_log_files_interval: pause between two deletions.
         delete_file_batch_max: files deleted in one round at most.
         max_transfer_bytes_on_message_in_memory: limit of one read, recent messages.
@@ -71,7 +71,7 @@ class MessageStoreConfig:
         max_transfer_count_on_message_in_disk: limit of one read, old messages.
         access_message_in_memory_max_ratio: percentage of memory that counts as recent.
         default_query_max_num: messages an index query returns by default.
-        broker_role: ASYNC_MASTER; nothing else yet, there is no replication.
+        broker_role: ASYNC_MASTER; other roles need replication, which is not available yet.
     """
 
     store_path_root_dir: str = option("store")
@@ -159,12 +159,12 @@ class MessageStoreConfig:
 
     @property
     def commit_log_directory(self) -> str:
-        """Where the commit log files are."""
+        """Directory of the commit log files."""
         return self.store_path_commit_log or f"{self.store_path_root_dir}/commitlog"
 
     @property
     def timer_roll_window_slots(self) -> int:
-        """`timer_roll_window_slot`; what cannot be becomes the longest that can, as with Apache."""
+        """Valid `timer_roll_window_slot`; an invalid value becomes the maximum, as with Apache."""
         longest = TIMER_WHEEL_SLOTS // 2 - 60
         return (
             self.timer_roll_window_slot if 2 <= self.timer_roll_window_slot <= longest else longest

@@ -1,21 +1,21 @@
-"""Topics that were deleted, remembered as long as the log holds their messages.
+"""Deleted topics, recorded as long as the log holds their messages.
 
-Deleting a topic deletes its queues; its records stay in the commit log among those of others until
-retention reaches them. What is rebuilt from the log (queues at a start, the index when it catches
-up) must not bring them back, and a start must not search the whole log for queues that are gone on
-purpose. So the directory of the queues is renamed, not removed::
+Deleting a topic deletes its queues; its records stay in the commit log until retention reaches
+them. Rebuilding from the log (queues during recovery, the index when it catches up) must not
+restore them, and recovery must not search the whole log for queues that were deleted on purpose.
+Therefore the directory of the queues is renamed, not removed::
 
     <root>/consumequeue/<topic>   ->   <root>/deleted/<physical offset, 20 digits>[.<n>]/<topic>
 
-The rename is the deletion and its record in one: *messages of this topic before this physical
-offset are deleted*. On disk there is the one or the other state, never half of it, and no other
-topic waits for more than a rename. The files inside go later, one directory at a time; the two
-directories stay until the log begins behind the offset. Other programs do not look there.
+The rename deletes the topic and records it atomically: *messages of this topic before this
+physical offset are deleted*. No other topic waits for more than a rename. The files inside are
+removed later, one directory at a time; the two directories stay until the log starts after the
+offset. Other programs do not read them.
 
 Invariants:
-    - an offset here is never behind the end of the log: a start that finds the log shorter
-      lowers it before anything is appended, else it would hide messages to come;
-    - a topic made again begins with queue offset 0 behind the offset.
+    - a recorded offset is never after the end of the log: recovery that finds the log shorter
+      lowers it before anything is appended, otherwise it would hide later messages;
+    - a recreated topic starts with queue offset 0 after the offset.
 """
 
 import logging
@@ -31,17 +31,17 @@ _SWEEP_IDLE_MS: Final = 1_000
 
 
 class DeletedTopics:
-    """The deleted topics of one store. `covers` may be called by any thread."""
+    """Deleted topics of one store. `covers` is safe to call from any thread."""
 
     def __init__(self, root: Path, files: StoreFiles) -> None:
         self._directory = root / "deleted"
         self._files = files
-        self._mutex = threading.Lock()  # topics are deleted, forgotten and swept by three threads
+        self._mutex = threading.Lock()  # three threads delete, expire and sweep
         self._ends: dict[str, int] = {}
         self._swept: list[Path] = []
 
     def load(self) -> None:
-        """Read what is remembered; leftover files are swept later."""
+        """Load the records; left-over files are removed later."""
         ends: dict[str, int] = {}
         for name, phy_offset in self._marks():
             for topic in self._files.list_directories(self._directory / name):
@@ -50,28 +50,28 @@ class DeletedTopics:
         self._ends = ends
 
     def _marks(self) -> list[tuple[str, int]]:
-        """Return directory names and the offsets they stand for."""
+        """Return directory names and their offsets."""
         names = self._files.list_directories(self._directory)
         return [(name, int(name.split(".")[0])) for name in names if name.split(".")[0].isdecimal()]
 
     @property
     def topics(self) -> dict[str, int]:
-        """Topics, and the physical offset before which their messages are deleted."""
+        """Return topics and the physical offsets before which their messages are deleted."""
         return self._ends
 
     def covers(self, topic: str, phy_offset: int) -> bool:
-        """Whether a message was deleted with its topic."""
+        """Return whether a message was deleted with its topic."""
         return phy_offset < self._ends.get(topic, 0)
 
     def add(self, topic: str, phy_offset: int, directory: Path) -> None:
-        """Delete a topic's directory and remember where the log ended (append lock held).
+        """Delete a topic's directory and record the end of the log (append lock held).
 
-        On disk it is when `StoreFiles.sync_directories` has returned.
+        The deletion is on disk when `StoreFiles.sync_directories` has returned.
 
         Args:
             topic: topic name.
             phy_offset: end of the log.
-            directory: of the topic's queues; there may be none.
+            directory: directory of the topic's queues; it may not exist.
 
         Raises:
             DiskFullError: no space for a directory entry; nothing was deleted.
@@ -92,7 +92,7 @@ class DeletedTopics:
             self._swept.append(mark / topic)
 
     def cut(self, log_end: int) -> None:
-        """Lower what lies behind the end of the log, on disk when this returns.
+        """Lower offsets after the end of the log; on disk when this returns.
 
         Raises:
             OSError: the disk failed.
@@ -111,13 +111,13 @@ class DeletedTopics:
             self.load()
 
     def clear(self) -> None:
-        """Forget all: there is no log."""
+        """Drop all records, because the log is empty."""
         self._files.remove_tree(self._directory)
         self._ends = {}
         self._swept.clear()
 
     def delete_expired(self, min_phy_offset: int) -> int:
-        """Forget what lies wholly before the start of the log; return how many directories."""
+        """Drop records before the start of the log; return the number of directories."""
         expired = [name for name, phy_offset in self._marks() if phy_offset <= min_phy_offset]
         for name in expired:
             self._files.remove_tree(self._directory / name)
@@ -130,7 +130,7 @@ class DeletedTopics:
         return len(expired)
 
     def sweep(self) -> bool:
-        """Remove the files of one directory; False when nothing was left."""
+        """Remove the files of one directory; return False if none was left."""
         while self._swept:
             directory = self._swept[-1]
             inside = self._files.list_directories(directory)
@@ -143,7 +143,7 @@ class DeletedTopics:
 
 
 class SweepDeletedService:
-    """Removes the files of deleted queues, one queue a step, beside everything else."""
+    """Background service that removes the files of deleted queues, one queue a step."""
 
     name: Final = "SweepDeletedService"
 
@@ -155,6 +155,6 @@ class SweepDeletedService:
         try:
             more = self._deleted.sweep()
         except OSError as error:
-            logger.warning("files of a deleted topic cannot be removed yet: %s", error)
+            logger.warning("removal of a deleted topic's files failed: %s", error)
             more = False
         return now_ms if more else now_ms + _SWEEP_IDLE_MS

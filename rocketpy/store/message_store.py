@@ -1,7 +1,7 @@
-"""The message store: put, get, look up. The facade over commit log, queues and index.
+"""Message store: put, get and look up messages; facade over commit log, queues and index.
 
-One lock orders appends: under it a message gets its store time, its place in the log and in its
-queue, and (without SYNC_FLUSH) its entries in queue and index. Everything else runs beside it.
+One lock orders appends: under it a message gets its store time, its physical offset and queue
+offset, and (without SYNC_FLUSH) its entries in queue and index. Everything else runs concurrently.
 
 Life: ``open`` (lock, load, recover), ``start`` (threads), work, ``close`` (flush, checkpoint,
 remove the abort file). A simulation leaves ``start`` out and calls ``step`` of `services`.
@@ -42,12 +42,12 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class MessageStore:
-    """One store directory. Every method but open, start and close may be called by any thread."""
+    """Store directory. All methods except open, start and close are safe from any thread."""
 
     def __init__(
         self, config: MessageStoreConfig, *, clock: Clock, files: StoreFiles | None = None
     ) -> None:
-        """Build a store; nothing is touched before `open`."""
+        """Build a store without touching files; `open` does."""
         self.config: MessageStoreConfig = config
         self._clock = clock
         self._monotonic_ms = clock.monotonic_ms
@@ -67,7 +67,7 @@ class MessageStore:
     # -- life ------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock the directory, load it, and recover what the last process left.
+        """Lock the directory, load it, and recover from the last process.
 
         Raises:
             StoreLockedError: another process uses the directory.
@@ -97,7 +97,7 @@ class MessageStore:
         mark = f"{os.getpid()}\n{self._files.boot_id()}"
         self._files.write_bytes(self._root / "abort", mark.encode())
         logger.info(
-            "store is open: path=%s after_crash=%s min_phy_offset=%d max_phy_offset=%d records=%d",
+            "store opened: path=%s after_crash=%s min_phy_offset=%d max_phy_offset=%d records=%d",
             self._root,
             after_crash,
             self.min_phy_offset,
@@ -106,9 +106,9 @@ class MessageStore:
         )
 
     def _last_end(self) -> tuple[bool, bool | None]:
-        """Tell whether the last process crashed, and whether the machine did (None: unknown).
+        """Return whether the last process crashed, and whether the machine did (None: unknown).
 
-        The abort file holds the process id, as Apache's does, and then the id of that boot.
+        The abort file holds the process id, like Apache's, and the boot id.
         """
         path = self._root / "abort"
         if not self._files.exists(path):
@@ -118,14 +118,14 @@ class MessageStore:
 
     @property
     def services(self) -> Sequence[Service]:
-        """The background work, for a simulation to drive."""
+        """Background services, for a simulation to drive."""
         return self._parts.services
 
     def start(self, run: Callable[[Service, Clock], ServiceRunner] = ServiceThread) -> None:
         """Run the services.
 
         Args:
-            run: makes what drives a service; each on its own thread by default.
+            run: creates the runner of a service; by default a thread for each.
         """
         assert self._gate.is_open, "open comes first"
         self._threads = [run(each, self._clock) for each in self.services]
@@ -138,7 +138,7 @@ class MessageStore:
             thread.start()
 
     def close(self) -> None:
-        """Stop the services, bring everything to disk and let go; again is harmless."""
+        """Stop the services, flush everything and release the directory; idempotent."""
         if not self._gate.is_open:
             return
         with self._append_lock:
@@ -153,9 +153,9 @@ class MessageStore:
                 self._files.remove(self._root / "abort")
                 self._files.sync_directories()
         except (OSError, ResourceShortError) as error:  # the next start recovers
-            logger.error("the store could not be closed cleanly: %s", error)  # noqa: TRY400 - known cause
+            logger.error("store close failed: %s", error)  # noqa: TRY400 - known cause
         finally:
-            self._offsets.fail()  # nobody flushes any more; who asks from now on is told, too
+            self._offsets.fail()  # no more flushes: fail current and later waiters
             self._let_go()
 
     def _let_go(self) -> None:
@@ -166,10 +166,10 @@ class MessageStore:
             self._lock = None
 
     def configure(self, config: MessageStoreConfig) -> None:
-        """Take over settings that may change while the store runs; the others stay as opened.
+        """Apply settings that may change while the store runs; the others stay as opened.
 
         Args:
-            config: the settings this store was made with, live ones changed.
+            config: the store's settings with changed live ones.
         """
         self.config = config
         self._writer.configure(config)
@@ -179,9 +179,9 @@ class MessageStore:
 
     @property
     def on_arrival(self) -> Callable[[str, int, int, int], None] | None:
-        """Told (topic, queue id, next queue offset, tags code) of each readable message.
+        """Listener called with (topic, queue id, next queue offset, tags code) of new messages.
 
-        Called on the putting or the flushing thread, without a lock.
+        It runs on the putting or the flushing thread, without a lock.
         """
         return self._parts.dispatchers.on_arrival
 
@@ -191,7 +191,7 @@ class MessageStore:
 
     @property
     def store_host(self) -> bytes:
-        """Ip (4 or 16 bytes) and i32 port written into records; set it before the first put."""
+        """IP address (4 or 16 bytes) and i32 port in records; set it before the first put."""
         return self._writer.store_host
 
     @store_host.setter
@@ -202,47 +202,47 @@ class MessageStore:
         """Append one message.
 
         Returns:
-            PUT_OK and its place, or why not: SERVICE_NOT_AVAILABLE (closed, read-only, disk
+            PUT_OK and the position, or the reason: SERVICE_NOT_AVAILABLE (closed, read-only, disk
             nearly full), OS_PAGE_CACHE_BUSY, MESSAGE_ILLEGAL (topic, queue id, body over
             ``maxMessageSize``, a number out of range), PROPERTIES_SIZE_EXCEEDED, or
-            CREATE_MAPPED_FILE_FAILED (the disk is full). Nothing is stored then.
+            CREATE_MAPPED_FILE_FAILED (the disk is full). Then nothing is stored.
         """
         return self._writer.put(message)
 
     def put_batch(self, batch: PutBatch) -> PutMessageResult:
-        """Append messages of one queue side by side, all of them or none.
+        """Append messages of one queue contiguously, all of them or none.
 
         Returns:
-            As `put_message`; an empty batch, or one larger than ``maxMessageSize``, is illegal.
+            See `put_message`; an empty batch, or one larger than ``maxMessageSize``, is illegal.
         """
         return self._writer.put_batch(batch)
 
     def append_raw(self, phy_offset: int, data: bytes) -> int:
-        """Append a piece of another store's log exactly at the end of this one; see `replica`.
+        """Append a part of another store's log exactly at the end of this one; see `replica`.
 
         Args:
-            phy_offset: where it lay there.
-            data: records and blanks as they lay there, maybe the beginning of one.
+            phy_offset: its physical offset there.
+            data: records and blanks; the last one may be incomplete.
 
         Returns:
-            Where the next piece must begin.
+            The offset of the next part.
 
         Raises:
-            StoreReadOnlyError: the store takes nothing now.
-            LogGapError: the piece does not begin where the log ends.
-            StoreFormatError: the bytes are no records.
+            StoreReadOnlyError: the store is not writable.
+            LogGapError: the offset is not the end of the log.
+            StoreFormatError: the bytes are not records.
             DiskFullError: no space.
-            ResourceShortError: the queues hold too much that is not on disk; see `replica`.
+            ResourceShortError: the queues hold too many unflushed bytes; see `replica`.
         """
         return self._parts.replica.append_raw(phy_offset, data)
 
     # -- durability ------------------------------------------------------------------------
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
-        """Call back once the log is as safe as the mode asks for, up to an offset.
+        """Call back when the log is as durable as the flush mode requires, up to an offset.
 
-        With ASYNC_FLUSH that is at once. With SYNC_FLUSH it is on disk then; the answer is False
-        when the flush failed, or took longer than ``syncFlushTimeout``.
+        With ASYNC_FLUSH that is at once. With SYNC_FLUSH it is after the flush; the argument is
+        False if the flush failed or took longer than ``syncFlushTimeout``.
 
         Args:
             phy_end: `PutMessageResult.phy_end`.
@@ -252,7 +252,7 @@ class MessageStore:
         self._offsets.wait_for(phy_end, deadline_ms, callback)
 
     def flush_log(self) -> bool:
-        """Bring everything appended so far to disk; False when that failed."""
+        """Flush everything appended so far; return False if that failed."""
         return self._parts.flusher.flush()
 
     # -- get -------------------------------------------------------------------------------
@@ -273,18 +273,18 @@ class MessageStore:
         Args:
             topic: topic name.
             queue_id: queue within the topic.
-            queue_offset: first entry to look at.
-            max_count: messages at most; at least one is returned if there is one.
-            max_bytes: bytes of records at most, for all but the first.
-            filter: decides what to leave out; None takes all.
-            may_join: records with nothing between them may come as one buffer.
+            queue_offset: first entry to read.
+            max_count: most messages; at least one is returned if there is one.
+            max_bytes: most bytes of records, for all but the first.
+            filter: selects messages; None selects all.
+            may_join: adjacent records may be returned as one buffer.
         """
         return self.reader.get(
             topic, queue_id, queue_offset, max_count, max_bytes, filter, may_join=may_join
         )
 
     def look_message(self, phy_offset: int) -> memoryview | None:
-        """Return the whole record that begins exactly at an offset; None when none does.
+        """Return the record that starts exactly at an offset; None if there is none.
 
         The record is checked; with SYNC_FLUSH it is on disk.
         """
@@ -299,12 +299,12 @@ class MessageStore:
         end_ms: int,
         index_type: str | None = None,
     ) -> QueryIndexResult:
-        """Find messages by key; hash collisions are among them.
+        """Find messages by key; the result may include hash collisions.
 
         Args:
             topic: stored topic.
             key: a unique key, one of the keys, or with ``index_type`` "T" a tag.
-            max_count: offsets at most.
+            max_count: most offsets.
             begin_ms: earliest store time.
             end_ms: latest store time.
             index_type: see ``key``.
@@ -317,12 +317,12 @@ class MessageStore:
         return dataclasses.replace(found, phy_offsets=kept)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first queue offset, -1 when there is no such queue."""
+        """Return the first queue offset, -1 if the queue does not exist."""
         queue = self._table.get(topic, queue_id) or self._table.get_batch(topic, queue_id)
         return -1 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset after the last message, 0 when there is no such queue."""
+        """Return the queue offset after the last message, 0 if the queue does not exist."""
         queue = self._table.get(topic, queue_id) or self._table.get_batch(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
@@ -334,8 +334,8 @@ class MessageStore:
         Args:
             topic: topic name.
             queue_id: queue within the topic.
-            timestamp_ms: time looked for.
-            upper: the last message not after the time, instead of the first not before it.
+            timestamp_ms: time to find.
+            upper: find the last message not after the time instead of the first not before it.
         """
         queue = self._table.get(topic, queue_id)
         if queue is None:
@@ -343,7 +343,7 @@ class MessageStore:
         return queue.offset_by_time(timestamp_ms, self._log.store_time_ms, upper=upper)
 
     def store_time_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the store time of one message, -1 when it is not there."""
+        """Return the store time of one message, -1 if it does not exist."""
         queue = self._table.get(topic, queue_id)
         entry = None if queue is None else queue.entry(queue_offset)
         if queue is None or entry is None or queue_offset < queue.min_offset:
@@ -351,7 +351,7 @@ class MessageStore:
         return self._log.store_time_ms(entry[0], entry[1])
 
     def earliest_store_time_ms(self, topic: str | None = None, queue_id: int = 0) -> int:
-        """Return the store time of the oldest message of a queue, or of all; -1 without any."""
+        """Return the store time of the oldest message of a queue, or of all; -1 if none."""
         if topic is not None:
             low = self.min_offset(topic, queue_id)
             return -1 if low < 0 else self.store_time_ms(topic, queue_id, low)
@@ -374,8 +374,8 @@ class MessageStore:
         Args:
             topic: topic name.
             queue_id: queue within the topic.
-            queue_offset: of the first.
-            max_count: at most; perhaps fewer, but none only where none is.
+            queue_offset: first entry.
+            max_count: most entries; fewer may be returned, none only if there are none.
         """
         return self.reader.entries(topic, queue_id, queue_offset, max_count)
 
@@ -384,47 +384,48 @@ class MessageStore:
     def delete_topics(self, topics: Iterable[str]) -> int:
         """Delete topics with all their messages; return how many had any.
 
-        On disk when this returns. Senders wait for a rename, not for the files to go.
+        The deletion is on disk when this returns. Senders wait for renames only; files are removed
+        later.
 
         Raises:
-            DiskFullError: no space for a directory entry; that topic and the next are not deleted.
-            ResourceShortError: no descriptor; whether it is on disk is known after another call.
-            OSError: the disk failed; the store is read-only then, as after any failed flush.
+            DiskFullError: no space for a directory entry; that topic and later ones stay.
+            ResourceShortError: no descriptor; repeat the call to be sure that it is on disk.
+            OSError: the disk failed; the store is read-only, as after any failed flush.
         """
         deleted = [topic for topic in topics if is_safe_topic(topic) and self._delete_topic(topic)]
         try:
-            self._files.sync_directories()  # also what an earlier call could not bring to disk
+            self._files.sync_directories()  # also renames that an earlier call could not sync
         except OSError as error:
             self._parts.latch.trip("flush of directories", error)
             raise
         return len(deleted)
 
     def _delete_topic(self, topic: str) -> bool:
-        """Unhook a topic's queues under the lock; their files go later, beside everything."""
+        """Remove a topic's queues under the lock; their files are deleted in the background."""
         parts = self._parts
         with self._append_lock:
             if topic not in self._table.topics() or self._table.is_batch_topic(topic):
                 return False
-            with self._table.names:  # nobody creates a file for them in between
+            with self._table.names:  # no queue creates a file in between
                 parts.deleted.add(topic, self._offsets.appended, self._table.topic_directory(topic))
                 queues = self._table.unhook_topic(topic)
             self._writer.forget_topic(topic)
-        logger.info("topic is deleted: topic=%s queues=%d", topic, len(queues))
+        logger.info("topic deleted: topic=%s queues=%d", topic, len(queues))
         return True
 
     def clean_expired_consume_queues(self) -> int:
-        """Delete queue files whose messages are all gone; return how many."""
+        """Delete queue files whose messages are all deleted; return how many."""
         return self._table.delete_expired(self.min_phy_offset)
 
     def delete_expired_files(self) -> None:
-        """Delete expired commit log files soon, whatever the hour."""
+        """Delete expired commit log files soon, regardless of the hour."""
         self._parts.delete_expired_now()
 
     # -- state -----------------------------------------------------------------------------
 
     @property
     def min_phy_offset(self) -> int:
-        """Physical offset where the oldest file begins."""
+        """Physical offset of the first byte of the oldest file."""
         return self._log.min_phy_offset
 
     @property
@@ -434,27 +435,27 @@ class MessageStore:
 
     @property
     def flushed_phy_offset(self) -> int:
-        """Everything before this physical offset is on disk."""
+        """Physical offset up to which the log is on disk."""
         return self._offsets.flushed
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        """Bytes appended that consumers cannot see yet."""
+        """Appended bytes that consumers cannot read yet."""
         return max(0, self._offsets.appended - self._offsets.dispatched)
 
     @property
     def is_writable(self) -> bool:
-        """Whether puts are taken now."""
+        """Whether the store accepts puts."""
         return self._gate.refusal is None
 
     @property
     def read_only_reason(self) -> str | None:
-        """Why puts are refused; None when they are taken."""
+        """Reason for rejecting puts; None if the store accepts them."""
         return self._gate.refusal
 
     @property
     def lock_time_ms(self) -> int:
-        """How long the append under way holds the lock; 0 when there is none."""
+        """Time that the current append has held the lock; 0 if there is none."""
         return self._writer.lock_time_ms
 
     @property
@@ -473,12 +474,12 @@ class MessageStore:
 
     @property
     def put_latency_buckets(self) -> dict[str, int]:
-        """Puts by duration, Apache's names for the ranges."""
+        """Number of puts by duration, with Apache's names for the ranges."""
         return self._stats.put_distribution()
 
     @property
     def damaged_phy_offsets(self) -> list[int]:
-        """Damaged records met so far."""
+        """Physical offsets of damaged records found so far."""
         return sorted(self._log.damaged)
 
     def topics(self) -> list[str]:
@@ -486,7 +487,7 @@ class MessageStore:
         return self._table.topics()
 
     def is_batch_topic(self, topic: str) -> bool:
-        """Whether a topic's queues are of a kind this store only keeps, not serves."""
+        """Return whether a topic has batch queues, which the store keeps but does not serve."""
         return self._table.is_batch_topic(topic)
 
     def runtime_info(self) -> dict[str, str]:

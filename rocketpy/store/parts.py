@@ -1,4 +1,4 @@
-"""What a message store is made of, built in one place.
+"""Parts of a message store and how they are connected.
 
 Source: DefaultMessageStore (5.4.0), its constructor and its list of services.
 """
@@ -52,7 +52,7 @@ _HOUR_MS = 3_600_000
 
 
 class StoreParts:
-    """The parts of one store, each given only what it needs."""
+    """Parts of one store; each part gets only its own dependencies."""
 
     def __init__(self, config: MessageStoreConfig, clock: Clock, files: StoreFiles) -> None:
         root = Path(config.store_path_root_dir)
@@ -65,7 +65,7 @@ class StoreParts:
         self.offsets: StoreOffsets = StoreOffsets(asks_flush=config.is_sync_flush)
         self.latch: ReadOnlyLatch = ReadOnlyLatch()
         self.gate: WriteGate = WriteGate(self.latch)
-        # After the gate: who is told that a flush failed asks whether it will ever succeed.
+        # After the gate: waiters that learn of a failed flush ask the gate whether it is permanent.
         self.latch.add_listener(self.offsets.fail)
         self.log: CommitLog = CommitLog(config, files, self.offsets)
         self.table: ConsumeQueueTable = ConsumeQueueTable(config, files, self.append_lock)
@@ -159,12 +159,12 @@ class StoreParts:
         )
 
     def _secure_oldest(self) -> bool:
-        """Bring the queue entries of the oldest log file to disk; False when that failed."""
+        """Flush the queue entries of the oldest log file; return False if that failed."""
         oldest = self.log.files[0].end_offset
         return self.checkpoint.queues_on_disk_to >= oldest or self.flush_queues.flush(thorough=True)
 
     def configure(self, config: MessageStoreConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self.clean_log.policy = _retention_policy(config)
 
     def _make_services(self) -> list[Service]:
@@ -194,7 +194,7 @@ class StoreParts:
         return services
 
     def recovery(self, *, after_crash: bool, power_cut: bool | None) -> Recovery:
-        """Make the recovery of what was loaded."""
+        """Create the recovery of the loaded files."""
         return Recovery(
             self.log,
             self.table,
@@ -210,7 +210,7 @@ class StoreParts:
         )
 
     def disk_ratios(self) -> DiskRatios:
-        """Look at the file systems of commit log and queues."""
+        """Return the used part of the file systems of commit log and queues."""
         return DiskRatios(self._used_ratio(self.log.directory), self._used_ratio(self._root))
 
     def _used_ratio(self, directory: Path) -> float:
@@ -225,11 +225,11 @@ class StoreParts:
             self.index.flush_full_files()
 
     def delete_expired_now(self) -> None:
-        """Delete expired commit log files soon, whatever the hour."""
+        """Delete expired commit log files soon, regardless of the hour."""
         self.clean_log.delete_now()
 
     def flush_all(self, now_ms: int) -> bool:
-        """Bring everything to disk before the end; False when that did not work."""
+        """Flush everything before closing; return False if that failed."""
         flushed = self.flusher.flush()
         self.group.step(now_ms)
         flushed = flushed and self.flush_queues.flush(thorough=True)
@@ -243,12 +243,12 @@ class StoreParts:
         except ResourceShortError:
             return False
         if self.index.missing_from is not None:
-            logger.info("the index is still being completed: the next start recovers and goes on")
+            logger.info("index incomplete at close: the next start continues")
             return False
         return not self.dispatchers.pending_count
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         self.log.close()
         self.checkpoint.close()
         self.table.close()
@@ -256,7 +256,7 @@ class StoreParts:
             try:
                 self.index.close()
             except (OSError, ResourceShortError) as error:
-                logger.error("closing the index failed: %s", error)  # noqa: TRY400 - known cause
+                logger.error("index close failed: %s", error)  # noqa: TRY400 - known cause
 
 
 def _retention_policy(config: MessageStoreConfig) -> RetentionPolicy:

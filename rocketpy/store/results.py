@@ -1,4 +1,4 @@
-"""What goes into the store and what comes out of it.
+"""Arguments and results of store operations.
 
 Source: MessageExtBrokerInner, PutMessageStatus, GetMessageResult, GetMessageStatus (5.4.0).
 """
@@ -12,7 +12,7 @@ from rocketpy.lazy_dataclass import lazy_dataclass
 
 
 class PutMessageStatus(enum.Enum):
-    """How a put ended (Apache's names)."""
+    """Result of a put, with Apache's names."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -32,10 +32,10 @@ class PutMessageStatus(enum.Enum):
 
 
 class GetMessageStatus(enum.Enum):
-    """Why a read returned what it returned (Apache's names).
+    """Status of a read, with Apache's names.
 
     Attributes:
-        remark: the name, at the cost of an attribute: `value` is two calls of Python.
+        remark: the name as a plain attribute, because `value` costs two Python calls.
     """
 
     remark: str
@@ -60,7 +60,7 @@ class GetMessageStatus(enum.Enum):
 
 @lazy_dataclass()
 class PutMessage:
-    """One message to store; everything is already checked and encoded by the caller.
+    """Message to store, checked and encoded by the caller.
 
     Attributes:
         topic: stored topic (delayed and half messages: the system topic).
@@ -70,14 +70,14 @@ class PutMessage:
         born_host: ip (4 or 16 bytes) and i32 port.
         flag: the application's own flag.
         sys_flag: system flags; the bits of the host widths are set by the store.
-        born_timestamp_ms: when the producer made it.
-        tags_code: hash of ``tags`` (0 without), kept in the consume queue.
+        born_timestamp_ms: creation time at the producer.
+        tags_code: hash of ``tags`` (0 without), stored in the consume queue.
         uniq_key: UNIQ_KEY property, for the index.
         keys: KEYS property, for the index.
         tags: TAGS property, for the index.
-        reconsume_times: how often it was tried.
+        reconsume_times: number of earlier deliveries.
         prepared_transaction_offset: physical offset of the half message, or 0.
-        wait_store_ok: WAIT property; False: the sender does not wait for the disk.
+        wait_store_ok: WAIT property; False if the sender does not wait for the flush.
         delay_level: with topic SCHEDULE_TOPIC_XXXX, level from 1; its tags code then is
             the delivery time.
         store_host: as ``born_host``; empty: the store's own.
@@ -103,7 +103,7 @@ class PutMessage:
 
 
 class BatchEntry(NamedTuple):
-    """One message of a batch: what differs from its neighbours."""
+    """Fields of one message of a batch that differ between its messages."""
 
     body: bytes
     properties: bytes = b""
@@ -116,9 +116,9 @@ class BatchEntry(NamedTuple):
 
 @lazy_dataclass()
 class BatchColumns:
-    """The messages of a batch, field by field: one value a message in each, in their order.
+    """Messages of a batch as columns: one sequence for each field.
 
-    A batch is stored column by column, because a step over a whole column is one call.
+    The store processes columns, because one call then handles all messages.
     """
 
     bodies: Sequence[bytes]
@@ -131,7 +131,7 @@ class BatchColumns:
 
     @classmethod
     def of(cls, entries: Iterable[BatchEntry]) -> Self:
-        """Turn messages into columns."""
+        """Convert messages to columns."""
         columns = tuple(zip(*entries, strict=True)) or ((),) * len(BatchEntry._fields)
         return cls(*columns)
 
@@ -141,7 +141,7 @@ class BatchColumns:
 
 @lazy_dataclass()
 class PutBatch:
-    """Messages for one queue, stored side by side or not at all."""
+    """Messages for one queue, stored contiguously or not at all."""
 
     topic: str
     queue_id: int
@@ -155,15 +155,15 @@ class PutBatch:
 
 
 class PutMessageResult(NamedTuple):
-    """Where a message went.
+    """Result of a put: status and position of the message.
 
     Attributes:
-        status: how it ended; the rest means something for PUT_OK only.
-        phy_offset: bytes from the start of the commit log, of the first record.
-        size_bytes: of all records.
-        queue_offset: of the first record.
-        store_timestamp_ms: when it was appended.
-        phy_offsets: of each record of a batch; empty for a single message.
+        status: outcome; the other fields are valid for PUT_OK only.
+        phy_offset: physical offset of the first record.
+        size_bytes: size of all records.
+        queue_offset: queue offset of the first record.
+        store_timestamp_ms: store time.
+        phy_offsets: physical offset of each record of a batch; empty for a single message.
     """
 
     status: PutMessageStatus
@@ -180,10 +180,10 @@ class PutMessageResult(NamedTuple):
 
 
 class MessageFilter(Protocol):
-    """Decides which messages a read returns.
+    """Selects the messages that a read returns.
 
     Attributes:
-        weight: what a look at a message costs, 1 is usual: a read looks at so many times fewer.
+        weight: relative cost of checking a message, normally 1; divides the messages of a read.
     """
 
     @property
@@ -196,36 +196,36 @@ class MessageFilter(Protocol):
         ...
 
     def matches_record(self, record: memoryview) -> bool:
-        """Match by the whole stored record."""
+        """Match by the complete stored record."""
         ...
 
     def match_records(
         self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
     ) -> Sequence[bool] | None:
-        """Match many records at once, by whatever the other two look at.
+        """Match many records at once, with the criteria of the other two methods.
 
         Args:
             view: memory that holds the records.
-            positions: where each begins, bytes.
-            sizes: of each, bytes.
+            positions: position of each record, bytes.
+            sizes: size of each record, bytes.
 
         Returns:
-            An answer for each record; None when they are to be matched one by one.
+            A result for each record; None if they must be matched one by one.
         """
         ...
 
 
 @lazy_dataclass()
 class GetMessageResult:
-    """Messages found, and where to look next. Offsets count queue entries.
+    """Result of a read: messages, and the next offset. Offsets count queue entries.
 
     Attributes:
-        status: why the read returned what it returned.
-        next_begin_offset: where the next read goes on.
+        status: outcome of the read.
+        next_begin_offset: offset of the next read.
         min_offset: first offset of the queue.
         max_offset: offset after the last of the queue.
-        buffers: one whole record each, or some that lie one behind the other where the reader
-            allowed it; views of the mapped files: copy them, do not keep them.
+        buffers: one record each, or several adjacent ones if the reader allowed it; views of the
+            mapped files: copy them, do not keep them.
         count: messages in ``buffers``.
         size_bytes: bytes in ``buffers``.
     """
@@ -240,10 +240,10 @@ class GetMessageResult:
 
 
 def outside_queue(queue_offset: int, low: int, high: int) -> GetMessageResult:
-    """Return what a read finds that begins where a queue has no entry.
+    """Return the result of a read that starts outside a queue.
 
     Args:
-        queue_offset: where it begins; before `low`, or `high` or more.
+        queue_offset: start of the read; below `low`, or at least `high`.
         low: first offset of the queue.
         high: offset after the last of the queue.
     """
@@ -258,14 +258,14 @@ def outside_queue(queue_offset: int, low: int, high: int) -> GetMessageResult:
 
 @lazy_dataclass(frozen=True)
 class QueryIndexResult:
-    """Index entries for a key; hash collisions are among them, the caller checks the keys.
+    """Index entries of a key, including hash collisions; the caller compares the keys.
 
     Attributes:
         phy_offsets: newest first.
         last_update_timestamp_ms: store time of the newest indexed message.
         last_update_phy_offset: physical offset of the newest indexed message.
-        is_complete: False when there may be more: the index is still being completed, or the
-            time range was too large for one look-up.
+        is_complete: False if there may be more, because the index is catching up or the time range
+            was too large for one look-up.
     """
 
     phy_offsets: list[int]

@@ -1,19 +1,18 @@
-"""Retention: which files go, when, and how fast.
+"""Retention: decides which files are deleted, when, and how fast.
 
-Only whole files are deleted, oldest first, never the last one, at most a batch a
-round. The commit log leads; consume queues and index files follow, because an entry
-is useful only while its message exists. Nothing here reads a clock, a disk or a
-directory: time, disk ratios and files come in from outside.
+Files are deleted oldest first, never the last one, at most a batch a round. Consume queues and
+index files follow the commit log, because an entry is useful only while its message exists. Time,
+disk ratios and files are passed in; nothing here reads a clock, a disk or a directory.
 
     disk used        what happens
     <= max used      delete expired files in the hours of ``delete_when``
     > max used       delete expired files now
     > forcibly       delete the oldest files now, expired or not
-    > warning        the same, and the store takes no more messages
+    > warning        the same, and the store rejects messages
 
-A file goes only when the entries of its messages are on disk in the queues: it is what they would
-be made again from, and a queue that has neither would begin at 0. Only when the disk leaves no
-choice it goes before; the space it leaves takes the entries at once.
+A file is deleted only when the queue entries of its messages are on disk, because they could not be
+rebuilt afterwards, and a queue without entries and log would restart at 0. If the disk is too full
+to write them, the file is deleted first; its space takes the entries at once.
 
 Source: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService, 5.4.0.
 """
@@ -37,14 +36,14 @@ def _clamp(ratio: float, low: float, high: float) -> float:
 
 @lazy_dataclass(frozen=True)
 class RetentionPolicy:
-    """The numbers of retention; ratios are 0.0 to 1.0 and clamped as Apache clamps them.
+    """Settings of retention; ratios are 0.0 to 1.0 and clamped like Apache's.
 
     Attributes:
         file_reserved_ms: age (by last modification) at which a file has expired.
         delete_hours: local hours in which expired files are deleted.
-        max_used_ratio: above it expired files go at any hour (clamped 0.10 to 0.95).
-        clean_forcibly_ratio: above it the oldest go, expired or not (0.30 to 0.85).
-        warning_ratio: above it the store also refuses messages (0.35 to 0.90).
+        max_used_ratio: above it expired files are deleted at any hour (clamped 0.10 to 0.95).
+        clean_forcibly_ratio: above it the oldest are deleted, expired or not (0.30 to 0.85).
+        warning_ratio: above it the store also rejects messages (0.35 to 0.90).
         clean_forcibly: False never deletes a file that has not expired.
         delete_batch_max: files a round.
         delete_interval_ms: pause between two files of a round.
@@ -74,14 +73,14 @@ class RetentionPolicy:
 
 @lazy_dataclass(frozen=True)
 class DiskRatios:
-    """Used part (0.0 to 1.0) of the two partitions; below zero means unknown."""
+    """Used part (0.0 to 1.0) of the two file systems; negative if unknown."""
 
     commit_log: float
     consume_queue: float
 
 
 class CommitLogFiles(Protocol):
-    """The commit log, as far as retention needs it."""
+    """Interface of retention to the commit log."""
 
     def file_count(self) -> int:
         """Number of files, the one being written included."""
@@ -92,23 +91,23 @@ class CommitLogFiles(Protocol):
         ...
 
     def delete_oldest(self) -> bool:
-        """Delete the oldest file; False when it could not be deleted now."""
+        """Delete the oldest file; return False if that is not possible now."""
         ...
 
 
 class DependentFiles(Protocol):
-    """Files that are worth keeping only while the log they point into exists."""
+    """Interface of retention to files that refer to the commit log."""
 
     def delete_expired(self, min_phy_offset: int) -> int:
-        """Delete files wholly before this offset, never the last; return how many."""
+        """Delete files that end before an offset, except the last; return how many."""
         ...
 
 
 class CleanCommitLogService:
-    """Deletes commit-log files; one file a step, so that readers are never stalled long.
+    """Deletes commit log files, one file a step, so that readers do not stall.
 
     Attributes:
-        policy: the numbers; may be replaced while running.
+        policy: settings; may be replaced while running.
     """
 
     name: Final = "CleanCommitLogService"
@@ -128,12 +127,12 @@ class CleanCommitLogService:
 
         Args:
             files: the commit log.
-            policy: the numbers.
-            clock: wall time decides what has expired.
-            disk_ratios: looks at the partitions.
+            policy: settings.
+            clock: its wall time decides which files have expired.
+            disk_ratios: returns the used part of the file systems.
             local_hour: local hour (0 to 23) of a wall time in ms.
-            on_disk_full: told at each round whether the warning level is passed.
-            secure: brings what depends on the oldest file to disk; False when that did not work.
+            on_disk_full: called in each round with whether the warning level is exceeded.
+            secure: flushes the entries of the oldest file; returns False if that failed.
         """
         self._files = files
         self.policy = policy
@@ -149,7 +148,7 @@ class CleanCommitLogService:
         self.deleted_count: int = 0
 
     def delete_now(self) -> None:
-        """Delete expired files in each of the next rounds, whatever the hour."""
+        """Delete expired files in each of the next rounds, regardless of the hour."""
         self._manual_rounds = _MANUAL_ROUNDS
         if self._due_ms is not None:
             self._due_ms = 0
@@ -179,7 +178,7 @@ class CleanCommitLogService:
         timely = self._local_hour(self._clock.time_ms()) in self.policy.delete_hours
         self._left_in_round = self.policy.delete_batch_max if urgent or manual or timely else 0
         if urgent and not self._can_delete():
-            logger.warning("disk space is short and no commit log file can be deleted")
+            logger.warning("disk space short: no commit log file can be deleted")
 
     def _is_space_short(self) -> bool:
         policy, ratios = self.policy, self._disk_ratios()
@@ -213,7 +212,7 @@ class CleanCommitLogService:
 
 
 class CleanConsumeQueueService:
-    """Lets consume queues and index files follow the commit log's start."""
+    """Deletes consume queue and index files before the start of the commit log."""
 
     name: Final = "CleanConsumeQueueService"
 
@@ -224,7 +223,7 @@ class CleanConsumeQueueService:
         *,
         interval_ms: int = 10_000,
     ) -> None:
-        """Build the service; ``dependents`` are told in the order given."""
+        """Build the service; ``dependents`` are called in the given order."""
         self._min_phy_offset = min_phy_offset
         self._dependents = dependents
         self._interval_ms = interval_ms
@@ -232,7 +231,7 @@ class CleanConsumeQueueService:
         self.deleted_count: int = 0
 
     def step(self, now_ms: int) -> int:
-        """Delete what points before the log's start, if the start moved."""
+        """Delete files that refer to offsets before the log's start, if the start moved."""
         min_phy_offset = self._min_phy_offset()
         if min_phy_offset > self._last_min_phy_offset:
             self._last_min_phy_offset = min_phy_offset

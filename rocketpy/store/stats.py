@@ -1,6 +1,6 @@
-"""What the store counts, for GET_BROKER_RUNTIME_INFO and for operators.
+"""Statistics of the store, for GET_BROKER_RUNTIME_INFO and for operators.
 
-Counting costs a few additions a put; rates come from samples that a service takes each second.
+Counting costs a few additions a put; rates are computed from samples taken every second.
 
 Source: StoreStatsService (5.4.0).
 """
@@ -38,16 +38,16 @@ class _Sample(NamedTuple):
 
 
 class StoreStats:
-    """Counters of one store. ``put_*`` change under the append lock, the others under their own.
+    """Counters of one store. ``put_*`` change under the append lock, the others under a lock here.
 
     Attributes:
         put_count: messages put.
         put_bytes: bytes of their records.
-        put_failed_count: puts that were refused or failed.
+        put_failed_count: rejected or failed puts.
         put_max_ms: longest put.
         put_buckets: puts by duration, see `put_distribution`.
         get_found_count: reads that found messages.
-        get_missed_count: reads that did not.
+        get_missed_count: reads that found none.
         transferred_count: messages read.
         get_max_ms: longest read.
     """
@@ -69,12 +69,12 @@ class StoreStats:
         self.sample()
 
     def put_failed(self) -> None:
-        """Count a put that was refused or failed."""
+        """Count a rejected or failed put."""
         with self._mutex:
             self.put_failed_count += 1
 
     def put_took(self, elapsed_ms: int) -> None:
-        """Count the duration of a put; called for those of a millisecond or more."""
+        """Count the duration of a put; called for puts of one millisecond or more."""
         with self._mutex:
             self.put_max_ms = max(self.put_max_ms, elapsed_ms)
             for index, (limit_ms, _) in enumerate(_BUCKETS):
@@ -84,11 +84,11 @@ class StoreStats:
             self.put_buckets[-1] += 1
 
     def got(self, count: int, elapsed_ms: int) -> None:
-        """Count a read of so many messages."""
+        """Count a read that returned some messages."""
         self.got_many(count > 0, count == 0, count, elapsed_ms)
 
     def got_many(self, found: int, missed: int, count: int, elapsed_ms: int) -> None:
-        """Count reads, those that found messages and those that did not, none of them longer."""
+        """Count several reads with an upper bound of their duration."""
         with self._mutex:
             self.get_found_count += found
             self.get_missed_count += missed
@@ -97,7 +97,7 @@ class StoreStats:
                 self.get_max_ms = elapsed_ms
 
     def sample(self) -> None:
-        """Remember the counters of this moment."""
+        """Take a sample of the counters."""
         self._samples.append(
             _Sample(
                 self._clock.monotonic_ms(),
@@ -109,7 +109,7 @@ class StoreStats:
         )
 
     def put_distribution(self) -> dict[str, int]:
-        """Return puts by duration, Apache's names for the ranges."""
+        """Return the number of puts by duration, with Apache's names for the ranges."""
         slow = sum(self.put_buckets)
         counts = dict(zip((name for _, name in _BUCKETS), self.put_buckets, strict=False))
         counts["[<=0ms]"] += max(0, self.put_count - slow)
@@ -167,7 +167,7 @@ class StoreStats:
 
 
 class SampleService:
-    """Takes a sample each second."""
+    """Service that takes a sample every second."""
 
     name: Final = "StoreStatsService"
 

@@ -1,22 +1,21 @@
-"""How far a store has come: the row of physical offsets, and everybody who waits for one.
+"""Progress of a store as physical offsets, and the callbacks that wait for them.
 
-A message passes these offsets in this order, and every offset only moves forward while the store
-is open::
+Messages pass these offsets in this order. Offsets only increase while the store is open::
 
     appended >= flushed        in memory; on this disk
-    appended >= confirmed      also on the replicas that count
-    visible                    the least of those that the mode asks for
-    dispatched <= visible      in consume queues, index and whatever else is told of messages
+    appended >= confirmed      on the required replicas
+    visible                    the smallest of those that the mode requires
+    dispatched <= visible      in consume queues, index and all other dispatchers
 
-What each one promises:
-    - before ``appended`` lie whole records; the next one begins there;
-    - before ``flushed`` a power cut takes nothing;
-    - before ``visible`` consumers may read and a waiting sender is answered. With ASYNC_FLUSH that
-      is everything appended; with SYNC_FLUSH nothing that is not flushed;
-    - before ``dispatched`` every message is where consumers and look-ups find it.
+Guarantees:
+    - ``appended``: complete records precede it; the next one starts there;
+    - ``flushed``: a power cut loses nothing before it;
+    - ``visible``: consumers may read and waiting senders are answered before it. With ASYNC_FLUSH
+      it equals ``appended``; with SYNC_FLUSH it never exceeds ``flushed``;
+    - ``dispatched``: consumers and look-ups find every message before it.
 
-``appended`` and ``dispatched`` change under the append lock, the others under their own; any
-thread reads them. Callbacks are called without a lock of this object.
+``appended`` and ``dispatched`` change under the append lock, the others under a lock of this
+object; any thread may read them. Callbacks are called without a lock of this object.
 
 Step 18 of a message's life (docs/ARCHITECTURE.md).
 
@@ -36,20 +35,20 @@ Waiter = tuple[int, int, Callable[[bool], None]]
 
 
 class StoreOffsets:
-    """The row of offsets of one store and its waiters.
+    """Offsets of one store and the callbacks that wait for them.
 
     Attributes:
-        appended: where the next record goes.
+        appended: offset of the next record.
         appended_ms: store time of the last record.
-        flushed: everything before it is on disk.
-        confirmed: everything before it is on the replicas that count; far away without any.
-        dispatched: everything before it is known to the dispatchers.
-        dispatched_ms: store time of the last message they know.
-        visible_bound: nothing behind it is visible, whatever is appended; far away when what is
-            appended is visible at once.
-        on_visible: called with ``visible`` after it moved by a flush or a confirmation, before
-            those who wait are answered.
-        on_wait: called when somebody waits for more than is visible: time to flush.
+        flushed: end of the log on disk.
+        confirmed: end of the log on the required replicas; very large without replicas.
+        dispatched: end of the messages that the dispatchers have processed.
+        dispatched_ms: store time of the last dispatched message.
+        visible_bound: upper bound of ``visible``; very large if appended records are visible at
+            once.
+        on_visible: called with ``visible`` after a flush or a confirmation moved it, before waiting
+            callbacks are called.
+        on_wait: called when a callback waits for a larger offset, to request a flush.
     """
 
     __slots__ = (
@@ -69,10 +68,10 @@ class StoreOffsets:
     )
 
     def __init__(self, *, asks_flush: bool = False) -> None:
-        """Begin at zero.
+        """Start with all offsets at zero.
 
         Args:
-            asks_flush: whether a message is visible only when it is on disk (SYNC_FLUSH).
+            asks_flush: whether a message is visible only after its flush (SYNC_FLUSH).
         """
         self._asks_flush = asks_flush
         self._failed = False
@@ -90,16 +89,16 @@ class StoreOffsets:
 
     @property
     def visible(self) -> int:
-        """What consumers may see ends here."""
+        """End of the messages that consumers may read."""
         return min(self.appended, self.visible_bound)
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes appended but not known to be on disk."""
+        """Appended bytes that are not flushed."""
         return self.appended - self.flushed
 
     def restart(self, phy_offset: int, store_timestamp_ms: int) -> None:
-        """Set all offsets to where a start found the end of the log.
+        """Set all offsets to the end of the log after recovery.
 
         Args:
             phy_offset: end of the log.
@@ -110,12 +109,12 @@ class StoreOffsets:
         self._bind()
 
     def flush_reached(self, phy_offset: int) -> None:
-        """Take note that the log is on disk up to an offset, and tell who waits."""
+        """Advance ``flushed`` and call waiting callbacks."""
         self.flushed = max(self.flushed, phy_offset)
         self._moved()
 
     def confirm_reached(self, phy_offset: int) -> None:
-        """Take note that the replicas have the log up to an offset, and tell who waits."""
+        """Advance ``confirmed`` and call waiting callbacks."""
         self.confirmed = phy_offset
         self._moved()
 
@@ -132,15 +131,15 @@ class StoreOffsets:
     # -- waiting ---------------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Say that somebody wants more to become visible soon."""
+        """Request that appended records become visible soon."""
         self.on_wait()
 
     def wait_for(self, phy_end: int, deadline_ms: int, callback: Callable[[bool], None]) -> None:
-        """Call back once the log is visible up to an offset, or will not be.
+        """Call back when the log is visible up to an offset, or never will be.
 
         Args:
             phy_end: physical offset after the caller's record.
-            deadline_ms: monotonic time at which the answer is False.
+            deadline_ms: monotonic time after which the argument is False.
             callback: called once, on any thread, possibly before this returns.
         """
         if self.visible >= phy_end:
@@ -150,22 +149,22 @@ class StoreOffsets:
             self._waiters.append((phy_end, deadline_ms, callback))
         if self._failed:
             self.fail()
-        elif self.visible >= phy_end:  # moved between the two looks
+        elif self.visible >= phy_end:  # it moved between the two checks
             self.answer_visible()
         else:
             self.ask()
 
     def answer_visible(self) -> None:
-        """Answer True to those whose record is visible."""
+        """Call back with True for records that are visible."""
         visible = self.visible
         self._answer(lambda waiter: waiter[0] <= visible, is_visible=True)
 
     def expire(self, now_ms: int) -> None:
-        """Answer False to those whose time is over; a flush may hang meanwhile."""
+        """Call back with False after the deadline, even while a flush hangs."""
         self._answer(lambda waiter: waiter[1] <= now_ms, is_visible=False)
 
     def fail(self) -> None:
-        """Answer False to all who wait, now and later: nothing more reaches the disk."""
+        """Call back with False, now and for later calls, because flushes have failed for good."""
         self._failed = True
         self._answer(lambda _: True, is_visible=False)
 
@@ -182,8 +181,8 @@ class StoreOffsets:
 
 
 def _nothing() -> None:
-    """Stand in for a callback nobody has set."""
+    """Default of `on_wait`."""
 
 
 def _ignore(_phy_offset: int) -> None:
-    """Stand in for a listener nobody has set."""
+    """Default of `on_visible`."""

@@ -1,9 +1,9 @@
-"""Whether the store takes messages, and why not.
+"""Write gate: whether the store accepts messages, and the reason if not.
 
-Three things close the gate: the store is not open, the disk is nearly full (until there is space
-again), and a failed flush. The last is for good: after an error the kernel may have dropped the
-pages, so a second, successful flush would prove nothing. Whatever else runs short (descriptors,
-memory, space for one file) refuses that one put and closes nothing.
+The gate is closed if the store is not open, while the disk is nearly full, and after a failed
+flush. The last is permanent: after an error the kernel may have dropped the pages, so a later,
+successful flush would prove nothing. Any other shortage (descriptors, memory, space for one file)
+rejects that one put and leaves the gate open.
 
 Source: RunningFlags, DefaultMessageStore.checkStoreStatus (5.4.0).
 """
@@ -16,7 +16,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ReadOnlyLatch:
-    """Falls once, and stays down until the process starts again."""
+    """Latch that trips on the first failed flush and stays tripped until the process restarts."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -24,11 +24,11 @@ class ReadOnlyLatch:
         self.reason: str | None = None
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Have a function called when the latch falls."""
+        """Add a function that is called when the latch trips."""
         self._listeners.append(listener)
 
     def trip(self, what: str, error: OSError) -> None:
-        """Let the latch fall; only the first time is logged and told."""
+        """Trip the latch; only the first call logs and calls the listeners."""
         with self._mutex:
             if self.reason is not None:
                 return
@@ -39,11 +39,11 @@ class ReadOnlyLatch:
 
 
 class WriteGate:
-    """Says whether messages are taken.
+    """Decides whether the store accepts messages.
 
     Attributes:
         is_open: whether the store is open.
-        refusal: why messages are refused; None when they are taken. Each put reads it.
+        refusal: reason for rejecting messages; None if accepted. Each put reads it.
     """
 
     def __init__(self, latch: ReadOnlyLatch) -> None:
@@ -56,7 +56,7 @@ class WriteGate:
         self._decide()
 
     def set_open(self, is_open: bool) -> None:
-        """Note that the store is open, or not (append lock held)."""
+        """Set whether the store is open (append lock held)."""
         self.is_open = is_open
         self._decide()
 
@@ -65,7 +65,7 @@ class WriteGate:
         if is_full != self._disk_full:
             self._disk_full = is_full
             self._decide()
-            logger.warning("disk use passed the warning level: puts_are_refused=%s", is_full)
+            logger.warning("disk usage crossed the warning level: puts_rejected=%s", is_full)
 
     def _decide(self) -> None:
         with self._mutex:

@@ -203,7 +203,7 @@ def test_files_are_let_go_of_even_when_the_index_cannot_be_closed(
     made = opened(kit)
     kit.files.fail_flushes("/index/")
     made.close()
-    assert "closing the index failed" in caplog.text
+    assert "index close failed" in caplog.text
     assert made.log.files == ()
 
 
