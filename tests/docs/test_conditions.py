@@ -24,7 +24,7 @@ def test_a_condition_of_the_table_is_one(condition: str) -> None:
     assert compile_condition(condition).ignored_from is None
 
 
-def test_what_it_says_is_refused_is_no_whole_condition() -> None:
+def test_condition_listed_as_invalid_is_rejected() -> None:
     found = re.findall(r"`([^`]+)`", REFUSED.partition(" Apache ignores")[0])
     assert len(found) == 8
     for text in found:
@@ -55,7 +55,7 @@ def test_what_it_says_is_refused_is_no_whole_condition() -> None:
         ("region = 'eu' OR region = 'us' AND amount < 0", True),
     ],
 )
-def test_what_it_takes(condition: str, takes: bool) -> None:
+def test_condition_listed_as_valid_is_accepted(condition: str, takes: bool) -> None:
     headers = {"amount": "150", "region": "eu", "name": "it's", "paid": "true"}
     found = compile_condition(condition)
     assert found.matches({**headers, "TAGS": "a", "KEYS": "k"}) is takes

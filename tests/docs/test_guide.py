@@ -60,7 +60,7 @@ def run_shell(snippet: Snippet) -> None:
 
 
 @pytest.mark.parametrize(("page", "snippet"), EVERY)
-def test_it_runs_and_prints_what_the_page_says(
+def test_code_block_prints_the_documented_output(
     cluster: ClusterThread,
     page: Path,
     snippet: Snippet,

@@ -58,7 +58,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{page.name}: {link}"
 
 
-def test_the_api_page_names_what_is_there() -> None:
+def test_api_page_names_existing_objects() -> None:
     names = re.findall(r"^::: ([\w.]+)$", (DOCS / "guide/api.md").read_text(), re.MULTILINE)
     assert names
     for name in names:

@@ -67,7 +67,7 @@ def test_a_message_given_back_after_its_log_expired_is_retried_all_the_same() ->
     assert run_simulation(scenario, properties=SETTINGS) == {b"0": 2, b"1": 2, b"2": 2}
 
 
-def test_acks_of_messages_whose_log_expired_are_refused_and_stall_nothing() -> None:
+def test_ack_of_expired_message_is_rejected_without_stall() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> list[Any]:
         await send(cluster, 6)
         popped = (await popper.pop(invisibleTime=7_200_000)).messages

@@ -59,7 +59,7 @@ def test_others_are_served_while_a_table_is_written_and_creations_share_the_writ
     run_simulation(scenario)
 
 
-def test_a_consumer_of_a_new_group_holds_up_nobody() -> None:
+def test_consumer_of_new_group_does_not_delay_others() -> None:
     async def scenario(cluster: SimCluster) -> None:
         cluster.create_topic("there", 1)
         async with cluster.client() as client, cluster.client() as other:
@@ -141,7 +141,7 @@ async def _send(producer: Producer, topic: str, acknowledged: list[str]) -> None
 
 @pytest.mark.parametrize("fails", [False, True], ids=["slow", "failing"])
 @pytest.mark.parametrize("seed", range(6))
-def test_whoever_was_acknowledged_has_his_topic_after_a_power_cut(seed: int, fails: bool) -> None:
+def test_acknowledged_topic_survives_power_cut(seed: int, fails: bool) -> None:
     async def scenario(cluster: SimCluster) -> tuple[int, int]:
         rng = random.Random(seed)
         broker = cluster.brokers[0]

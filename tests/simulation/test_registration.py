@@ -6,7 +6,7 @@ import itertools
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 
 
-def test_a_broker_tells_its_topics_every_thirty_seconds() -> None:
+def test_broker_registers_its_topics_every_thirty_seconds() -> None:
     async def scenario(cluster: SimCluster) -> list[int]:
         link = cluster.brokers[0].broker.parts.name_servers
         times: list[int] = []

@@ -79,6 +79,6 @@ def test_a_seed_repeats_exactly_in_another_process_and_after_other_seeds() -> No
     assert histories[0] == histories[1]
 
 
-def test_who_asks_for_one_seed_gets_one_of_whatever_he_names() -> None:
+def test_single_seed_option_runs_one_seed_of_any_world() -> None:
     assert [total_of("store", each) for each in (1, 20)] == [1, 20]
     assert [total_of("pop", each) for each in (1, 19, 20, 45)] == [1, 1, 1, 2]

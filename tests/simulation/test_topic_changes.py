@@ -34,7 +34,7 @@ async def _consume(client: Client, seen: Counter[bytes], topic: str = "t") -> No
     await client.consumer(topic, group=f"g-{topic}", handler=handle, start="earliest").start()
 
 
-def test_what_waits_for_a_queue_that_is_gone_comes_in_one_that_is_there() -> None:
+def test_delayed_message_of_removed_queue_arrives_in_existing_queue() -> None:
     async def scenario(cluster: SimCluster) -> tuple[list[bytes], Counter[bytes], list[int]]:
         cluster.create_topic("t", QUEUES)
         seen: Counter[bytes] = Counter()

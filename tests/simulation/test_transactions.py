@@ -16,7 +16,9 @@ from tests.simulation.seeds import run_seeds, seed_count, seeds_of
 from tests.simulation.transaction_world import run_seed
 
 SEEDS = seed_count(8)
-TEST = "tests/simulation/test_transactions.py::test_what_is_committed_is_seen_and_nothing_else"
+TEST = (
+    "tests/simulation/test_transactions.py::test_committed_transactions_are_the_only_visible_ones"
+)
 
 
 def run(seed: int) -> None:
@@ -26,7 +28,7 @@ def run(seed: int) -> None:
 
 @pytest.mark.timeout(60 + 20 * SEEDS)
 @pytest.mark.parametrize("chunk", range(2))
-def test_what_is_committed_is_seen_and_nothing_else(chunk: int) -> None:
+def test_committed_transactions_are_the_only_visible_ones(chunk: int) -> None:
     run_seeds(run, seeds_of(chunk, SEEDS, 2), TEST)
 
 
@@ -50,7 +52,7 @@ def test_the_seeds_reach_what_they_are_about(monkeypatch: pytest.MonkeyPatch) ->
     assert wanted <= counts.keys(), counts
 
 
-def test_a_check_that_forgets_who_is_open_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_that_forgets_open_transactions_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check of the check: with that fault in it, one of the first seeds fails."""
     monkeypatch.setattr(CheckBack, "_judge", lambda *_: None)
     monkeypatch.setattr(HalfLedger, "passable", lambda _, place: place)

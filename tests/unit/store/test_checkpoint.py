@@ -49,7 +49,7 @@ def test_stamps_come_back_with_a_margin() -> None:
     assert again.min_ms == 0
 
 
-def test_without_a_whole_file_nothing_is_vouched_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_truncated_checkpoint_covers_nothing(caplog: pytest.LogCaptureFixture) -> None:
     disk = files()
     assert loaded(disk).min_ms == 0
     disk.write_bytes(PATH, b"\0\0\0\1" * 5)
@@ -59,7 +59,7 @@ def test_without_a_whole_file_nothing_is_vouched_for(caplog: pytest.LogCaptureFi
     assert loaded(disk).physic_ms == 5_000
 
 
-def test_what_was_flushed_outlives_a_power_cut() -> None:
+def test_flushed_content_survives_power_cut() -> None:
     disk = files()
     checkpoint = stamped(disk, 10_000, 10_000, 0)
     disk.sync_directories()
@@ -68,7 +68,7 @@ def test_what_was_flushed_outlives_a_power_cut() -> None:
     assert loaded(disk).physic_ms == 10_000
 
 
-def test_what_apache_keeps_there_stays() -> None:
+def test_fields_of_apache_are_preserved() -> None:
     disk = files()
     disk.write_bytes(PATH, struct.pack(">5q", 1, 2, 3, 4, 5).ljust(CHECKPOINT_BYTES, b"\0"))
     checkpoint = loaded(disk)
@@ -101,7 +101,7 @@ def test_equal_stamps_are_not_written_again() -> None:
         checkpoint.flush()
 
 
-def test_what_a_killed_process_wrote_is_flushed_before_it_counts() -> None:
+def test_checkpoint_of_killed_process_is_flushed_before_use() -> None:
     """Its lowered checkpoint may be in memory only; then the disk still vouches for more."""
     disk = files()
     checkpoint = stamped(disk, 10_000, 20_000, 30_000)

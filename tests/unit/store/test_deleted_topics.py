@@ -97,7 +97,7 @@ def test_a_topic_made_again_begins_at_0_and_stays_after_a_crash() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_a_power_cut_took_from_the_log_hides_no_later_message(seed: int) -> None:
+def test_power_cut_of_log_does_not_hide_later_messages(seed: int) -> None:
     """The log may end before the place where the topic was deleted; new messages go there."""
     kit = Kit()
     store = kit.open()
@@ -175,7 +175,7 @@ class HookedLock:
 
 
 @pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_put_beside_a_delete_goes_to_the_new_queue_and_stops_nobody(mode: str) -> None:
+def test_put_during_delete_goes_to_new_queue_without_blocking(mode: str) -> None:
     kit = Kit(flush_disk_type=mode)
     store = kit.open()
     put(store, GONE, 5)
@@ -211,7 +211,7 @@ def test_deleting_what_waits_for_the_disk_costs_no_other_topic_a_message() -> No
     assert bodies(store, GONE) == again
 
 
-def test_deleting_a_topic_whose_queue_is_being_flushed_stops_no_sender() -> None:
+def test_delete_during_queue_flush_blocks_no_sender() -> None:
     kit = Kit(flush_consume_queue_thorough_interval=0)
     store = kit.open()
     put(store, GONE, 5)

@@ -91,7 +91,7 @@ def test_ipv6_hosts_and_long_topics_are_stored() -> None:
         ),
     ],
 )
-def test_what_cannot_be_stored_is_refused_and_leaves_nothing(
+def test_invalid_message_is_rejected_and_stores_nothing(
     bad: PutMessage, status: PutMessageStatus
 ) -> None:
     store = Kit(max_message_size=4096).open()
@@ -277,7 +277,7 @@ def test_the_file_made_ahead_goes_at_a_clean_end_and_after_a_crash() -> None:
     assert kit.files.list_files(LOG) == [f"{0:020d}", f"{16384:020d}"]
 
 
-def test_deleted_topics_begin_anew() -> None:
+def test_recreated_topic_starts_at_offset_zero() -> None:
     kit = Kit()
     store = kit.open()
     put_many(store, 150)

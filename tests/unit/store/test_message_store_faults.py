@@ -160,7 +160,7 @@ def test_sync_flush_shows_messages_only_when_they_are_on_disk() -> None:
     assert responses == [True, True]
 
 
-def test_one_flush_responses_all_who_wait() -> None:
+def test_one_flush_answers_all_waiters() -> None:
     kit = Kit(flush_disk_type="SYNC_FLUSH")
     store = kit.open()
     store.put_message(message(b"first"))
@@ -279,7 +279,7 @@ def test_runtime_info_has_the_keys_admin_tools_read() -> None:
 
 
 @pytest.mark.parametrize("error", [ResourceShortError("no descriptor"), OSError(errno.EIO, "disk")])
-def test_a_close_that_fails_still_lets_go_and_answers_who_waits(error: Exception) -> None:
+def test_failed_close_releases_directory_and_answers_waiters(error: Exception) -> None:
     kit = Kit(flush_disk_type="SYNC_FLUSH")
     store = kit.open()
     answers: list[bool] = []
@@ -296,7 +296,7 @@ def test_a_close_that_fails_still_lets_go_and_answers_who_waits(error: Exception
 
 
 @pytest.mark.parametrize("error", [ResourceShortError("no descriptor"), OSError(errno.EIO, "disk")])
-def test_who_waits_for_the_disk_after_a_close_that_failed_is_told_at_once(error: Exception) -> None:
+def test_wait_after_failed_close_fails_at_once(error: Exception) -> None:
     kit = Kit(flush_disk_type="SYNC_FLUSH")
     store = kit.open()
     put = store.put_message(message(b"x"))

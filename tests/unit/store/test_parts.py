@@ -36,7 +36,7 @@ def names(made: StoreParts) -> set[str]:
     return {service.name for service in made.services}
 
 
-def test_who_flushes_follows_the_mode() -> None:
+def test_flush_service_follows_flush_mode() -> None:
     synchronous, asynchronous = (
         names(parts(flush_disk_type=kind)) for kind in ("SYNC_FLUSH", "ASYNC_FLUSH")
     )
@@ -59,7 +59,7 @@ def test_a_store_without_an_index_has_nothing_that_fills_one() -> None:
     assert len(with_one.dispatcher_list) == len(without.dispatcher_list) + 1
 
 
-def test_every_service_has_a_name_of_its_own() -> None:
+def test_service_names_are_unique() -> None:
     made = parts()
     assert len(names(made)) == len(made.services)
 
@@ -71,7 +71,7 @@ def test_nothing_is_touched_before_the_store_is_opened() -> None:
     assert files.list_directories(Path("/store")) == []
 
 
-def test_who_waits_for_a_flush_that_failed_finds_the_gate_closed() -> None:
+def test_waiter_of_failed_flush_finds_gate_closed() -> None:
     made = parts(flush_disk_type="SYNC_FLUSH")
     made.gate.set_open(True)
     told: list[tuple[bool, str | None]] = []
@@ -196,7 +196,7 @@ def test_an_end_says_what_could_not_be_brought_to_disk(what: str) -> None:
     assert what.removesuffix("log") in made.latch.reason.replace(" ", "")
 
 
-def test_files_are_let_go_of_even_when_the_index_cannot_be_closed(
+def test_files_are_closed_even_if_index_close_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     kit = Kit()

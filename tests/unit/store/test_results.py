@@ -13,7 +13,7 @@ from rocketpy.store.results import (
 )
 
 
-def test_how_a_put_or_a_read_ended_has_apaches_name() -> None:
+def test_statuses_have_apaches_names() -> None:
     for kind in (PutMessageStatus, GetMessageStatus):
         assert [one.name for one in kind] == [one.value for one in kind]
     assert {one.name for one in GetMessageStatus} == {

@@ -131,7 +131,7 @@ def test_disk_ratios(used: float, expired: bool, left: int, full: bool, partitio
     assert world.full[0] is full
 
 
-def test_space_coming_back_is_told() -> None:
+def test_recovered_disk_space_is_reported() -> None:
     world = World(old_log(1), ratios=DiskRatios(0.95, 0.1))
     world.run()
     world.ratios = DiskRatios(0.2, 0.1)

@@ -32,7 +32,7 @@ def test_rates_are_of_the_last_10_60_and_600_seconds() -> None:
     assert six_hundred == (10 * 100 + 590) / 600
 
 
-def test_a_young_store_has_rates_of_what_there_is() -> None:
+def test_rates_of_young_store_use_available_samples() -> None:
     clock = SimClock()
     stats = StoreStats(clock)
     assert stats.rates("put") == "0.0 0.0 0.0"

@@ -50,7 +50,7 @@ def test_replicas_bound_what_is_visible_when_there_are_any() -> None:
     assert (waiting.offsets.visible, waiting.responses) == (80, [("a", True)])
 
 
-def test_who_waits_too_long_or_for_a_failed_disk_is_told() -> None:
+def test_waiter_past_deadline_or_failed_disk_gets_false() -> None:
     waiting = Waiting(asks_flush=True)
     waiting.offsets.appended = 100
     waiting.wait("early", 100, deadline_ms=10)

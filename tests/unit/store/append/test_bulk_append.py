@@ -111,7 +111,7 @@ def test_senders_with_wide_addresses_are_not_for_runs() -> None:
     refused(*opened(), messages(4, 3), bytes(20))
 
 
-def test_what_does_not_fit_the_file_is_not_for_runs() -> None:
+def test_bulk_append_larger_than_file_is_left_to_single_puts() -> None:
     kit, store = opened()
     sent = messages(4, 3)
     sent[1].body = b"x" * 16_000

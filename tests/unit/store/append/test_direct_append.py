@@ -69,7 +69,7 @@ def write(store: MessageStore, space: AppendSpace, count: int) -> AppendedRun:
     )
 
 
-def test_what_was_written_is_read_and_appended_to() -> None:
+def test_direct_append_is_readable_and_extendable() -> None:
     store = with_two_queues()
     end = store.max_phy_offset
     space = store.direct.begin([("t", 0, 3)], 3 * SIZE, 3)
@@ -84,7 +84,7 @@ def test_what_was_written_is_read_and_appended_to() -> None:
     store.close()
 
 
-def test_nothing_counts_until_the_end_and_nobody_appends_meanwhile() -> None:
+def test_direct_append_is_invisible_and_exclusive_until_end() -> None:
     store = with_two_queues()
     end = store.max_phy_offset
     space = store.direct.begin([("t", 0, 3)], 3 * SIZE, 3)
@@ -214,7 +214,7 @@ def test_a_clock_set_back_begins_no_run_before_the_last_record() -> None:
     store.close()
 
 
-def test_what_runs_short_is_no_error_and_frees_the_lock() -> None:
+def test_direct_append_shortage_releases_lock_without_error() -> None:
     store = with_two_queues()
     queue = store._parts.table.get("t", 0)
     assert queue is not None

@@ -78,7 +78,7 @@ class Bench:
         return first.told
 
 
-def test_what_is_visible_is_dispatched_at_once() -> None:
+def test_visible_message_is_dispatched_at_once() -> None:
     bench = Bench(asks_flush=False)
     assert bench.append()
     assert bench.append_run(2)
@@ -87,7 +87,7 @@ def test_what_is_visible_is_dispatched_at_once() -> None:
     assert bench.arrivals == []  # the sender announces it, without the lock
 
 
-def test_what_is_not_visible_waits_and_keeps_its_order() -> None:
+def test_invisible_messages_are_dispatched_later_in_order() -> None:
     bench = Bench(asks_flush=True)
     assert not bench.append()
     assert not bench.append_run(2)
@@ -101,7 +101,7 @@ def test_what_is_not_visible_waits_and_keeps_its_order() -> None:
     assert len(bench.arrivals) == 4
 
 
-def test_nobody_overtakes_who_waits() -> None:
+def test_dispatch_never_overtakes_waiting_messages() -> None:
     bench = Bench(asks_flush=True)
     bench.append()
     bench.offsets.flushed = 1_000  # flushed, but not released yet
@@ -110,7 +110,7 @@ def test_nobody_overtakes_who_waits() -> None:
     assert bench.told == [0, 10]
 
 
-def test_a_message_of_a_deleted_queue_is_told_to_nobody_who_listens() -> None:
+def test_message_of_deleted_queue_calls_no_listener() -> None:
     bench = Bench(asks_flush=True)
     bench.append()
     bench.queue.is_deleted = True
@@ -129,7 +129,7 @@ def test_one_failure_costs_one_message() -> None:
         assert bench.offsets.dispatched == 30
 
 
-def test_a_listener_that_fails_is_told_of_the_others() -> None:
+def test_failing_listener_is_called_for_later_messages() -> None:
     bench = Bench(asks_flush=True)
 
     def fail(*arrival: Any) -> None:

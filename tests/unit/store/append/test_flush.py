@@ -91,7 +91,7 @@ def test_the_first_failed_flush_is_the_last(caplog: pytest.LogCaptureFixture) ->
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]
 
 
-def test_one_flush_responses_all_who_waited_before_it() -> None:
+def test_flush_answers_all_earlier_waiters() -> None:
     bench = Bench()
     wakes: list[int] = []
     bench.group.wake = lambda: wakes.append(1)
@@ -107,7 +107,7 @@ def test_one_flush_responses_all_who_waited_before_it() -> None:
     assert len(wakes) == 2  # the second of a and b found it asked for already
 
 
-def test_what_is_on_disk_is_answered_at_once() -> None:
+def test_wait_for_flushed_offset_is_answered_at_once() -> None:
     bench = Bench()
     end = bench.log.append(10, now_ms=1)
     bench.flusher.flush()

@@ -98,7 +98,7 @@ def test_a_shortage_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("no space, messages are refused") == 2
 
 
-def test_a_lasting_append_makes_the_store_busy_whatever_the_wall_clock_does() -> None:
+def test_long_append_makes_store_busy_regardless_of_wall_clock() -> None:
     kit = Kit()
     assert kit.config.os_page_cache_busy_time_out_mills == 1_000
     kit.clock.advance(5_000)
@@ -119,7 +119,7 @@ def test_a_lasting_append_makes_the_store_busy_whatever_the_wall_clock_does() ->
     assert store.lock_time_ms == 0
 
 
-def test_nobody_waits_longer_than_the_limit_for_an_append_that_hangs() -> None:
+def test_hanging_append_limits_wait_of_other_appends() -> None:
     """Sends run on the loop of their connections: all others would wait with them."""
     kit = Kit(os_page_cache_busy_time_out_mills=30)
     kit.clock.advance(5_000)
@@ -197,7 +197,7 @@ def test_store_files_are_where_the_configuration_says(tmp_path: Path) -> None:
     assert kit.files.list_files(tmp_path / "log")
 
 
-def test_a_message_is_stored_whatever_becomes_of_who_is_told_of_it() -> None:
+def test_failing_listener_does_not_affect_stored_message() -> None:
     """Its sender would send it again, and it would be there twice."""
     store = Kit().open()
 

@@ -75,7 +75,7 @@ def test_the_same_pulls_and_look_ups_give_the_same_answers(mode: str) -> None:
     assert (TOPIC, 2, 40, 116) in kit.arrivals
 
 
-def test_it_goes_on_after_a_restart_that_cut_a_piece_of_a_record() -> None:
+def test_replica_continues_after_restart_truncated_a_record() -> None:
     _, source, _ = master()
     kit = Kit()
     slave = kit.open()
@@ -101,7 +101,7 @@ def test_a_gap_or_an_overlap_is_refused() -> None:
     assert_same(slave, source)
 
 
-def test_it_may_begin_at_a_later_file() -> None:
+def test_replica_may_start_at_later_file() -> None:
     _, source, _ = master()
     slave = Kit().open()
     with pytest.raises(LogGapError):
@@ -190,7 +190,7 @@ def to_disk(store: MessageStore) -> None:
     queue.settle()
 
 
-def test_a_topic_that_was_made_anew_is_read_as_it_is_now() -> None:
+def test_recreated_topic_is_read_with_new_entries() -> None:
     """What was read of the queue's entries before belongs to the topic of before."""
     source = Kit().open()
     slave = Kit().open()
@@ -206,7 +206,7 @@ def test_a_topic_that_was_made_anew_is_read_as_it_is_now() -> None:
     assert bodies(slave) == bodies(source)
 
 
-def test_what_was_proven_belongs_to_one_life_of_a_queue() -> None:
+def test_verified_ranges_belong_to_one_life_of_a_queue() -> None:
     source = Kit().open()
     put_many(source, 4)
     queue = source._table.get(TOPIC, 0)

@@ -95,7 +95,7 @@ def test_a_flush_responses_for_what_was_there_when_it_began() -> None:
         log.flush()
 
 
-def test_what_was_flushed_outlives_a_power_cut() -> None:
+def test_flushed_content_survives_power_cut() -> None:
     files = SimFiles()
     log = log_on(files)
     for _ in range(3):

@@ -68,7 +68,7 @@ def test_a_read_in_a_new_piece_has_it_and_the_next_read_once() -> None:
     assert len(log.asked()) == 2
 
 
-def test_what_follows_lies_in_the_next_file() -> None:
+def test_prefetch_continues_in_next_file() -> None:
     log = Log()
     cold, _ = reads(log)
     cold.expect(FILE_BYTES - 1)

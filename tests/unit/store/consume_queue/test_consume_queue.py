@@ -274,7 +274,7 @@ def test_offsets_by_time(time_ms: int, first_not_before: int, last_not_after: in
     assert made.offset_by_time(time_ms, time_of, upper=True) == last_not_after
 
 
-def test_starting_anew_at_an_offset() -> None:
+def test_queue_restarts_at_offset() -> None:
     files = SimFiles()
     made = filled(12, files)
     made.flush()
@@ -287,7 +287,7 @@ def test_starting_anew_at_an_offset() -> None:
     assert loaded(files).max_offset == 41
 
 
-def test_what_a_killed_process_erased_is_on_disk_after_the_next_flush() -> None:
+def test_erasure_of_killed_process_is_on_disk_after_next_flush() -> None:
     """Its zeros are in memory only: a power cut would bring stale entries back."""
     files = SimFiles()
     filled(25, files).flush()

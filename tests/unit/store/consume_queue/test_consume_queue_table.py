@@ -54,7 +54,7 @@ def test_a_queue_is_made_once_and_its_entries_count() -> None:
     assert not table.is_batch_topic("T")
 
 
-def test_what_was_flushed_is_found_by_the_next_process() -> None:
+def test_flushed_entries_are_found_by_next_process() -> None:
     files = SimFiles()
     table = make(files)
     put(table, "T", 0, 3)
@@ -69,7 +69,7 @@ def test_what_was_flushed_is_found_by_the_next_process() -> None:
     assert found == {("T", 0): 3, ("T", 7): 150, ("%RETRY%g", 0): 1}
 
 
-def test_a_topic_taken_out_is_known_as_deleted_to_who_still_holds_a_queue() -> None:
+def test_removed_topic_is_marked_deleted_for_held_queues() -> None:
     table = make(SimFiles())
     put(table, "T", 0, 1)
     put(table, "U", 0, 1)

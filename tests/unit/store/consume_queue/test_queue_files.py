@@ -58,7 +58,7 @@ def test_the_end_is_found_with_few_reads(count: int, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_lies_behind_the_trusted_entries_is_not_taken_for_one(seed: int) -> None:
+def test_bytes_after_trusted_entries_are_ignored(seed: int) -> None:
     """After a power cut the sectors behind the last flush may be old, new or in between."""
     rng = random.Random(seed)
     files = SimFiles()

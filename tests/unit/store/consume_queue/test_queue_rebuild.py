@@ -81,7 +81,7 @@ def test_a_record_that_names_the_place_of_another_is_damaged() -> None:
     assert kit.entries() == [0, 1_000, 2_000], "the entries of before stay"
 
 
-def test_the_first_record_of_a_queue_made_again_begins_it_anew() -> None:
+def test_first_record_of_recreated_queue_restarts_it() -> None:
     kit = Kit()
     for number in range(3):
         kit.rebuild(number, number * RECORD_BYTES)
@@ -164,7 +164,7 @@ def test_a_last_entry_that_proves_nothing_sends_reading_back_to_the_begin() -> N
     assert lost.value.start == kit.log.min_phy_offset
 
 
-def test_what_was_read_before_beginning_again_fills_no_hole() -> None:
+def test_records_read_before_restart_fill_no_gap() -> None:
     kit = Kit()
     first = kit.append(0)
     kit.rebuild(0, first)
@@ -206,7 +206,7 @@ def test_room_is_made_before_an_entry_is_put() -> None:
     assert kit.entries() == [0]
 
 
-def test_a_replica_whose_master_begins_late_reserves_from_there() -> None:
+def test_replica_of_late_master_reserves_from_its_start() -> None:
     kit = Kit()
     kit.rebuilder.reserve("T", 0, 40)
     queue = kit.table.get("T", 0)

@@ -63,7 +63,7 @@ def test_the_reserve_is_whole_however_many_descriptors_others_hold(tmp_path: Pat
         os.close(fd)
 
 
-def test_what_was_given_up_is_taken_back() -> None:
+def test_released_descriptors_are_reserved_again() -> None:
     reserve = DescriptorReserve(2)
     calls = []
 

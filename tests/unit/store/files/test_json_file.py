@@ -50,7 +50,7 @@ def test_the_shape_is_that_of_fastjson() -> None:
     )
 
 
-def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+def test_saved_content_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "config" / "consumerOffset.json"
     JsonFile(path, RealFiles()).save(OFFSETS)
     assert JsonFile(path, RealFiles()).load() == {
@@ -135,7 +135,7 @@ def test_a_power_cut_leaves_the_last_or_the_one_before(seed: int) -> None:
         assert JsonFile(path, files).load() == {"n": saved}
 
 
-def test_a_failing_disk_is_told_and_keeps_the_old_content(tmp_path: Path) -> None:
+def test_failing_disk_raises_and_keeps_old_content(tmp_path: Path) -> None:
     class Failing(RealFiles):
         def write_bytes(self, path: Path, data: bytes) -> None:
             raise OSError(errno.EIO, "disk")

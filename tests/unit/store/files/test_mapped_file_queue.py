@@ -83,7 +83,7 @@ def test_files_are_named_by_their_first_byte() -> None:
     ]
 
 
-def test_what_is_found_counts_as_written_to_its_end() -> None:
+def test_loaded_files_count_as_completely_written() -> None:
     files = SimFiles()
     with_three_files(files)
     made = queue(files)
@@ -108,7 +108,7 @@ def test_only_the_last_file_keeps_its_descriptor() -> None:
 
 
 @pytest.mark.parametrize("name", ["x", "0" * 19, "0" * 21, "0" * 19 + "x", "lock"])
-def test_a_file_of_another_name_is_somebody_elses(name: str) -> None:
+def test_file_with_foreign_name_is_rejected(name: str) -> None:
     files = SimFiles()
     with_three_files(files)
     files.write_bytes(LOG / name, b"not ours")
@@ -139,7 +139,7 @@ def test_a_directory_in_the_place_of_a_file_is_refused() -> None:
         made.check_no_directories()
 
 
-def test_several_files_that_never_came_to_disk_are_removed_together(
+def test_several_unwritten_files_are_removed_together(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Of two made one after the other a power cut may keep the length of the later one only."""
@@ -155,7 +155,7 @@ def test_several_files_that_never_came_to_disk_are_removed_together(
     assert caplog.text.count("unwritten file removed") == 2
 
 
-def test_what_can_be_made_again_goes_from_the_first_empty_file_on() -> None:
+def test_rebuildable_files_are_removed_from_first_empty_one() -> None:
     files = SimFiles()
     paths = with_three_files(files)
     files.write_bytes(paths[1], b"")
@@ -176,7 +176,7 @@ def test_a_byte_is_found_in_the_file_that_holds_it() -> None:
     assert made.find(3 * PAGE_BYTES) is None
 
 
-def test_what_is_written_of_a_file_is_told_apart_from_the_rest() -> None:
+def test_written_part_excludes_unwritten_bytes() -> None:
     made = queue(SimFiles())
     mapped = made.create(PAGE_BYTES)
     mapped.buffer[:3] = b"abc"
@@ -251,9 +251,7 @@ def test_files_go_one_by_one_from_either_end() -> None:
         (3 * PAGE_BYTES, 3, PAGE_BYTES),
     ],
 )
-def test_what_is_cut_off_is_zeros_and_does_not_come_back(
-    offset: int, left: int, position: int
-) -> None:
+def test_truncated_bytes_are_zeroed_durably(offset: int, left: int, position: int) -> None:
     files = SimFiles()
     made = queue(files)
     for number in range(3):
@@ -303,7 +301,7 @@ def test_only_files_that_were_written_since_are_flushed() -> None:
     assert files.flush_count == before + 2
 
 
-def test_a_failed_flush_is_told_and_vouches_for_nothing() -> None:
+def test_failed_flush_raises_and_advances_nothing() -> None:
     files = SimFiles()
     made = queue(files)
     mapped = made.create(0)
@@ -314,7 +312,7 @@ def test_a_failed_flush_is_told_and_vouches_for_nothing() -> None:
     assert mapped.flushed == 0
 
 
-def test_a_closed_queue_lets_go_of_its_files() -> None:
+def test_closed_queue_releases_its_files() -> None:
     files = SimFiles()
     with_three_files(files)
     made = queue(files)

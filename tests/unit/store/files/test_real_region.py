@@ -140,7 +140,7 @@ def test_at_rest_no_descriptor_is_kept_and_none_is_left_open(kit: Kit) -> None:
     kit.region.close()
 
 
-def test_a_closed_region_keeps_no_descriptor_of_its_own(tmp_path: Path) -> None:
+def test_closed_region_keeps_no_descriptor(tmp_path: Path) -> None:
     one, other = Kit(tmp_path, 8192), Kit(tmp_path, 8192)
 
     def open_count() -> int:
@@ -221,9 +221,7 @@ def test_memory_is_made_ready_by_reading_up_to_the_end(
     kit.region.close()
 
 
-def test_where_the_system_cannot_populate_it_is_asked_once(
-    kit: Kit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsupported_populate_is_tried_once(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int, int]] = []
 
     def madvise(advice: int, start: int, size_bytes: int) -> None:

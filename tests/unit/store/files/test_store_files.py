@@ -41,7 +41,7 @@ def test_a_new_region_is_zeros_of_its_whole_length(world: World) -> None:
     region.close()
 
 
-def test_what_was_written_is_there_for_who_opens_the_file_next(world: World) -> None:
+def test_written_bytes_are_there_at_next_open(world: World) -> None:
     region = world.files.create(world.path, 2 * PAGE)
     region.allocate(0, PAGE)
     region.populate(0, PAGE)
@@ -214,7 +214,7 @@ def test_results_for_many_items_come_in_their_order(world: World, count: int) ->
 
 
 @pytest.mark.parametrize("count", [3, 40])
-def test_a_failure_of_one_of_many_is_told(world: World, count: int) -> None:
+def test_failure_of_one_of_many_is_raised(world: World, count: int) -> None:
     def operation(item: int) -> None:
         if item == 1:
             raise OSError("disk failed")
@@ -234,7 +234,7 @@ def test_a_lock_is_held_by_one_until_it_is_released(world: World) -> None:
     assert world.files.read_bytes(world.root / "lock") == b"lock"
 
 
-def test_the_machine_has_one_name_until_it_starts_anew(world: World) -> None:
+def test_boot_id_is_stable_until_reboot(world: World) -> None:
     assert world.files.boot_id() == world.files.boot_id()
 
 
@@ -248,7 +248,5 @@ def test_the_disk_says_how_full_it_is(world: World) -> None:
 @pytest.mark.parametrize(
     ("used", "free", "ratio"), [(0, 10, 0.0), (10, 0, 1.0), (30, 10, 0.75), (0, 0, 0.0)]
 )
-def test_what_only_the_administrator_may_use_counts_as_used(
-    used: int, free: int, ratio: float
-) -> None:
+def test_reserved_disk_space_counts_as_used(used: int, free: int, ratio: float) -> None:
     assert DiskUsage(100, used, free).used_ratio == ratio

@@ -160,7 +160,7 @@ def test_repeats_change_nothing(tmp_path: Path) -> None:
     assert_all_found(index, messages)
 
 
-def test_after_a_crash_only_full_vouched_files_are_kept(tmp_path: Path) -> None:
+def test_load_after_crash_keeps_full_trusted_files_only(tmp_path: Path) -> None:
     messages = [message(number) for number in range(100)]
     flushed: list[tuple[int, int]] = []
     index = open_index(tmp_path, flushed=flushed)
@@ -194,7 +194,7 @@ def test_a_damaged_file_is_deleted_with_all_after_it(tmp_path: Path) -> None:
     assert len(again.headers) == 3
 
 
-def test_of_files_that_end_at_the_vouched_time_only_the_first_is_kept(tmp_path: Path) -> None:
+def test_load_keeps_first_file_that_ends_at_trusted_time(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     for number in range(100):
         put(index, replace(message(number), store_timestamp_ms=1_000_000))
@@ -203,7 +203,7 @@ def test_of_files_that_end_at_the_vouched_time_only_the_first_is_kept(tmp_path: 
     assert len(again.headers) == 1
 
 
-def test_a_place_in_the_log_vouches_better_than_a_time(tmp_path: Path) -> None:
+def test_trusted_offset_takes_precedence_over_time(tmp_path: Path) -> None:
     """Store times of several lives may be equal, or go down when the clock was set back."""
     index = open_index(tmp_path)
     for number in range(100):
@@ -322,7 +322,7 @@ def test_a_full_disk_only_delays_indexing(tmp_path: Path) -> None:
     assert places(index, "key-80") == [8_000]
 
 
-def test_what_recovery_does_not_scan_is_read_back(tmp_path: Path) -> None:
+def test_part_not_scanned_by_recovery_is_read_back(tmp_path: Path) -> None:
     messages = [message(number) for number in range(40)]
     index = open_index(tmp_path, crash_at_ms=0)
     index.begin_recovery(first_phy_offset=2_000, indexed_to=max(0, index.end_phy_offset))
@@ -356,7 +356,7 @@ def test_expired_files_go_but_never_the_last(tmp_path: Path) -> None:
         (None, "a", "", 1, "a"),
     ],
 )
-def test_which_keys_are_put(
+def test_put_indexes_id_keys_and_tag(
     tmp_path: Path,
     uniq_key: str | None,
     keys: str | None,
@@ -372,7 +372,7 @@ def test_which_keys_are_put(
         assert index.query("Other", key, 9, 0, FOREVER).phy_offsets == []
 
 
-def test_only_full_files_that_were_flushed_are_vouched_for(tmp_path: Path) -> None:
+def test_only_flushed_full_files_are_trusted(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     assert index.on_disk_to == (0, 0)
     for number in range(100):

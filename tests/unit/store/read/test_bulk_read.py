@@ -48,14 +48,14 @@ def test_records_one_behind_the_other_with_or_without_others_between() -> None:
 @pytest.mark.parametrize(
     ("most_bytes", "count"), [(1, 1), (29, 1), (30, 2), (59, 2), (60, 3), (1000, 3)]
 )
-def test_as_many_as_fit_and_one_at_least(most_bytes: int, count: int) -> None:
+def test_bulk_read_returns_what_fits_and_at_least_one(most_bytes: int, count: int) -> None:
     found = run((0, 10), (20, 20), (50, 30), most_bytes=most_bytes)
     assert found is not None
     assert len(found) == count
 
 
 @pytest.mark.parametrize(("end", "count"), [(9, 0), (10, 1), (39, 1), (40, 2)])
-def test_what_is_not_written_yet_or_lies_in_the_next_file_is_left(end: int, count: int) -> None:
+def test_bulk_read_stops_at_unwritten_bytes_and_file_end(end: int, count: int) -> None:
     found = run((0, 10), (20, 20), end=end)
     assert len(found or []) == count
 
@@ -150,7 +150,7 @@ def test_runs_return_what_a_look_at_each_entry_does(monkeypatch: pytest.MonkeyPa
     assert len(store.damaged_phy_offsets) == len(bad)
 
 
-def test_what_was_read_in_order_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequential_reads_check_each_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Kit(mapped_file_size_commit_log=1 << 20).open()
     sent = put_many(store, 96)
     store._log.verified_from = 1 << 40

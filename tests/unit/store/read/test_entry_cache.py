@@ -60,7 +60,7 @@ def test_the_last_entries_of_a_read_are_read_again_with_those_that_follow() -> N
     assert queue.reads == 2, "nothing follows on the disk"
 
 
-def test_what_is_in_memory_is_asked_for_each_time() -> None:
+def test_entries_in_memory_are_not_cached() -> None:
     ahead, queue = EntryCache(), Queue()
     for _ in range(2):
         assert numbers(window(ahead, queue, 110, 50)) == list(range(110, 120))
@@ -125,7 +125,7 @@ def test_many_queues_at_rest_take_no_more_than_so_many_reads() -> None:
     assert len(ahead.kept) == len(ahead._made) == 256
 
 
-def test_a_queue_that_begins_anew_is_read_anew() -> None:
+def test_restarted_queue_invalidates_cache() -> None:
     ahead, queue = EntryCache(), Queue()
     window(ahead, queue, 0, 50)
     queue.life = object()
@@ -133,7 +133,7 @@ def test_a_queue_that_begins_anew_is_read_anew() -> None:
     assert queue.reads == 2
 
 
-def test_who_reads_on_gets_more_with_each_read() -> None:
+def test_sequential_reads_grow_in_size() -> None:
     ahead, queue = EntryCache(), Queue(on_disk=10_000)
     for start in range(0, 9_600, 32):
         found = window(ahead, queue, start, 800)
@@ -144,7 +144,7 @@ def test_who_reads_on_gets_more_with_each_read() -> None:
     assert len(ahead.kept[queue.life]) == 1, "what was read through is given up"
 
 
-def test_who_begins_elsewhere_gets_what_is_asked_for() -> None:
+def test_random_read_returns_requested_size() -> None:
     ahead, queue = EntryCache(), Queue(on_disk=100_000)
     for start in range(0, 90_000, 5_000):
         window(ahead, queue, start, 800)
@@ -161,7 +161,7 @@ def test_one_queue_after_another_is_drained_in_large_reads() -> None:
 
 
 @pytest.mark.parametrize(("count", "most"), [(1, 4), (8, 4), (31, 4), (60, 15), (200, 15)])
-def test_many_who_drain_at_once_do_not_push_each_other_out(count: int, most: int) -> None:
+def test_concurrent_drains_do_not_evict_each_other(count: int, most: int) -> None:
     ahead = EntryCache()
     queues = [Queue(on_disk=10_000) for _ in range(count)]
     for start in range(0, 9_600, 32):
@@ -172,7 +172,7 @@ def test_many_who_drain_at_once_do_not_push_each_other_out(count: int, most: int
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 300), st.integers(1, 40))))
-def test_what_is_kept_is_what_is_counted(pulls: list[tuple[int, int, int]]) -> None:
+def test_cached_bytes_match_the_count(pulls: list[tuple[int, int, int]]) -> None:
     ahead = EntryCache(max_reads=8, max_queue_reads=3, max_kept_bytes=200 * ENTRY_BYTES)
     queues = [Queue(on_disk=100 * number + 1) for number in range(5)]
     for number, start, count in pulls:

@@ -156,7 +156,7 @@ def test_bytes_looked_at_for_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch
     assert (result.status, result.next_begin_offset) == (NONE_MATCHED, 12)
 
 
-def test_what_is_found_early_is_returned_without_looking_on() -> None:
+def test_read_returns_early_matches_without_further_scan() -> None:
     store = Kit().open()
     put_many(store, 20)
     store._table.flush()
@@ -164,7 +164,7 @@ def test_what_is_found_early_is_returned_without_looking_on() -> None:
     assert [get(store, offset).next_begin_offset for offset in (0, 19, 20)] == [20, 20, 40]
 
 
-def test_a_read_goes_on_in_memory_when_the_disk_had_nothing_for_it() -> None:
+def test_read_continues_in_memory_after_no_match_on_disk() -> None:
     store = Kit().open()
     put_many(store, 20)
     store._table.flush()
@@ -353,7 +353,7 @@ def test_usual_messages_are_read_together_as_they_are_one_by_one(
     assert store.reader.get_usual("other", 0, 0, (32, 1_000)) is None
 
 
-def test_a_queue_whose_entries_are_out_of_order_is_read_entry_by_entry() -> None:
+def test_unordered_queue_entries_are_read_one_by_one() -> None:
     """As damage on the disk may leave them; nothing beyond the file is touched."""
     store = Kit().open()
     put_many(store, 40)

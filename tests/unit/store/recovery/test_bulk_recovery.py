@@ -116,7 +116,7 @@ def test_a_clean_start_does_not_load_the_reader(monkeypatch: pytest.MonkeyPatch)
     assert bodies(kit.open()) == sent
 
 
-def test_another_dispatcher_is_told_of_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_further_dispatcher_receives_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BulkRecovery, "take", pytest.fail)
     kit = Kit()
     sent = put_keyed(kit.open(), range(20))

@@ -57,7 +57,7 @@ def test_a_wrong_body_is_reported_and_the_others_stay() -> None:
         assert scan.damaged == [2 * RECORD_BYTES]
 
 
-def test_a_broken_frame_costs_only_itself_whatever_byte_it_is() -> None:
+def test_damage_in_any_byte_of_a_frame_costs_only_that_record() -> None:
     for at, data in ((0, b"\x7f"), (3, b"\xff"), (4, b"\x00"), (30, b"\xff")):
         log = log_of(5)
         damage(log, 2 * RECORD_BYTES + at, data)
@@ -68,7 +68,7 @@ def test_a_broken_frame_costs_only_itself_whatever_byte_it_is() -> None:
         assert found == [0, 1, 3, 4], at
 
 
-def test_behind_the_vouched_offset_a_power_cut_ends_the_log_at_the_first_damage() -> None:
+def test_power_cut_damage_after_trusted_offset_ends_the_log() -> None:
     log = log_of(5)
     damage(log, 2 * RECORD_BYTES, b"\x7f")
     found, scan = walk(log, TrustedRange(0, 2 * RECORD_BYTES), power_cut=True)
@@ -110,7 +110,7 @@ def test_the_last_record_stays_when_it_was_on_disk_though_it_is_damaged() -> Non
     assert (found, scan.damaged, scan.end) == ([0, 1], [], 2 * RECORD_BYTES)
 
 
-def test_what_is_yielded_says_what_it_is() -> None:
+def test_scan_yields_state_of_each_record() -> None:
     log = log_of(3)
     damage(log, RECORD_BYTES + 500, b"\xff")
     states = [found.state for _, found in LogScan(log, 0, ALL, check_crc=True, power_cut=False)]

@@ -162,7 +162,7 @@ def test_a_queue_keeps_its_place_when_neither_file_nor_message_is_left() -> None
 
 
 @pytest.mark.parametrize("how", ["checkpoint", "queues"])
-def test_a_queue_whose_place_nobody_knows_refuses_the_start_until_the_operator_decides(
+def test_queue_with_unknown_position_fails_start_until_operator_decides(
     how: str,
 ) -> None:
     kit = aged(range(400))

@@ -63,7 +63,7 @@ def test_reading_begins_where_log_and_queues_are_both_on_disk(
     assert kit.find() == at(found)
 
 
-def test_it_never_begins_before_the_log() -> None:
+def test_recovery_never_starts_before_the_log() -> None:
     kit = Kit(40)
     kit.vouch(at(2), at(2))
     assert kit.log.delete_oldest()
@@ -107,7 +107,7 @@ def test_the_checkpoint_says_how_many_entries_there_are_to_be() -> None:
     assert start.entries_expected == (at(5), 5)
 
 
-def test_who_does_not_know_the_number_of_entries_expects_none() -> None:
+def test_unknown_entry_count_expects_no_entries() -> None:
     kit = Kit(12)
     kit.vouch(at(5), at(5))
     start = kit.start()
@@ -130,7 +130,7 @@ def test_queues_of_topics_that_were_deleted_since_are_not_missed(
 # -- by store time: Apache's checkpoint ------------------------------------------------------
 
 
-def test_a_checkpoint_that_vouches_for_nothing_has_everything_read() -> None:
+def test_checkpoint_that_covers_nothing_reads_whole_log() -> None:
     assert Kit(12).find() == 0
     assert Kit(12).find(after_crash=False) == 0
 
@@ -160,7 +160,7 @@ def test_the_lesser_stamp_counts() -> None:
     assert kit.find() == at(5)
 
 
-def test_of_several_queues_the_last_message_that_is_old_enough_is_taken() -> None:
+def test_recovery_starts_at_last_old_enough_message_of_queues() -> None:
     kit = Kit()
     for number in range(12):
         kit.put(queue_id=number % 3, now_ms=T0_MS + number * SECOND_MS)

@@ -67,7 +67,7 @@ def test_an_index_that_is_gone_is_made_again_in_few_steps() -> None:
     assert found(store, "T", "all") == places[::-1]
 
 
-def test_a_run_that_the_disk_refuses_goes_on_where_it_was_refused(
+def test_replay_continues_where_disk_was_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kit, places = killed_without_index(["T"] * 100)

@@ -82,7 +82,7 @@ def test_a_wrong_size_costs_no_record_behind_it(times: int, topics: str, tmp_pat
 
 
 @pytest.mark.parametrize("at", [0, 4])
-def test_a_record_that_is_just_being_written_is_not_passed_over(
+def test_record_being_written_is_not_skipped(
     at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is whole once there is one behind it."""

@@ -23,7 +23,7 @@ def opened(root: Path) -> Log:
     return Log(StoreDirectory(root).log_files())
 
 
-def test_what_lies_at_a_place(tmp_path: Path, places: list[int]) -> None:
+def test_state_at_offset_by_kind_of_record(tmp_path: Path, places: list[int]) -> None:
     log = opened(tmp_path)
 
     assert log.state_at(places[0]) is log.state_at(places[59]) is RecordState.RECORD
@@ -48,7 +48,7 @@ def test_the_end_is_behind_the_last_whole_record(tmp_path: Path, places: list[in
     assert not log.is_behind_end(0)
 
 
-def test_a_file_that_was_deleted_is_passed_over(tmp_path: Path, places: list[int]) -> None:
+def test_deleted_file_is_skipped(tmp_path: Path, places: list[int]) -> None:
     log = opened(tmp_path)
     min((tmp_path / "commitlog").iterdir()).unlink()
 
@@ -73,7 +73,7 @@ def test_at_most_four_files_are_mapped(tmp_path: Path, places: list[int]) -> Non
     assert len(log._open) == 4
 
 
-def test_searching_passes_over_holes(tmp_path: Path) -> None:
+def test_search_skips_holes(tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     size = 1 << 34
     with path.open("wb") as file:

@@ -189,7 +189,7 @@ def test_a_store_in_use_is_read_as_it_is_and_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scan", ["queue", "log"])
-def test_a_damaged_record_costs_itself_and_is_told_of(scan: Any, tmp_path: Path) -> None:
+def test_damaged_record_costs_itself_and_is_reported(scan: Any, tmp_path: Path) -> None:
     store = Written(tmp_path)
     places = [store.put("T", 0, f"m-{n}".encode().ljust(500, b".")) for n in range(40)]
     store.close()
@@ -262,7 +262,7 @@ def test_files_that_expired_are_not_missed(tmp_path: Path) -> None:
     assert sorted(to_arrow(tmp_path).read_all()["body"].to_pylist()) == sorted(left)
 
 
-def test_offsets_that_are_gone_are_named_or_passed_over(tmp_path: Path) -> None:
+def test_deleted_offsets_are_reported_or_skipped(tmp_path: Path) -> None:
     written(tmp_path, 300)
     min(tmp_path.joinpath("commitlog").iterdir()).unlink()
     first = to_arrow(tmp_path).read_all()["queueOffset"].to_pylist()[0]
@@ -305,7 +305,7 @@ def test_a_deleted_topic_is_gone_from_every_scan(tmp_path: Path) -> None:
     assert len(bodies(tmp_path, scan="log", with_deleted=True)) == 43
 
 
-def test_a_topic_that_apache_deleted_is_told_by_what_the_configuration_knows(
+def test_topic_deleted_by_apache_is_detected_from_configuration(
     tmp_path: Path,
 ) -> None:
     store = Written(tmp_path)
@@ -320,7 +320,7 @@ def test_a_topic_that_apache_deleted_is_told_by_what_the_configuration_knows(
     assert len(bodies(tmp_path, scan="log", topics="Gone", with_deleted=True)) == 5
 
 
-def test_what_is_no_store_is_told_of(tmp_path: Path) -> None:
+def test_path_that_is_not_a_store_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
     (tmp_path / "data" / "store" / "commitlog").mkdir(parents=True)
@@ -378,7 +378,7 @@ def test_rows_go_to_polars(tmp_path: Path) -> None:
     assert frame["properties"][0]["KEYS"] == "k0"
 
 
-def test_whoever_imports_the_store_does_not_import_numpy() -> None:
+def test_import_of_store_does_not_import_numpy() -> None:
     code = (
         "import sys, rocketpy, rocketpy.store.message_store, rocketpy.broker.broker;"
         "print([m for m in ('numpy', 'pyarrow', 'pyspark') if m in sys.modules])"

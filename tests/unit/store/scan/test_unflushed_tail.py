@@ -74,7 +74,9 @@ def test_a_topic_deleted_meanwhile_does_not_come_back(tmp_path: Path) -> None:
     store.close()
 
 
-def test_too_much_to_search_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tail_larger_than_limit_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Written(tmp_path)
     store.fill("T", 40)
     monkeypatch.setattr(module, "MAX_TAIL_BYTES", 1000)
@@ -124,7 +126,7 @@ def test_entries_that_reach_the_files_while_queues_are_looked_at(
     store.close()
 
 
-def test_beside_apache_a_queue_ends_before_what_came_while_others_were_looked_at(
+def test_scan_beside_apache_excludes_messages_that_arrive_meanwhile(
     tmp_path: Path,
 ) -> None:
     store = Written(tmp_path)

@@ -54,7 +54,7 @@ def test_a_full_file_ends_with_a_blank_and_another_begins() -> None:
     assert log.unit(-1) is None
 
 
-def test_many_units_are_read_back_whatever_their_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_units_of_all_blocks_are_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rocketpy.store.timer.log._BLOCK_BYTES", 104)
     monkeypatch.setattr("rocketpy.store.timer.log._MOST_BLOCKS", 2)
     log, positions = filled(SimFiles(), 40)
@@ -65,13 +65,13 @@ def test_many_units_are_read_back_whatever_their_block(monkeypatch: pytest.Monke
             assert positions[found.topic_hash] == position
 
 
-def test_what_is_not_written_is_read_all_the_same() -> None:
+def test_unwritten_units_are_readable() -> None:
     log = opened(SimFiles())
     position = log.append(unit(7))
     assert log.unit(position) == unit(7)
 
 
-def test_a_log_goes_on_after_a_restart() -> None:
+def test_log_continues_after_restart() -> None:
     files = SimFiles()
     log, _ = filled(files, 7)
     end = log.end
@@ -85,7 +85,7 @@ def test_a_log_goes_on_after_a_restart() -> None:
     assert [found.topic_hash for _, found in opened(files).scan(0)] == [*range(7), 8]
 
 
-def test_what_is_cut_is_gone_for_good() -> None:
+def test_truncated_units_stay_deleted() -> None:
     files = SimFiles()
     log, positions = filled(files, 12)
     log.cut(positions[3])
@@ -111,7 +111,7 @@ def test_empty_files_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("names", [[0], [0, FILE_BYTES], [0, 2 * FILE_BYTES]])
-def test_damaged_files_are_kept_aside_and_it_begins_anew(names: list[int]) -> None:
+def test_damaged_files_are_moved_away_and_log_restarts(names: list[int]) -> None:
     files = SimFiles()
     for name in names:
         files.write_bytes(DIRECTORY / f"{name:020d}", b"x" * FILE_BYTES)
@@ -125,7 +125,7 @@ def test_damaged_files_are_kept_aside_and_it_begins_anew(names: list[int]) -> No
     assert files.list_files(DIRECTORY) == []
 
 
-def test_files_whose_messages_are_gone_are_deleted() -> None:
+def test_files_of_deleted_messages_are_deleted() -> None:
     files = SimFiles()
     log, positions = filled(files, 17)
     assert log.remove_before(400) == 0

@@ -184,7 +184,7 @@ def test_after_a_failed_flush_the_checkpoint_stays_where_it_was() -> None:
     assert kit.state.marks.queue_offset == 1
 
 
-def test_delivered_units_are_passed_over_by_the_next_reader() -> None:
+def test_delivered_units_are_skipped_by_next_reader() -> None:
     kit = Kit()
     kit.add(5, 3)
     kit.state.mark_delivered([52])
@@ -226,7 +226,7 @@ class Worst(random.Random):
 
 @pytest.mark.parametrize("part", ["timerwheel", "timerlog"])
 @pytest.mark.parametrize("count", [4, 200])
-def test_what_a_killed_process_wrote_is_on_disk_before_the_next_one_vouches_for_it(
+def test_units_of_killed_process_are_flushed_before_checkpoint_covers_them(
     part: str, count: int
 ) -> None:
     """It was in memory only; the next process finds it, has nothing to add, and moves on."""
@@ -248,7 +248,7 @@ def test_what_a_killed_process_wrote_is_on_disk_before_the_next_one_vouches_for_
 
 
 @pytest.mark.parametrize("count", [1, 100])  # within a file, over several
-def test_what_a_flush_without_space_left_is_brought_to_disk_by_the_next(count: int) -> None:
+def test_units_left_by_full_disk_are_flushed_next_time(count: int) -> None:
     kit = Kit()
     kit.add(9)
     kit.flush()
