@@ -13,11 +13,10 @@ Source: BrokerConfig.java (5.4.0).
 """
 
 import socket
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, cast
 
 from rocketpy.errors import ConfigError
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.config.config import option
 
 MASTER_ID: Final = 0
@@ -40,7 +39,7 @@ def _host_name() -> str:
     return socket.gethostname() or "DEFAULT_BROKER"
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """Settings of one broker process; times in ms, sizes in bytes unless named otherwise.
 

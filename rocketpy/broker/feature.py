@@ -8,13 +8,12 @@ What a compiled path that writes runs of messages at once asks of features, and 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.send.put_transforms import PutTransform
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.connection.channel import ChannelListener
 from rocketpy.runtime.service import Service
@@ -103,7 +102,7 @@ def _no_requests(_table: RequestTable) -> None:
     """Add nothing: the capability has no requests of its own."""
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """One capability of a broker.
 

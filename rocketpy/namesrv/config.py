@@ -3,11 +3,10 @@
 Source: NamesrvConfig (5.4.0); keys that are ours are marked so.
 """
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.config.config import option
 from rocketpy.runtime.config.live_config import LIVE_FILE_NAME
@@ -15,7 +14,7 @@ from rocketpy.runtime.config.live_config import LIVE_FILE_NAME
 DEFAULT_PORT: Final = 9876
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NamesrvConfig:
     """Everything a name server lets one set.
 

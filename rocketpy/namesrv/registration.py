@@ -10,10 +10,9 @@ Source: DefaultRequestProcessor.registerBroker, RegisterBrokerBody (5.4.0)
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.namesrv.names import is_address, is_name, is_topic
 from rocketpy.proto.bodies.register import STEP_TOPICS, RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
@@ -32,7 +31,7 @@ _MAX_MAPPED_QUEUES: Final = 256
 _MAPPING_KEYS: Final = ("topic", "bname", "totalQueues", "epoch", "dirty", "scope")
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
     """One broker's word about itself and its topics.
 
@@ -81,7 +80,7 @@ class Registration:
         return None
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RegisteredTopics:
     """What a registration's body says."""
 

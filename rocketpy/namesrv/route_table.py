@@ -15,11 +15,10 @@ Source: RouteInfoManager (5.4.0)
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.namesrv.registration import Registration
 from rocketpy.namesrv.route_types import (
     BrokerKey,
@@ -40,7 +39,7 @@ _STEP_TOPICS: Final = 1_024
 """Topics that are taken over between two pauses: about 4 ms."""
 
 
-@lazy_dataclass()
+@dataclass(slots=True)
 class _Live:
     """A broker that was heard; `is_whole`: all topics of its data version are in the tables."""
 

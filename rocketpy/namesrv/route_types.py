@@ -1,9 +1,8 @@
 """What goes into the route table and what comes out of it."""
 
 import enum
+from dataclasses import dataclass
 from typing import NamedTuple
-
-from rocketpy.lazy_dataclass import lazy_dataclass
 
 
 class BrokerKey(NamedTuple):
@@ -23,7 +22,7 @@ class RegisterOutcome(enum.Enum):
     OVERTAKEN = "overtaken"  # the broker registered anew, or left, while it was taken over
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RouteLimits:
     """Bounds of the tables."""
 
@@ -33,7 +32,7 @@ class RouteLimits:
     max_mappings: int = 10_000  # pairs with a static mapping
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MinBrokerChange:
     """The lowest id of a broker name is another one now; its brokers may want to know.
 
@@ -50,7 +49,7 @@ class MinBrokerChange:
     ha_address: str | None = None
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RegisterResult:
     """The response to a registration.
 

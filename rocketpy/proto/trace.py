@@ -7,10 +7,8 @@ Source: TraceDataEncoder, TraceType, TraceConstants (5.4.0).
 """
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import ClassVar, Final
-
-from rocketpy.lazy_dataclass import lazy_dataclass
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
@@ -28,7 +26,7 @@ _RECORD_END: Final = "\x02"
 _NULL: Final = "null"
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SendTrace:
     """A message was stored.
 
@@ -65,7 +63,7 @@ class SendTrace:
     success: bool = True
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeBeginTrace:
     """A consumer was given a message.
 
@@ -90,7 +88,7 @@ class ConsumeBeginTrace:
     keys: str = ""
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeEndTrace:
     """A consumer is done with a message.
 
@@ -117,7 +115,7 @@ class ConsumeEndTrace:
     group: str = ""
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionTrace:
     """A transaction was ended.
 
@@ -152,7 +150,7 @@ class TransactionTrace:
     from_check: bool = False
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecallTrace:
     """A delayed message was called back.
 

@@ -15,9 +15,9 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.clock import Clock, SystemClock
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Batch(Protocol):
         ...
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PoolStatistics:
     """What a pool looks like at one moment.
 

@@ -9,10 +9,9 @@ The limits one connection must keep to, as its selector or client hands them dow
 """
 
 import enum
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from rocketpy.errors import ConfigError
-from rocketpy.lazy_dataclass import lazy_dataclass
 
 MIB = 1024 * 1024
 
@@ -33,7 +32,7 @@ class ClientAuth(enum.Enum):
     REQUIRE = "require"
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TlsServerConfig:
     """The `tls.server.*` keys.
 
@@ -59,7 +58,7 @@ class TlsServerConfig:
     )
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TlsClientConfig:
     """The `tls.enable` and `tls.client.*` keys.
 
@@ -82,7 +81,7 @@ class TlsClientConfig:
     trust_cert_path: str = field(default="", metadata={"key": "tls.client.trustCertPath"})
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemotingServerConfig:
     """Everything a remoting server lets one set.
 
@@ -150,7 +149,7 @@ class RemotingServerConfig:
         )
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemotingClientConfig:
     """Everything a remoting client lets one set.
 
@@ -206,7 +205,7 @@ def _check_water_marks(low_bytes: int, high_bytes: int, limit_bytes: int) -> Non
         )
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
     """Times and sizes; the configuration says what each means. 0 is none where that is default."""
 

@@ -3,9 +3,9 @@
 Source: MessageStoreConfig (5.4.0).
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.config.config import option
 from rocketpy.runtime.config.live_config import LIVE_FILE_NAME
 
@@ -16,7 +16,7 @@ TIMER_WHEEL_SLOTS = 604_800 * 2
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStoreConfig:
     """Sizes, flush policy, retention and limits of one store directory.
 

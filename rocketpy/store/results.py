@@ -5,10 +5,8 @@ Source: MessageExtBrokerInner, PutMessageStatus, GetMessageResult, GetMessageSta
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self
-
-from rocketpy.lazy_dataclass import lazy_dataclass
 
 
 class PutMessageStatus(enum.Enum):
@@ -58,7 +56,7 @@ class GetMessageStatus(enum.Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
-@lazy_dataclass()
+@dataclass(slots=True)
 class PutMessage:
     """Message to store, checked and encoded by the caller.
 
@@ -114,7 +112,7 @@ class BatchEntry(NamedTuple):
     tags: str | None = None
 
 
-@lazy_dataclass()
+@dataclass(slots=True)
 class BatchColumns:
     """Messages of a batch as columns: one sequence for each field.
 
@@ -139,7 +137,7 @@ class BatchColumns:
         return len(self.bodies)
 
 
-@lazy_dataclass()
+@dataclass(slots=True)
 class PutBatch:
     """Messages for one queue, stored contiguously or not at all."""
 
@@ -215,7 +213,7 @@ class MessageFilter(Protocol):
         ...
 
 
-@lazy_dataclass()
+@dataclass(slots=True)
 class GetMessageResult:
     """Result of a read: messages, and the next offset. Offsets count queue entries.
 
@@ -256,7 +254,7 @@ def outside_queue(queue_offset: int, low: int, high: int) -> GetMessageResult:
     return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class QueryIndexResult:
     """Index entries of a key, including hash collisions; the caller compares the keys.
 

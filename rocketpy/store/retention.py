@@ -19,9 +19,9 @@ Source: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService, 5.4
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def _clamp(ratio: float, low: float, high: float) -> float:
     return min(max(ratio, low), high)
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RetentionPolicy:
     """Settings of retention; ratios are 0.0 to 1.0 and clamped like Apache's.
 
@@ -71,7 +71,7 @@ class RetentionPolicy:
         object.__setattr__(self, "warning_ratio", _clamp(self.warning_ratio, 0.35, 0.90))
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DiskRatios:
     """Used part (0.0 to 1.0) of the two file systems; negative if unknown."""
 

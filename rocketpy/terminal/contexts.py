@@ -6,21 +6,20 @@ import re
 import stat
 import sys
 from collections.abc import Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
 
 import click
 
 from rocketpy.errors import ConfigError
-from rocketpy.lazy_dataclass import lazy_dataclass
 
 FILE_NAME: Final = "contexts.json"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """What a context says of a cluster.
 
@@ -37,7 +36,7 @@ class Cluster:
     security_token: str = field(default="", repr=False)
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Contexts:
     """What the file holds.
 

@@ -4,6 +4,7 @@ Source: ScheduleMessageService, AdminBrokerProcessor.getAllDelayOffset (5.4.0).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from rocketpy.broker.delay.delivery import DelayDelivery
 from rocketpy.broker.delay.offsets import DelayOffsets
@@ -13,7 +14,6 @@ from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.broker.system_topics.put_retry import PutRetry
 from rocketpy.broker.system_topics.system_writer import SystemWriter
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.proto.wire.codes import RequestCode
@@ -24,7 +24,7 @@ from rocketpy.store.files.json_file import dump_pretty
 from rocketpy.store.message_store import MessageStore
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DelaySettings:
     """Settings of the delay levels.
 

@@ -16,7 +16,7 @@ Source: ConsumerFilterData.java (5.4.0).
 
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import structlog
@@ -25,14 +25,13 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filters.message_filters import SqlFilter
 from rocketpy.broker.metadata.json_document import JsonDocument, as_int, as_table
 from rocketpy.errors import ExpressionError
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.subscription import EXPRESSION_SQL92, SubscriptionData
 from rocketpy.runtime.clock import Clock
 from rocketpy.sql92.bloom import BloomFilter, BloomFilterData
 from rocketpy.sql92.condition import Condition
 
 
-@lazy_dataclass()
+@dataclass(slots=True)
 class Registration:
     """A filter that a group subscribed with.
 

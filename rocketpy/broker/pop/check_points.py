@@ -15,6 +15,7 @@ Source: PopBufferMergeService.java (5.4.0).
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -23,7 +24,6 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.pop.positions import Advance, PopPositions
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.revive.revive_log import PopKey, ReviveLog, key_of
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessageResult, PutMessageStatus
@@ -39,7 +39,7 @@ _TOO_FAR_MS: Final = 10_000
 _log = structlog.get_logger(__name__)
 
 
-@lazy_dataclass()
+@dataclass(slots=True)
 class _Waiting:
     point: CheckPoint
     revive_queue_id: int

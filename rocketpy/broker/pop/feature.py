@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from rocketpy.broker.config import BrokerConfig
@@ -32,7 +33,6 @@ from rocketpy.broker.request_table import RequestTable
 from rocketpy.broker.system_topics.put_retry import PutRetry
 from rocketpy.broker.system_topics.system_queue import SystemQueue
 from rocketpy.broker.system_topics.system_writer import SystemWriter
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.pop import revive_topic
 from rocketpy.proto.subscription import EXPRESSION_SQL92, is_tag_type
 from rocketpy.remoting.business_pool import BusinessPool
@@ -40,7 +40,7 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.store.message_store import MessageStore
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PopNeeds:
     """Parts of the broker that pop consumption depends on.
 

@@ -12,7 +12,7 @@ Source: ConsumerOrderInfoManager.java, ConsumerOrderInfoLockManager.java (5.4.0)
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, Final
 
@@ -22,7 +22,6 @@ from rocketpy.broker.metadata.json_document import JsonDocument, as_int, as_tabl
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS
 from rocketpy.errors import BadBodyError, DiskFullError
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.wire.json_body import Body, body
 from rocketpy.runtime.clock import Clock
 
@@ -118,7 +117,7 @@ class OrderInfo(Body):
         )
 
 
-@lazy_dataclass()
+@dataclass(slots=True)
 class _InFlight:
     """Unacknowledged messages of a group in a queue.
 

@@ -11,6 +11,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from rocketpy.broker.stats.counters import (
@@ -21,7 +22,6 @@ from rocketpy.broker.stats.counters import (
     Field,
     StatsData,
 )
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.clock import Clock
 
 STEP_MS: Final = 1_000
@@ -41,7 +41,7 @@ BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DayTotals:
     """Messages put and got (system topics left out) since the start.
 

@@ -10,9 +10,8 @@ set: a lost update would make a total wrong for ever.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final, Literal
-
-from rocketpy.lazy_dataclass import lazy_dataclass
 
 SECOND_SAMPLE_MS: Final = 10_000
 MINUTE_SAMPLE_MS: Final = 600_000
@@ -26,7 +25,7 @@ Field = Literal["count", "size"]
 _Sample = tuple[int, int, int, int]
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StatsSnapshot:
     """What happened within one window: `sum` in total, `tps` a second, `avgpt` an event."""
 
@@ -35,7 +34,7 @@ class StatsSnapshot:
     avgpt: float = 0.0
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StatsData:
     """The three windows of one counter, as `VIEW_BROKER_STATS_DATA` answers them."""
 

@@ -5,6 +5,7 @@ getTimerMetrics) (5.4.0).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,6 @@ from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.timer.flush import TimerFlush
 from rocketpy.broker.timer.service import TimerService
 from rocketpy.broker.timer.store_protocol import TimerStore
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.record.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
 from rocketpy.proto.topic_names import TIMER_TOPIC
 from rocketpy.proto.wire import fastjson
@@ -73,7 +73,7 @@ _NO_TIMER: Final = {
 }
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimerNeeds:
     """Parts of the broker that timed messages depend on.
 

@@ -32,8 +32,7 @@ from typing import (
 )
 
 from rocketpy.errors import HeaderFieldError
-from rocketpy.lazy_dataclass import lazy_dataclass
-from rocketpy.proto.wire.wire_fields import Declared, camel_case
+from rocketpy.proto.wire.wire_fields import Declared, camel_case, wire_dataclass
 
 Int32 = Annotated[int, "i32"]
 """A Java int."""
@@ -216,7 +215,7 @@ def header(cls: type[_H]) -> type[_H]:
     Type checkers treat it as frozen. At run time it is not, because Python's frozen classes
     take several times as long to make, and one is made for most requests.
     """
-    made = lazy_dataclass(kw_only=True)(cls)
+    made = wire_dataclass(cls, kw_only=True)
     made._read = made._write = None  # noqa: SLF001 - not those of a class it derives from
     return made
 

@@ -9,13 +9,12 @@ Source: MessageDecoder, MessageExt of 5.4.0.
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from rocketpy.errors import BadBodyError, CorruptRecordError
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.record.compression import MAX_INFLATED_BYTES, inflate
 from rocketpy.proto.record.properties import (
     KEY_SEPARATOR,
@@ -125,7 +124,7 @@ _READ: Final[Mapping[str, Callable[[tuple[Any, ...], bytes], object]]] = {
 }
 
 
-@lazy_dataclass()
+@dataclass(slots=True)
 class MessageExt(_Stored):
     """A stored message. Of one that was decoded, most fields are read when first asked for.
 
@@ -245,7 +244,7 @@ def _decode(
     message.sys_flag = sys_flag
     message.body = body
     message.store_size_bytes = size
-    message._stored = values, bytes(buffer[topic_end + 2 : end])  # noqa: SLF001 - its maker
+    message._stored = values, bytes(buffer[topic_end + 2 : end])  # type: ignore[misc]  # noqa: SLF001 - a slot of the base
     return message
 
 
@@ -266,7 +265,7 @@ def decode_without_body(rest: bytes, body: bytes) -> MessageExt:
     message.sys_flag = values[7]
     message.body = body
     message.store_size_bytes = values[0]
-    message._stored = values, rest[topic[1] + 2 :]  # noqa: SLF001 - its maker
+    message._stored = values, rest[topic[1] + 2 :]  # type: ignore[misc]  # noqa: SLF001 - a slot of the base
     return message
 
 

@@ -32,10 +32,9 @@ from typing import (
 )
 
 from rocketpy.errors import BadBodyError
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.wire import fastjson
-from rocketpy.proto.wire.wire_fields import Declared
+from rocketpy.proto.wire.wire_fields import Declared, wire_dataclass
 
 Convert = Callable[[Any], Any]
 
@@ -139,7 +138,7 @@ _B = TypeVar("_B", bound=Body)
 @dataclass_transform(field_specifiers=(field,))
 def body(cls: type[_B]) -> type[_B]:
     """Make a body class: a slotted dataclass with its JSON forms worked out."""
-    made = lazy_dataclass()(cls)
+    made = wire_dataclass(cls)
     made._specs = None  # noqa: SLF001 - not those of a class it derives from
     return made
 

@@ -10,14 +10,14 @@ A transport is an `asyncio.Transport`. Its extra info `peername` (IP address, po
 import asyncio
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.remoting.network.admission import Admission
 from rocketpy.remoting.network.selector import Selector
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListenEndpoint:
     """Where and how a server listens.
 

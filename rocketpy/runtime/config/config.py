@@ -16,13 +16,12 @@ effect here, and a key nobody knows, are warnings.
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, get_type_hints
 
 from rocketpy.errors import ConfigError
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.config.properties_file import format_properties, parse_properties
 from rocketpy.runtime.config.values import OptionType, allowed, parse_value, value_text
 
@@ -87,7 +86,7 @@ def camel_case(name: str) -> str:
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Option:
     """One key of a configuration dataclass.
 
@@ -158,7 +157,7 @@ def options_of(config_class: type) -> tuple[Option, ...]:
     return tuple(found)
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Setting:
     """One ``key=value`` somebody gave, and where."""
 
@@ -169,7 +168,7 @@ class Setting:
     from_live_file: bool = False
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ConfigWarning:
     """Something in the configuration that has no effect."""
 
@@ -183,7 +182,7 @@ class ConfigWarning:
         return f"{place if self.source else ''}{self.key}: {self.reason}"
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sources:
     """Everything that gives values: files, the environment, the command line.
 

@@ -10,16 +10,16 @@ Source: java.util.Properties.load
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rocketpy.errors import ConfigError
-from rocketpy.lazy_dataclass import lazy_dataclass
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Property:
     """One ``key=value`` as read, with the line where it began (from 1)."""
 

@@ -9,17 +9,16 @@ import re
 import types
 import typing
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from rocketpy.lazy_dataclass import lazy_dataclass
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 _SCALARS = (bool, int, float, str, Path)
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OptionType:
     """The type of a key's value.
 

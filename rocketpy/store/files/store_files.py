@@ -18,16 +18,15 @@ The rest of the store relies on these guarantees:
 
 import mmap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
-
-from rocketpy.lazy_dataclass import lazy_dataclass
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DiskUsage:
     """Space of the file system that holds a path, in bytes."""
 

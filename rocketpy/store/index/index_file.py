@@ -30,12 +30,12 @@ Source: IndexFile.java, IndexHeader.java, 5.4.0.
 import bisect
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from mmap import mmap
 from typing import Final, NamedTuple
 
 from rocketpy.errors import StoreFormatError
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.store.files.store_files import Region
 
 _HEADER: Final = struct.Struct(">qqqqii")
@@ -60,7 +60,7 @@ def index_file_bytes(max_hash_slots: int, max_index_count: int) -> int:
     return HEADER_BYTES + SLOT_BYTES * max_hash_slots + ENTRY_BYTES * max_index_count
 
 
-@lazy_dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class IndexHeader:
     """Decoded header: the first 40 bytes of an index file."""
 

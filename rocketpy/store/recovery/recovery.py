@@ -23,11 +23,10 @@ queue entries that look whole, and cut the log at the first damaged record.
 
 import logging
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 from rocketpy.errors import StoreFormatError
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.append.dispatch import Dispatcher, read_back
 from rocketpy.store.checkpoint import Checkpoint
@@ -48,7 +47,7 @@ _ROUNDS: Final = 16
 _NEVER_MS: Final = 1 << 62
 
 
-@lazy_dataclass()
+@dataclass(slots=True)
 class RecoveryReport:
     """What recovery found.
 

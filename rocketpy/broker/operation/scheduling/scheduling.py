@@ -21,12 +21,12 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.scheduling.delivery_time import requested_ms, slot_ms
 from rocketpy.broker.operation.send_request import SendRequest
-from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_REAL_QUEUE_ID,
@@ -114,7 +114,7 @@ def refuse_later_in_batch(properties: Mapping[str, str]) -> Refusal | None:
     return None
 
 
-@lazy_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimerLimits:
     """What timed messages may ask for.
 
