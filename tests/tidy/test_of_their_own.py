@@ -25,7 +25,6 @@ STANDS_FOR = {
     "spark/read_options.py": "unit/spark/test_options.py",
     "spark/jobs/archive.py": "spark/test_archive.py",
     "spark/jobs/audit.py": "unit/spark/jobs/test_audit_store.py",
-    "spark/jobs/audit_files.py": "unit/spark/jobs/test_audit_store.py",
     "spark/jobs/lag.py": "integration/cli/test_spark.py",
     "spark/jobs/trace.py": "spark/test_jobs.py",
     "spark/sink/writer.py": "spark/test_sink.py",

@@ -1,26 +1,24 @@
-"""The checks of an audit: every record of the log, every entry of the queues, both against both.
+"""Checks of a store directory: records of the commit log against consume queues, and the reverse.
 
-Two kinds of task, which know nothing of each other: a file of the log, and a queue. What they find
-is told by physical offset, so that one damaged message is one line, however many checks it fails.
+There are two kinds of independent tasks: a file of the log, and a queue. Findings carry the
+physical offset, so that a damaged message is one line, however many checks it fails. The log is
+walked as scans walk it (`rocketpy.store.scan`). Entries of queues are read without the assumptions
+of a scan, because a damaged entry is what an audit looks for.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rocketpy.arrow import RecordDecoder, row_schema
-from rocketpy.errors import CorruptRecordError
-from rocketpy.proto.record.record import (
-    BLANK_MAGIC,
-    MAGIC_AT,
-    MAGIC_V1,
-    MAGIC_V2,
-    MIN_RECORD_BYTES,
-)
+from rocketpy.arrow.gather import Int64s
+from rocketpy.arrow.record_headers import Mask, RecordHeaders
+from rocketpy.errors import CorruptRecordError, StoreFormatError
+from rocketpy.proto.record.record import MIN_RECORD_BYTES
+from rocketpy.proto.record.record_check import RecordState
 from rocketpy.proto.record.sys_flag import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
@@ -28,40 +26,28 @@ from rocketpy.proto.record.sys_flag import (
 )
 from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.topic_names import LMQ_PREFIX, SCHEDULE_TOPIC, is_system_topic
-from rocketpy.spark.jobs.audit_files import (
-    DataFile,
-    Int64s,
-    Maps,
-    QueueFolder,
-    end_of,
-    entry_chunks,
-    is_blank,
-    log_files,
-    phy_offsets_at,
-    queue_folders,
-)
+from rocketpy.store.consume_queue.queue_entry import BLANK_SIZE, ENTRY_BYTES
+from rocketpy.store.scan.directory import LogFile, StoreDirectory, offset_files
+from rocketpy.store.scan.log import Log, MappedLog, log_of
+from rocketpy.store.scan.log_walk import stretches
+from rocketpy.store.scan.unflushed_tail import ENTRIES, Entries
 
-_CHUNK_BYTES: Final = 16 << 20
-_SLICE_ROWS: Final = 20_000
-_PHY_AT: Final = 28
-"""Where in a record its own physical offset stands."""
+_CHUNK_ENTRIES: Final = 50_000
 _COLUMNS: Final = ("topic", "queueId", "queueOffset", "tags", "storeTimestamp", "sysFlag")
-_MAGICS: Final = tuple(
-    np.frombuffer(each.to_bytes(4, "big", signed=True), np.uint8) for each in (MAGIC_V1, MAGIC_V2)
-)
 _DAY_US: Final = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One thing that is wrong.
+    """One defect.
 
     Attributes:
-        phy_offset: of the record, or of the hole; -1 for an entry that points nowhere.
-        topic: as far as it is known.
-        queue_id: as far as it is known, else -1.
-        queue_offset: as far as it is known, else -1.
-        problem: what is wrong, as a sentence.
+        phy_offset: of the record, or of bytes that are no record; that of the entry when it
+            points outside the log.
+        topic: empty if unknown.
+        queue_id: -1 if unknown.
+        queue_offset: -1 if unknown.
+        problem: description, as a sentence.
     """
 
     phy_offset: int
@@ -73,10 +59,10 @@ class Finding:
 
 @dataclass(slots=True)
 class Audit:
-    """What one task, or all of them, saw.
+    """Result of one task, or of several.
 
     Attributes:
-        findings: what is wrong.
+        findings: the defects.
         records: messages in the log.
         entries: written entries of queues.
         pending: messages at the end of the log whose entry is not on disk yet (a broker runs, or
@@ -93,7 +79,7 @@ class Audit:
     days: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, other: "Audit") -> None:
-        """Take in what another task saw."""
+        """Add the result of another task."""
         self.findings += other.findings
         self.records += other.records
         self.entries += other.entries
@@ -104,168 +90,148 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueFiles:
+    """Files of one consume queue, in order."""
+
+    topic: str
+    queue_id: int
+    files: tuple[LogFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
-    """A store directory as an audit found it when it began.
+    """A store directory at the start of an audit. It can be pickled for tasks of Spark.
 
     Attributes:
+        root: the directory.
         logs: files of the log, in order.
         queues: its consume queues.
-        batch_topics: topics whose queues are of another kind, which is not checked.
-        is_clean: a broker closed it; else the last entries may not be on disk.
-        deleted: topics that were deleted, and the physical offset before which.
+        batch_topics: topics with batch consume queues, which are not checked.
+        is_clean: a broker closed it; otherwise the last entries may not be on disk.
+        deleted: physical offset by deleted topic: messages before it were deleted.
     """
 
-    logs: tuple[DataFile, ...]
-    queues: tuple[QueueFolder, ...]
+    root: Path
+    logs: tuple[LogFile, ...]
+    queues: tuple[QueueFiles, ...]
     batch_topics: frozenset[str]
     is_clean: bool
-    deleted: tuple[tuple[str, int], ...] = ()
+    deleted: Mapping[str, int]
 
     @classmethod
     def find(cls, root: Path) -> "Store":
-        """Look at a directory; raises StoreFormatError when it is no store."""
-        deleted = [
-            (topic.name, int(mark.name.partition(".")[0]))
-            for mark in sorted((root / "deleted").glob("*"))
-            if mark.name.partition(".")[0].isdecimal()
-            for topic in mark.iterdir()
+        """List the files of a directory; raise StoreFormatError when it is no store."""
+        directory = StoreDirectory(root)
+        logs = directory.log_files()
+        if not logs:
+            raise StoreFormatError(f"{root} is no store directory: it has no commitlog with files")
+        queues = [
+            QueueFiles(topic, each, tuple(offset_files(directory.queue_directory(topic, each))))
+            for topic, ids in directory.queues().items()
+            for each in ids
         ]
-        batch = (root / "batchconsumequeue").glob("*")
         return cls(
-            logs=tuple(log_files(root)),
-            queues=tuple(queue_folders(root)),
-            batch_topics=frozenset(path.name for path in batch),
+            root=root,
+            logs=tuple(logs),
+            queues=tuple(queues),
+            batch_topics=frozenset(directory.batch_queues()),
             is_clean=not (root / "abort").exists(),
-            deleted=tuple(deleted),
+            deleted=directory.deleted_topics(),
         )
 
-    def is_deleted(self, topic: str, phy_offset: int) -> bool:
-        """Whether a message was deleted with its topic."""
-        return any(name == topic and phy_offset < before for name, before in self.deleted)
+    def log(self) -> Log:
+        """Return the log, with the files that it had at the start."""
+        return log_of(StoreDirectory(self.root), self.logs)
 
 
 # ---- the log
 
 
-def record_starts(data: npt.NDArray[np.uint8], base: int) -> Int64s:
-    """Return where in a file of the log records begin, by their magic and their own offset.
+class _Holes:
+    """Positions of damage that the walk of the log skips."""
 
-    What has both by chance inside a body would have to know where it is stored.
-    """
-    found = []
-    last = len(data) - MIN_RECORD_BYTES
-    for start in range(0, last + 1, _CHUNK_BYTES):
-        piece = np.asarray(data[start : min(len(data), start + _CHUNK_BYTES + MIN_RECORD_BYTES)])
-        stop = min(_CHUNK_BYTES, last + 1 - start)
-        for magic in _MAGICS:
-            at = np.flatnonzero(piece[MAGIC_AT : MAGIC_AT + stop] == magic[0])
-            for number in (1, 2, 3):
-                at = at[piece[at + MAGIC_AT + number] == magic[number]]
-            claimed = _longs_at(piece, at + _PHY_AT)
-            found.append(at[claimed == at + start + base] + start)
-    return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64)
+    def __init__(self) -> None:
+        self.starts: list[int] = []
 
-
-def _longs_at(data: npt.NDArray[np.uint8], places: Int64s) -> Int64s:
-    windows = np.lib.stride_tricks.sliding_window_view(data, 8)
-    return windows[places].view(">i8")[:, 0].astype(np.int64)
-
-
-def _ints_at(data: npt.NDArray[np.uint8], places: Int64s) -> Int64s:
-    windows = np.lib.stride_tricks.sliding_window_view(data, 4)
-    return windows[places].view(">i4")[:, 0].astype(np.int64)
+    def report(self, error: CorruptRecordError) -> None:
+        """Note the physical offset of damage; `stretches` calls it."""
+        self.starts.append(error.phy_offset)
 
 
 def audit_log_file(store: Store, number: int) -> Audit:
     """Check one file of the log: holes, checksums, and that each message is in its queue.
 
     Args:
-        store: where it is.
+        store: the store.
         number: of the file.
     """
-    file, maps, done = store.logs[number], Maps(), Audit()
-    data = maps.bytes_of(file)
-    starts = record_starts(data, file.base)
-    damaged: set[int] = set()
-    for start in range(0, len(starts), _SLICE_ROWS):
-        places = starts[start : start + _SLICE_ROWS]
-        rows, good, errors = _decoded(data, places, file.base, check_crc=True)
-        _count(done, rows, _ints_at(data, good))
-        _check_in_queues(store, maps, rows, good + file.base, done)
-        damaged |= {error.phy_offset - file.base for error in errors}
-        done.findings += [_of_damage(data, file, error) for error in errors]
-    done.records += len(damaged)
-    done.findings += _holes(store, data, file, starts, damaged)
+    log, done = store.log(), Audit()
+    mapped = log.open(number)
+    if mapped is None:  # it expired after the audit began
+        return done
+    holes = _Holes()
+    for positions in _positions(store, log, mapped, holes):
+        done.findings += _hole_findings(holes, mapped, int(positions[0]))
+        rows, good, errors = _decoded(mapped, positions, check_crc=True)
+        headers = RecordHeaders(np.frombuffer(mapped.data, np.uint8), good)
+        _count(done, rows, headers.field("size_bytes").astype(np.int64))
+        _check_in_queues(store, rows, good + mapped.base, done)
+        done.records += len(errors)
+        done.findings += [_of_damage(mapped, error) for error in errors]
+        mapped.release_before(int(positions[-1]))
+    done.findings += _hole_findings(holes, mapped, mapped.size_bytes)
     return done
 
 
+def _positions(store: Store, log: Log, mapped: MappedLog, holes: _Holes) -> Iterator[Int64s]:
+    """Yield positions of records, some at a time; at the end that of a torn record."""
+    end = 0
+    for positions in stretches(log, mapped, 0, mapped.size_bytes, holes):
+        yield positions
+        end = int(positions[-1]) + mapped.check(int(positions[-1])).size_bytes
+    # Scans ignore a torn record at the end of the log. An audit reports it once its head was
+    # written; in a store that was closed, in any case.
+    if holes.starts or mapped.check(end).state is not RecordState.BROKEN:
+        return
+    at = np.array([end], np.int64)
+    headers = RecordHeaders(np.frombuffer(mapped.data, np.uint8), at)
+    if headers.field("phy_offset")[0] == mapped.base + end:
+        yield at
+    elif store.is_clean:
+        holes.starts.append(mapped.base + end)
+
+
+def _hole_findings(holes: _Holes, mapped: MappedLog, end: int) -> Iterator[Finding]:
+    """Yield the findings for damage before a position, and forget them."""
+    for start in holes.starts:
+        problem = f"{mapped.base + end - start} bytes are no record"
+        yield Finding(start, "", -1, -1, problem)
+    holes.starts.clear()
+
+
 def _decoded(
-    data: npt.NDArray[np.uint8], places: Int64s, base: int, *, check_crc: bool = False
+    mapped: MappedLog, positions: Int64s, *, check_crc: bool = False
 ) -> tuple[Any, Int64s, list[CorruptRecordError]]:
-    """Return the rows of intact records, where these are, and what is wrong with the others."""
+    """Return rows and positions of intact records, and the damage of the others."""
     errors: list[CorruptRecordError] = []
     decoder = RecordDecoder(
         row_schema(columns=_COLUMNS), check_crc=check_crc, damaged="skip", on_damaged=errors.append
     )
-    rows = decoder.decode(data, places, broker_name="", base_offset=base)
-    if not errors:
-        return rows, places, errors
-    bad = [error.phy_offset - base for error in errors]
-    return rows, places[~np.isin(places, bad)], errors
+    rows = decoder.decode(mapped.data, positions, broker_name="", base_offset=mapped.base)
+    bad = [error.phy_offset - mapped.base for error in errors]
+    return rows, positions[~np.isin(positions, bad)] if bad else positions, errors
 
 
-def _holes(
-    store: Store,
-    data: npt.NDArray[np.uint8],
-    file: DataFile,
-    starts: Int64s,
-    damaged: set[int],
-) -> list[Finding]:
-    """Find bytes between intact records that are none."""
-    found = []
-    sizes = _ints_at(data, starts) if len(starts) else starts
-    ends = np.concatenate((np.zeros(1, np.int64), starts + sizes))
-    nexts = np.concatenate((starts, np.full(1, _records_end(store, data, file, int(ends[-1])))))
-    for index in np.flatnonzero(ends != nexts).tolist():
-        end, begin = int(ends[index]), int(nexts[index])
-        if index and int(starts[index - 1]) in damaged:
-            continue  # how long it is, is not known
-        problem = f"{begin - end} bytes are no record"
-        found.append(Finding(file.base + end, "", -1, -1, problem))
-    return found
-
-
-def _records_end(store: Store, data: npt.NDArray[np.uint8], file: DataFile, end: int) -> int:
-    """Return where the records of a file should end: `end`, if what follows is as it must be."""
-    if not 0 <= end <= len(data) - 8:
-        return end
-    size, magic = (int(each) for each in _ints_at(data, np.array([end, end + 4], np.int64)))
-    if magic == BLANK_MAGIC:
-        return end
-    if _is_last_used(store, file) and (not store.is_clean or (size == 0 and magic == 0)):
-        return end  # nothing yet, or a message that is being written
-    return end + size if 0 < size <= len(data) - end else len(data)
-
-
-def _is_last_used(store: Store, file: DataFile) -> bool:
-    """Tell whether nothing is in the files after it: brokers make the next one in advance."""
-    maps = Maps()
-    later = store.logs[store.logs.index(file) + 1 :]
-    return not any(maps.bytes_of(each)[:8].any() for each in later)
-
-
-def _of_record(data: npt.NDArray[np.uint8], file: DataFile, at: int, problem: str) -> Finding:
-    queue_id = int(_ints_at(data, np.array([at + 12], np.int64))[0])
-    offset = int(_longs_at(data, np.array([at + 20], np.int64))[0])
-    return Finding(file.base + at, "", queue_id, offset, problem)
-
-
-def _of_damage(data: npt.NDArray[np.uint8], file: DataFile, error: CorruptRecordError) -> Finding:
+def _of_damage(mapped: MappedLog, error: CorruptRecordError) -> Finding:
+    at = np.array([error.phy_offset - mapped.base], np.int64)
+    headers = RecordHeaders(np.frombuffer(mapped.data, np.uint8), at)
+    queue_id, queue_offset = (int(headers.field(name)[0]) for name in ("queue_id", "queue_offset"))
     reason = str(error).partition(": ")[2] or str(error)
-    return _of_record(data, file, error.phy_offset - file.base, reason)
+    return Finding(error.phy_offset, "", queue_id, queue_offset, reason)
 
 
 def _count(done: Audit, rows: Any, sizes: Int64s) -> None:  # noqa: ANN401 - pyarrow has no types
+    """Add records and bytes, by topic and day, to a result."""
     done.records += rows.num_rows
     done.size_bytes += int(sizes.sum())
     days = rows.column("storeTimestamp").cast("int64").to_numpy(zero_copy_only=False) // _DAY_US
@@ -283,16 +249,12 @@ def _count(done: Audit, rows: Any, sizes: Int64s) -> None:  # noqa: ANN401 - pya
 
 def _check_in_queues(
     store: Store,
-    maps: Maps,
     rows: Any,  # noqa: ANN401 - pyarrow has no types
     phy_offsets: Int64s,
     done: Audit,
 ) -> None:
-    """Check that each message is in its queue at its offset."""
-    numpy_of = {
-        name: rows.column(name).to_numpy(zero_copy_only=False)
-        for name in ("topic", "queueId", "queueOffset", "sysFlag")
-    }
+    """Check that the queue of each message has an entry that leads to it."""
+    numpy_of = {name: rows.column(name).to_numpy(zero_copy_only=False) for name in _COLUMNS}
     kind = numpy_of["sysFlag"] & TRANSACTION_MASK
     queued = (kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)
     by_name = {(each.topic, each.queue_id): each for each in store.queues}
@@ -303,14 +265,13 @@ def _check_in_queues(
         mine = queued & (numpy_of["topic"] == topic) & (numpy_of["queueId"] == queue_id)
         wanted = phy_offsets[mine]
         offsets = numpy_of["queueOffset"][mine].astype(np.int64)
-        queue = by_name.get((topic, queue_id), QueueFolder(topic, queue_id, ()))
-        there = phy_offsets_at(maps, queue, offsets)
-        end = end_of(maps, queue)
+        queue = _QueueEntries(by_name.get((topic, queue_id), QueueFiles(topic, queue_id)))
+        there = queue.phy_offsets_at(offsets)
         for index in np.flatnonzero(there != wanted).tolist():
             at, offset, got = int(wanted[index]), int(offsets[index]), int(there[index])
-            if store.is_deleted(topic, at):
+            if at < store.deleted.get(topic, 0):
                 continue
-            if got < 0 and offset >= end and not store.is_clean:
+            if got < 0 and offset > queue.last_written and not store.is_clean:
                 done.pending += 1
                 continue
             problem = (
@@ -324,30 +285,81 @@ def _check_in_queues(
 # ---- the queues
 
 
+class _QueueEntries:
+    """Entries of a consume queue, as its files have them.
+
+    Attributes:
+        last_written: queue offset of the last written entry; -1 without one.
+    """
+
+    def __init__(self, queue: QueueFiles) -> None:
+        self._files = Log(queue.files)
+        # Searched from the end, not by bisection: a damaged entry may look unwritten.
+        self.last_written: int = -1
+        for first, entries in self._arrays(reversed(range(len(queue.files)))):
+            written = np.flatnonzero((entries["size_bytes"] != 0) | (entries["phy_offset"] != 0))
+            if len(written):
+                self.last_written = first + int(written[-1])
+                break
+
+    def _arrays(self, numbers: Iterable[int]) -> Iterator[tuple[int, Entries]]:
+        """Yield the queue offset of the first entry, and the entries, of some files."""
+        for number in numbers:
+            mapped = self._files.open(number)
+            if mapped is not None:
+                count = mapped.size_bytes // ENTRY_BYTES
+                yield mapped.base // ENTRY_BYTES, np.frombuffer(mapped.data, ENTRIES, count)
+
+    def chunks(self) -> Iterator[tuple[int, Entries]]:
+        """Yield the queue offset of the first entry, and the entries, up to the last written."""
+        for first, entries in self._arrays(range(len(self._files.files))):
+            count = min(len(entries), max(0, self.last_written + 1 - first))
+            for start in range(0, count, _CHUNK_ENTRIES):
+                # A copy: a broker may write the file while an entry is checked.
+                yield first + start, entries[start : min(count, start + _CHUNK_ENTRIES)].copy()
+
+    def phy_offsets_at(self, offsets: Int64s) -> Int64s:
+        """Return the physical offsets in the entries of queue offsets; -1 without an entry."""
+        found = np.full(len(offsets), -1, np.int64)
+        for first, entries in self._arrays(range(len(self._files.files))):
+            places = offsets - first
+            inside = np.flatnonzero((places >= 0) & (places < len(entries)))
+            there = entries[places[inside]]
+            written = (there["size_bytes"] != 0) & ~_is_blank(there)
+            found[inside[written]] = there["phy_offset"][written]
+        return found
+
+
+def _is_blank(entries: Entries) -> Mask:
+    """Return which entries precede the first message of a queue that begins late."""
+    blank: Mask = (entries["phy_offset"] == 0) & (entries["size_bytes"] == BLANK_SIZE)
+    return blank
+
+
 def audit_queue(store: Store, number: int) -> Audit:
     """Check the entries of one queue: each leads to a message of that queue, offset and tag.
 
     Args:
-        store: where it is.
+        store: the store.
         number: of the queue.
     """
-    queue, maps, done = store.queues[number], Maps(), Audit()
+    queue, log, done = store.queues[number], store.log(), Audit()
     if queue.topic.startswith(LMQ_PREFIX):
         return done  # its messages are those of other topics
-    lowest, highest = store.logs[0].base, store.logs[-1].end
-    for first, entries in entry_chunks(maps, queue):
+    for first, entries in _QueueEntries(queue).chunks():
         offsets = first + np.arange(len(entries), dtype=np.int64)
-        written = ~is_blank(entries) & (entries["phy_offset"] >= lowest)
-        done.entries += int((~is_blank(entries)).sum())
+        written = ~_is_blank(entries) & (entries["phy_offset"] >= log.begin)
+        done.entries += int((~_is_blank(entries)).sum())
         problems: dict[int, str] = {}
-        for file in store.logs:
+        for file_number, file in enumerate(store.logs):
             inside = written & (entries["phy_offset"] >= file.base)
-            inside &= entries["phy_offset"] < file.end
+            inside &= entries["phy_offset"] < file.base + file.size_bytes
             at = np.flatnonzero(inside)
-            if len(at):
-                found = _entry_problems(queue, file, maps, entries[at], offsets[at])
+            mapped = log.open(file_number) if len(at) else None
+            if mapped is not None:
+                found = _entry_problems(queue, mapped, entries[at], offsets[at])
                 problems |= {int(at[index]): problem for index, problem in found}
-        behind = np.flatnonzero(written & (entries["phy_offset"] >= highest)).tolist()
+        behind = np.flatnonzero(written & (entries["phy_offset"] >= log.end)).tolist()
         problems |= dict.fromkeys(behind, "its entry points behind the end of the log")
         done.findings += [
             Finding(
@@ -363,22 +375,18 @@ def audit_queue(store: Store, number: int) -> Audit:
 
 
 def _entry_problems(
-    queue: QueueFolder,
-    file: DataFile,
-    maps: Maps,
-    entries: npt.NDArray[Any],
-    offsets: Int64s,
+    queue: QueueFiles, mapped: MappedLog, entries: Entries, offsets: Int64s
 ) -> Iterator[tuple[int, str]]:
-    """Yield which entries do not lead to their message in one file of the log, and why."""
-    data = maps.bytes_of(file)
-    places = entries["phy_offset"].astype(np.int64) - file.base
-    good = places + MIN_RECORD_BYTES <= len(data)
-    inside = np.flatnonzero(good)
-    good[inside] &= _ints_at(data, places[inside]) == entries["size_bytes"][inside]
-    good[inside] &= _longs_at(data, places[inside] + _PHY_AT) == places[inside] + file.base
+    """Yield the index of each entry that does not lead to its message in a file, and why."""
+    places = entries["phy_offset"].astype(np.int64) - mapped.base
+    headers = RecordHeaders(np.frombuffer(mapped.data, np.uint8), places)
+    good = places + MIN_RECORD_BYTES <= mapped.size_bytes
+    good &= headers.field("size_bytes") == entries["size_bytes"]
+    good &= headers.field("phy_offset") == entries["phy_offset"]
     for index in np.flatnonzero(~good).tolist():
         yield index, "its entry points to no record, or to one of another size"
-    rows, intact, _ = _decoded(data, places[good], file.base)  # the log's check tells of others
+    # Damaged records are findings of the log's tasks.
+    rows, intact, _ = _decoded(mapped, places[good])
     kept = np.flatnonzero(good & np.isin(places, intact))
     topics, tags = (rows.column(name).to_pylist() for name in ("topic", "tags"))
     queue_ids, row_offsets = (
@@ -395,22 +403,22 @@ def _entry_problems(
             yield index, "its entry has the code of another tag"
 
 
-# ---- all of it
+# ---- tasks
 
 
 def tasks_of(store: Store) -> list[tuple[str, int]]:
-    """Return what there is to do: ("log" or "queue", number)."""
+    """Return the tasks of an audit: ("log" or "queue", number)."""
     logs = [("log", number) for number in range(len(store.logs))]
     return logs + [("queue", number) for number in range(len(store.queues))]
 
 
 def run_task(store: Store, kind: str, number: int) -> Audit:
-    """Do one task."""
+    """Run one task."""
     return audit_log_file(store, number) if kind == "log" else audit_queue(store, number)
 
 
 def by_message(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings with one line a record, sorted; what is wrong with it is joined."""
+    """Merge the findings of each physical offset into one, and sort them."""
     found: dict[int, list[Finding]] = {}
     for each in findings:
         found.setdefault(each.phy_offset, []).append(each)

@@ -64,15 +64,12 @@ class StoreDirectory:
         Raises:
             StoreFormatError: a name that is not an offset, or files that overlap.
         """
-        found = []
         for path in sorted(self._commit_log.iterdir()) if self._commit_log.is_dir() else ():
             if not path.is_file() or path.name.startswith("."):
                 continue
-            if len(path.name) != _DIGITS or not path.name.isdigit():
+            if not _is_offset(path.name):
                 raise StoreFormatError(f"{path} is not named by an offset")
-            size = size_of(path)
-            if size:
-                found.append(LogFile(int(path.name), size, str(path)))
+        found = offset_files(self._commit_log)
         for before, after in itertools.pairwise(found):
             if before.base + before.size_bytes > after.base:
                 raise StoreFormatError(f"{before.path} overlaps the next file")
@@ -139,6 +136,26 @@ class StoreDirectory:
         except FileNotFoundError:
             return []
         return [path for path in paths if path.name.isdigit() and size_of(path)]
+
+
+def offset_files(folder: Path) -> list[LogFile]:
+    """Return the files of a directory that are named by an offset, ascending, without empty ones.
+
+    Other files are ignored; a directory that does not exist has none.
+    """
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.is_file())
+    except FileNotFoundError:
+        return []
+    return [
+        LogFile(int(path.name), size, str(path))
+        for path in paths
+        if _is_offset(path.name) and (size := size_of(path))
+    ]
+
+
+def _is_offset(name: str) -> bool:
+    return len(name) == _DIGITS and name.isdigit()
 
 
 def _directories(path: Path) -> list[str]:

@@ -241,8 +241,12 @@ def _search(mapped: MappedLog, start: int) -> int | None:
             return mapped.base + position
 
 
-def log_of(directory: StoreDirectory) -> Log:
-    """Return the current log of a directory.
+def log_of(directory: StoreDirectory, files: Sequence[LogFile] | None = None) -> Log:
+    """Return the log of a directory.
+
+    Args:
+        directory: the store.
+        files: files of the log that were listed before; None: list them now.
 
     Raises:
         StoreFormatError: a file that is not a log file.
@@ -250,7 +254,8 @@ def log_of(directory: StoreDirectory) -> Log:
     checkpoint = read_checkpoint(directory.root)
     is_closed = checkpoint is None and not (directory.root / "abort").exists()
     written_end = 0 if checkpoint is None else checkpoint.log_phy_offset
-    return Log(directory.log_files(), written_end=written_end, is_closed=is_closed)
+    found = directory.log_files() if files is None else files
+    return Log(found, written_end=written_end, is_closed=is_closed)
 
 
 def read_checkpoint(root: Path) -> Checkpoint | None:

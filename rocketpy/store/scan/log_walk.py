@@ -1,7 +1,7 @@
 """Walks the records of one log file, across damage, to the end of the log."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -10,9 +10,6 @@ from rocketpy.arrow.positions import candidates, chain
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.scan.log import Log, MappedLog
-
-if TYPE_CHECKING:
-    from rocketpy.arrow import RecordDecoder
 
 _FOLLOWED_AT_ONCE: Final = 8 << 20
 
@@ -34,6 +31,13 @@ def end_of(log: Log, start: int, end: int) -> int:
     return last + 1 if log.is_damage(last) else last
 
 
+class DamageListener(Protocol):
+    """Interface of the caller of `stretches` for damage that the walk skips."""
+
+    def report(self, error: CorruptRecordError) -> None:
+        """Handle damage; raise to end the walk."""
+
+
 class IgnoreDamage:
     """Ignores damage, for planning, which only determines the end of the log."""
 
@@ -42,7 +46,7 @@ class IgnoreDamage:
 
 
 def stretches(
-    log: Log, mapped: MappedLog, start: int, end: int, told: "RecordDecoder | IgnoreDamage"
+    log: Log, mapped: MappedLog, start: int, end: int, told: DamageListener
 ) -> Iterator[Int64s]:
     """Yield arrays of record positions, skipping damage."""
     raw = np.frombuffer(mapped.data, np.uint8)
@@ -84,7 +88,7 @@ def stretches(
         position = following - mapped.base
 
 
-def _tell_of_damage(log: Log, phy_offset: int, told: "RecordDecoder | IgnoreDamage") -> None:
+def _tell_of_damage(log: Log, phy_offset: int, told: DamageListener) -> None:
     """Report the bytes after the last complete record as damage, unless they are a torn record."""
     if log.is_damage(phy_offset):
         told.report(CorruptRecordError(phy_offset, "it is no record"))
