@@ -154,7 +154,7 @@ class MessageStoreConfig:
 
     @property
     def live_settings_file(self) -> Path:
-        """Where the broker keeps settings that were changed while it ran."""
+        """Directory of settings that were changed while the broker ran."""
         return Path(self.store_path_root_dir) / "config" / LIVE_FILE_NAME
 
     @property

@@ -13,7 +13,7 @@ _TEST = re.compile(r"`tests/([\w/]+\.py)::(test_\w+)`")
 
 
 class Row(NamedTuple):
-    """One line of a design document, and what became of it."""
+    """Line of a design document, with its status and test."""
 
     name: str
     says: str
@@ -23,7 +23,7 @@ class Row(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody has filled it yet."""
+        """Whether the line is still open."""
         return not (self.where or self.proved_by or self.decision)
 
     @property

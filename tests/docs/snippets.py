@@ -10,7 +10,7 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 class Snippet(NamedTuple):
-    """One block of code.
+    """Code block of a page.
 
     Attributes:
         language: `python` or `sh`.

@@ -23,7 +23,7 @@ BEGIN, END = "<!-- request codes -->\n", "<!-- end of request codes -->\n"
 
 
 def broker_codes() -> tuple[set[int], set[int]]:
-    """What the broker answers, and what of it is always a refusal."""
+    """Request codes of the broker, and those that it always rejects."""
     clock = SimClock()
     broker = Broker(
         BrokerConfig(broker_name="b"),
@@ -41,7 +41,7 @@ def broker_codes() -> tuple[set[int], set[int]]:
 
 
 def name_server_codes(directory: Path) -> set[int]:
-    """What the name server answers."""
+    """Request codes of the name server."""
     config = NamesrvConfig(data_dir=str(directory), server=RemotingServerConfig())
     return set(NameServer(config, clock=SystemClock())._remoting._table.routes)
 

@@ -1,4 +1,4 @@
-"""What the guide says of SQL92 conditions is so."""
+"""Statements of the guide about SQL92 conditions hold."""
 
 import re
 

@@ -88,7 +88,7 @@ PAGES = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_section_stands_twice(page: Path) -> None:
-    """As it does where two changes of a page were merged line by line."""
+    """Duplicate lines as a line-by-line merge of two changes leaves them."""
     lines = page.read_text(encoding="utf-8").splitlines()
     titles = Counter(line for line in lines if line.startswith("## "))
     assert [title for title, count in titles.items() if count > 1] == []

@@ -43,7 +43,7 @@ _PARTS = {"": 1.0, "--decoder": 1 / 3, "--client": 1 / 3, "--messages": 1 / 6, "
 
 
 class Progress(NamedTuple):
-    """How far the fuzzing process came."""
+    """Progress of the fuzzing process."""
 
     seed: int
     cases: int

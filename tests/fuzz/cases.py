@@ -1,4 +1,4 @@
-"""What the fuzz target feeds: frames of every kind, odd, damaged and far too many, by seed."""
+"""Inputs of the fuzz target by seed: frames of every kind, unusual, damaged, and too many."""
 
 import random
 import struct
@@ -49,7 +49,7 @@ _STORES: tuple[dict[str, str], ...] = (
 
 
 class Case(NamedTuple):
-    """One broker's life: what comes on each connection, its settings, what happens before."""
+    """Case of a fuzz run: settings of a broker, its history, and the bytes of each connection."""
 
     segments: list[list[bytes]]
     properties: dict[str, str]
@@ -80,7 +80,7 @@ def case_of(seed: int) -> Case:
 
 
 def ends_of(seed: int, responses: Sequence[bytes]) -> list[bytes]:
-    """Ends, some damaged, of what a case had stored, among more sends: a segment to go on with."""
+    """Segment of end-transaction requests, some damaged, among further sends."""
     rng = random.Random(seed)
     known = answers_in(responses)
     frames = []

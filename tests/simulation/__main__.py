@@ -46,7 +46,7 @@ def run_share(name: str, seeds: range) -> list[tuple[int, str]]:
     for seed in seeds:
         try:
             run(seed)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the seed is told
+        except Exception as error:  # noqa: BLE001 - unexpected error, the seed is told
             failures.append((seed, f"{type(error).__name__}: {error}".splitlines()[0]))
     return failures
 

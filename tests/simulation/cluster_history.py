@@ -1,4 +1,4 @@
-"""What clients sent to a simulated cluster and what they were told; and the check of it.
+"""History of sends and their results in a simulated cluster, and its checker.
 
 Promises, each with the words of its failure:
 
@@ -19,7 +19,7 @@ from rocketpy.testing.sim_cluster import SimCluster
 
 
 class Place(NamedTuple):
-    """Where a message lies."""
+    """Position of a message."""
 
     broker: str
     queue_id: int
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 def body_of(producer: int, number: int) -> bytes:
-    """Bodies say who they are, and differ in length."""
+    """Bodies identify their message, and differ in length."""
     return f"{producer}/{number}:".encode() + b"x" * ((producer + number) * 37 % 700)
 
 
@@ -61,7 +61,7 @@ class ClusterHistory:
     seen: dict[Place, tuple[int, int]] = field(default_factory=dict)
 
     def acknowledge(self, name: tuple[int, int], place: Place) -> None:
-        """A producer was told that its message is safe."""
+        """Record an acknowledged message."""
         for other, taken in self.acknowledged.items():
             assert taken != place, f"offset given twice: {place} to {name} and to {other}"
         self.acknowledged[name] = place

@@ -1,4 +1,4 @@
-"""One seed of the cluster simulation: producers send, consumers consume, and what goes wrong.
+"""Cluster simulation of one seed: producers, consumers and faults.
 
 Real clients send to and consume from real brokers in a `TroubledWorld`; once all that was
 acknowledged has been consumed, `ClusterHistory` judges.
@@ -20,7 +20,7 @@ SEND_V2 = 310
 
 
 class ClusterWorld(TroubledWorld):
-    """One seed.
+    """Simulated run of one seed.
 
     Attributes:
         history: what was sent, acknowledged and consumed.

@@ -1,4 +1,4 @@
-"""One seed of consumption: members that fail, die and come back, brokers that do, and the judge.
+"""Consumption simulation of one seed: failing and returning members and brokers, and the checker.
 
 Producers send with keys. Members of one group consume, concurrently, in order of the queues or of
 the keys; their handlers fail at random, ask for delays and for the dead letters, give back by
@@ -40,7 +40,7 @@ _DELAYS = " ".join(f"{level}s" for level in range(1, 19))
 
 
 class Member:
-    """One place in the group; who sits there may die and be followed by another."""
+    """Member slot of a group; its consumer may die and be replaced."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -51,7 +51,7 @@ class Member:
 
 
 class ConsumeWorld:
-    """One seed.
+    """Simulated run of one seed.
 
     Attributes:
         counts: how often each thing happened.

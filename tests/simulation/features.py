@@ -117,7 +117,7 @@ class Features:
 
     @property
     def missing(self) -> list[bytes]:
-        """What must be handled and was not yet."""
+        """Return the messages that still have to be handled."""
         return sorted(self.acknowledged - self.handled)
 
     async def _transact(self, producer: Producer, body: bytes, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""What was asked of a store and what it answered; and the check that it kept its word.
+"""Ledger of store operations and results, and its checker.
 
 Used by the power-cut simulation, the kill loops and the exchange with Apache: each writes
 numbered messages, notes what was acknowledged, and has the reopened store checked.
@@ -44,7 +44,7 @@ def keys_of(number: int) -> str | None:
 
 
 def body_of(number: int) -> bytes:
-    """Bodies differ in length, and say who they are."""
+    """Bodies differ in length, and identify their message."""
     return f"{number}:".encode() + bytes([number % 251 + 1]) * (number * 37 % 600)
 
 
@@ -94,7 +94,7 @@ def batch(numbers: list[int]) -> PutBatch:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one message is."""
+    """Position of one message."""
 
     number: int
     queue_id: int

@@ -1,4 +1,4 @@
-"""What a broker's log tells of popping, and the check that nothing came again without a reason.
+"""History of pops in a broker's log, and the check that each repeated delivery has a reason.
 
 Every pop leaves a check point in the log, every ack a record, every message that came back a copy.
 So the log itself says what may repeat, and why:
@@ -34,7 +34,7 @@ Name: TypeAlias = tuple[bytes, int, int]
 
 
 class Place(NamedTuple):
-    """Where a message lies; of a copy, in a retry topic."""
+    """Position of a message, or of its copy in a retry topic."""
 
     topic: str
     queue_id: int
@@ -50,7 +50,7 @@ class Key(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One message of a check point, and where in the log that lies."""
+    """Message of a check point, and its physical offset."""
 
     key: Key
     until_ms: int
@@ -152,7 +152,7 @@ def _name(message: MessageExt, copy: int) -> Name:
 
 
 def _excused(phy_offsets: list[int], ends: list[End], *, again: bool = False) -> int:
-    """How many may repeat an earlier one because of an end between them."""
+    """Number of deliveries that may repeat because the broker stopped in between."""
     return sum(
         any(
             end.excuses(earlier, later, again=again)
@@ -164,7 +164,7 @@ def _excused(phy_offsets: list[int], ends: list[End], *, again: bool = False) ->
 
 
 def read_trail(store: MessageStore, topics: Iterable[str], revive_topic: str) -> Trail:
-    """Read what the log of a broker tells.
+    """Read the pop history from the log of a broker.
 
     Args:
         store: of the broker.

@@ -1,4 +1,4 @@
-"""One seed of popping: producers, consumers that pop, a broker, and what goes wrong.
+"""Pop simulation of one seed: producers, pop consumers, a broker and faults.
 
 Handlers ack, fail, take too long, or keep their messages, in a `TroubledWorld`. Judged:
 
@@ -64,7 +64,7 @@ class _Last:
 
 
 class Holders:
-    """Who has what, as consumers see it.
+    """Invisible messages and their holders, as consumers see them.
 
     Args:
         forgets_s: what happened so long before an end of the broker may be forgotten by it.
@@ -129,13 +129,13 @@ class Holders:
         self._last[what] = _Last(handle, now_s, popped_s, until_ms, free_s)
 
     def keep(self, what: What, handle: PopHandle, until_ms: int, free_s: float) -> None:
-        """Who got it with a handle has it until another time, unless it was delivered since."""
+        """Extend the invisible time of a handle unless the message was delivered again."""
         last = self._last[what]
         if last.handle == handle:
             last.until_ms, last.free_s = until_ms, free_s
 
     def ack(self, what: What, handle: PopHandle, now_s: float, wall_ms: int) -> None:
-        """An ack was confirmed to who got it with a handle.
+        """Record the ack of a handle.
 
         One that came too late may count for nothing, and one of an earlier delivery says nothing of
         the last one: that comes again until it is acked itself.
@@ -149,7 +149,7 @@ class Holders:
 
 
 class Order:
-    """What was handled of queues that are popped in order."""
+    """Messages handled in queues that are popped in order."""
 
     def __init__(self) -> None:
         self._handled: dict[tuple[str, int], set[int]] = {}
@@ -165,7 +165,7 @@ class Order:
 
 
 class PopWorld(ClusterWorld):
-    """One seed.
+    """Simulated run of one seed.
 
     Args:
         cluster: with one broker.
@@ -377,7 +377,7 @@ def _place(message: PoppedMessage) -> Place:
 
 
 def _handle_of(message: PoppedMessage) -> PopHandle:
-    """What it was delivered with; another one may have taken its place since."""
+    """Handle of a delivery; a later one may have replaced it."""
     return parse_handle(message.properties["POP_CK"])
 
 

@@ -9,7 +9,7 @@ CHUNKS = 8
 
 
 def seed_count(default: int) -> int:
-    """How many seeds this run has; ``SIM_SEEDS`` says otherwise."""
+    """Number of seeds of this run; ``SIM_SEEDS`` overrides it."""
     return int(os.environ.get("SIM_SEEDS", default))
 
 

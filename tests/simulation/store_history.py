@@ -1,4 +1,4 @@
-"""What was asked of a simulated store and what it answered; and the check that it kept its word.
+"""History of operations of a simulated store, and its checker.
 
 The history knows each message by a number, which its body, keys and tags are made from. A topic
 that is deleted and made again begins a new *generation*; messages of an earlier one must not come
@@ -32,7 +32,7 @@ FOREVER = (1 << 63) - 1
 
 
 class Place(NamedTuple):
-    """Where a message is in its queue and in the log."""
+    """Queue offset and physical offset of a message."""
 
     queue_offset: int
     phy_offset: int
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Sent:
-    """One message that was put.
+    """Message that was put.
 
     Attributes:
         place: where the store said it is; None when no answer came.
@@ -66,7 +66,7 @@ class Sent:
 
 
 class Found(NamedTuple):
-    """One message as a consumer got it."""
+    """Message as a consumer received it."""
 
     number: int
     topic: str
@@ -76,7 +76,7 @@ class Found(NamedTuple):
 
 
 def body_of(number: int) -> bytes:
-    """Bodies differ in length, and say who they are."""
+    """Bodies differ in length, and identify their message."""
     return f"{number}:".encode() + bytes([number % 251 + 1]) * (number * 37 % 600)
 
 
@@ -168,7 +168,7 @@ class History:
         return begun
 
     def placed(self, sent: Sent, place: Place) -> None:
-        """Note where a message went, which must be a place of its own."""
+        """Record the position of a message, which must be unique."""
         key = (sent.topic, sent.generation, sent.queue_id, place.queue_offset)
         owner = self.sent.get(self._owners.setdefault(key, sent.number), sent)
         if owner.number in self.damaged:

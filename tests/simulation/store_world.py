@@ -1,4 +1,4 @@
-"""One seed of the store simulation: a disk, a clock, the store of the moment, and what happens.
+"""Store simulation of one seed: disk, clock, current store and faults.
 
 A seed lives several lives. In each of them messages of several topics are put, read, flushed;
 topics are deleted and made again; disks fill up and fail, descriptors run out, the wall clock is
@@ -75,7 +75,7 @@ def config(rng: random.Random, *, sync: bool) -> MessageStoreConfig:
 
 @dataclass
 class StoreWorld:
-    """One seed.
+    """Simulated run of one seed.
 
     Attributes:
         counts: how often each thing happened, to see what a seed mix reaches.
@@ -135,7 +135,7 @@ class StoreWorld:
             self._act()
 
     def _faults(self) -> dict[Callable[[], None], float]:
-        """What goes wrong in this seed, and how often."""
+        """Faults of a seed and their rates."""
         choice = self.rng.choice
         weights = {
             self.delete_topic: choice([0, 0, 0.4, 1.5]) * self._may("delete"),
@@ -330,7 +330,7 @@ class StoreWorld:
         self._count("flip")
 
     def _lose_file(self) -> None:
-        """Somebody removes a file of a queue or of the index, or tries the log's last one.
+        """Remove a file of a queue or of the index, or try the log's last one.
 
         Not where a topic was deleted behind the last message: then nobody knows how long the queues
         were together. Nor where messages are damaged, which the queues cannot be made again from.

@@ -33,7 +33,7 @@ HOUR_MS = 3_600_000
 def test_a_clock_that_is_set_holds_up_nothing_that_comes_afterwards(
     steps_ms: list[int], restarts: bool, flush: str
 ) -> None:
-    """What waited before comes when the clock says so: an hour later, when it was set back."""
+    """Delayed messages follow the clock: one hour later after it was set back."""
 
     async def scenario(cluster: SimCluster) -> None:
         (broker,) = cluster.brokers

@@ -1,4 +1,4 @@
-"""One flipped bit costs one message: it is never delivered, it is reported, the others stay."""
+"""A flipped bit costs one message, which is reported and never delivered."""
 
 import random
 

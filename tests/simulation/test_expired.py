@@ -1,4 +1,4 @@
-"""What was consumed, popped or waits when retention deletes the log it lies in."""
+"""Consumed, popped and delayed messages when retention deletes their log."""
 
 import asyncio
 from collections import Counter

@@ -49,7 +49,7 @@ def ends(operation: int, *, power: bool) -> Break:
 
 
 def fails(operation: int, error: Exception) -> Break:
-    """One operation fails, in a way in which it may."""
+    """Fails one file operation with a possible error."""
 
     def fail() -> None:
         raise error
@@ -160,7 +160,7 @@ async def _mend(broker: SimBroker) -> None:
 
 
 def count_operations(counted: Callable[[str], bool], flush: str) -> int:
-    """How many operations there are when nothing fails."""
+    """Number of operations of a run without faults."""
     count = 0
 
     def arm(broker: SimBroker) -> None:
@@ -210,7 +210,7 @@ CASES = [
 
 
 def operations_of(name: str, flush: str) -> int:
-    """How many operations a fault may hit."""
+    """Number of operations that a fault may hit."""
     if name in ENDS:
         return count_operations(_changes, flush)
     error = ERRORS[name]()

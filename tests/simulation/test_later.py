@@ -47,7 +47,7 @@ _SETTINGS = {
 
 
 class LaterWorld:
-    """One seed.
+    """Simulated run of one seed.
 
     Attributes:
         counts: how often each thing happened.

@@ -28,7 +28,7 @@ LAYERS = ("client/", "broker/", "store/", "remoting/")
 
 
 class Step(NamedTuple):
-    """One line of the map."""
+    """Line of the map."""
 
     number: int
     module: str

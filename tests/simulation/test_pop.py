@@ -53,7 +53,7 @@ def test_the_check_notices_an_ack_that_was_not_kept(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_check_puts_an_ack_down_to_the_delivery_it_is_of() -> None:
-    """The clock ends the time of a message that somebody is about to ack: the next one has it."""
+    """A clock step ends the invisible time before an ack: the next consumer gets the message."""
     holders = Holders(BUFFERED_S, forks=True)
     message = b"0/0", 1
     first, second, third = (

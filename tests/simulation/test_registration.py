@@ -1,4 +1,4 @@
-"""How often a broker tells the name servers what it has."""
+"""Registration interval of brokers."""
 
 import asyncio
 import itertools

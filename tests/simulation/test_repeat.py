@@ -1,4 +1,4 @@
-"""A seed repeats callback by callback: in any process, and whatever that process ran before.
+"""A seed repeats callback by callback, in any process and after any earlier run.
 
 Neither the seed of hashes, addresses of objects, the process's number nor anything that the process
 counts (numbers of requests, for example) take part.
@@ -35,7 +35,7 @@ NAMES: Final = sample(WORLDS, 2)
 
 
 def history_of(name: str, seed: int) -> str:
-    """What happened under a seed, callback by callback, in a few digits."""
+    """Digest of all callbacks of a seed."""
     digest = hashlib.sha256()
     run_handle = asyncio.Handle._run
 

@@ -1,4 +1,4 @@
-"""One seed of transactions: what was committed is consumed, what was rolled back never is.
+"""Transaction simulation of one seed: only committed messages are consumed.
 
 Producers run local transactions (a dictionary is their database) around half messages in a
 `TroubledWorld`. Some end by commit, some by rollback, some say nothing, so that the broker has to
@@ -36,7 +36,7 @@ class _LocalFailureError(Exception):
 
 @dataclass
 class TransactionHistory:
-    """What became of each transaction.
+    """Outcome of each transaction.
 
     Attributes:
         database: how local transactions ended; those that never began have no entry.
@@ -49,7 +49,7 @@ class TransactionHistory:
     consumed: Counter[Name] = field(default_factory=Counter)
 
     def state(self, name: Name) -> TxState:
-        """What a checker says: what has no entry never happened."""
+        """Return the state of a transaction for a check-back; unknown ones are rolled back."""
         if name in self.running:
             return TxState.UNKNOWN
         return self.database.get(name, TxState.ROLLBACK)
@@ -72,7 +72,7 @@ class TransactionHistory:
 
 
 class TransactionWorld(TroubledWorld):
-    """One seed."""
+    """Simulated run of one seed."""
 
     def __init__(self, cluster: SimCluster, *, sync: bool) -> None:
         super().__init__(cluster, sync=sync)

@@ -1,4 +1,4 @@
-"""What every simulated world of brokers and clients has: its course, its troubles, its mending.
+"""Base of simulated worlds of brokers and clients: course, faults and recovery.
 
 A world makes a topic, starts clients, lets them work while brokers are killed, lose power (also in
 the middle of a file operation or of a start), connections are cut in mid-frame, hosts are parted or
@@ -28,7 +28,7 @@ Trouble = Callable[[SimBroker], Awaitable[None]]
 
 
 class TroubledWorld:
-    """One seed.
+    """Simulated run of one seed.
 
     Args:
         cluster: started.
@@ -88,7 +88,7 @@ class TroubledWorld:
         """Start clients and consumers."""
 
     def _work(self) -> list[Coroutine[Any, Any, None]]:
-        """What goes on until `is_over`."""
+        """Run a process until `is_over`."""
         raise NotImplementedError
 
     @property
@@ -97,11 +97,11 @@ class TroubledWorld:
         raise NotImplementedError
 
     def _missing(self) -> str:
-        """What has not happened in `mended_s`."""
+        """Return the events missing after `mended_s`."""
         return "is lost: not everything came"
 
     async def _settle(self) -> None:
-        """Give whatever must not come time to come."""
+        """Wait long enough for unexpected messages to arrive."""
 
     def _judge(self) -> None:
         """Look at what the brokers hold at the end."""

@@ -18,7 +18,7 @@ ALLOWED = Path(__file__).with_name("words_allowed.json")
 PRIVATE_WORDS = re.compile(
     r"\b(whoever|whatever|nobody|somebody|anybody|as mostly|go(es)? on|gone on|went on"
     r"|in hand|at hand|told|tells|of (its|their|his) own|what (comes|came|is there|there is|stands)"
-    r"|who|whose|whom|sets? aside|pass(es|ed)? over|lets? go|puts? off|gives? back|hears? of"
+    r"|who|whom|sets? aside|pass(es|ed)? over|lets? go|puts? off|gives? back|hears? of"
     r"|is no such|are no such|cannot be meant|in passing|minds?|vouch(ed|es)?|anew"
     r"|has had enough|is taken for|takes? part)\b",
     re.IGNORECASE,

@@ -49,7 +49,7 @@ class BatchConsumeQueue:
         self.max_phy_end: int = 0
 
     def load(self, log_end: int) -> None:
-        """Read the entries whose record ends within the log, then close the files.
+        """Read the entries of records that end within the log, then close the files.
 
         Raises:
             StoreFormatError: a file that does not belong there.

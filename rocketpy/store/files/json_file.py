@@ -57,7 +57,7 @@ class UnchangingEntries(dict[str, UnchangingJson]):
 
 
 class JsonFile:
-    """One configuration file and its ``.bak``; one writer at a time."""
+    """JSON configuration file and its ``.bak``; one writer at a time."""
 
     def __init__(self, path: Path, files: StoreFiles) -> None:
         """Name the file without reading or creating it."""

@@ -42,7 +42,7 @@ class DiskUsage:
 
 
 class Region(Protocol):
-    """One whole file in memory, of fixed length."""
+    """Mapped file of fixed length."""
 
     @property
     def size_bytes(self) -> int:
@@ -113,12 +113,12 @@ class Region(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the file; the memory goes with the last reference to it."""
+        """Close the file; its memory is freed with the last reference to it."""
         ...
 
 
 class PlainFile(Protocol):
-    """One file open for reads and writes at positions."""
+    """Open file for reads and writes at positions."""
 
     @property
     def size_bytes(self) -> int:
@@ -188,7 +188,7 @@ class StoreFiles(Protocol):
         ...
 
     def open(self, path: Path) -> Region:
-        """Map an existing file, whatever its length.
+        """Map an existing file of any length.
 
         Raises:
             StoreFormatError: the file is empty.

@@ -47,7 +47,7 @@ class QueueRun(NamedTuple):
 
 
 class PlainRecords(Protocol):
-    """What the compiled reader offers; see there."""
+    """Interface of the compiled reader; see `_plain_records.pyx`."""
 
     @property
     def count(self) -> int: ...  # noqa: D102
@@ -97,7 +97,7 @@ class PlainRecords(Protocol):
 
 
 class RunRead(NamedTuple):
-    """What was found.
+    """Result of reading records in bulk.
 
     Attributes:
         end: physical offset after the run.

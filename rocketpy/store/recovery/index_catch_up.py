@@ -33,7 +33,7 @@ from rocketpy.store.store_offsets import StoreOffsets
 
 
 class Replayed(enum.Enum):
-    """What became of the records at a place."""
+    """Result of a bulk replay."""
 
     NOTHING = "nothing"  # the next one is to be read by itself
     PUT = "put"
@@ -96,7 +96,7 @@ _ALL_MS: Final = (1 << 63) - 1
 
 
 class LogSlice(NamedTuple):
-    """What a piece of the log holds for the index.
+    """Part of the log with its messages for the index.
 
     Attributes:
         messages: to be indexed, in the order of the log.

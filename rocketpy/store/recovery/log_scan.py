@@ -146,14 +146,14 @@ class LogScan:
     def _settled(
         self, unproven: list[tuple[int, RecordCheck]]
     ) -> Iterator[tuple[int, RecordCheck]]:
-        """Accept damaged records, now that the log goes on behind them."""
+        """Accept damaged records, because intact records follow them."""
         for position, found in unproven:
             self.damaged.append(position)
             yield position, found
         unproven.clear()
 
     def _pass(self, position: int, found: RecordCheck) -> int | None:
-        """Return where the log goes on behind bytes that are no record; None at its end."""
+        """Return the next record after invalid bytes; None at the end of the log."""
         if self._is_torn(position, found.size_bytes):
             return None
         if found.state is RecordState.BROKEN and found.size_bytes:

@@ -1,4 +1,4 @@
-"""Recovery: what the files really hold, whatever happened to the last process.
+"""Recovery: restores a consistent store after any end of the last process.
 
 The commit log is the truth; queues are rebuilt from it. The start goes like this:
 
@@ -49,7 +49,7 @@ _NEVER_MS: Final = 1 << 62
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery found.
+    """Findings of a recovery.
 
     Attributes:
         after_crash: whether the last process did not close the store.
@@ -71,7 +71,7 @@ class RecoveryReport:
 
 
 class Recovery:
-    """One start of one store; used once."""
+    """Recovery of one start; used once."""
 
     def __init__(  # noqa: PLR0913 - what it needs, one by one
         self,
@@ -218,7 +218,7 @@ class Recovery:
 
     @property
     def _knows_all_dispatchers(self) -> bool:
-        """Whether only queues and index are told of messages: another one wants each of them."""
+        """Return whether queues and index are the only dispatchers, so that bulk recovery is possible."""
         return len(self._dispatchers) == (1 if self._index is None else 2)
 
     def _look_for_missing(self, start: int) -> None:
@@ -249,7 +249,7 @@ class Recovery:
         for queue, place in self._places.items():
             if queue.max_offset < place:
                 logger.error(
-                    "messages are gone, their queue goes on: topic=%s queue_id=%d queue_offset=%d",
+                    "messages lost, queue continues after them: topic=%s queue_id=%d queue_offset=%d",
                     queue.topic,
                     queue.queue_id,
                     place,

@@ -1,4 +1,4 @@
-"""Where recovery begins to read the log.
+"""Start of the recovery scan in the log.
 
 Our checkpoint says it exactly: before its physical offset the log and all queue entries are on
 disk. Apache's (and that of older versions) says it by store time only. Then the queues are
@@ -117,7 +117,7 @@ class RecoveryStart:
         return max(low, min(start, self._first_newer_file(limit_ms)))
 
     def _first_newer_file(self, limit_ms: int) -> int:
-        """Return where the oldest file begins whose first message is newer than a time."""
+        """Return the start of the oldest file with a first message newer than a time."""
         for mapped in self._log.files:
             found = self._log.check(mapped.base_offset, check_crc=False)
             if (

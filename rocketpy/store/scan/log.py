@@ -269,7 +269,7 @@ def read_checkpoint(root: Path) -> Checkpoint | None:
 
 
 class _Reading:
-    """What a checkpoint needs of the file system to be read."""
+    """File access that reading a checkpoint needs."""
 
     @staticmethod
     def exists(path: Path) -> bool:

@@ -186,7 +186,7 @@ class TimerState:
                 self._revise(position, unit)
 
     def close(self) -> None:
-        """Let go of the files; `flush` comes before."""
+        """Close the files; call `flush` before."""
         with self.lock:
             self._log.close()
             self._wheel.close()

@@ -99,7 +99,7 @@ async def test_answers_have_what_middlewares_give_them(namesrv: str) -> None:
     assert reply.headers["kind"] == "reply"
 
 
-async def test_what_is_cached_of_pulled_queues_has_its_limits(namesrv: str) -> None:
+async def test_cache_of_pulled_queues_is_bounded(namesrv: str) -> None:
     async with rocketpy.connect(namesrv) as client:
         producer = client.producer(timeout=30)
         for _ in range(4):

@@ -14,7 +14,7 @@ WAIT_S = 120
 
 
 class Commands:
-    """Runs ``rocketpy`` as a process of its own."""
+    """Runs ``rocketpy`` as a separate process."""
 
     def __init__(self, namesrv: str) -> None:
         self.namesrv = namesrv

@@ -104,7 +104,7 @@ async def test_ordered_members_share_queues_in_order(namesrv: str) -> None:
     assert all(offsets == list(range(len(offsets))) for offsets in order.values()), order
 
 
-async def test_broadcasting_goes_on_after_a_restart(namesrv: str, tmp_path: Path) -> None:
+async def test_broadcast_consumer_continues_after_restart(namesrv: str, tmp_path: Path) -> None:
     async def receive(count: int) -> set[bytes]:
         got: set[bytes] = set()
 

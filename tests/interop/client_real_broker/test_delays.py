@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 
 class Inbox:
-    """What a consumer got."""
+    """Messages that a consumer received."""
 
     def __init__(self, count: int) -> None:
         self.messages: list[ReceivedMessage] = []

@@ -78,7 +78,7 @@ def test_filters_and_times(namesrv: str, topic: str) -> None:
     assert numbers(read(namesrv, topic, startingTimestamp=1)) == Counter(range(COUNT))
 
 
-def test_offsets_out_of_range_are_told(namesrv: str, topic: str) -> None:
+def test_offsets_out_of_range_are_reported(namesrv: str, topic: str) -> None:
     offsets = json.dumps({topic: {"apache-a": {"0": 9_999, "1": 0}}})
     with pytest.raises(DataLossError, match="9999"):
         read(namesrv, topic, startingOffsets=offsets)

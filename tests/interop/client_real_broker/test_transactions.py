@@ -30,7 +30,7 @@ CHECKS = {
 
 
 class Place:
-    """One directory and two ports, for Apache's servers and ours in turn."""
+    """Directory and two ports, for Apache's servers and ours in turn."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -82,7 +82,7 @@ async def _until(condition: Callable[[], object], limit_s: float = 120) -> None:
 
 
 class Session:
-    """Producers and a consumer of ours, whatever broker is there."""
+    """RocketPy producers and consumer for either broker."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -163,7 +163,7 @@ class Session:
         assert b"left by Apache" not in self.asked, "its op message is ours"
 
 
-def test_transactions_and_requests_on_apache_and_its_store_goes_on_in_ours_and_back(
+def test_transactions_continue_across_swaps_of_apache_and_rocketpy(
     place: Place,
 ) -> None:
     session = Session(place)

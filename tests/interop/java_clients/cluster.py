@@ -1,4 +1,4 @@
-"""Name servers and brokers of ours on a loop of their own, as many as a test asks for."""
+"""Any number of RocketPy name servers and brokers on a separate event loop."""
 
 import asyncio
 import random
@@ -70,7 +70,7 @@ class Servers:
 
     @property
     def namesrv(self) -> str:
-        """The name servers as clients are told them."""
+        """Name server addresses for clients."""
         return ";".join(one.address for one in self.name_servers)
 
     def broker(self, number: int = 0) -> Broker:
@@ -80,7 +80,7 @@ class Servers:
         return broker
 
     def stored(self, topic: str) -> int:
-        """How many messages of a topic the brokers hold."""
+        """Return the number of messages of a topic in the brokers."""
         total = 0
         for broker in filter(None, self.brokers):
             store = broker.parts.store

@@ -26,7 +26,7 @@ def jdk() -> None:
 
 @pytest.fixture(scope="package")
 def servers(jdk: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """One name server and one broker for all tests of this folder."""
+    """Name server and broker for all tests of this folder."""
     settings = {
         "recallMessageEnable": "true",
         "transactionCheckInterval": "1000",

@@ -29,7 +29,7 @@ class JavaError(Exception):
 
 
 class JavaClient(LineProcess):
-    """One JVM with any number of producers and consumers; see Interop.java for the verbs.
+    """JVM with any number of producers and consumers; see Interop.java for the verbs.
 
     Args:
         version: of the client: 5.4.0 or 4.9.8.
@@ -66,7 +66,7 @@ class JavaClient(LineProcess):
         super().__init__(["java", *SMALL, *flags, "-cp", path, "Interop", namesrv])
 
     def do(self, verb: str, **options: object) -> dict[str, Any]:
-        """One verb; an error raises `JavaError`. `user_x` is the user property x."""
+        """Run one verb; an error raises `JavaError`. `user_x` is the user property x."""
         words = [verb]
         for key, value in options.items():
             name = "user." + key.removeprefix("user_") if key.startswith("user_") else key
@@ -105,7 +105,7 @@ class JavaClient(LineProcess):
         return name
 
     def received(self, name: str) -> list[dict[str, Any]]:
-        """What a push consumer got since the last call."""
+        """Return the messages of a push consumer since the last call."""
         found: list[dict[str, Any]] = self.do("received", name=name)["messages"]
         return found
 

@@ -79,7 +79,7 @@ def test_tls(jdk: None, tmp_path: Path, version: str) -> None:
 
 
 @VERSIONS
-def test_where_a_new_group_starts(jdk: None, tmp_path: Path, version: str) -> None:
+def test_new_group_starts_at_consume_from_where(jdk: None, tmp_path: Path, version: str) -> None:
     # Messages that are no longer in memory make a topic old; a young one is given whole.
     old = {"accessMessageInMemoryMaxRatio": "0"}
     pulled: set[tuple[str, str]] = set()

@@ -1,4 +1,4 @@
-"""What the official Java client does when a broker of ours has too much to do.
+"""The official Java client under flow control of a RocketPy broker.
 
 A broker refuses the first sends with the code of the case; another one is well. The client knows
 codes only, so what it does here is what it does with Apache's broker.
@@ -22,7 +22,7 @@ BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 
 
 class Gate:
-    """Refuses requests as it is told to, and counts them."""
+    """Rejects configured requests and counts them."""
 
     def __init__(self) -> None:
         self.code = 0

@@ -67,7 +67,7 @@ def test_broadcasting_in_a_namespace(java: JavaClient, topic: str, group: str) -
     java.stop(consumer)
 
 
-def test_the_second_kind_of_namespace_is_told_beside_the_names(
+def test_namespace_v2_is_sent_beside_names(
     java: JavaClient, servers: Servers, topic: str, group: str
 ) -> None:
     """`setNamespaceV2` (5.x) changes no name: it is for the proxy, as with Apache's broker."""

@@ -32,7 +32,7 @@ def test_push_consumers_in_pop_mode(
         java.stop(consumer)
 
 
-def test_a_popped_message_whose_listener_fails_comes_again(
+def test_popped_message_is_redelivered_after_listener_failure(
     clients: Start, servers: Servers, topic: str, group: str
 ) -> None:
     java = clients("5.4.0", False)  # 4.9 cannot pop

@@ -160,7 +160,7 @@ def test_failed_messages_come_again(java: JavaClient, topic: str, group: str) ->
     java.stop(consumer)
 
 
-def test_what_fails_every_time_is_a_dead_letter(
+def test_message_that_always_fails_becomes_dead_letter(
     java: JavaClient, servers: Servers, topic: str, group: str
 ) -> None:
     producer = java.producer()
@@ -193,7 +193,9 @@ def test_ordered_what_fails_is_dead_at_once(
     java.stop(consumer)
 
 
-def test_broadcasting_goes_on_where_it_was(java: JavaClient, topic: str, group: str) -> None:
+def test_broadcast_consumer_continues_at_its_offset(
+    java: JavaClient, topic: str, group: str
+) -> None:
     producer = java.producer()
     java.send(producer, topic, count=4)
     consumer = java.push(group, topic, model="broadcasting")

@@ -1,4 +1,4 @@
-"""What this version does not have, as the official Java client sees it."""
+"""Unsupported features as the official Java client sees them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the official Java client sends, in every way it has, as the broker stores it."""
+"""Messages of all send methods of the official Java client, as the broker stores them."""
 
 import zlib
 

@@ -13,7 +13,7 @@ from tests.interop.java_clients.jvm import JavaClient, wait_for
 
 
 def traces_of(servers: Servers, msg_id: str) -> dict[type[TraceRecord], TraceRecord]:
-    """What was recorded of a message, by kind; keys of the trace's messages name it."""
+    """Return the trace records of a message by kind."""
     return {
         type(record): record
         for message in servers.messages(TRACE_TOPIC)
@@ -23,7 +23,7 @@ def traces_of(servers: Servers, msg_id: str) -> dict[type[TraceRecord], TraceRec
     }
 
 
-def test_what_java_sends_and_consumes_is_traced(
+def test_sends_and_consumption_of_java_are_traced(
     java: JavaClient, servers: Servers, topic: str, group: str
 ) -> None:
     producer = java.producer(trace=1)

@@ -1,4 +1,4 @@
-"""One side is the official Java client, the other RocketPy's own."""
+"""The official Java client and RocketPy's client exchange messages."""
 
 import zlib
 
@@ -93,7 +93,7 @@ def test_java_and_python_share_a_group(
 def test_one_offset_file_serves_java_and_ours_in_turn(
     java: JavaClient, servers: Servers, topic: str, group: str
 ) -> None:
-    """A broadcasting member of the same name goes on where the other's file says."""
+    """A broadcast member of the same name continues at the offset in the other's file."""
     producer, member = java.producer(), f"member-{topic}"
 
     def sent(body: str) -> list[str]:

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 class LocalCluster:
-    """One name server and one broker.
+    """Name server and broker.
 
     Attributes:
         namesrv: address of the name server.
@@ -57,7 +57,7 @@ class LocalCluster:
 
     @property
     def parts(self) -> BrokerParts:
-        """What the broker is made of: the truth to compare with."""
+        """Parts of the broker, to compare results with."""
         assert self._parts is not None
         return self._parts
 

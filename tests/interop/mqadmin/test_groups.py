@@ -27,8 +27,8 @@ def test_list_of_groups(world: World, tmp_path: Path) -> None:
     assert world.cluster.parts.groups.get("admL2") is not None
 
 
-def test_a_group_is_told_to_pop(world: World) -> None:
-    """One that does not exist yet is created."""
+def test_group_request_mode_is_set_to_pop(world: World) -> None:
+    """A group that does not exist yet is created."""
     where = ("-b", world.cluster.broker, "-t", world.topic, "-g", "admPops")
     assert "success" in world.run("setConsumeMode", *where, "-m", "POP", "-q", "8")
     mode = world.cluster.parts.modes.get(world.topic, "admPops")
@@ -77,7 +77,7 @@ def test_progress_counts_what_was_not_consumed(world: World) -> None:
     assert "CODE: 206" in world.run("consumerConnection", "-g", "admLagG")
 
 
-def test_progress_of_nobody(world: World) -> None:
+def test_progress_of_unknown_group(world: World) -> None:
     assert "CODE: 17" in world.run("consumerProgress", "-g", "nope")
 
 

@@ -26,7 +26,7 @@ class World:
     client_id: str = ""
 
     def run(self, *words: object) -> str:
-        """One mqadmin command against this cluster."""
+        """Run an mqadmin command against this cluster."""
         return self.mqadmin.run(*words)
 
     def send(
@@ -46,7 +46,7 @@ class World:
         wait_for(lambda: '"queueDatas"' in self.run("topicRoute", "-t", topic))
 
     def receive(self, group: str, count: int, timeout_s: float = LIMIT_S) -> list[dict[str, Any]]:
-        """What a consumer got; waits for `count` messages."""
+        """Wait for `count` messages of a consumer."""
         got: list[dict[str, Any]] = []
         deadline = time.monotonic() + timeout_s
         while len(got) < count and time.monotonic() < deadline:
@@ -65,7 +65,7 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = LIMIT_S) -> None:
 
 
 def settled(look: Callable[[], T]) -> T:
-    """What `look` says once the totals stand still: they are handed on every second."""
+    """Return the result of `look` when totals are stable; they are updated every second."""
     before = look()
     while True:
         time.sleep(2)

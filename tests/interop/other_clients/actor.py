@@ -13,7 +13,7 @@ class ActorError(Exception):
 
 
 class Actor(LineProcess):
-    """One process with any number of producers and consumers; see its source for the verbs.
+    """Process with any number of producers and consumers; see its source for the verbs.
 
     Args:
         command: what to run.
@@ -35,7 +35,7 @@ class Actor(LineProcess):
         self._numbers = itertools.count(1)
 
     def do(self, verb: str, **options: object) -> Any:
-        """One verb; an error raises `ActorError`. `property_x` is the property x."""
+        """Run one verb; an error raises `ActorError`. `property_x` is the property x."""
         words = [verb]
         for key, value in options.items():
             words.append(f"{key.replace('property_', 'property.')}={value}")
@@ -59,7 +59,7 @@ class Actor(LineProcess):
         return self.started("push", "Consumer", group=group, topic=topic, **options)
 
     def taken(self, name: str) -> list[dict[str, Any]]:
-        """What a consumer got, or a producer was asked, since the last call."""
+        """Return messages of a consumer, or checks of a producer, since the last call."""
         found: list[dict[str, Any]] = self.do("taken", name=name)
         return found
 

@@ -34,7 +34,7 @@ def build(directory: Path) -> Path:
 
 
 class GoClient(Actor):
-    """One process with any number of producers and consumers; see actor.go for the verbs."""
+    """Process with any number of producers and consumers; see actor.go for the verbs."""
 
     def __init__(self, program: Path, namesrv: str, home: Path) -> None:
         environ = {**os.environ, "HOME": str(home)}

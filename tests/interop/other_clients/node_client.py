@@ -32,7 +32,7 @@ def install(directory: Path) -> Path:
 
 
 class NodeClient(Actor):
-    """One process with any number of producers and consumers; see actor.js for the verbs."""
+    """Process with any number of producers and consumers; see actor.js for the verbs."""
 
     def __init__(self, program: Path, namesrv: str) -> None:
         # What it says of routes that change beside its tests is of no use in a report.

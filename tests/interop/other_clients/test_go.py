@@ -111,7 +111,7 @@ async def known(namesrv: str, *groups: str) -> None:
                 pass
 
 
-def test_what_fails_comes_again_and_at_last_is_a_dead_letter(
+def test_failing_message_is_redelivered_and_becomes_dead_letter(
     go: GoClient, servers: Servers
 ) -> None:
     producer = go.producer()
@@ -150,7 +150,7 @@ def test_broadcasting(go: GoClient) -> None:
 
 
 def test_requests_between_go_and_ours(go: GoClient, servers: Servers) -> None:
-    """Who asks needs a consumer beside its producer: else brokers hear of it each 30 s only."""
+    """A requester needs a consumer beside its producer, or brokers learn of it every 30 s only."""
     asker, answerer = go.producer(), go.producer()
     go.send(answerer, "Quotes", "first")
     beside = go.push("goAskers", "Quotes", instance=asker)
@@ -209,7 +209,7 @@ def test_one_sharding_key_is_one_queue_in_order(go: GoClient) -> None:
     go.stop(consumer, producer)
 
 
-def test_a_pull_consumer_polls_acknowledges_and_goes_on(go: GoClient) -> None:
+def test_pull_consumer_polls_acknowledges_and_continues(go: GoClient) -> None:
     producer = go.producer()
     go.send(producer, "Polled", "x", count=8, tags="A,B")
     consumer = go.pull("goPolled", "Polled", tags="A")
@@ -255,7 +255,7 @@ def test_a_namespace(go: GoClient, servers: Servers) -> None:
     go.stop(consumer, inside, outside)
 
 
-def test_who_signs_is_served(go: GoClient) -> None:
+def test_signed_request_is_served(go: GoClient) -> None:
     account = {"access": "operator", "secret": "12345678"}
     producer = go.producer(**account)
     go.send(producer, "Signed", "x")

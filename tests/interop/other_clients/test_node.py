@@ -74,7 +74,7 @@ def test_delay_levels(node: NodeClient) -> None:
     node.stop(consumer, producer)
 
 
-def test_what_fails_comes_again(node: NodeClient) -> None:
+def test_failed_message_is_redelivered(node: NodeClient) -> None:
     producer = node.producer()
     node.send(producer, "Fails", "twice")
     consumer = node.push("nodeFails", "Fails", fails=2)

@@ -28,7 +28,7 @@ CLOCK = SystemClock()
 
 
 class Kit:
-    """One directory, the brokers that have it in turn, and what came out."""
+    """Store directory that brokers use in turn, and the messages received."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -103,7 +103,7 @@ def waiting(name: str) -> list[str]:
     return [*(f"{name} timed {number}" for number in range(20)), f"{name} levels"]
 
 
-async def test_what_waits_is_delivered_by_whoever_has_the_directory(tmp_path: Path) -> None:
+async def test_delayed_message_is_delivered_after_swap(tmp_path: Path) -> None:
     require_peer()
     kit = Kit(tmp_path)
     with kit.apache.running():

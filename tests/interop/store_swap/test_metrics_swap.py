@@ -20,7 +20,7 @@ TOPIC = "numbers"
 
 
 class Numbers:
-    """What is told of a directory's topic, whoever has it."""
+    """Return the statistics of a topic of the directory."""
 
     def __init__(self, kit: Kit) -> None:
         self.kit = kit
@@ -50,13 +50,13 @@ class Numbers:
                 await asyncio.sleep(0.1)
 
     def open(self) -> dict[str, Any]:
-        """What the file says of open transactions; nobody has the directory."""
+        """Return the open transactions in the file of an unused directory."""
         content = (self.kit.home / "store" / "config" / "transactionMetrics").read_bytes()
         document: Any = fastjson.loads(content)
         return dict(document["transactionCount"][TOPIC])
 
 
-async def test_numbers_go_on_with_whoever_has_the_directory(tmp_path: Path) -> None:
+async def test_counts_continue_after_swap(tmp_path: Path) -> None:
     require_peer()
     kit = Kit(tmp_path)
     numbers = Numbers(kit)

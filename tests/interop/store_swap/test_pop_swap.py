@@ -1,4 +1,4 @@
-"""Check points and acks change hands: what one broker popped, the other gives back."""
+"""Pop check points and acks across swaps: the second broker redelivers messages of the first."""
 
 import asyncio
 from pathlib import Path
@@ -49,7 +49,7 @@ async def pop_two_and_ack_one(namesrv: str) -> bytes:
 
 
 async def come_back(namesrv: str) -> list[tuple[bytes, int]]:
-    """What comes in a while that is longer than it takes to give back."""
+    """Return the messages received within more than the revive time."""
     got: list[tuple[bytes, int]] = []
 
     async def handle(message: PoppedMessage) -> None:
@@ -66,14 +66,14 @@ async def come_back(namesrv: str) -> list[tuple[bytes, int]]:
     return got
 
 
-async def test_apache_gives_back_what_we_popped(home: Path) -> None:
+async def test_apache_revives_messages_popped_by_rocketpy(home: Path) -> None:
     async with ours(home) as cluster:
         left = await pop_two_and_ack_one(cluster.namesrv)
     with apache(home).borrowed() as servers:
         assert await come_back(servers.namesrv) == [(left, 1)]
 
 
-async def test_we_give_back_what_apache_popped(home: Path) -> None:
+async def test_rocketpy_revives_messages_popped_by_apache(home: Path) -> None:
     with apache(home).running() as servers:
         left = await pop_two_and_ack_one(servers.namesrv)
     async with ours(home) as cluster:

@@ -84,7 +84,7 @@ class Java:
         return done.stdout.splitlines()
 
     def dump(self, directory: Path, queries: list["Query"]) -> "Found":
-        """What Java finds in a copy of the directory (loading it recovers it)."""
+        """Return the content of a copy of the directory as Apache loads and recovers it."""
         copy = self._home / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(directory, copy)
@@ -190,7 +190,7 @@ def queries_of(found: Found) -> list[Query]:
 
 
 def look(directory: Path, sizes: Sizes, topics: list[str]) -> tuple[Found, list[Query]]:
-    """What ours finds in a copy of the directory."""
+    """Return the content of a copy of the directory as RocketPy reads it."""
     copy = directory.with_name(directory.name + "-looked-at")
     shutil.copytree(directory, copy)
     store = MessageStore(sizes.config(copy), clock=SystemClock())
@@ -261,7 +261,7 @@ def make_java(java: Java) -> Callable[[Path, str], None]:
 
 
 @pytest.mark.parametrize("end", ["clean", "kill"])
-def test_java_opens_ours_appends_and_ours_goes_on(java: Java, tmp_path: Path, end: str) -> None:
+def test_apache_opens_and_extends_rocketpy_store(java: Java, tmp_path: Path, end: str) -> None:
     directory = tmp_path / "store"
     make_ours(directory, end)
     ours, queries = look(directory, java.sizes, [TOPIC])
@@ -282,7 +282,7 @@ def test_java_opens_ours_appends_and_ours_goes_on(java: Java, tmp_path: Path, en
 
 
 @pytest.mark.parametrize("end", ["clean", "kill"])
-def test_ours_opens_java_appends_and_java_goes_on(java: Java, tmp_path: Path, end: str) -> None:
+def test_rocketpy_opens_and_extends_apache_store(java: Java, tmp_path: Path, end: str) -> None:
     directory = tmp_path / "store"
     directory.mkdir()
     make_java(java)(directory, end)

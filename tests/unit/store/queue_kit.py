@@ -1,4 +1,4 @@
-"""One consume queue of short files, for the tests of queues."""
+"""Consume queue with short files, for tests."""
 
 import threading
 from pathlib import Path
@@ -34,7 +34,7 @@ def make_queue(
 
 
 def put_entries(queue: ConsumeQueue, count: int) -> None:
-    """Put entries whose messages lie every hundred bytes."""
+    """Put entries of messages that are a hundred bytes apart."""
     for number in range(queue.next_offset, queue.next_offset + count):
         if number >= queue.reserved_offset:
             queue.reserve()

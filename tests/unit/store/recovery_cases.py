@@ -1,4 +1,4 @@
-"""Random stores whose process was killed, started with and without the compiled reader."""
+"""Random stores of killed processes, recovered with and without the compiled reader."""
 
 import random
 from pathlib import Path
@@ -26,7 +26,7 @@ MOST_STEPS = 5_000
 
 
 class Outcome(NamedTuple):
-    """What a start left.
+    """State of a store after recovery.
 
     Attributes:
         report: its report, or the text of its error.

@@ -12,7 +12,7 @@ OK = PutMessageStatus.PUT_OK
 
 
 class Kit:
-    """One directory that several stores open one after the other."""
+    """Store directory that several stores open in turn."""
 
     def __init__(self, **config: object) -> None:
         self.clock = SimClock()

@@ -102,7 +102,7 @@ def test_equal_stamps_are_not_written_again() -> None:
 
 
 def test_checkpoint_of_killed_process_is_flushed_before_use() -> None:
-    """Its lowered checkpoint may be in memory only; then the disk still vouches for more."""
+    """A lowered checkpoint may be in memory only, while the one on disk covers more."""
     disk = files()
     checkpoint = stamped(disk, 10_000, 20_000, 30_000)
     disk.fail_flushes()

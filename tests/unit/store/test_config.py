@@ -1,4 +1,4 @@
-"""What a store's configuration says in texts."""
+"""Text values of a store's configuration."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What was put comes back, once, in order, and nothing else."""
+"""Stored messages are read back exactly once and in order."""
 
 import struct
 from collections.abc import Sequence

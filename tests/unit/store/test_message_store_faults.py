@@ -316,7 +316,7 @@ def test_wait_after_failed_close_fails_at_once(error: Exception) -> None:
 
 
 def test_retention_brings_queue_entries_to_disk_before_their_only_source_goes() -> None:
-    """A queue at rest whose entries were never flushed would begin at 0 after a kill."""
+    """An idle queue without flushed entries would restart at 0 after a kill."""
     kit = Kit(flush_consume_queue_thorough_interval=1 << 40)
     store = kit.open()
     store.put_message(PutMessage("Idle", 0, b"x"))

@@ -1,4 +1,4 @@
-"""How the parts of a store are put together: which there are, and who is told of what."""
+"""Composition of a store: its parts and listeners."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a start may do to acknowledged messages: nothing, whenever the power goes."""
+"""Recovery never loses acknowledged messages, whenever the power fails."""
 
 import dataclasses
 import random

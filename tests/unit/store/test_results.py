@@ -1,4 +1,4 @@
-"""What goes into a store and comes out: Apache's names, and values nobody shares by mistake."""
+"""Arguments and results of a store: Apache's names, no shared defaults."""
 
 from rocketpy.store.results import (
     BatchColumns,

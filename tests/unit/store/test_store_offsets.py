@@ -1,4 +1,4 @@
-"""The row of offsets, and who is told when one moves."""
+"""Offsets of a store and the callbacks of their waiters."""
 
 from rocketpy.store.store_offsets import StoreOffsets
 

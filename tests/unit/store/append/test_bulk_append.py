@@ -84,7 +84,7 @@ def test_together_or_alone_is_the_same(config: dict[str, object]) -> None:
 
 
 def refused(kit: Kit, store: MessageStore, sent: list[PutMessage], host: bytes = HOST) -> None:
-    """A run is left to who puts one by one, and the store is as before and goes on."""
+    """Check that a rejected bulk append leaves the store unchanged and usable."""
     before, kit.arrivals[:] = everything(store), []
     assert put_run(store, sent, host) is None
     assert everything(store) == before
@@ -124,7 +124,7 @@ def test_no_space_is_no_refusal() -> None:
     reserve = log.reserve
 
     def full(*_: object) -> None:
-        raise DiskFullError("as told")
+        raise DiskFullError("listener failed")
 
     log.limit = 0
     log.reserve = full  # type: ignore[method-assign, assignment]

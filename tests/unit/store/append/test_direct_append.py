@@ -1,4 +1,4 @@
-"""Records that somebody else writes: room under the append lock, then everything counts at once."""
+"""Direct append: space under the append lock, published in one step."""
 
 from rocketpy.errors import ResourceShortError
 from rocketpy.proto.record.record import body_crc, pack_record, record_size, topic_field
@@ -45,7 +45,7 @@ def with_two_queues(index: bool = True) -> MessageStore:
 
 
 def write(store: MessageStore, space: AppendSpace, count: int) -> AppendedRun:
-    """What the compiled path does, for queue 0 and without keys."""
+    """Append like the compiled path, for queue 0 and without keys."""
     queue, tail, index = space.queues[0], space.tails[0], space.index_run
     assert queue is not None
     assert tail is not None
@@ -221,7 +221,7 @@ def test_direct_append_shortage_releases_lock_without_error() -> None:
 
     def short(size_bytes: int) -> None:
         if size_bytes > 1_000:
-            raise ResourceShortError("as told")
+            raise ResourceShortError("listener failed")
 
     queue._space.take = short  # type: ignore[method-assign]
     assert store.direct.begin([("t", 0, 500)], 1, 1) is None

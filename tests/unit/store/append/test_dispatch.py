@@ -1,4 +1,4 @@
-"""Dispatchers are told of each visible message once, in the order of the log."""
+"""Dispatchers receive each visible message once, in the order of the log."""
 
 import threading
 from typing import Any
@@ -16,7 +16,7 @@ from rocketpy.store.store_offsets import StoreOffsets
 
 
 class Queue:
-    """As much of a queue as dispatch looks at."""
+    """Part of a queue that dispatch uses."""
 
     def __init__(self) -> None:
         self.queue_id = 3
@@ -24,7 +24,7 @@ class Queue:
 
 
 class Recorder:
-    """A dispatcher that notes what it is told."""
+    """Dispatcher that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[int] = []
@@ -33,7 +33,7 @@ class Recorder:
     def dispatch(self, *values: Any) -> None:
         request = DispatchRequest(*values)
         if request.phy_offset == self.fails_at:
-            raise AssertionError("whatever it is")
+            raise AssertionError("unexpected error")
         self.told.append(request.phy_offset)
 
     def dispatch_run(self, run: DispatchRun) -> None:
@@ -134,7 +134,7 @@ def test_failing_listener_is_called_for_later_messages() -> None:
 
     def fail(*arrival: Any) -> None:
         bench.arrivals.append(arrival)
-        raise OSError("as told")
+        raise OSError("listener failed")
 
     bench.list.on_arrival = fail
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""When bytes in memory become bytes on disk, and who is told."""
+"""Flush services: when bytes reach the disk, and which waiters are answered."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -191,7 +191,7 @@ def to_disk(store: MessageStore) -> None:
 
 
 def test_recreated_topic_is_read_with_new_entries() -> None:
-    """What was read of the queue's entries before belongs to the topic of before."""
+    """Cached entries belong to the old topic after it was recreated."""
     source = Kit().open()
     slave = Kit().open()
     put_many(source, 40)

@@ -1,4 +1,4 @@
-"""The end of a queue is found by looking at a few entries, whatever lies behind it."""
+"""The search for the end of a queue reads few entries, for any bytes that follow."""
 
 import random
 import threading
@@ -200,7 +200,7 @@ def test_a_queue_deleted_while_it_is_flushed(has_file: bool) -> None:
         put_entries(old, 2)
 
     class DeletingLock:
-        """Whoever wants to create a file, or misses one, finds the deletion done."""
+        """A concurrent creation or read sees the completed deletion."""
 
         def __enter__(self) -> None:
             old.mark_deleted()

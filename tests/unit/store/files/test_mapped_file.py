@@ -1,4 +1,4 @@
-"""Mapped files: space is allocated once whoever asks, and memory outlives the file's end."""
+"""Mapped files allocate space once, and their memory outlives the file."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every file system of a store keeps to: the machine's, and the simulated one."""
+"""Contract of the file systems of a store: the machine's and the simulated one."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the index gets of several messages is what it gets of each."""
+"""Keys of several messages equal the keys of each."""
 
 import pytest
 

@@ -26,7 +26,7 @@ def index_file(hashes: list[int]) -> IndexFile:
 
 
 def in_range(hashes: list[int], key_hash: int, begin: int, end: int) -> list[int]:
-    """What walking over everything finds, seconds from the begin."""
+    """Return the result of a walk over all entries."""
     return [
         n * 100 for n in range(min(end, len(hashes) - 1), begin - 1, -1) if hashes[n] == key_hash
     ]

@@ -1,4 +1,4 @@
-"""One read is bounded in every way, returns what is whole, and says where to go on."""
+"""A read is bounded, returns complete records, and gives the next offset."""
 
 import contextlib
 import errno
@@ -69,7 +69,7 @@ def get(
 
 
 def with_little_memory(store: MessageStore, memory_bytes: int) -> MessageStore:
-    """A machine in whose memory only the end of the log is."""
+    """Machine with only the end of the log in the page cache."""
     parts = store._parts
     store.reader = MessageReader(
         store.config, parts.table, parts.log, parts.stats, store._clock, memory_bytes=memory_bytes
@@ -354,7 +354,7 @@ def test_usual_messages_are_read_together_as_they_are_one_by_one(
 
 
 def test_unordered_queue_entries_are_read_one_by_one() -> None:
-    """As damage on the disk may leave them; nothing beyond the file is touched."""
+    """Read damaged entries without touching bytes beyond the file."""
     store = Kit().open()
     put_many(store, 40)
     entries = store.queue_entries(TOPIC, 0, 0, 40)

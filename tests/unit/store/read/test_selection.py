@@ -1,4 +1,4 @@
-"""What was found intact is known as ranges, few a queue, for a bounded number of queues."""
+"""Verified ranges are few for a queue, and kept for a bounded number of queues."""
 
 from types import SimpleNamespace
 from typing import cast

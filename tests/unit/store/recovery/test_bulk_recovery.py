@@ -147,7 +147,7 @@ def test_an_index_that_the_disk_refuses_falls_behind(monkeypatch: pytest.MonkeyP
 def index_of_refused_start(
     kit: Kit, patch: pytest.MonkeyPatch, *, is_pure: bool
 ) -> tuple[int | None, int]:
-    """Start with an index whose files take no further entry after the 30th message."""
+    """Start with an index that is full after the 30th message."""
     open_run, put = IndexFile.open_run, IndexFile.put
 
     def refuse(file: IndexFile) -> None:

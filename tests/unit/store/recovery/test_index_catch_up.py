@@ -1,4 +1,4 @@
-"""The index is completed from the log, past whatever in it is no message for the index."""
+"""Catch-up completes the index from the log and skips records without index entries."""
 
 import errno
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Walking over a damaged log: what is passed over, and where it ends."""
+"""Scans of a damaged log: skipped records, and the end of the log."""
 
 from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.commit_log.commit_log import CommitLog

@@ -1,4 +1,4 @@
-"""Files that somebody removed from a closed store are made again, or missed out loud."""
+"""Files removed from a closed store are rebuilt or reported."""
 
 import random
 from pathlib import Path
@@ -135,7 +135,7 @@ def test_a_start_with_all_files_reads_no_more_than_it_must() -> None:
 
 
 def aged(numbers: range) -> Kit:
-    """A queue of several files whose messages the log does not hold any more, closed."""
+    """Closed store with a queue of several files whose messages were deleted from the log."""
     kit = Kit()
     store = kit.open()
     put_many(store, 250)
@@ -220,7 +220,7 @@ def keyed_store(count: int = 200) -> tuple[Kit, MessageStoreConfig]:
 
 
 def not_found(store: MessageStore, count: int = 200) -> list[int]:
-    """Numbers whose look-up finds nothing and calls itself complete."""
+    """Return the messages that a complete look-up does not find."""
     missed = []
     for number in range(count):
         found = store.query_index(TOPIC, f"u{number}", 64, 0, 1 << 60)

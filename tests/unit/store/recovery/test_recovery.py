@@ -1,4 +1,4 @@
-"""What a start makes of what the last process left."""
+"""Recovery after a clean or unclean stop of the last process."""
 
 import random
 from pathlib import Path

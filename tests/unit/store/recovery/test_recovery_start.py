@@ -1,4 +1,4 @@
-"""Where a start begins to read: what vouches for the rest, and what does not."""
+"""Start of the recovery scan: the trusted part of the store is not read."""
 
 import logging
 from pathlib import Path
@@ -15,7 +15,7 @@ T0_MS = 1_700_000_000_000
 
 
 class Kit(LogKit):
-    """Messages a second apart, and a checkpoint that vouches for nothing yet."""
+    """Messages one second apart, and a checkpoint that covers nothing."""
 
     def __init__(self, count: int = 0) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Kit(LogKit):
 
 
 def at(number: int) -> int:
-    """Where a record begins: sixteen of them in a file, and a blank behind them."""
+    """Return the offset of a record: sixteen a file, followed by a blank."""
     return number // PER_FILE * FILE_BYTES + number % PER_FILE * RECORD_BYTES
 
 

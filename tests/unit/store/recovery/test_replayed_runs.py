@@ -31,7 +31,7 @@ def catch_up(store: MessageStore) -> IndexCatchUpService:
 
 
 def killed_without_index(topics: list[str]) -> tuple[Kit, list[int]]:
-    """A store with one message a topic named, in their order, whose index is gone."""
+    """Store with one message for each topic, in order, and without index."""
     kit = Kit(max_index_num=2_000, max_msgs_num_batch=2_000)
     store = kit.open()
     places = [put(store, topic, f"key-{number}") for number, topic in enumerate(topics)]

@@ -1,4 +1,4 @@
-"""What of a store is read: by condition, with marks for what is gone, by an index of any size."""
+"""Selection of scans: by condition, with marks for deleted offsets, by index of any size."""
 
 from pathlib import Path
 from typing import Any

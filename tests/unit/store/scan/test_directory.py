@@ -1,4 +1,4 @@
-"""What lies where in a store directory, without touching it."""
+"""Layout of a store directory, read without changing it."""
 
 from pathlib import Path
 

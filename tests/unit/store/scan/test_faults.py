@@ -1,4 +1,4 @@
-"""Damage and deletion while a store is read cost what they hit, and are told of."""
+"""Damage and deletion during a scan cost only the affected messages, and are reported."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ def damage(root: Path, place: int, part: slice, change: Callable[[int], int]) ->
 
 
 def live(root: Path) -> tuple[Written, list[int]]:
-    """Six messages whose entries are on disk, then ten whose are not, of 250 bytes and more."""
+    """Write six messages with entries on disk and ten without, of at least 250 bytes."""
     store = Written(root)
     store.fill("T", 6, queues=1)
     store.flush()
@@ -64,7 +64,7 @@ def test_damage_of_what_no_queue_file_knows_yet_costs_one_message(
 @pytest.mark.parametrize("topics", ["", "T"])
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_a_wrong_size_costs_no_record_behind_it(times: int, topics: str, tmp_path: Path) -> None:
-    """Nor does it matter whose messages are wanted: a broken record is perhaps one of them."""
+    """A damaged record is reported for every topic, because it may belong to it."""
     store, places = live(tmp_path)
     store.close()
     (tmp_path / "config").mkdir(exist_ok=True)

@@ -390,7 +390,7 @@ def test_import_of_store_does_not_import_numpy() -> None:
 
 
 def test_memory_does_not_grow_with_the_store(tmp_path: Path) -> None:
-    """What Arrow holds at a time, over a store many times a batch."""
+    """Memory that Arrow holds for a store larger than a batch."""
     written(tmp_path, 3000)
     most = 0
     before = pa.total_allocated_bytes()

@@ -102,7 +102,7 @@ def test_nothing_is_searched_after_a_clean_end(tmp_path: Path) -> None:
 def test_entries_that_reach_the_files_while_queues_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The checkpoint vouches for them then, and the queues looked at before have them not."""
+    """The checkpoint covers entries that the queues read before do not have."""
     store = Written(tmp_path)
     store.fill("T", 40)
     store.flush()
