@@ -218,7 +218,7 @@ class Recovery:
 
     @property
     def _knows_all_dispatchers(self) -> bool:
-        """Return whether queues and index are the only dispatchers, so that bulk recovery is possible."""
+        """Whether queues and index are the only dispatchers, so that bulk recovery works."""
         return len(self._dispatchers) == (1 if self._index is None else 2)
 
     def _look_for_missing(self, start: int) -> None:
@@ -249,7 +249,7 @@ class Recovery:
         for queue, place in self._places.items():
             if queue.max_offset < place:
                 logger.error(
-                    "messages lost, queue continues after them: topic=%s queue_id=%d queue_offset=%d",
+                    "messages lost, queue continues: topic=%s queue_id=%d queue_offset=%d",
                     queue.topic,
                     queue.queue_id,
                     place,
