@@ -260,13 +260,6 @@ class Broker:
         sends = self._compiled_path(config, pulls)
         if sends is not None and self.send_path == "compiled":
             server.set_byte_handler(sends, sends.look_ahead)
-        elif pulls is not None:
-            # Not loaded where the compiled path does the same.
-            from rocketpy.broker.fast_path.json_pull_cache import JsonPullCache  # noqa: PLC0415
-
-            known = JsonPullCache(pulls, config.max_frame_bytes)
-            pulls.answer = known.answer
-            server.set_byte_handler(known)
         self._servers.append(server)
         return server
 

@@ -34,7 +34,6 @@ from rocketpy.broker.operation.pull.filters import PullFilters
 from rocketpy.broker.operation.pull.pull import PullOperation
 from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.operation.send.admission import SendAdmission
-from rocketpy.broker.operation.send.bulk_send import BulkSend
 from rocketpy.broker.operation.send.put_transforms import RetryRedirect
 from rocketpy.broker.operation.send.rewrites import RewriteCache
 from rocketpy.broker.operation.send.send import SendOperation
@@ -60,7 +59,6 @@ from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.os_resources import total_memory_bytes
 from rocketpy.runtime.service import Service
-from rocketpy.store.append.bulk_append import BulkAppend
 from rocketpy.store.config import parse_delay_levels
 from rocketpy.store.files.json_file import JsonFile
 from rocketpy.store.files.store_files import StoreFiles
@@ -329,11 +327,6 @@ class BrokerParts:
         )
         return build_send_back(send_back, sync_flush=self.configs.store.is_sync_flush)
 
-    def _send_processor(self, sends: SendOperation) -> SendMessageProcessor:
-        is_sync_flush = self.configs.store.is_sync_flush
-        runs = BulkSend(sends, BulkAppend(self.store.direct).put, sync_flush=is_sync_flush)
-        return SendMessageProcessor(sends, self.configs.broker, self.delays_ms, runs)
-
     def _build_sends(self, rng: random.Random) -> tuple[SendMessageProcessor, RewriteCache]:
         config, store = self.configs.broker, self.store
         admission = SendAdmission(
@@ -362,7 +355,7 @@ class BrokerParts:
             clock=self.clock,
             rng=rng,
         )
-        processor = self._send_processor(sends)
+        processor = SendMessageProcessor(sends, config, self.delays_ms)
         self.replies: ReplyMessageProcessor = ReplyMessageProcessor(
             admission.admit,
             sends.send,

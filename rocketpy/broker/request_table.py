@@ -7,13 +7,12 @@ Source: BrokerController.registerProcessor (5.4.0).
 """
 
 from collections.abc import Callable, Container, Mapping
-from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
-from rocketpy.remoting.connection.dispatch import BulkProcessor, Processor, Response
+from rocketpy.remoting.connection.dispatch import Processor, Response
 from rocketpy.remoting.server import RemotingServer
 
 Guard: TypeAlias = Callable[[Channel, RemotingCommand], RemotingCommand | None]
@@ -26,12 +25,10 @@ class RequestRoute(NamedTuple):
     Attributes:
         processor: answers it.
         kind: name of its pool, as Apache's keys begin: send, pull, litePull, query, ...
-        run: may answer several together; None where each must be seen, or nothing can.
     """
 
     processor: Processor
     kind: str
-    run: BulkProcessor | None = None
 
 
 class RequestTable:
@@ -57,24 +54,17 @@ class RequestTable:
         """Request code to route."""
         return self._routes
 
-    def add(
-        self,
-        kind: str,
-        processors: Mapping[int, Processor],
-        runs: Mapping[int, BulkProcessor] = MappingProxyType({}),
-    ) -> None:
+    def add(self, kind: str, processors: Mapping[int, Processor]) -> None:
         """Let processors answer requests of one kind; each code has one processor.
 
         Args:
             kind: name of a pool.
             processors: request code to processor.
-            runs: request code to what may answer several together; not used where there is a guard.
         """
         assert kind in self._pools, kind
         for code, processor in processors.items():
             assert code not in self._routes, code
-            run = runs.get(code) if self._guard is None else None
-            self._routes[int(code)] = RequestRoute(self._guarded(processor), kind, run)
+            self._routes[int(code)] = RequestRoute(self._guarded(processor), kind)
 
     def register_on(self, server: RemotingServer, *, without: Container[int] = ()) -> None:
         """Let a server answer these requests; before it starts.
@@ -85,7 +75,7 @@ class RequestTable:
         """
         for code, route in self._routes.items():
             if code not in without:
-                server.register(code, route.processor, self._pools[route.kind], route.run)
+                server.register(code, route.processor, self._pools[route.kind])
 
     def _guarded(self, processor: Processor) -> Processor:
         guard = self._guard

@@ -29,7 +29,6 @@ from rocketpy.broker.processor.queue_offsets import OffsetProcessor
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.stats.page_cache_estimate import PageCacheEstimate
 from rocketpy.proto.wire.codes import RequestCode
-from rocketpy.remoting.connection.dispatch import BulkProcessor
 from rocketpy.runtime.os_resources import total_memory_bytes
 
 _SENDS: Final = (
@@ -51,8 +50,7 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
         guard: sees every request before its processor.
     """
     table = RequestTable(parts.pools, guard)
-    runs: dict[int, BulkProcessor] = {RequestCode.SEND_MESSAGE_V2: parts.sends.process_run}
-    table.add("send", dict.fromkeys(_SENDS, parts.sends.process), runs)
+    table.add("send", dict.fromkeys(_SENDS, parts.sends.process))
     table.add("reply", parts.replies.processors)
     table.add("pull", {RequestCode.PULL_MESSAGE: parts.pulls.process})
     table.add("litePull", {RequestCode.LITE_PULL_MESSAGE: parts.pulls.process})

@@ -10,7 +10,6 @@ from rocketpy.remoting.business_pool import BusinessPool, PoolStatistics
 from rocketpy.remoting.config import ConnectionLimits, RemotingServerConfig, TlsMode
 from rocketpy.remoting.connection.channel import ChannelListener
 from rocketpy.remoting.connection.dispatch import (
-    BulkProcessor,
     ByteHandler,
     LookAhead,
     Processor,
@@ -70,11 +69,7 @@ class RemotingServer:
         return self._admission.count
 
     def register(
-        self,
-        codes: Iterable[int] | int,
-        processor: Processor,
-        pool: BusinessPool | None = None,
-        run: BulkProcessor | None = None,
+        self, codes: Iterable[int] | int, processor: Processor, pool: BusinessPool | None = None
     ) -> None:
         """Send requests to a processor; before `start`.
 
@@ -82,11 +77,9 @@ class RemotingServer:
             codes: one or more request codes.
             processor: called for each request, on the pool's thread or the selector's.
             pool: None (or one of 0 threads) runs inline on the selector.
-            run: is offered requests that came together before `processor` is, inline; what it
-                raises costs that connection.
         """
         assert self._listening is None, "register processors before start"
-        self._table.register(codes, processor, pool, run)
+        self._table.register(codes, processor, pool)
 
     def set_default(self, processor: Processor, pool: BusinessPool | None = None) -> None:
         """Send every request code nobody registered to a processor; before `start`."""

@@ -622,7 +622,7 @@ cdef class PlainSends:
         for number in range(run.place_count):
             place = &run.places[number]
             places.append((self.names[place.topic], place.queue_id, place.count))
-        space = self.direct.begin_unnamed(places, log_size, run.key_count)
+        space = self.direct.begin(places, log_size, run.key_count)
         if space is None:
             return 0
         appended = None

@@ -1,6 +1,4 @@
-"""What those who serve pulls in passing ask about each, and tell of each.
-
-That is the compiled path, and without it `known_pulls`, which asks less often and for plainer ones.
+"""What the compiled path asks of Python about each pull it serves, and tells of it.
 
 A pull that finds nothing yet waits as any other does (`PullOperation.wait_plain`); once it is woken
 it is served as if it had come then, as long as what it was allowed by still holds.
@@ -29,11 +27,12 @@ from rocketpy.broker.operation.pull.request import PullRefused, PullRequest
 from rocketpy.broker.processor.pull_message import PullMessageProcessor, head_of, pull_request
 from rocketpy.broker.processor.pull_response import JsonParts, json_parts, pull_head
 from rocketpy.errors import RocketPyError
+from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.sql92.condition import Condition
 from rocketpy.store.read.bulk_read import BulkReadPlan
 from rocketpy.store.read.read_cursor import ReadCursor, ReadSources
-from rocketpy.store.results import GetMessageResult, GetMessageStatus
+from rocketpy.store.results import GetMessageStatus
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ _AT_END: Final = GetMessageStatus.OFFSET_OVERFLOW_ONE
 _new: Final = tuple.__new__
 
 PullFields: TypeAlias = tuple[int, str, str, int, int, int, str | None, str | None, int, int | None]
-"""What `pull_request` takes, but the offsets and how long it may wait."""
+"""Code and header of a pull, but the offsets and how long it may wait."""
 
 AnswersPull: TypeAlias = Callable[["PullPlan", int, int, int], bytes | None]
 """Makes the response to a pull of which all is known but queue offset, opaque and header type; None
@@ -73,12 +72,6 @@ class ReadsPlain(Protocol):
         checks: bool,
     ) -> BulkReadPlan | None:
         """Return where a read begins, for who takes its records, and checks them where needed."""
-        ...
-
-    def get_usual(
-        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int]
-    ) -> GetMessageResult | None:
-        """Read messages that are as usual; None for all others, also when there is none."""
         ...
 
     def end_plain(self, part: BulkReadPlan, next_offset: int, count: int) -> bool:
@@ -146,10 +139,21 @@ class PullPlan:
 
     def __init__(self, fields: PullFields, reader: ReadsPlain) -> None:
         code, group, topic, queue_id, max_count, sys_flag, text, kind, version, max_bytes = fields
-        self.wanted: PullRequest = pull_request(
-            *(code, group, topic, queue_id, 0, max_count, sys_flag, 0, 0),
-            *(text, kind, version, max_bytes),
+        header = PullMessageRequestHeader(
+            consumer_group=group,
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=0,
+            max_msg_nums=max_count,
+            sys_flag=sys_flag,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription=text,
+            sub_version=version,
+            expression_type=kind,
+            max_msg_bytes=max_bytes,
         )
+        self.wanted: PullRequest = pull_request(code, header)
         self.commits: bool = self.wanted.commit_offset is not None
         self.waits: bool = self.wanted.suspend_ms is not None
         self.limit: tuple[int, int] = reader.plain_limit(
@@ -258,27 +262,6 @@ class FastPullService:
         except (RocketPyError, OSError, PullRefused):
             return None
         return part
-
-    def read(self, known: PullPlan, queue_offset: int) -> GetMessageResult | None:
-        """Check a pull of all messages, whatever their tags, and read for it.
-
-        Args:
-            known: what it asks for.
-            queue_offset: where.
-
-        Returns:
-            Some messages; None when there is none, or something is not as it usually is: whoever
-            reads for any pull knows what to do then.
-        """
-        try:
-            if not self._allows(known):
-                return None
-            if known.condition is not None or known.codes is not None:
-                known.condition = None  # large, and asked for each time
-                return None
-            return self._reader.get_usual(known.topic, known.queue_id, queue_offset, known.limit)
-        except (RocketPyError, OSError, PullRefused):
-            return None
 
     def _allows(self, known: PullPlan) -> bool:
         """Check a pull, unless that was done; False when the ordinary way is to do it.

@@ -3,9 +3,7 @@
 Source: PullMessageProcessor.java (5.4.0).
 """
 
-from collections.abc import Mapping
 from functools import partial
-from operator import itemgetter
 from typing import Final
 
 from rocketpy.broker.long_polling.resumption import ResumeQueue, Work
@@ -23,7 +21,6 @@ from rocketpy.broker.operation.pull.request import (
 )
 from rocketpy.broker.processor.pull_response import pull_frame
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.headers.base import SAFE_INT_DIGITS, SAFE_LONG_DIGITS
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.record.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
@@ -32,9 +29,6 @@ from rocketpy.remoting.connection.channel import Channel
 
 _NO_FIELDS: Final[dict[str, str]] = {}
 _LITE_PULL: Final = int(RequestCode.LITE_PULL_MESSAGE)
-_new: Final = tuple.__new__
-_INTS: Final = itemgetter("queueId", "maxMsgNums", "sysFlag")
-_LONGS: Final = itemgetter("queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion")
 
 
 class PullMessageProcessor:
@@ -112,93 +106,28 @@ def read_pull(request: RemotingCommand) -> PullRequest:
     Raises:
         HeaderFieldError: a field is missing, no number, or out of its type's range.
     """
-    usual = _read_usual(request.code, request.ext_fields)
-    if usual is not None:
-        return usual
-    header = PullMessageRequestHeader.from_ext(request.ext_fields)
-    return pull_request(
-        request.code,
+    return pull_request(request.code, PullMessageRequestHeader.from_ext(request.ext_fields))
+
+
+def pull_request(code: int, header: PullMessageRequestHeader) -> PullRequest:
+    """Return what a pull's header asks for."""
+    flags, max_bytes = header.sys_flag, header.max_msg_bytes
+    has_expression = flags & PULL_SUBSCRIPTION
+    return PullRequest(
         header.consumer_group,
         header.topic,
         header.queue_id,
         header.queue_offset,
-        header.max_msg_nums,
-        header.sys_flag,
-        header.commit_offset,
-        header.suspend_timeout_millis,
-        header.subscription,
-        header.expression_type,
-        header.sub_version,
-        header.max_msg_bytes,
-    )
-
-
-def _read_usual(code: int, ext_fields: Mapping[str, str]) -> PullRequest | None:
-    """Do what `read_pull` does, when all numbers are there and short, without a header object."""
-    get = ext_fields.get
-    max_bytes = get("maxMsgBytes", "0")  # none says as much as no limit of its own
-    try:
-        ints, longs = (*_INTS(ext_fields), max_bytes), _LONGS(ext_fields)
-        if (
-            len(max(ints, key=len)) > SAFE_INT_DIGITS
-            or len(max(longs, key=len)) > SAFE_LONG_DIGITS
-            or not "".join(ints + longs).isdecimal()
-        ):
-            return None
-        queue_id, max_count, sys_flag, most_bytes = map(int, ints)
-        queue_offset, commit_offset, suspend_ms, sub_version = map(int, longs)
-        group, topic = ext_fields["consumerGroup"], ext_fields["topic"]
-    except (KeyError, ValueError):
-        return None
-    return pull_request(
-        code,
-        group,
-        topic,
-        queue_id,
-        queue_offset,
-        max_count,
-        sys_flag,
-        commit_offset,
-        suspend_ms,
-        get("subscription"),
-        get("expressionType"),
-        sub_version,
-        most_bytes,
-    )
-
-
-def pull_request(  # noqa: PLR0913, PLR0917 - the fields of a header
-    code: int,
-    group: str,
-    topic: str,
-    queue_id: int,
-    queue_offset: int,
-    max_count: int,
-    sys_flag: int,
-    commit_offset: int,
-    suspend_ms: int,
-    expression: str | None,
-    expression_type: str | None,
-    sub_version: int,
-    max_bytes: int | None,
-) -> PullRequest:
-    """Say what the fields of a pull's header ask for."""
-    # As `PullRequest(...)`, without its Python frame.
-    return _new(PullRequest, (
-        group,
-        topic,
-        queue_id,
-        queue_offset,
-        max(1, min(max_count, MAX_PULL_COUNT)),
+        max(1, min(header.max_msg_nums, MAX_PULL_COUNT)),
         min(max_bytes, MAX_PULL_BYTES) if max_bytes and max_bytes > 0 else MAX_PULL_BYTES,
-        commit_offset if sys_flag & PULL_COMMIT_OFFSET else None,
-        suspend_ms if sys_flag & PULL_SUSPEND else None,
-        expression or "" if sys_flag & PULL_SUBSCRIPTION else None,
+        header.commit_offset if flags & PULL_COMMIT_OFFSET else None,
+        header.suspend_timeout_millis if flags & PULL_SUSPEND else None,
+        header.subscription or "" if has_expression else None,
         # Without an expression its type says nothing, and may be as long as a frame.
-        expression_type if sys_flag & PULL_SUBSCRIPTION else None,
-        sub_version,
+        header.expression_type if has_expression else None,
+        header.sub_version,
         code == _LITE_PULL,
-    ))  # fmt: skip
+    )
 
 
 def _response(head: RemotingCommand, outcome: PullOutcome) -> RemotingCommand | bytes:

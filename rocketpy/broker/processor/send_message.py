@@ -13,12 +13,10 @@ from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.send.bulk_send import BulkSend, PlainSend
 from rocketpy.broker.operation.send.property_scanner import SPECIAL_PROPERTIES
 from rocketpy.broker.operation.send.send import SendOperation
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.broker.processor.send_response import PlainSendRules, SendResponses
-from rocketpy.proto.headers.base import SAFE_INT_DIGITS, SAFE_LONG_DIGITS
 from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_request
@@ -28,15 +26,9 @@ from rocketpy.remoting.connection.dispatch import Response, flow_control
 _LONG_NAMES: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
-_RESPONSE: Final = 1
 _ONEWAY: Final = 2
 _SUCCESS: Final = 0
-_BATCH_FIELDS: Final = frozenset("abcdefgh")
-"""Required in a batch's header."""
-_BATCH_INTS: Final = "defhjl"
-"""Its fields that are a Java int."""
-_MOST_RUN_BYTES: Final = 256 * 1024
-"""Of bodies: a run of large messages must not hold up other connections."""
+_new: Final = tuple.__new__
 _MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
 _SYSTEM_BUSY: Final = int(ResponseCode.SYSTEM_BUSY)
 _V3_4_9: Final = 121
@@ -50,7 +42,6 @@ class SendMessageProcessor:
         operation: stores what is sent.
         config: the broker's settings; see `configure`.
         delays_ms: the delay levels, level 1 first.
-        runs: stores what comes together; None: each message alone.
 
     Attributes:
         plain_rules: what the compiled path goes by.
@@ -61,14 +52,10 @@ class SendMessageProcessor:
         operation: SendOperation,
         config: BrokerConfig,
         delays_ms: tuple[int, ...] = (),
-        runs: BulkSend | None = None,
     ) -> None:
-        self._runs = runs
         self._delays_ms = delays_ms
         self._known = operation.known
         self._operation = operation
-        self._send_plain = operation.send_plain
-        self._send_plain_batch = operation.send_plain_batch
         self._store_host = b""
         self._config = config
         self._responses = SendResponses(b"", region_id="", trace_on=True)
@@ -132,130 +119,39 @@ class SendMessageProcessor:
         Raises:
             HeaderFieldError: a header field is missing or wrong.
         """
-        plain = self._plain(channel, request)
-        if plain is not None:
-            sent = self._send_plain(*plain)
-        else:
-            plain = self._plain_batch(channel, request)
-            if plain is None:
-                return self._process_any(channel, request)
-            sent = self._send_plain_batch(*plain)
+        sent = self._send_plain(channel, request)
         if type(sent) is Sent:
             phy_offset, queue_id, queue_offset, uniq_key, durable_at, *_ = sent
-            if not durable_at and not request.flag & _ONEWAY and not sent.phy_offsets:
+            if not durable_at and not request.flag & _ONEWAY:
                 return self._responses.frame(
                     request, _SUCCESS, phy_offset, queue_id, queue_offset, uniq_key
                 )
         if sent is None:
-            return self._process_any(channel, request)
-        if isinstance(sent, Refusal) and sent.code == _MESSAGE_ILLEGAL:
+            sent = self._operation.send(_send_request(channel, request))
+        elif isinstance(sent, Refusal) and sent.code == _MESSAGE_ILLEGAL:
             _header(request)  # when a number does not fit its field, says which one
         return self._response(channel, request, sent)
 
-    def process_run(
-        self, channel: Channel, requests: Sequence[RemotingCommand]
-    ) -> tuple[int, list[bytes]]:
-        """Store as many of the first messages as are plain; see `BulkProcessor`."""
-        sends: list[PlainSend] = []
-        left_bytes = _MOST_RUN_BYTES
-        for request in requests:
-            plain = None if request.flag & _RESPONSE else self._plain(channel, request)
-            if plain is None:
-                break
-            sends.append(plain)
-            left_bytes -= len(request.body)
-            if left_bytes <= 0:
-                break
-        sent = self._runs.send(sends) if self._runs is not None and sends else None
-        if sent is None:
-            return 0, []
-        count = len(sent.queue_ids)
-        asked = [request for request in requests[:count] if not request.flag & _ONEWAY]
-        responses = self._responses
-        if sent.refused is not None:
-            code, remark = sent.refused.code, sent.refused.remark
-            refusals = (responses.refusal(request, code, remark) for request in asked)
-            return count, [encode_command(refusal) for refusal in refusals]
-        places = zip(
-            requests[:count], sent.placed.phy_offsets, sent.queue_ids, sent.placed.queue_offsets,
-            sent.uniq_keys, strict=True,
-        )  # fmt: skip
-        frames = [
-            responses.frame(request, _SUCCESS, phy_offset, queue_id, queue_offset, uniq_key)
-            for request, phy_offset, queue_id, queue_offset, uniq_key in places
-            if not request.flag & _ONEWAY
-        ]
-        if not sent.durable_at or not frames:
-            return count, frames
-        headers = [(request.opaque, request.serialize_type) for request in asked]
-        self._answer_later(channel, sent.durable_at, b"".join(frames), headers)
-        return count, []
-
-    def _plain(self, channel: Channel, request: RemotingCommand) -> PlainSend | None:
-        """Return what `SendOperation.send_plain` gets; None for what takes the long way."""
-        if request.code != _SEND_V2:
-            return None
+    def _send_plain(self, channel: Channel, request: RemotingCommand) -> Sent | Refusal | None:
+        """Send an ordinary message, its header read in part; None for what takes the long way."""
         ext = request.ext_fields
-        if "m" in ext and ext["m"] != "false":  # true in other letters is true, too
-            return None
-        return self._values(channel, request)
-
-    def _plain_batch(self, channel: Channel, request: RemotingCommand) -> PlainSend | None:
-        """Return what `SendOperation.send_plain_batch` gets; None for what takes the long way.
-
-        A single message's header is read in part, a batch's as a whole: what is not used, or not
-        stored, must be right, too.
-        """
-        ext = request.ext_fields
-        if request.code != _SEND_BATCH or not ext.keys() >= _BATCH_FIELDS:
-            return None
-        small = [ext[name] for name in _BATCH_INTS if name in ext]
-        if not all(small) or not "".join(small).isdecimal():
-            return None
-        if max(map(len, small)) > SAFE_INT_DIGITS or len(ext["g"]) > SAFE_LONG_DIGITS:
-            return None
-        return self._values(channel, request)
-
-    def _values(self, channel: Channel, request: RemotingCommand) -> PlainSend | None:
-        """Return what is read of a header in short; None when something is unusual about it."""
-        ext = request.ext_fields
+        if request.code != _SEND_V2 or ("m" in ext and ext["m"] != "false"):
+            return None  # true in other letters is true, too
         try:
-            topic = ext["b"]
-            policy = self._known[topic]
+            policy = self._known[ext["b"]]
             queue_id, flag, sys_flag, born_ms = ext["e"], ext["h"], ext["f"], ext["g"]
             times = ext.get("j", "0")
             if not (queue_id + flag + sys_flag + born_ms + times).replace("-", "").isdecimal():
                 return None  # `int` takes more than Java does
-            return (
-                policy, topic, int(queue_id), request.body, ext["i"].encode(),
-                channel.remote_host_bytes, int(flag), int(sys_flag), int(born_ms), int(times),
-            ) if policy.is_simple else None  # fmt: skip
+            # As `SendRequest(...)`, without its Python frame.
+            wanted = _new(SendRequest, (
+                ext["b"], int(queue_id), request.body, ext["i"].encode(),
+                channel.remote_host_bytes, channel.remote_address, int(flag), int(sys_flag),
+                int(born_ms), int(times), None, "", 0, False, False,
+            ))  # fmt: skip
         except (KeyError, ValueError):
             return None
-
-    def _process_any(self, channel: Channel, request: RemotingCommand) -> Response:
-        header = _header(request)
-        limit = header.max_reconsume_times
-        sent = self._operation.send(
-            SendRequest(
-                header.topic,
-                header.queue_id,
-                request.body,
-                (header.properties or "").encode(),
-                channel.remote_host_bytes,
-                channel.remote_address,
-                header.flag,
-                header.sys_flag,
-                header.born_timestamp,
-                header.reconsume_times or 0,
-                limit if request.version >= _V3_4_9 else None,
-                header.default_topic,
-                header.default_topic_queue_nums,
-                bool(header.unit_mode),
-                bool(header.batch) or request.code == _SEND_BATCH,
-            )
-        )
-        return self._response(channel, request, sent)
+        return self._operation.send_plain(policy, wanted) if policy.is_simple else None
 
     def _response(
         self, channel: Channel, request: RemotingCommand, sent: Sent | Refusal
@@ -307,3 +203,29 @@ def _header(request: RemotingCommand) -> SendMessageRequestHeader:
     if request.code != _LONG_NAMES or "b" in ext:
         return SendMessageRequestHeaderV2.from_ext(ext)
     return SendMessageRequestHeader.from_ext(ext)
+
+
+def _send_request(channel: Channel, request: RemotingCommand) -> SendRequest:
+    """Read all of a header.
+
+    Raises:
+        HeaderFieldError: a field is missing or wrong.
+    """
+    header = _header(request)
+    return SendRequest(
+        header.topic,
+        header.queue_id,
+        request.body,
+        (header.properties or "").encode(),
+        channel.remote_host_bytes,
+        channel.remote_address,
+        header.flag,
+        header.sys_flag,
+        header.born_timestamp,
+        header.reconsume_times or 0,
+        header.max_reconsume_times if request.version >= _V3_4_9 else None,
+        header.default_topic,
+        header.default_topic_queue_nums,
+        bool(header.unit_mode),
+        bool(header.batch) or request.code == _SEND_BATCH,
+    )

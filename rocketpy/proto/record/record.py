@@ -24,7 +24,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from mmap import mmap
 from typing import Any, Final
 
@@ -227,21 +227,6 @@ def record_middle(
     )
 
 
-def record_middles(
-    sys_flags: Iterable[int],
-    born_timestamps_ms: Iterable[int],
-    born_host: bytes,
-    store_timestamp_ms: int,
-    store_host: bytes,
-    reconsume_times: Iterable[int],
-) -> Iterator[bytes]:
-    """Return `record_middle` of several messages between IPv4 hosts; what iterates raises."""
-    return map(
-        _SHARED_BY_HOSTS[0].pack, sys_flags, born_timestamps_ms, repeat(born_host),
-        repeat(store_timestamp_ms), repeat(store_host), reconsume_times, repeat(0),
-    )  # fmt: skip
-
-
 def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
     buffer: WriteBuffer,
     position: int,
@@ -250,18 +235,17 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
     bodies: Sequence[bytes],
     properties: Sequence[bytes],
     flags: Sequence[int],
-    queue_ids: Iterable[int],
-    queue_offsets: Iterable[int],
+    queue_id: int,
+    queue_offset: int,
     phy_offsets: Sequence[int],
-    middles: Iterable[bytes],
-    middle_bytes: int,
+    middle: bytes,
     topic_with_length: bytes,
 ) -> None:
     """Write records of one topic side by side, with one copy into the buffer.
 
-    The sequences have one value a record. Arguments are those of `pack_record`, but for `middles`
-    and how long each is: see `record_middle`. Column by column: no line of Python runs for each
-    record.
+    The sequences have one value a record; `queue_offset` is that of the first. Arguments are those
+    of `pack_record`, but for `middle`: see `record_middle`. Column by column: no line of Python
+    runs for each record.
 
     Raises:
         struct.error: a number does not fit its field; nothing was written.
@@ -269,12 +253,14 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
     magic = MAGIC_V1 if len(topic_with_length) <= 128 else MAGIC_V2
     body_bytes, properties_bytes = [*map(len, bodies)], [*map(len, properties)]
     heads = (
-        sizes_bytes, repeat(magic), crcs, queue_ids, flags, queue_offsets, phy_offsets, middles,
-        body_bytes,
+        sizes_bytes, repeat(magic), crcs, repeat(queue_id), flags, count(queue_offset),
+        phy_offsets, repeat(middle), body_bytes,
     )  # fmt: skip
-    fixed = f">iiiiiqq{middle_bytes}si"
-    count, body, rest = len(bodies), body_bytes[0], properties_bytes[0]
-    if body_bytes.count(body) == count == properties_bytes.count(rest):  # as one sender's often are
+    fixed = f">iiiiiqq{len(middle)}si"
+    body, rest = body_bytes[0], properties_bytes[0]
+    if (
+        body_bytes.count(body) == len(bodies) == properties_bytes.count(rest)
+    ):  # as one sender's often are
         record = struct.Struct(f"{fixed}{body}s{len(topic_with_length)}sh{rest}s")
         parts: Iterable[bytes] = map(
             record.pack, *heads, bodies, repeat(topic_with_length), properties_bytes, properties

@@ -28,7 +28,6 @@ from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection_owner import ConnectionOwner
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.dispatch import (
-    LEAST_IN_RUN,
     Processor,
     Responses,
     reject_going_away,
@@ -291,12 +290,9 @@ class Connection(asyncio.Protocol):
             if command.flag & 1:
                 self.take_response(command)
                 continue
-            processor, pool, _, run = routes.get(command.code) or self._table.default
+            processor, pool, _ = routes.get(command.code) or self._table.default
             if pool is None:
-                if run is None or count - index < LEAST_IN_RUN - 1:
-                    responses.process(processor, command)
-                else:
-                    index = responses.process_bulk(run, processor, commands, index - 1)
+                responses.process(processor, command)
                 if (
                     responses.size_bytes >= FLUSH_BYTES
                     or in_hand.is_full

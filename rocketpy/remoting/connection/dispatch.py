@@ -33,20 +33,11 @@ ByteHandler: TypeAlias = Callable[[Channel, bytes], tuple[int, bytes]]
 """Gets received bytes, from a frame's first byte on, before frames are cut; returns how many it has
 served (whole frames, from the start) and the bytes of their responses. May serve nothing."""
 
-BulkProcessor: TypeAlias = Callable[[Channel, Sequence[RemotingCommand]], tuple[int, list[bytes]]]
-"""Gets requests that came together, oldest first, the first of its own code; serves as many of the
-first ones as it can, perhaps none, and returns how many, and the frames of their responses. What is
-answered later is not among them: see `Channel.defer_run`."""
-
 LookAhead: TypeAlias = Callable[[bytes], int]
 """Gets received bytes whose first frame was not served; returns where the next frame begins that
 would be, 0 when there is none or the first one is such a frame."""
 
 _ONEWAY = 2
-LEAST_IN_RUN = 8
-"""Fewer requests are quicker one by one."""
-_MOST_IN_RUN = 64
-"""So that others get their turn: half a millisecond of plain sends."""
 # Peers up to this version do not know GO_AWAY (V5_3_1).
 _LAST_VERSION_WITHOUT_GO_AWAY = 475
 
@@ -58,13 +49,11 @@ class Route(NamedTuple):
         processor: answers them.
         pool: where they are answered; None inline.
         queue_wait_ms: what waits longer before it is served is refused; 0 is no limit.
-        run: is offered requests that came together, before the processor; None for none.
     """
 
     processor: Processor
     pool: BusinessPool | None
     queue_wait_ms: int = 0
-    run: BulkProcessor | None = None
 
 
 class ProcessorTable:
@@ -86,11 +75,7 @@ class ProcessorTable:
         self.look_ahead: LookAhead | None = None
 
     def register(
-        self,
-        codes: Iterable[int] | int,
-        processor: Processor,
-        pool: BusinessPool | None,
-        run: BulkProcessor | None = None,
+        self, codes: Iterable[int] | int, processor: Processor, pool: BusinessPool | None
     ) -> None:
         """Send these request codes to a processor; a later registration replaces an earlier one.
 
@@ -98,11 +83,8 @@ class ProcessorTable:
             codes: one or more.
             processor: answers each request.
             pool: where; None inline.
-            run: may answer several together where they are answered inline.
         """
         route = _route(processor, pool)
-        if route.pool is None:
-            route = route._replace(run=run)
         for code in (codes,) if isinstance(codes, int) else codes:
             self.routes[int(code)] = route
 
@@ -128,7 +110,6 @@ class Responses:
     """
 
     __slots__ = (
-        "_alone_until",
         "_channel",
         "coroutines",
         "frames",
@@ -138,7 +119,6 @@ class Responses:
     )
 
     def __init__(self, channel: Channel) -> None:
-        self._alone_until = 0
         self._channel = channel
         self.frames: list[Buffer] = []
         self.size_bytes: int = 0
@@ -159,36 +139,6 @@ class Responses:
                 self.add(command, response)
         except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
             self.add_error(command, error)
-
-    def process_bulk(
-        self,
-        run: BulkProcessor,
-        processor: Processor,
-        commands: Sequence[RemotingCommand],
-        index: int,
-    ) -> int:
-        """Serve the request at an index, and those behind it that can be served with it.
-
-        A run that fails may have served anything: only closing the connection is safe.
-
-        Returns:
-            The index of the first request that was not served.
-        """
-        if self._alone_until <= index <= len(commands) - LEAST_IN_RUN:
-            together = commands[index : index + _MOST_IN_RUN]
-            try:
-                served_count, frames = run(self._channel, together)
-            except Exception:  # noqa: BLE001 - whatever it is costs this connection only
-                _log.exception("run processor failed peer=%s", self._channel.remote_address)
-                self._channel.abort("run processor failed")
-                return len(commands)
-            if served_count:
-                self.frames += frames
-                self.size_bytes += sum(map(len, frames))
-                return index + served_count
-            self._alone_until = index + LEAST_IN_RUN
-        self.process(processor, commands[index])
-        return index + 1
 
     def add(self, command: RemotingCommand, response: Response) -> None:
         """Take the response to a request; dropped when the request was one-way."""

@@ -161,7 +161,7 @@ class DirectAppend:
         log = self._log.file
         return None if log is None else (log, self._offsets.visible - log.base_offset)
 
-    def begin(self, places: Sequence[Place], log_bytes: int, key_count: int) -> AppendSpace | None:
+    def begin(self, places: Sequence[Place], log_bytes: int, key_count: int) -> SpaceFields | None:
         """Take the append lock and make room.
 
         Args:
@@ -170,16 +170,10 @@ class DirectAppend:
             key_count: of all their keys.
 
         Returns:
-            Where to write, perhaps less than was asked for; `end` must follow. None when this is
-            not the time for it: nothing was done, and `MessageStore` says why, or does better.
+            Where to write, perhaps less than was asked for: the fields of an `AppendSpace`. `end`
+            must follow. None when this is not the time for it: nothing was done, and
+            `MessageStore` says why, or does better.
         """
-        space = self.begin_unnamed(places, log_bytes, key_count)
-        return None if space is None else AppendSpace._make(space)
-
-    def begin_unnamed(
-        self, places: Sequence[Place], log_bytes: int, key_count: int
-    ) -> SpaceFields | None:
-        """Do as `begin`; return what an `AppendSpace` is made of."""
         writer = self._writer
         store_ms = writer.hold()
         if store_ms is None:
@@ -232,7 +226,7 @@ class DirectAppend:
         """Make what was written count, and let go of the append lock.
 
         Args:
-            space: from `begin` or `begin_unnamed`.
+            space: from `begin`.
             run: what was written; None for nothing.
         """
         try:

@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import accumulate, count, repeat
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -277,8 +277,8 @@ class CommitLog:
         )  # fmt: skip
         pack_run(
             mapped.buffer, mapped.write_position, sizes_bytes, crcs, messages.bodies,
-            messages.properties, messages.flags, repeat(batch.queue_id), count(queue_offset),
-            phy_offsets, repeat(middle), len(middle), topic_with_length,
+            messages.properties, messages.flags, batch.queue_id, queue_offset, phy_offsets, middle,
+            topic_with_length,
         )  # fmt: skip
         mapped.write_position += total_bytes
         self.offsets.appended = phy_end

@@ -32,7 +32,7 @@ from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.consume_queue.queue_entry import ENTRY, ENTRY_BYTES
-from rocketpy.store.read.bulk_read import BulkReadPlan, plain_run
+from rocketpy.store.read.bulk_read import BulkReadPlan
 from rocketpy.store.read.entry_cache import EntryCache
 from rocketpy.store.read.read_cursor import ReadCursor, ReadSources
 from rocketpy.store.read.selection import ReadLimit, Selection, VerifiedRanges
@@ -40,7 +40,6 @@ from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFi
 from rocketpy.store.stats import StoreStats
 
 _new: Final = tuple.__new__
-_FOUND: Final = GetMessageStatus.FOUND
 
 _NO_LIMIT: Final = (1 << 63) - 1
 _FEWEST_ENTRIES: Final = 32
@@ -128,34 +127,6 @@ class MessageReader:
         count = result.count
         self.count_plain(count > 0, count == 0, count, self._clock.monotonic_ms() - begin_ms)
         return result
-
-    def get_usual(
-        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int]
-    ) -> GetMessageResult | None:
-        """Do what `get` does, without counting, for messages that are as usual and all taken.
-
-        Args:
-            topic: of the queue.
-            queue_id: of the queue.
-            queue_offset: of the first entry.
-            limit: what `plain_limit` says.
-
-        Returns:
-            Some messages; None when there is none, or one of them needs a look: `get` is to be
-            asked then.
-
-        Raises:
-            OSError: the disk failed.
-            ResourceShortError: no descriptor.
-        """
-        queue = self._table.get(topic, queue_id)
-        if queue is None:
-            return None
-        low, high = ends = queue.min_offset, queue.max_offset
-        if not low <= queue_offset < high:
-            return None
-        recent_from = self._log.offsets.appended - self._recent_bytes
-        return self._usual(queue, queue_offset, ends, limit, recent_from, may_join=True)
 
     def plain_limit(self, max_count: int, max_bytes: int) -> tuple[int, int]:
         """Return how many messages, and bytes of them, a read takes that `begin_plain` begins."""
@@ -341,12 +312,6 @@ class MessageReader:
     ) -> GetMessageResult:
         low, high = ends
         recent_from = self._log.offsets.appended - self._recent_bytes
-        if message_filter is None:
-            found = self._usual(
-                queue, queue_offset, ends, limits[0], recent_from, may_join=may_join
-            )
-            if found is not None:
-                return found
         selection = Selection(self._log, self._proven, *limits, recent_from)
         begin, left, most = queue_offset, self._scan_count, max(1, limits[0][0], limits[1][0])
         if message_filter is not None:
@@ -378,43 +343,4 @@ class MessageReader:
             selection.buffers,
             selection.count,
             selection.size_bytes,
-        )
-
-    def _usual(
-        self,
-        queue: ConsumeQueue,
-        queue_offset: int,
-        ends: tuple[int, int],
-        limit: tuple[int, int],
-        recent_from: int,
-        *,
-        may_join: bool,
-    ) -> GetMessageResult | None:
-        """Read what there is of what is wanted, if all of it is as it usually is.
-
-        Recent, whole, written or checked in this life of the broker, none of them damaged: what is
-        to be known of each is known then. None for all others: `Selection` looks at them.
-        """
-        log, (most, most_bytes) = self._log, limit
-        window = self._ahead.window(queue, queue_offset, self._scan_count * ENTRY_BYTES)
-        if window is None or most < 1:
-            return None
-        first: int = ENTRY.unpack_from(window)[0]
-        if first < recent_from or first < log.verified_from or log.damaged:
-            return None
-        self._expect(first)
-        if len(window) > most * ENTRY_BYTES:
-            window = window[: most * ENTRY_BYTES]
-        file = log.written_part(first)
-        run = plain_run(window, most_bytes, file, may_join=may_join)
-        if run is None:
-            return None
-        count = len(run.places)
-        if count * ENTRY_BYTES < len(window):
-            # The next one is in another file, unless it would be too much.
-            size: int = ENTRY.unpack_from(window, count * ENTRY_BYTES)[1]
-            if run.size_bytes + size <= most_bytes:
-                return None
-        return GetMessageResult(
-            _FOUND, queue_offset + count, *ends, run.records, count, run.size_bytes
         )

@@ -13,13 +13,9 @@ class Server:
 
     def __init__(self) -> None:
         self.routes: dict[int, tuple[Any, BusinessPool | None]] = {}
-        self.runs: dict[int, Any] = {}
 
-    def register(
-        self, code: int, processor: Any, pool: BusinessPool | None, run: Any = None
-    ) -> None:
+    def register(self, code: int, processor: Any, pool: BusinessPool | None) -> None:
         self.routes[code] = processor, pool
-        self.runs[code] = run
 
 
 def pools() -> dict[str, BusinessPool]:
@@ -71,15 +67,3 @@ def test_a_guard_stands_in_front_of_every_processor() -> None:
     }
     assert codes == {10: 0, 310: 16, 11: 0}
     assert sorted(seen) == [10, 11, 310]
-
-
-def test_several_together_only_where_nobody_has_to_see_each() -> None:
-    def run(_channel: object, _commands: object) -> tuple[int, list[bytes]]:
-        return 0, []
-
-    for guard in (None, lambda _channel, _command: None):
-        table = RequestTable(pools(), guard)
-        table.add("send", {10: fine, 310: fine}, {310: run})
-        server = Server()
-        table.register_on(server)  # type: ignore[arg-type]
-        assert server.runs == {10: None, 310: run if guard is None else None}

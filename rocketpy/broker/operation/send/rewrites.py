@@ -63,31 +63,16 @@ class RewriteCache:
         self._outlines: PropertyTemplates[_Rewrite | None] = PropertyTemplates(self._make)
         self.clear: Callable[[], None] = self._outlines.clear
 
-    def message(  # noqa: PLR0917 - values in hand, as in `SendOperation.send_plain`
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        properties: bytes,
-        born_host: bytes,
-        flag: int,
-        sys_flag: int,
-        born_timestamp_ms: int,
-    ) -> PutMessage | None:
+    def message(self, request: SendRequest, topic_flag: int) -> PutMessage | None:
         """Return the message to store; None when it has to go through the transforms.
 
         Args:
-            topic: where it is sent to: an ordinary topic.
-            queue_id: queue within the topic.
-            body: as it is to be stored.
-            properties: as the sender made them.
-            born_host: the sender's address.
-            flag: the application's own flag.
-            sys_flag: system flags, those of the topic included.
-            born_timestamp_ms: when the sender made it.
+            request: to an ordinary topic.
+            topic_flag: system flag of the topic.
         """
+        sys_flag = request.sys_flag | topic_flag
         bits = sys_flag & TRANSACTION_MASK
-        found = self._outlines.find(properties, (topic, queue_id, bits))
+        found = self._outlines.find(request.properties, (request.topic, request.queue_id, bits))
         if found is None or found[1] is None:
             return None
         uniq_key, rewrite = found[0], found[1]
@@ -96,12 +81,12 @@ class RewriteCache:
         return PutMessage(
             rewrite.topic,
             rewrite.queue_id,
-            body,
+            request.body,
             stored,
-            born_host,
-            flag,
+            request.born_host,
+            request.flag,
             sys_flag ^ bits | rewrite.transaction_bits,
-            born_timestamp_ms,
+            request.born_timestamp_ms,
             outline.tags_code,
             key,
             outline.keys,

@@ -131,8 +131,6 @@ class SendOperation:
     Attributes:
         known: what is sent where, by topic.
         rewrites: what the transforms make of messages; forgotten when their settings change.
-        scan: see `PropertyScanner.scan`.
-        scan_columns: see `PropertyScanner.scan_columns`.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that a send needs
@@ -161,9 +159,7 @@ class SendOperation:
         self._when_announced = when_announced
         self._new_uniq_key = _uniq_keys(clock, rng)
         self._rng = rng
-        self._scanner = scanner = PropertyScanner()
-        self.scan: Final = scanner.scan
-        self.scan_columns: Final = scanner.scan_columns
+        self._scanner = PropertyScanner()
         self._own: dict[str, str] = {}
         self._own_bytes = b""
         self._broker_name = config.broker_name
@@ -195,102 +191,42 @@ class SendOperation:
         """Told topic, messages and bytes of what was stored."""
         return self._count
 
-    def send_plain(  # noqa: PLR0913, PLR0917 - values in hand; a request object costs too much
-        self,
-        policy: TopicSendPolicy,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        properties: bytes,
-        born_host: bytes,
-        flag: int,
-        sys_flag: int,
-        born_timestamp_ms: int,
-        reconsume_times: int,
-    ) -> Sent | Refusal | None:
+    def send_plain(self, policy: TopicSendPolicy, request: SendRequest) -> Sent | Refusal | None:
         """Store an ordinary message, a half or a delayed one, of a topic that was sent to before.
 
         The short way; whatever differs in any respect takes the long one, `send`.
 
         Args:
             policy: of the topic, from `known`; `TopicSendPolicy.is_simple`.
-            topic: where to; this and the others as in `SendRequest`.
-            queue_id: queue within the topic.
-            body: as it is to be stored.
-            properties: as the sender made them.
-            born_host: the sender's address.
-            flag: the application's own flag.
-            sys_flag: system flags.
-            born_timestamp_ms: when the sender made it.
-            reconsume_times: how often it was tried.
+            request: no batch; the way a topic is created and the limit of retries say nothing.
 
         Returns:
             None when this is no such message: nothing was done.
         """
-        scanned = self.scan(properties)
-        if scanned is None:
+        topic, queue_id, body, properties, born_host, _, flag, sys_flag, born_ms, times, *_ = (
+            request
+        )
+        scanned = self._scanner.scan(properties)
+        if (
+            scanned is None
+            or not 0 <= queue_id < policy.queue_limit
+            or len(body) > self._admission.max_body_bytes
+        ):
             return None
         uniq_key, shape, keys = scanned
-        stored = properties + self._own_bytes
-        if not self.is_ordinary(policy, shape.is_plain, queue_id, sys_flag, body, stored):
-            if shape.is_plain or reconsume_times or not 0 <= queue_id < policy.queue_limit:
-                return None
-            rewritten = self.rewrites.message(
-                topic, queue_id, body, properties, born_host, flag, sys_flag | policy.sys_flag,
-                born_timestamp_ms,
-            )  # fmt: skip
-            if rewritten is None or len(body) > self._admission.max_body_bytes:
+        if not shape.is_plain:
+            rewritten = None if times else self.rewrites.message(request, policy.sys_flag)
+            if rewritten is None:
                 return None
             return self._store_any(policy, rewritten, topic, queue_id, uniq_key)
+        stored = properties + self._own_bytes
+        if sys_flag & TRANSACTION_PREPARED or len(stored) > MAX_PROPERTIES_BYTES:
+            return None
         message = PutMessage(
-            topic, queue_id, body, stored, born_host, flag, sys_flag | policy.sys_flag,
-            born_timestamp_ms, shape.tags_code, uniq_key, keys, shape.tags, reconsume_times, 0,
-            shape.waits,
+            topic, queue_id, body, stored, born_host, flag, sys_flag | policy.sys_flag, born_ms,
+            shape.tags_code, uniq_key, keys, shape.tags, times, 0, shape.waits,
         )  # fmt: skip
         return self._store_one(policy, message, queue_id, uniq_key)
-
-    def send_plain_batch(  # noqa: PLR0913, PLR0917 - as `send_plain`
-        self,
-        policy: TopicSendPolicy,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        properties: bytes,
-        born_host: bytes,
-        _flag: int,
-        sys_flag: int,
-        born_timestamp_ms: int,
-        reconsume_times: int,
-    ) -> Sent | Refusal | None:
-        """Store a batch for a topic that was sent to before; arguments as of `send_plain`.
-
-        Returns:
-            None when the long way, `send`, is to say what is wrong with it: nothing was done.
-        """
-        if not 0 <= queue_id < policy.queue_limit:
-            return None
-        return self._send_batch(
-            policy, topic, queue_id, body, properties, born_host, sys_flag, born_timestamp_ms,
-            reconsume_times,
-        )  # fmt: skip
-
-    def is_ordinary(
-        self,
-        policy: TopicSendPolicy,
-        is_plain: bool,
-        queue_id: int,
-        sys_flag: int,
-        body: bytes,
-        stored: bytes,
-    ) -> bool:
-        """Whether a message is within limits and no transform concerns it."""
-        return (
-            is_plain
-            and 0 <= queue_id < policy.queue_limit
-            and not sys_flag & TRANSACTION_PREPARED
-            and len(body) <= self._admission.max_body_bytes
-            and len(stored) <= MAX_PROPERTIES_BYTES
-        )
 
     def send(self, request: SendRequest) -> Sent | Refusal:
         """Store a message or a batch of any kind."""
@@ -308,10 +244,7 @@ class SendOperation:
         if queue_id < 0:
             queue_id = self._rng.randrange(policy.write_queue_nums or 1)
         if request.is_batch:
-            sent = self._send_batch(
-                policy, topic, queue_id, request.body, request.properties, request.born_host,
-                request.sys_flag, request.born_timestamp_ms, request.reconsume_times,
-            )  # fmt: skip
+            sent = self._send_batch(request, policy, queue_id)
         else:
             sent = self._send_single(request, policy, queue_id)
         if is_new and isinstance(sent, Sent) and not sent.new_topic:
@@ -405,7 +338,7 @@ class SendOperation:
         status, phy_offset, size_bytes, queue_offset, _, _ = self._put(message)
         if status is not _PUT_OK:
             return self._admission.not_stored(status)
-        gone = self.stored(policy, topic, 1, size_bytes)
+        gone = self._stored(policy, topic, 1, size_bytes)
         if gone is not None:
             return gone
         durable_at = phy_offset + size_bytes if self._sync_flush and message.wait_store_ok else 0
@@ -421,7 +354,7 @@ class SendOperation:
         name = self._broker_name
         return RecallHandle(topic, name, str(moment), message.uniq_key or "").encode()
 
-    def stored(
+    def _stored(
         self, policy: TopicSendPolicy, topic: str, count: int, size_bytes: int
     ) -> Refusal | None:
         """Count what was stored; drop it again when its topic was deleted meanwhile."""
@@ -443,27 +376,19 @@ class SendOperation:
         remark = f"topic[{topic}] was deleted while the message was stored"
         return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
 
-    def _send_batch(  # noqa: PLR0913, PLR0917 - values in hand; a request object costs too much
-        self,
-        policy: TopicSendPolicy,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        properties: bytes,
-        born_host: bytes,
-        sys_flag: int,
-        born_timestamp_ms: int,
-        reconsume_times: int,
+    def _send_batch(
+        self, request: SendRequest, policy: TopicSendPolicy, queue_id: int
     ) -> Sent | Refusal:
-        refused = self._admission.admit_batch(topic, sys_flag, len(body))
+        topic = request.topic
+        refused = self._admission.admit_batch(topic, request.sys_flag, len(request.body))
         if refused is not None:
             return refused
-        own = parse_properties(properties)
+        own = parse_properties(request.properties)
         refused = refuse_in_batch(own)
         if refused is not None:
             return refused
         try:
-            messages = batch_messages(self._scanner, body)
+            messages = batch_messages(self._scanner, request.body)
         except BadBodyError as error:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"bad batch: {error}")
         if isinstance(messages, Refusal):
@@ -476,16 +401,16 @@ class SendOperation:
                 topic,
                 queue_id,
                 messages,
-                born_host,
-                sys_flag | policy.sys_flag,
-                born_timestamp_ms,
-                reconsume_times,
+                request.born_host,
+                request.sys_flag | policy.sys_flag,
+                request.born_timestamp_ms,
+                request.reconsume_times,
                 waits,
             )
         )
         if result.status is not _PUT_OK:
             return self._admission.not_stored(result.status)
-        gone = self.stored(policy, topic, len(messages), result.size_bytes)
+        gone = self._stored(policy, topic, len(messages), result.size_bytes)
         if gone is not None:
             return gone
         return Sent(

@@ -247,13 +247,13 @@ def test_who_listens_for_arrivals_may_fail(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_topic_deleted_before_the_lock_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def delete_first(cluster: SimCluster) -> None:
         parts = cluster.brokers[0].broker.parts
-        begin = parts.store.direct.begin_unnamed
+        begin = parts.store.direct.begin
 
         def deleted_meanwhile(*places: object) -> object:
             parts.topics.delete("first")
             return begin(*places)  # type: ignore[arg-type] # as they came
 
-        parts.store.direct.begin_unnamed = deleted_meanwhile  # type: ignore[method-assign,assignment]
+        parts.store.direct.begin = deleted_meanwhile  # type: ignore[method-assign,assignment]
 
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
     outcome = outcome_of([[FIRST, *reads_of(3)]], {"autoCreateTopicEnable": "false"}, delete_first)

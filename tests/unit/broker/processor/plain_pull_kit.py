@@ -1,4 +1,4 @@
-"""Pulls through one broker in three ways: the ordinary one, known ones, and the compiled path."""
+"""Pulls through one broker both ways: served by Python, and by the compiled path."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -14,8 +14,7 @@ from rocketpy.proto.subscription import build_subscription
 from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor.frames import binary_frame, frame, msgpack_frame
-from tests.unit.broker.processor.plain_send_kit import count_served, feed
-from tests.unit.broker.processor.ways import known_pulls, ordinary_pulls
+from tests.unit.broker.processor.plain_send_kit import count_served, feed, pure_python
 
 TOPIC, SPARSE, QUEUES = "pulled", "sparse", 3
 TAGS = ("", "red", "green", "blue")
@@ -156,21 +155,16 @@ def pulled_both_ways(
     properties: dict[str, str] | None = None,
     prepare: Callable[[Broker], None] = lambda broker: fill(broker, 1),
 ) -> tuple[PullOutcome, PullOutcome]:
-    """Return what the ordinary way makes of frames, and what the compiled path does.
-
-    What Python makes of known pulls is compared here.
-    """
-    with ordinary_pulls(monkeypatch):
+    """Return what Python makes of frames, and what the compiled path does."""
+    with pure_python(monkeypatch):
         pure = pull_outcome_of(segments, properties, prepare)
-    with known_pulls(monkeypatch):
-        assert_same_pulls(pure, pull_outcome_of(segments, properties, prepare))
     assert is_compiled()
     return pure, pull_outcome_of(segments, properties, prepare)
 
 
-def assert_same_pulls(ordinary: PullOutcome, other: PullOutcome) -> None:
+def assert_same_pulls(pure: PullOutcome, compiled: PullOutcome) -> None:
     """Fail with the first thing that differs."""
-    assert ordinary.served_bytes == 0
-    for number, (one, two) in enumerate(zip(ordinary.responses, other.responses, strict=True)):
+    assert pure.served_bytes == 0
+    for number, (one, two) in enumerate(zip(pure.responses, compiled.responses, strict=True)):
         assert one == two, f"responses of connection {number}"
-    assert ordinary._replace(served_bytes=0) == other._replace(served_bytes=0)
+    assert pure == compiled._replace(served_bytes=0)

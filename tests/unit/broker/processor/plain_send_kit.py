@@ -1,10 +1,13 @@
 """Two ways through one broker: the same frames with and without the compiled path."""
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
+
+import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.fast_path.compiled_path import is_compiled
@@ -15,7 +18,6 @@ from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor.delay_frames import some_delayed
 from tests.unit.broker.processor.frames import binary_frame, ext_of, frame, msgpack_frame
 from tests.unit.broker.processor.transaction_frames import some_half
-from tests.unit.broker.processor.ways import ordinary_pulls
 from tests.unit.remoting.fakes import FakeTransport
 
 TOPICS = ("first", "second", "%RETRY%group", "multi")
@@ -297,6 +299,14 @@ def outcome_of(
     return run_simulation(scenario, properties=properties)
 
 
+@contextlib.contextmanager
+def pure_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let brokers that are started now serve everything in Python: the reference."""
+    with monkeypatch.context() as patched:
+        patched.setenv("ROCKETPY_PURE", "1")
+        yield
+
+
 def both_ways(
     monkeypatch: Any,
     segments: Sequence[Sequence[bytes]],
@@ -306,7 +316,7 @@ def both_ways(
     between: Callable[[SimCluster, int], None] = lambda _cluster, _number: None,
 ) -> tuple[Outcome, Outcome]:
     """Return what Python makes of frames, and what the compiled path does."""
-    with ordinary_pulls(monkeypatch):
+    with pure_python(monkeypatch):
         pure = outcome_of(segments, properties, prepare, later_s, between)
     assert is_compiled()
     return pure, outcome_of(segments, properties, prepare, later_s, between)

@@ -148,7 +148,7 @@ def test_a_topic_that_is_deleted_takes_nothing_and_holds_up_nobody(
 
     def deleted_soon(cluster: SimCluster) -> None:
         parts = cluster.brokers[0].broker.parts
-        begin = parts.store.direct.begin_unnamed
+        begin = parts.store.direct.begin
 
         def delete(topic: str) -> None:
             if parts.topics.get(topic) is not None:
@@ -160,7 +160,7 @@ def test_a_topic_that_is_deleted_takes_nothing_and_holds_up_nobody(
                 delete("first")
             return begin(places, *others)
 
-        parts.store.direct.begin_unnamed = begin_without  # type: ignore[method-assign,assignment]
+        parts.store.direct.begin = begin_without  # type: ignore[method-assign,assignment]
 
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
     reads = [delayed(1), delayed(5, "second"), delayed(9), delayed(13, "second")]
@@ -225,7 +225,7 @@ def test_a_run_that_raises_where_it_is_stored_is_delivered_one_by_one(
 
     def failing(cluster: SimCluster) -> None:
         direct = cluster.brokers[0].broker.parts.store.direct
-        begin, end = direct.begin_unnamed, direct.end
+        begin, end = direct.begin, direct.end
         is_bad = False
 
         def bad_begin(places: Any, *others: Any) -> Any:
@@ -241,7 +241,7 @@ def test_a_run_that_raises_where_it_is_stored_is_delivered_one_by_one(
             end(space, None)  # lets go of the append lock, as it does when it fails
             raise ValueError("as told")
 
-        direct.begin_unnamed = bad_begin  # type: ignore[method-assign,assignment]
+        direct.begin = bad_begin  # type: ignore[method-assign,assignment]
         direct.end = bad_end  # type: ignore[method-assign]
 
     reads = [delayed(1), delayed(2, "second"), *(delayed(n) for n in range(3, 9))]
@@ -271,7 +271,7 @@ def test_a_topic_that_takes_nothing_holds_up_the_runs_of_no_other(
 
     def failing(cluster: SimCluster) -> None:
         store = cluster.brokers[0].broker.parts.store
-        begin, put = store.direct.begin_unnamed, store.put_message
+        begin, put = store.direct.begin, store.put_message
 
         def begin_without(places: Any, *others: Any) -> Any:
             return (
@@ -283,7 +283,7 @@ def test_a_topic_that_takes_nothing_holds_up_the_runs_of_no_other(
                 return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED)
             return put(message)
 
-        store.direct.begin_unnamed = begin_without  # type: ignore[method-assign,assignment]
+        store.direct.begin = begin_without  # type: ignore[method-assign,assignment]
         store.put_message = put_without  # type: ignore[method-assign]
 
     bad = [delayed(n, "second") for n in (2, 4)]

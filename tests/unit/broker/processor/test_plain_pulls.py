@@ -1,6 +1,8 @@
 """The compiled path of pulls gives the responses that Python gives, and counts as it does."""
 
+import json
 import random
+import struct
 from functools import partial
 from typing import Any
 
@@ -39,8 +41,8 @@ needs_compiled = pytest.mark.skipif(
 FIRST = heartbeat()
 
 
-def plain(number: int, queue_offset: int = 0, **fields: str) -> bytes:
-    ext = {
+def plain_ext(queue_offset: int) -> dict[str, str]:
+    return {
         "consumerGroup": "all",
         "topic": TOPIC,
         "queueId": "0",
@@ -52,7 +54,10 @@ def plain(number: int, queue_offset: int = 0, **fields: str) -> bytes:
         "subVersion": str(SUB_VERSION),
         "expressionType": "TAG",
     }
-    return frame(11, ext | fields, b"", number)
+
+
+def plain(number: int, queue_offset: int = 0, **fields: str) -> bytes:
+    return frame(11, plain_ext(queue_offset) | fields, b"", number)
 
 
 def some_segments(rng: random.Random, count: int = 60) -> list[list[bytes]]:
@@ -160,6 +165,58 @@ def test_queues_that_begin_later_and_entries_on_disk(
 def test_settings(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
     segments = some_segments(random.Random(3), 30)
     assert_same_pulls(*pulled_both_ways(monkeypatch, segments, settings))
+
+
+ODD_TEXTS = {
+    "a name twice": '{"queueOffset":"0","queueOffset":"5",%s}',
+    "a name within another field": '{"a":{"queueOffset":"3"},"queue\\u004fffset":"5",%s}',
+    "a name within a name": '{"x\\"queueOffset":"3","queue\\u004fffset":"5",%s}',
+    "a name within a value": '{"a":"\\"opaque\\":7,","queueOffset":"5",%s}',
+    "number instead of text": '{"queueOffset":5,%s}',
+    "zeros before it": '{"queueOffset":"0005",%s}',
+    "a sign": '{"queueOffset":"+5",%s}',
+    "behind zero": '{"queueOffset":"-5",%s}',
+    "no digits": '{"queueOffset":"",%s}',
+    "a fraction": '{"queueOffset":"5.0",%s}',
+    "18 digits": '{"queueOffset":"999999999999999999",%s}',
+    "19 digits": '{"queueOffset":"9999999999999999999",%s}',
+    "blanks": '{"queueOffset" : "5",%s}',
+    "none": "{%s}",
+}
+
+
+def of_text(number: str, ext: str) -> bytes:
+    """A pull whose number and ext fields stand in its header as they are given."""
+    header = (
+        f'{{"code":11,"extFields":{ext},"flag":0,"language":"JAVA","opaque":{number},'
+        '"serializeTypeCurrentRPC":"JSON","version":493}'
+    ).encode()
+    return struct.pack(">ii", 4 + len(header), len(header)) + header
+
+
+@needs_compiled
+@pytest.mark.parametrize("name", ODD_TEXTS)
+def test_odd_offset_in_header_is_read_the_same_way(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    ext = plain_ext(0)
+    del ext["queueOffset"]
+    others = json.dumps(ext, separators=(",", ":"))[1:-1]
+    odd = [of_text(str(number), ODD_TEXTS[name] % others) for number in (1, 2, 12)]
+    segments = [[FIRST, plain(50), odd[0], plain(51), *odd[1:], plain(52)]]
+    assert_same_pulls(*pulled_both_ways(monkeypatch, segments))
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "opaque",
+    ["-5", "007", "0", "1234567890", "12.0", "12e0", "123456789.0000000001", '"12"', "null"],
+)
+def test_odd_opaque_is_read_the_same_way(monkeypatch: pytest.MonkeyPatch, opaque: str) -> None:
+    ext = json.dumps(plain_ext(3), separators=(",", ":"))
+    usual, odd = of_text("17", ext), of_text(opaque, ext)
+    segments = [[FIRST, usual, odd], [FIRST, odd, usual], [FIRST, usual + odd]]
+    assert_same_pulls(*pulled_both_ways(monkeypatch, segments))
 
 
 @needs_compiled

@@ -16,6 +16,7 @@ from tests.unit.broker.processor.plain_send_kit import (
     both_ways,
     cuts,
     outcome_of,
+    pure_python,
     some_send,
     space_of,
 )
@@ -26,7 +27,6 @@ from tests.unit.broker.processor.transaction_frames import (
     some_end,
     some_half,
 )
-from tests.unit.broker.processor.ways import ordinary_pulls
 
 pytestmark = pytest.mark.skipif(
     not is_compiled(), reason="the compiled path is not installed, or switched off"
@@ -62,7 +62,7 @@ def pure_outcome(
     prepare: Prepare = unprepared,
 ) -> Outcome:
     """What Python makes of frames: the responses tell which ends may follow."""
-    with ordinary_pulls(monkeypatch):
+    with pure_python(monkeypatch):
         return outcome_of(segments, properties, prepare)
 
 

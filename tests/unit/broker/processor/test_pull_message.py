@@ -14,8 +14,7 @@ from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.pull.filters import PullFilters
 from rocketpy.broker.operation.pull.pull import PullOperation, SuspendedPull
-from rocketpy.broker.processor import pull_message
-from rocketpy.broker.processor.pull_message import PullMessageProcessor, read_pull
+from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
@@ -374,55 +373,3 @@ def test_a_reset_that_is_not_delivered_any_more_is_forgotten() -> None:
     assert response.code == 0
     assert kit.offsets.query("g", "T", 1) == 9
     assert not kit.offsets.resets.count
-
-
-_USUAL = {
-    "consumerGroup": "G",
-    "topic": "T",
-    "queueId": "3",
-    "queueOffset": "9000000000",
-    "maxMsgNums": "32",
-    "sysFlag": "7",
-    "commitOffset": "12",
-    "suspendTimeoutMillis": "15000",
-    "subscription": "*",
-    "subVersion": "1700000000000",
-    "expressionType": "TAG",
-    "maxMsgBytes": "262144",
-}
-
-
-def read(ext_fields: dict[str, str]) -> object:
-    try:
-        return read_pull(request(11, ext_fields))
-    except HeaderFieldError as error:
-        return str(error)
-
-
-@pytest.mark.parametrize("name", _USUAL)
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(None, "", "0", "-1", "+7", "x", " 1", "1_0", "\u0663", "0" * 30),
-        *("9" * 9, "9" * 10, "9" * 18, "9" * 19),
-        *("2147483647", "2147483648", "9223372036854775807", "9223372036854775808"),
-    ],
-)
-def test_a_pull_is_read_the_same_way_however_its_numbers_are_written(
-    name: str, text: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The short way, for what clients send, and the one by the header class."""
-    ext_fields = _USUAL.copy()
-    if text is None:
-        del ext_fields[name]
-    else:
-        ext_fields[name] = text
-    short = read(ext_fields)
-    monkeypatch.setattr(pull_message, "_read_usual", lambda _code, _fields: None)
-    assert short == read(ext_fields)
-
-
-def test_a_usual_pull_makes_no_header() -> None:
-    usual = pull_message._read_usual(11, _USUAL)
-    assert usual is not None
-    assert usual == read_pull(request(11, {**_USUAL, "queueId": "+3"}))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.operation.send_request import Sent
+from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
@@ -16,6 +16,7 @@ from tests.unit.broker.fakes import FakeChannel, request
 
 I32 = st.integers(-(1 << 31), (1 << 31) - 1)
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
+_READ_IN_SHORT = SendRequest._fields.index("max_reconsume_times")
 HEADERS = st.builds(
     SendMessageRequestHeaderV2,
     producer_group=st.text(max_size=3),
@@ -44,16 +45,12 @@ class Operation:
 
     def __init__(self) -> None:
         self.known = {"T": SimpleNamespace(is_simple=True)}
-        self.plain: tuple[Any, ...] = ()
+        self.plain: SendRequest | None = None
         self.whole: Any = None
 
-    def send_plain(self, *given: Any) -> Sent | None:
-        self.plain = given
+    def send_plain(self, _policy: object, plain: SendRequest) -> Sent | None:
+        self.plain = plain
         return None  # and so the long way follows
-
-    def send_plain_batch(self, *given: Any) -> Sent | None:
-        self.plain = given
-        return None
 
     def send(self, whole: Any) -> Sent:
         self.whole = whole
@@ -72,17 +69,7 @@ def given_to(operation: Operation, code: int, ext: dict[str, str]) -> None:
     processor.process(channel, request(code, ext, b"body"))
     whole = operation.whole
     if operation.plain:
-        assert operation.plain[1:] == (
-            whole.topic,
-            whole.queue_id,
-            b"body",
-            whole.properties,
-            channel.remote_host_bytes,
-            whole.flag,
-            whole.sys_flag,
-            whole.born_timestamp_ms,
-            whole.reconsume_times,
-        )
+        assert operation.plain[:_READ_IN_SHORT] == whole[:_READ_IN_SHORT]
 
 
 @given(HEADERS)
@@ -94,20 +81,6 @@ def test_the_short_way_reads_what_the_header_class_reads(
     whole = operation.whole
     assert (whole.topic, whole.queue_id, whole.flag) == ("T", header.queue_id, header.flag)
     assert bool(operation.plain) == (header.properties is not None)
-
-
-@given(HEADERS)
-def test_the_short_way_of_batches_reads_what_the_header_class_reads(
-    header: SendMessageRequestHeaderV2,
-) -> None:
-    operation = Operation()
-    given_to(operation, 320, header.to_ext())
-    assert operation.whole.is_batch
-    assert (operation.whole.topic, operation.whole.queue_id) == ("T", header.queue_id)
-    ints = [header.default_topic_queue_nums, header.queue_id, header.sys_flag, header.flag]
-    ints += [header.reconsume_times or 0, header.max_reconsume_times or 0]
-    is_usual = header.properties is not None and all(0 <= each < 10**9 for each in ints)
-    assert bool(operation.plain) == (is_usual and len(str(header.born_timestamp)) <= 18)
 
 
 @given(HEADERS, st.sampled_from("efghjdl"), ODD, st.sampled_from((310, 320)))

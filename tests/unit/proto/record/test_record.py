@@ -17,7 +17,6 @@ from rocketpy.proto.record.record import (
     pack_record,
     pack_run,
     record_middle,
-    record_middles,
     record_size,
     record_store_timestamp_ms,
     topic_field,
@@ -176,7 +175,7 @@ def states_of_a_run(buffer):
     middle = record_middle(0, 1, V4, 2, V4, 0)
     pack_run(
         buffer, 0, [size] * 3, [body_crc(body)] * 3, [body] * 3, [properties] * 3, [0] * 3,
-        [1] * 3, range(3), [0, size, 2 * size], [middle] * 3, len(middle), field,
+        1, 0, [0, size, 2 * size], middle, field,
     )  # fmt: skip
 
 
@@ -229,21 +228,7 @@ def test_a_run_is_what_its_records_are_one_by_one(shapes, topic, born_host, stor
         position += size
     flags, crcs, bodies, properties = zip(*records, strict=True)
     middle = record_middle(sys_flag, 11, born_host, 12, store_host, 2)
-    queue_ids, queue_offsets = [3] * len(sizes), range(50, 50 + len(sizes))
     pack_run(
-        run, 7, sizes, crcs, bodies, properties, flags, queue_ids, queue_offsets, offsets,
-        [middle] * len(sizes), len(middle), field,
+        run, 7, sizes, crcs, bodies, properties, flags, 3, 50, offsets, middle, field,
     )  # fmt: skip
     assert run == single
-
-
-def test_middles_of_several_records_are_those_of_each():
-    columns = [(0, 1, 4), (7, 8, 1 << 40), (0, 2, 0)]
-    together = record_middles(columns[0], columns[1], V4, 12, V4, columns[2])
-    each = [
-        record_middle(flag, born, V4, 12, V4, times)
-        for flag, born, times in zip(*columns, strict=True)
-    ]
-    assert list(together) == each
-    with pytest.raises(struct.error):
-        list(record_middles([0], [1 << 63], V4, 12, V4, [0]))

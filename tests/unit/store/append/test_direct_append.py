@@ -44,6 +44,13 @@ def with_two_queues(index: bool = True) -> MessageStore:
     return store
 
 
+def begin(
+    store: MessageStore, places: list[tuple[str, int, int]], log_bytes: int, key_count: int
+) -> AppendSpace | None:
+    space = store.direct.begin(places, log_bytes, key_count)
+    return None if space is None else AppendSpace._make(space)
+
+
 def write(store: MessageStore, space: AppendSpace, count: int) -> AppendedRun:
     """Append like the compiled path, for queue 0 and without keys."""
     queue, tail, index = space.queues[0], space.tails[0], space.index_run
@@ -72,7 +79,7 @@ def write(store: MessageStore, space: AppendSpace, count: int) -> AppendedRun:
 def test_direct_append_is_readable_and_extendable() -> None:
     store = with_two_queues()
     end = store.max_phy_offset
-    space = store.direct.begin([("t", 0, 3)], 3 * SIZE, 3)
+    space = begin(store, [("t", 0, 3)], 3 * SIZE, 3)
     assert space is not None
     store.direct.end(space, write(store, space, 3))
     assert store.max_phy_offset == end + 3 * SIZE
@@ -87,11 +94,11 @@ def test_direct_append_is_readable_and_extendable() -> None:
 def test_direct_append_is_invisible_and_exclusive_until_end() -> None:
     store = with_two_queues()
     end = store.max_phy_offset
-    space = store.direct.begin([("t", 0, 3)], 3 * SIZE, 3)
+    space = begin(store, [("t", 0, 3)], 3 * SIZE, 3)
     assert space is not None
     write(store, space, 3)
     assert (store.max_phy_offset, store.max_offset("t", 0)) == (end, 1)
-    assert store.direct.begin([("t", 0, 1)], SIZE, 1) is None
+    assert begin(store, [("t", 0, 1)], SIZE, 1) is None
     store.direct.end(space, None)
     assert (store.max_phy_offset, store.max_offset("t", 0)) == (end, 1)
     assert store.put_message(message()).phy_offset == end
@@ -100,7 +107,7 @@ def test_direct_append_is_invisible_and_exclusive_until_end() -> None:
 
 def test_less_may_be_written_than_was_asked_for() -> None:
     store = with_two_queues(index=False)
-    space = store.direct.begin([("t", 0, 9), ("t", 1, 9)], 18 * SIZE, 18)
+    space = begin(store, [("t", 0, 9), ("t", 1, 9)], 18 * SIZE, 18)
     assert space is not None
     assert space.index_run is None
     store.direct.end(space, write(store, space, 2))
@@ -111,7 +118,7 @@ def test_less_may_be_written_than_was_asked_for() -> None:
 
 def test_a_queue_that_was_not_put_to_is_left_to_the_store() -> None:
     store = with_two_queues()
-    space = store.direct.begin([("t", 0, 1), ("t", 7, 1), ("new", 0, 1)], 3 * SIZE, 3)
+    space = begin(store, [("t", 0, 1), ("t", 7, 1), ("new", 0, 1)], 3 * SIZE, 3)
     assert space is not None
     assert [queue is None for queue in space.queues] == [False, True, True]
     assert [tail is None for tail in space.tails] == [False, True, True]
@@ -122,7 +129,7 @@ def test_a_queue_that_was_not_put_to_is_left_to_the_store() -> None:
 def test_a_deleted_topic_has_no_queue() -> None:
     store = with_two_queues()
     store.delete_topics(["t"])
-    space = store.direct.begin([("t", 0, 1)], SIZE, 1)
+    space = begin(store, [("t", 0, 1)], SIZE, 1)
     assert space is not None
     assert space.tails == [None]
     store.direct.end(space, None)
@@ -131,7 +138,7 @@ def test_a_deleted_topic_has_no_queue() -> None:
 
 def test_no_file_is_rolled() -> None:
     store = with_two_queues()
-    space = store.direct.begin([("t", 0, 90)], 90 * SIZE, 90)
+    space = begin(store, [("t", 0, 90)], 90 * SIZE, 90)
     assert space is not None
     assert space.log_end == FILE_BYTES - 8
     assert space.index_run is not None
@@ -139,7 +146,7 @@ def test_no_file_is_rolled() -> None:
     store.direct.end(space, None)
     while store.max_phy_offset + SIZE + 8 <= FILE_BYTES:
         store.put_message(message())
-    space = store.direct.begin([("t", 0, 1)], SIZE, 1)
+    space = begin(store, [("t", 0, 1)], SIZE, 1)
     assert space is None or space.log_end - space.log.write_position < SIZE
     if space is not None:
         store.direct.end(space, None)
@@ -151,9 +158,9 @@ def test_an_index_file_that_is_full_or_new_is_left_to_the_store() -> None:
     for _ in range(7):
         assert store.direct.has_index
         store.put_message(message())
-    assert store.direct.begin([("t", 0, 1)], SIZE, 1) is None
+    assert begin(store, [("t", 0, 1)], SIZE, 1) is None
     store.put_message(message())
-    space = store.direct.begin([("t", 0, 1)], SIZE, 1)
+    space = begin(store, [("t", 0, 1)], SIZE, 1)
     assert space is not None
     store.direct.end(space, None)
     store.close()
@@ -161,9 +168,9 @@ def test_an_index_file_that_is_full_or_new_is_left_to_the_store() -> None:
 
 def test_an_empty_store_and_a_closed_one_take_no_run() -> None:
     store, _ = opened()
-    assert store.direct.begin([("t", 0, 1)], SIZE, 1) is None
+    assert begin(store, [("t", 0, 1)], SIZE, 1) is None
     store.close()
-    assert store.direct.begin([("t", 0, 1)], SIZE, 1) is None
+    assert begin(store, [("t", 0, 1)], SIZE, 1) is None
 
 
 def test_with_sync_flush_a_run_is_seen_when_the_disk_has_it() -> None:
@@ -171,7 +178,7 @@ def test_with_sync_flush_a_run_is_seen_when_the_disk_has_it() -> None:
     told: list[tuple[str, int, int, int]] = []
     store.on_arrival = lambda *arrival: told.append(arrival)
     store.put_message(message())
-    space = store.direct.begin([("t", 0, 3)], 3 * SIZE, 3)
+    space = begin(store, [("t", 0, 3)], 3 * SIZE, 3)
     assert space is not None
     assert space.index_run is None
     run = write(store, space, 3)
@@ -203,11 +210,11 @@ def test_a_clock_set_back_begins_no_run_before_the_last_record() -> None:
     store = with_two_queues()
     clock = store._clock
     assert isinstance(clock, SimClock)
-    first = store.direct.begin([("t", 0, 1)], SIZE, 1)
+    first = begin(store, [("t", 0, 1)], SIZE, 1)
     assert first is not None
     store.direct.end(first, None)
     clock.jump(-60_000)
-    second = store.direct.begin([("t", 0, 1)], SIZE, 1)
+    second = begin(store, [("t", 0, 1)], SIZE, 1)
     assert second is not None
     assert second.store_ms == first.store_ms
     store.direct.end(second, None)
@@ -224,7 +231,7 @@ def test_direct_append_shortage_releases_lock_without_error() -> None:
             raise ResourceShortError("listener failed")
 
     queue._space.take = short  # type: ignore[method-assign]
-    assert store.direct.begin([("t", 0, 500)], 1, 1) is None
+    assert begin(store, [("t", 0, 500)], 1, 1) is None
     assert store.put_message(message()).status is PutMessageStatus.PUT_OK
     store.close()
 
@@ -232,5 +239,5 @@ def test_direct_append_shortage_releases_lock_without_error() -> None:
 def test_wide_hosts_are_left_to_the_store() -> None:
     store = with_two_queues()
     store.store_host = b"\0" * 20
-    assert store.direct.begin([("t", 0, 1)], SIZE, 1) is None
+    assert begin(store, [("t", 0, 1)], SIZE, 1) is None
     store.close()

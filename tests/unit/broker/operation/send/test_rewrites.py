@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
-from rocketpy.broker.operation.send_request import Sent
+from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.broker.transaction.half_message import HalfMessages
 from rocketpy.proto.record.properties import encode_properties, parse_properties
 from rocketpy.proto.topic_names import TRANS_HALF_TOPIC
@@ -32,9 +32,8 @@ class _Kit(Kit):
     ) -> bool:
         """Send the short way; whether it was one."""
         known = self.operation.known["T"]
-        sent = self.operation.send_plain(
-            known, "T", queue_id, b"x", properties, HOST, 3, sys_flag, 5, tries
-        )
+        request = SendRequest("T", queue_id, b"x", properties, HOST, "", 3, sys_flag, 5, tries)
+        sent = self.operation.send_plain(known, request)
         assert not isinstance(sent, Refusal)
         return sent is not None
 
@@ -99,7 +98,8 @@ def test_a_body_or_queue_that_cannot_be_is_left_to_the_long_way() -> None:
     encoded = encode_properties(DELAYED)
     known = kit.operation.known["T"]
     assert not kit.short(encoded, queue_id=4)
-    assert kit.operation.send_plain(known, "T", 0, b"x" * 1_001, encoded, HOST, 0, 0, 5, 0) is None
+    request = SendRequest("T", 0, b"x" * 1_001, encoded, HOST, "", 0, 0, 5)
+    assert kit.operation.send_plain(known, request) is None
     assert kit.store.puts == []
 
 
@@ -145,7 +145,9 @@ def test_whatever_the_properties_are(pairs: list[tuple[str, str]], sys_flag: int
     text = "\x02".join(f"{name}\x01{value}" for name, value in [("UNIQ_KEY", UNIQ), *pairs]) + end
     for uniq_key in (UNIQ, UNIQ.replace("1", "2")):
         encoded = text.replace(UNIQ, uniq_key).encode()
-        message = kit.operation.rewrites.message("T", 1, b"x", encoded, HOST, 3, sys_flag, 5)
+        message = kit.operation.rewrites.message(
+            SendRequest("T", 1, b"x", encoded, HOST, "", 3, sys_flag, 5), 0
+        )
         if message is not None:
             assert kit.long(encoded, sys_flag)
             assert message == kit.store.puts[-1]

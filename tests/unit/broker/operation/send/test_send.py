@@ -67,9 +67,8 @@ class Kit:
         return self.operation.send(request._replace(**more))
 
     def send_plain(self, queue_id: int = 0, properties: bytes = PLAIN) -> Sent | Refusal | None:
-        return self.operation.send_plain(
-            self.operation.known["T"], "T", queue_id, b"x", properties, HOST, 0, 0, 5, 0
-        )
+        request = SendRequest("T", queue_id, b"x", properties, HOST, "127.0.0.1:1", 0, 0, 5)
+        return self.operation.send_plain(self.operation.known["T"], request)
 
     def settle(self, sent: Sent | Refusal) -> list[Refusal | None]:
         assert isinstance(sent, Sent)
