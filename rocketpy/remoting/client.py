@@ -3,8 +3,6 @@
 Everything here runs on the loop of the first call. A call to a connected server costs one future
 (`invoke_future`) or none (`start`), no task and no timer.
 
-Step 5 of a message's life (docs/ARCHITECTURE.md).
-
 Source: NettyRemotingClient (5.4.0).
 """
 

@@ -6,8 +6,6 @@ offset, and (without SYNC_FLUSH) its entries in queue and index. Everything else
 Life: ``open`` (lock, load, recover), ``start`` (threads), work, ``close`` (flush, checkpoint,
 remove the abort file). A simulation leaves ``start`` out and calls ``step`` of `services`.
 
-Step 12 of a message's life (docs/ARCHITECTURE.md).
-
 Source: DefaultMessageStore (5.4.0).
 """
 

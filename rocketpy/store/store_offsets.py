@@ -17,8 +17,6 @@ Guarantees:
 ``appended`` and ``dispatched`` change under the append lock, the others under a lock of this
 object; any thread may read them. Callbacks are called without a lock of this object.
 
-Step 18 of a message's life (docs/ARCHITECTURE.md).
-
 Source: CommitLog (wrotePosition, flushedWhere), DefaultMessageStore.getConfirmOffset,
 ReputMessageService.reputFromOffset (5.4.0).
 """

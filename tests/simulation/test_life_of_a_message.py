@@ -1,8 +1,7 @@
-"""The map in docs/ARCHITECTURE.md is the way a message really takes, step by step.
+"""The path of a message in docs/ARCHITECTURE.md is the path that a message takes.
 
 One message is sent through a simulated cluster (SYNC_FLUSH, a consumer waiting) while every call
-is noted. The functions that the map numbers are called in its order; the modules beside the way
-are entered too, and no other module of client, broker, store or remoting is.
+is noted. The functions that the page lists are called in its order.
 """
 
 import asyncio
@@ -10,7 +9,6 @@ import re
 import sys
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, Self
@@ -20,11 +18,10 @@ import pytest
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 
-PAGE = Path(__file__).parents[2] / "docs" / "ARCHITECTURE.md"
-SECTION = re.compile(r"## One sent message.*?\n(?=## )", re.DOTALL)
-STEP = re.compile(r"^ {4} ?(\d+)  (\S+\.py) +([\w.]+)  ", re.MULTILINE)
-BESIDE = re.compile(r"`([a-z_/]+\.py)`")
-LAYERS = ("client/", "broker/", "store/", "remoting/")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+STEP = re.compile(r"^ {4} ?(\d+)  (\S+\.py) +([\w.]+)(?:  |$)", re.MULTILINE)
+NAMED = re.compile(r"`((?:[a-z_0-9]+/)+(?:\w+\.pyx?)?)`")
 
 
 class Step(NamedTuple):
@@ -36,15 +33,27 @@ class Step(NamedTuple):
 
 
 @cache
-def section() -> str:
-    found = SECTION.search(PAGE.read_text())
-    assert found is not None
-    return found[0]
-
-
-@cache
 def steps() -> list[Step]:
-    return [Step(int(number), *rest) for number, *rest in STEP.findall(section())]
+    return [Step(int(number), *rest) for number, *rest in STEP.findall(section("The path"))]
+
+
+def section(title: str) -> str:
+    return PAGE.partition(f"\n## {title}")[2].partition("\n## ")[0]
+
+
+def drawn_folders() -> set[str]:
+    """Folders of the tree, as `store/read`: two spaces of indentation a level below the first."""
+    found = set()
+    parents: list[str] = []
+    for line in section("The folder tree").splitlines():
+        shown = re.match(r"^ {4}( *)((?:\w+/ *)+)", line)
+        if shown is None:
+            continue
+        parents = parents[: len(shown[1]) // 2]
+        names = [name.strip("/ ") for name in shown[2].split()]
+        found |= {"/".join([*parents, name]) for name in names}
+        parents.append(names[0])
+    return found
 
 
 class CallLog:
@@ -102,33 +111,29 @@ def calls() -> list[tuple[str, str]]:
         )
 
 
-def test_the_steps_happen_in_the_order_of_the_map() -> None:
+def test_path_of_the_page_is_the_order_of_the_calls() -> None:
     assert [step.number for step in steps()] == list(range(1, len(steps()) + 1))
-    assert len(steps()) >= 20
+    assert len(steps()) >= 25
 
     at = 0
     for step in steps():
         later = [i for i, call in enumerate(calls()[at:], at) if call == step[1:]]
-        assert later, f"step {step} does not come after the one before it"
+        assert later, f"{step} is not called after the step before it"
         at = later[0] + 1
 
 
-def test_the_map_names_every_module_on_the_way_and_no_other() -> None:
-    named = {step.module for step in steps()} | set(BESIDE.findall(section()))
-    entered = {module for module, _ in calls()}
+def test_tree_of_the_page_has_every_folder() -> None:
+    package = ROOT / "rocketpy"
+    folders = {
+        str(path.parent.relative_to(package)) for path in package.rglob("*/*/__init__.py")
+    } - {"."}
+    assert {each for each in drawn_folders() if "/" in each} == folders
 
-    assert {each for each in entered if each.startswith(LAYERS)} - named == set()
-    assert {each for each in named if each.startswith(LAYERS)} - entered == set()
 
-
-@pytest.mark.parametrize("step", steps(), ids=lambda step: step.module)
-def test_a_module_says_which_step_it_is(step: Step) -> None:
-    docstring = import_module(
-        "rocketpy." + step.module.removesuffix(".py").replace("/", ".")
-    ).__doc__
-    numbers = [each.number for each in steps() if each.module == step.module]
-
-    assert docstring is not None
-    said = re.search(r"Steps? ([\d, and]+) of a message's life", docstring)
-    assert said is not None
-    assert [int(each) for each in re.findall(r"\d+", said[1])] == numbers
+def test_files_and_folders_that_the_page_names_exist() -> None:
+    named = set(NAMED.findall(PAGE))
+    assert len(named) > 20
+    missing = {
+        each for each in named if not any((p / each).exists() for p in (ROOT, ROOT / "rocketpy"))
+    }
+    assert missing == set()

@@ -7,8 +7,6 @@ One message may wake thousands of pulls, each of which reads megabytes. What mus
   wait as fields. The channels take turns there, and the loop serves others in between.
 - Work never runs in the call that wakes: that is the putting thread, in the middle of a batch, and
   a batch then wakes each pull once with all its messages.
-
-Step 23 of a message's life (docs/ARCHITECTURE.md).
 """
 
 import collections

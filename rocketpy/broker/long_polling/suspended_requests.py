@@ -16,8 +16,6 @@ What must hold:
 - Over a limit the owner with the most gives way, not the one who comes last: half of what it has
   is resumed early, which answers those requests with what there is.
 
-Step 22 of a message's life (docs/ARCHITECTURE.md).
-
 Source: PullRequestHoldService.java, ManyPullRequest.java, PopLongPollingService.java (5.4.0).
 """
 

@@ -1,7 +1,5 @@
 """The response to a pull: a head from a template, then one copy of the record bytes.
 
-Step 27 of a message's life (docs/ARCHITECTURE.md).
-
 Source: PullMessageResponseHeader.java, PullMessageProcessor.composeResponseHeader (5.4.0).
 """
 

@@ -3,8 +3,6 @@
 The adapter of the remoting protocol to `SendOperation`. An ordinary message takes a short way:
 its header fields are read straight from the request, and its response comes from a template.
 
-Step 10 of a message's life (docs/ARCHITECTURE.md).
-
 Source: SendMessageProcessor.java (5.4.0).
 """
 

@@ -1,7 +1,5 @@
 """Sending messages.
 
-Step 1 of a message's life (docs/ARCHITECTURE.md).
-
 Source: DefaultMQProducer, DefaultMQProducerImpl (5.4.0).
 
 Calling a delayed message back before it is delivered.

@@ -1,8 +1,6 @@
 """Who may send now: the limits on what is in flight, and those who wait for room.
 
 Knows nothing of messages, queues or brokers.
-
-Step 3 of a message's life (docs/ARCHITECTURE.md).
 """
 
 import asyncio

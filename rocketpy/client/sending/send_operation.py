@@ -22,7 +22,7 @@ An attempt whose share of the time is over is not given up: its response still c
 whole time is. So a broker that is slow costs a second copy, and a frozen one a share of the time.
 Every send leaves the window exactly once: when it is DONE.
 
-Step 2 of a message's life (docs/ARCHITECTURE.md); what it promises is in docs/sending.md.
+What a send promises is in docs/sending.md.
 
 Source: DefaultMQProducerImpl.sendDefaultImpl (5.4.0); flow control, shares and pauses are ours.
 """

@@ -1,7 +1,5 @@
 """How a send travels: routes, the queue's turn, the header, the broker's address.
 
-Step 4 of a message's life (docs/ARCHITECTURE.md).
-
 Source: DefaultMQProducerImpl.sendKernelImpl, MQFaultStrategy (5.4.0).
 """
 

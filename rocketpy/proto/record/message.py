@@ -2,8 +2,6 @@
 
 `record` has the layout of a record.
 
-Step 29 of a message's life (docs/ARCHITECTURE.md).
-
 Source: MessageDecoder, MessageExt of 5.4.0.
 """
 

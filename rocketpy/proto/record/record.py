@@ -15,8 +15,6 @@ The layout is declared here and nowhere else. This module writes records into a
 buffer (a mapped file) and finds their parts in one, and builds no object that it
 does not need; `record_check` validates a record in place, `message` decodes it.
 
-Step 15 of a message's life (docs/ARCHITECTURE.md).
-
 Source: MessageExtEncoder, MessageDecoder, CommitLog of 5.4.0.
 """
 

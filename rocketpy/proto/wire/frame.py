@@ -10,8 +10,6 @@ JSON, 1 ROCKETMQ, 2 MSGPACK). A whole frame has at most 16 MiB, its header at
 most 8 MiB: the response to a batch lists the id of every message, and 4 MiB of the
 smallest messages have 6 MiB of ids.
 
-Step 8 of a message's life (docs/ARCHITECTURE.md).
-
 Source: NettyDecoder, RemotingCommand of 5.4.0.
 """
 

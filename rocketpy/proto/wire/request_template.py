@@ -3,8 +3,6 @@
 A send to one queue of one producer has another opaque, time and properties than the one before, and
 nothing else. `RequestTemplate` keeps the bytes between; what it draws is what `encode_command`
 makes of the same fields. Who looks at a request's fields gets them, and may change them.
-
-Step 6 of a message's life (docs/ARCHITECTURE.md).
 """
 
 import struct

@@ -10,8 +10,6 @@ What holds at any moment:
 - What the connection holds is told to the budget each time it may have grown.
 - Many requests of one read are served for `_SLICE_MS` at a time, `BEHIND_MS` while others wait.
 
-Step 7 of a message's life (docs/ARCHITECTURE.md).
-
 Source: NettyServerHandler, NettyClientHandler, NettyRemotingAbstract (5.4.0).
 """
 

@@ -2,8 +2,6 @@
 
 The request stays in hand on its connection, so that a peer cannot have more of them than the
 limits allow, but its body and header fields are not kept.
-
-Step 24 of a message's life (docs/ARCHITECTURE.md).
 """
 
 from collections.abc import Callable

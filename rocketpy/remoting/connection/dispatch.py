@@ -1,7 +1,5 @@
 """Requests to their processors, inline or on a pool, and what they return to frames.
 
-Step 9 of a message's life (docs/ARCHITECTURE.md).
-
 Source: NettyRemotingAbstract.processRequestCommand, processorTable (5.4.0).
 """
 

@@ -14,8 +14,6 @@ Invariants:
     - room in queue and index was reserved before the append, so dispatching does not fail; should
       a dispatcher fail all the same, that costs one message one entry, and is logged.
 
-Step 16 of a message's life (docs/ARCHITECTURE.md).
-
 Source: DefaultMessageStore.doDispatch, CommitLogDispatcher,
 CommitLog.checkMessageAndReturnSize (5.4.0).
 """

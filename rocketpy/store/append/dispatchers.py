@@ -3,8 +3,6 @@
 Each is told of every visible message in the order of the log, under the append lock
 (`rocketpy.store.append.dispatch`).
 
-Step 19 of a message's life (docs/ARCHITECTURE.md).
-
 Source: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (5.4.0).
 """
 

@@ -7,8 +7,6 @@ The first flush that fails is the last one: after an error the kernel may have d
 so a second, successful flush would prove nothing. The latch makes the store read-only until a
 restart recovers what is really there, and everybody who waits is told at once.
 
-Step 17 of a message's life (docs/ARCHITECTURE.md).
-
 Source: CommitLog.GroupCommitService, FlushRealTimeService,
 DefaultMessageStore.FlushConsumeQueueService (5.4.0).
 """

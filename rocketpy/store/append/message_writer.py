@@ -10,8 +10,6 @@ Invariants:
     - a queue that was deleted is known as such under the append lock: a put that looked it up
       before goes to the new queue of that name.
 
-Step 13 of a message's life (docs/ARCHITECTURE.md).
-
 Source: DefaultMessageStore.asyncPutMessage, CommitLog.asyncPutMessage(s), HookUtils (5.4.0).
 """
 

@@ -7,8 +7,6 @@ append waits for the disk.
 
 One thread at a time appends, under the store's append lock; flushing and reading do not need it.
 
-Step 14 of a message's life (docs/ARCHITECTURE.md).
-
 Source: CommitLog, AllocateMappedFileService (5.4.0).
 """
 

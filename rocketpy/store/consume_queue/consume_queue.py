@@ -15,8 +15,6 @@ Invariants:
       entry is written, so a reader that reads it first finds the entry;
     - `reserve`, `put`, `put_run` and `settle` run under the append lock, `flush` on one thread.
 
-Step 20 of a message's life (docs/ARCHITECTURE.md).
-
 Source: ConsumeQueue (5.4.0).
 """
 

@@ -17,8 +17,6 @@ recovery dispatches again and `IndexService.cut` after it; ``put`` for every mes
 of rolled-back transactions; ``flush_full_files`` periodically; ``delete_expired`` when the log's
 start moves; ``close``. The store runs an `IndexCatchUpService`.
 
-Step 21 of a message's life (docs/ARCHITECTURE.md).
-
 Source: IndexService.java, 5.4.0.
 """
 

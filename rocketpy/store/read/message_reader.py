@@ -15,8 +15,6 @@ Messages older than the memory of the machine reaches are read by a system call,
 mapping. While it waits for the disk other threads run, and a sector that cannot be read is an
 error for one message; under a mapping it is a signal that ends the process.
 
-Step 26 of a message's life (docs/ARCHITECTURE.md).
-
 Source: DefaultMessageStore.getMessage, isTheBatchFull, estimateInMemByCommitOffset (5.4.0).
 """
 

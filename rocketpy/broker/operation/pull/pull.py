@@ -8,8 +8,6 @@ arrival looks at nobody whose tag it is not.
 One read looks at a bounded number of queue entries: a filter that takes none of them is answered
 with the offset to go on at, as Apache does.
 
-Step 25 of a message's life (docs/ARCHITECTURE.md).
-
 Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java (5.4.0).
 
 The message that came last, read once for all conditions that wait for it.

@@ -6,8 +6,6 @@ and the client's property bytes are kept as they came.
 What a broker adds to each message: CLUSTER, MSG_REGION and TRACE_ON always, UNIQ_KEY when the
 client gave none; a POP_CK is taken out.
 
-Step 11 of a message's life (docs/ARCHITECTURE.md).
-
 Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java (5.4.0).
 
 Two things that a sender waits for, in whichever order they happen.

@@ -1,7 +1,5 @@
 """Handing pulled messages to the user: workers that call a handler, or an iterator that is asked.
 
-Step 31 of a message's life (docs/ARCHITECTURE.md).
-
 Source: ConsumeMessageConcurrentlyService (5.4.0).
 """
 

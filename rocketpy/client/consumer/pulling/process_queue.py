@@ -2,8 +2,6 @@
 
 The committed offset is the smallest unfinished one, so a crash repeats messages and never loses
 one. Source: ProcessQueue (5.4.0).
-
-Step 30 of a message's life (docs/ARCHITECTURE.md).
 """
 
 import asyncio

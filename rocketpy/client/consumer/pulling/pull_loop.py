@@ -1,7 +1,5 @@
 """Pulling one queue for as long as it is ours: limits, long polling, what each response means.
 
-Step 28 of a message's life (docs/ARCHITECTURE.md).
-
 Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper.processPullResult (5.4.0).
 
 How soon to ask again a broker that answers early, with nothing.
