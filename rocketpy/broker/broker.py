@@ -1,7 +1,7 @@
-"""One broker: builds every part, hands each only what it needs, starts and stops them in order.
+"""A broker: builds its parts, and starts and stops them in order.
 
-Start: store, tables, port, name servers. Stop, the other way round: say good-bye to the name
-servers, take no more connections, finish what is in hand, write the tables, close the store.
+The order of a start is store, tables, port, name servers. A stop reverses it: unregister at the
+name servers, close the port, finish requests in progress, write the tables, close the store.
 
 Source: BrokerController.java (5.4.0).
 """
@@ -53,24 +53,24 @@ _NOT_ON_VIP_PORT: Final = frozenset(
 
 
 class Broker:
-    """A broker in this process; any number of them may live side by side.
+    """A broker in this process; several may run side by side.
 
     Args:
-        config: names, address, limits; its `listen_port` is where the broker listens.
-        store_config: the store directory and how it is kept.
-        server_config: the remoting server; its own listen port is not used.
-        client_config: the line to the name servers.
+        config: names, address, limits; `listen_port` is the port of the broker.
+        store_config: store directory and settings.
+        server_config: settings of the remoting server; its listen port is ignored.
+        client_config: settings of the connections to name servers.
         clock: time.
         rng: chooses queues and retry pauses.
         files: the file system; the real one by default.
-        guard: sees every request before its processor; None lets all of them pass.
-        network: where it listens and how it connects; the machine's when None.
-        threads: False runs everything on the loop that calls `start`, services and requests,
-            whatever the pools' sizes: a simulation repeats then exactly.
-        run: makes what drives a service that has a thread otherwise; ``threads`` decides when None.
+        guard: called with each request before its processor; None accepts all requests.
+        network: where it listens and how it connects; the machine's network when None.
+        threads: False runs services and requests on the loop that calls `start`, whatever the
+            sizes of the pools, so that a simulation is repeatable.
+        run: creates the runner of a background service; the default depends on ``threads``.
 
     Attributes:
-        requests: every request it answers.
+        requests: all requests that it answers.
     """
 
     def __init__(  # noqa: PLR0913 - everything from outside comes in here
@@ -115,29 +115,29 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """Where it listens; 0 before `start`."""
+        """Port that it listens on; 0 before `start`."""
         return self._servers[0].port if self._servers else 0
 
     @property
     def address(self) -> str:
-        """``host:port`` as told to clients; empty before `start`."""
+        """``host:port`` for clients; empty before `start`."""
         return self._parts.address
 
     @property
     def parts(self) -> BrokerParts:
-        """What it is made of, for tools and tests in the same process."""
+        """Parts of the broker, for tools and tests in the same process."""
         return self._parts
 
     @property
     def send_path(self) -> str:
-        """What serves plain sends: ``compiled`` or ``python``."""
+        """Path of fast-path eligible sends: ``compiled`` or ``python``."""
         if self.requests.has_guard:
             return "python"
         return send_path(self._parts.pools["send"])
 
     @property
     def services(self) -> Sequence[Service]:
-        """All its work beside the requests, the store's too, for a simulation to step."""
+        """All background services, those of the store included, for a simulation to step."""
         parts = self._parts
         return (*parts.store.services, *parts.loop_services, *parts.background_services)
 
@@ -146,7 +146,7 @@ class Broker:
 
         Raises:
             StoreError: the store directory cannot be used.
-            StartError: the port is taken.
+            StartError: the port is in use.
         """
         parts = self._parts
         parts.store.open()
@@ -184,7 +184,7 @@ class Broker:
         )
 
     async def stop(self) -> None:
-        """Say good-bye, finish what is in hand, write everything down."""
+        """Unregister, finish requests in progress, write the tables, close the store."""
         parts = self._parts
         await parts.name_servers.stop()
         if self._loop_services is not None:
@@ -200,9 +200,9 @@ class Broker:
         logger.info("broker stopped", broker_name=parts.identity.broker_name)
 
     def _persist_tables(self) -> None:
-        """Write the tables; what cannot be written keeps no other from being written."""
+        """Write all tables; a failure does not stop the others."""
         parts = self._parts
-        # Capabilities first: some of them commit offsets.
+        # Features first, because some of them commit offsets.
         tables: list[tuple[str, Callable[[], object]]] = [
             (feature.name, state.persist) for feature in parts.features for state in feature.states
         ]
@@ -215,10 +215,10 @@ class Broker:
             try:
                 persist()
             except (StoreError, OSError) as error:
-                logger.warning("a table was not written", table=name, error=str(error))
+                logger.warning("table not written", table=name, error=str(error))
 
     async def _call(self, work: Callable[[], None]) -> None:
-        """Do what takes long, beside the loop where there are threads."""
+        """Run a blocking call, on another thread unless everything runs on the loop."""
         if self._threads:
             await asyncio.get_running_loop().run_in_executor(None, work)
         else:
@@ -232,7 +232,8 @@ class Broker:
         main = self._build_server(self._configs.server, "broker", self._pull_runs())
         self.requests.register_on(main)
         await main.start()
-        # No connection is served before the loop turns again, so nobody sees the old address.
+        # No connection is served before the next iteration of the loop, so the previous address
+        # is never seen.
         parts = self._parts
         parts.identity.listens_on(main.port)
         parts.sends.listens_on(parts.identity.store_host)
@@ -264,7 +265,7 @@ class Broker:
         return server
 
     def _pull_runs(self) -> FastPullService | None:
-        """What begins and ends pulls for the compiled path; None when pools take requests."""
+        """Return the service of fast pulls; None when pulls run on pools."""
         parts = self._parts
         if parts.pools["pull"].runs_inline and parts.pools["litePull"].runs_inline:
             return FastPullService(parts.pulls, parts.store.reader)
@@ -273,7 +274,7 @@ class Broker:
     def _compiled_path(
         self, config: RemotingServerConfig, pulls: FastPullService | None
     ) -> CompiledPath | None:
-        """Return what serves requests that need no look at each, and stores what is due; if any."""
+        """Return the compiled path, which serves eligible requests and stores due messages."""
         parts = self._parts
         make = compiled_sends()
         if make is None:

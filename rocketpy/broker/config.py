@@ -1,13 +1,13 @@
-"""Everything a broker.conf may say about the broker itself, typed.
+"""Typed settings of a broker.conf that concern the broker itself.
 
 Field names are Apache's keys in snake case (``sendMessageThreadPoolNums`` is
-``send_message_thread_pool_nums``); where that rule does not give Apache's own
-spelling back, the field's metadata holds it as ``key``. Metadata ``live`` marks what
-UPDATE_BROKER_CONFIG may change while the broker runs: an allow-list, so nothing that
-names a path, an address or a class is ever taken from the network.
+``send_message_thread_pool_nums``); where that rule does not yield Apache's spelling, the field's
+metadata has it as ``key``. Metadata ``live`` marks settings that UPDATE_BROKER_CONFIG may change
+while the broker runs. It is an allow-list, so that a path, an address or a class name is never
+accepted from the network.
 
-Pool sizes default to 0 where a request runs inline on its selector: measured, a
-hand-off costs more than the work (docs/ARCHITECTURE.md).
+The default size of pools is 0 where requests run inline on their selector: by measurement, a
+hand-off to a thread costs more than the work (docs/ARCHITECTURE.md).
 
 Source: BrokerConfig.java (5.4.0).
 """
@@ -27,7 +27,7 @@ def _live(default: object, minimum: int | None = None, maximum: int | None = Non
 
 
 def _queued(capacity: int, threads: str) -> Any:  # noqa: ANN401 - as dataclasses.field
-    """Requests that may wait for threads: inline, none does."""
+    """Field for the queue length of a pool; a pool that runs inline has no queue."""
     return option(capacity, only_with=threads)
 
 
@@ -44,64 +44,63 @@ class BrokerConfig:
     """Settings of one broker process; times in ms, sizes in bytes unless named otherwise.
 
     Attributes:
-        broker_cluster_name: cluster this broker belongs to; also a topic of that name.
-        broker_name: master and slaves of one set share it; the host's name by default.
-        broker_id: 0, the master; a broker cannot be a slave yet.
-        broker_ip1: address told to clients and written into message ids; found by
-            itself when empty.
-        broker_ip2: address told to slaves.
-        listen_port: 0 takes a free port.
+        broker_cluster_name: cluster of this broker; also a topic of that name.
+        broker_name: shared by the master and slaves of one set; the host's name by default.
+        broker_id: 0, the master; slaves are not supported yet.
+        broker_ip1: address for clients; detected when empty.
+        broker_ip2: address for slaves.
+        listen_port: 0 chooses a free port.
         bind_address: local address to listen on.
         fast_listen_enable: also listen on listen_port - 2 (the VIP port of old clients).
             Apache always does; off here because no client since 4.5.1 uses it.
         namesrv_addr: ``host:port`` separated by ``;``; empty runs without a name server.
         broker_permission: 2 write, 4 read, 6 both; 0 neither.
-        default_topic_queue_nums: queues of TBW102, so the most an auto-created topic gets.
+        default_topic_queue_nums: queues of TBW102, the upper limit for auto-created topics.
         auto_create_topic_enable: a send to an unknown topic may create it.
         auto_create_subscription_group: a heartbeat or pull of an unknown group creates it.
-        long_polling_enable: hold a pull until something arrives.
-        short_polling_time_mills: how long a pull is held when long polling is off.
+        long_polling_enable: suspend a pull until a message arrives.
+        short_polling_time_mills: how long a pull is suspended without long polling.
         enable_property_filter: SQL92 filters may be used. Apache's default is false; on here,
-            because what they cost is bounded.
-        expect_consumer_num_use_filter: groups that a topic's Bloom filter is made for.
-        max_error_rate_of_bloom_filter: how often it may be wrong, percent.
-        filter_data_clean_time_span: filters of groups without members are kept so long.
+            because their cost is bounded.
+        expect_consumer_num_use_filter: number of groups that a topic's Bloom filter is sized for.
+        max_error_rate_of_bloom_filter: error rate of the Bloom filter, percent.
+        filter_data_clean_time_span: how long filters of groups without members are kept.
         max_heartbeat_bytes: longer heartbeats are refused (ours).
         max_groups_per_connection: producer groups, and consumer groups, of one connection (ours).
         max_client_registrations: members of all producer groups, and of all consumer groups (ours).
-        max_topics_for_auto_create: with so many topics no send creates another one (ours).
-        max_groups_for_auto_create: the same for groups that clients bring along (ours).
+        max_topics_for_auto_create: number of topics from which sends create no more (ours).
+        max_groups_for_auto_create: number of groups from which clients create no more (ours).
         max_held_pulls_per_queue: bound of pulls suspended for one queue (ours).
-        max_held_pulls: bound of pulls suspended at the same time; over it the connection with
-            the most of them is answered early.
-        default_message_request_mode: PULL or POP, for groups that consume as the broker says.
+        max_held_pulls: bound of pulls suspended at the same time; above it, pulls of the
+            connection with the most of them are answered early.
+        default_message_request_mode: PULL or POP, for groups that leave the mode to the broker.
         default_pop_share_queue_num: how many members share their queues in POP; -1: all.
         revive_queue_num: queues of the check points and acks of popped messages.
-        revive_interval: how often popped messages are looked for that were not acked.
-        enable_pop_buffer_merge: check points of popped messages wait in memory for acks, and are
-            stored only if those do not come; not with SYNC_FLUSH.
-        pop_ck_stay_buffer_time: they wait so long.
-        pop_ck_stay_buffer_time_out: and until so long before the messages come back.
-        pop_ck_max_buffer_size: so many wait; 700 bytes each.
-        pop_ck_offset_max_queue_size: pops of one queue behind the oldest that waits.
-        pop_polling_size: pops of one group that wait for one topic.
-        max_pop_polling_size: pops that wait at the same time.
+        revive_interval: how often unacked popped messages are redelivered.
+        enable_pop_buffer_merge: keep check points of popped messages in memory, and store them only
+            if the acks do not arrive soon; not with SYNC_FLUSH.
+        pop_ck_stay_buffer_time: how long a check point stays in memory.
+        pop_ck_stay_buffer_time_out: a check point is stored at least this long before redelivery.
+        pop_ck_max_buffer_size: number of check points in memory; 700 bytes each.
+        pop_ck_offset_max_queue_size: pops of one queue behind the oldest check point in memory.
+        pop_polling_size: suspended pops of one group and topic.
+        max_pop_polling_size: suspended pops in total.
         pop_from_retry_probability: percentage of pops that read the retry topic first.
-        enable_retry_topic_v2: messages that come back go to ``%RETRY%group+topic``.
+        enable_retry_topic_v2: redelivered messages go to ``%RETRY%group+topic``.
         pop_response_return_actual_retry_topic: a retried message keeps the retry topic's name.
         register_name_server_period: 10,000 to 60,000 ms.
         flush_consumer_offset_interval: how often consumerOffset.json is written.
-        recall_message_enable: whether producers may call timed messages back (370).
-        delay_offset_update_version_step: so many delayed messages count up the version of
+        recall_message_enable: whether producers may recall timed messages (370).
+        delay_offset_update_version_step: number of deliveries that increment the version of
             delayOffset.json.
-        channel_expired_timeout: a client silent for this long is forgotten.
-        store_reply_message_enable: answers to requests are stored too, not only passed on.
+        channel_expired_timeout: a client silent for this long is removed.
+        store_reply_message_enable: replies to requests are stored as well as forwarded.
         reject_transaction_message: refuse transactional messages.
         transaction_time_out: how long a local transaction may take before its producer is asked.
-        transaction_check_max: how often a producer is asked; then the message is given up.
-        transaction_check_interval: pause between two looks for undecided transactions.
-        transaction_op_msg_max_size: bytes of an op message: so many decided ones are noted at once.
-        transaction_op_batch_interval: how long a decided one waits to be noted.
+        transaction_check_max: how often a producer is asked; then the message is abandoned.
+        transaction_check_interval: pause between two checks of undecided transactions.
+        transaction_op_msg_max_size: size of an op message, which names decided transactions.
+        transaction_op_batch_interval: how long decided transactions wait for an op message.
         region_id: value of MSG_REGION on every message.
         trace_on: value of TRACE_ON on every message.
     """
@@ -253,11 +252,11 @@ class BrokerConfig:
 
     @property
     def name_server_addresses(self) -> tuple[str, ...]:
-        """The parts of `namesrv_addr`, in order, without blanks and repeats."""
+        """Addresses in `namesrv_addr`, in order, without blanks and duplicates."""
         parts = (part.strip() for part in self.namesrv_addr.split(";"))
         return tuple(dict.fromkeys(part for part in parts if part))
 
     @property
     def register_period_ms(self) -> int:
-        """`register_name_server_period`, within Apache's 10 to 60 s."""
+        """`register_name_server_period`, limited to Apache's 10 to 60 s."""
         return max(10_000, min(self.register_name_server_period, 60_000))

@@ -1,10 +1,10 @@
-"""What one capability adds to a broker: a delay, a timer, transactions, retries, pop.
+"""Interface of features: what delay levels, timer, transactions or pop add to a broker.
 
-A capability is built by one function that is handed only what it needs, and says in one value
-what the broker has to do with it. So the broker knows no capability by name but in the list that
-builds them (`rocketpy.broker.parts`).
+Each feature is built by one function, which gets only what it depends on, and returns one `Feature`
+that tells the broker how to run it. The broker knows features by name only in the list that builds
+them (`rocketpy.broker.parts`).
 
-What a compiled path that writes runs of messages at once asks of features, and does for them.
+The protocols below connect features with the compiled path that stores messages in bulk.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,37 +20,37 @@ from rocketpy.runtime.service import Service
 
 
 class BulkParticipant(Protocol):
-    """Takes part in halves and commits; see `BulkTransactions`."""
+    """Bulk handling of half messages and commits; see `BulkTransactions`."""
 
     @property
     def takes_halves(self) -> bool:
-        """Whether half messages are stored at the moment."""
+        """Whether half messages are accepted at the moment."""
         ...
 
     @property
     def op_room_bytes(self) -> int:
-        """How many bytes of names of halves may be added; 0 or less: no commit is taken."""
+        """Free space of the next op message in bytes; 0 or less: commits are not accepted."""
         ...
 
     def claim(self, places: Sequence[int], /) -> int:
-        """Claim halves for their commits, in their order; return how many are this run's."""
+        """Claim half messages for their commits, in order; returns the number of claimed ones."""
         ...
 
     def committed(self, places: Sequence[int], /) -> None:
-        """Have halves written down as decided; what they commit is stored."""
+        """Record half messages as decided; their commits are stored."""
         ...
 
     def release(self, places: Sequence[int], /) -> None:
-        """Open halves again whose messages were not stored."""
+        """Release half messages with commits that were not stored."""
         ...
 
     def count(self, topic: str, number: int, /) -> None:
-        """Count transactions of a topic that began, less those that ended."""
+        """Add a number of open transactions of a topic; negative when they end."""
         ...
 
 
 class DueMessageWriter(Protocol):
-    """Stores runs of messages that waited: `rocketpy.broker.fast_path.compiled_path`."""
+    """Stores due messages in bulk: `rocketpy.broker.fast_path.compiled_path`."""
 
     def deliver(
         self,
@@ -60,25 +60,25 @@ class DueMessageWriter(Protocol):
         queue_offset: int,
         /,
     ) -> tuple[int, int]:
-        """Store messages of a delay level where they belong, leading ones that are as usual.
+        """Store the leading fast-path eligible messages of a delay level in their topics.
 
         Args:
-            topic_of: returns the settings of a topic; None when there is no such topic.
+            topic_of: returns the settings of a topic; None for a deleted topic.
             part: see `rocketpy.store.read.message_reader.MessageReader.recent_part`.
-            entries: those of the level's queue that are due: physical offset, size, any number.
-            queue_offset: of the first of them.
+            entries: queue entries of due messages: physical offset, size, any number.
+            queue_offset: queue offset of the first entry.
 
         Returns:
-            How many are stored, and the physical offset after them.
+            The number of stored messages, and the physical offset after them.
         """
         ...
 
 
 class PersistedState(Protocol):
-    """State that is read when the broker starts and written when it stops."""
+    """State that is loaded when the broker starts, and written when it stops."""
 
     def load(self) -> None:
-        """Read it; the store is open, no request is served yet.
+        """Load the state; the store is open, and no request is served yet.
 
         Raises:
             StoreError: it cannot be read.
@@ -86,7 +86,7 @@ class PersistedState(Protocol):
         ...
 
     def persist(self) -> None:
-        """Write it; the services have stopped, the store is still open.
+        """Write the state; the services have stopped, and the store is still open.
 
         Raises:
             StoreError: it cannot be written.
@@ -95,35 +95,35 @@ class PersistedState(Protocol):
 
 
 def _nothing_held() -> None:
-    """Let go of nothing: loading opened no file that stays open."""
+    """Release nothing: loading opened no file."""
 
 
 def _no_requests(_table: RequestTable) -> None:
-    """Add nothing: the capability has no requests of its own."""
+    """Register nothing: the feature has no requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """One capability of a broker.
+    """One feature of a broker.
 
     Attributes:
-        name: for logs.
-        put_transforms: what it does with messages on their way to the store, in order.
-        stored_elsewhere: topics that its transforms give messages, with who is told of the topic of
-            each that a sender stored there.
-        services: background work that may read and write files; one thread each.
-        loop_services: background work in short steps on the loop of the connections: what owns
-            something of theirs, or does little at a time that a thread would have to wait for.
-        states: what is loaded before the first request and persisted after the last.
-        release: lets go of what `states` hold open, when a start failed and nothing is persisted.
-        arrivals: topics of the system, each with who is told which queue of it got a message:
-            on the thread that stored it, so it may note that, or wake a service, and no more.
-        listeners: told of connections that come and go.
-        add_requests: registers its requests.
-        configure: told of changed settings.
-        runtime_info: what it adds to the broker's runtime information (28).
-        runs: its part in runs of sends that the compiled path writes, of transactions only.
-        use_runs: gets what stores messages that are due at once, if there is that.
+        name: name for logs.
+        put_transforms: change messages before they are stored, in this order.
+        stored_elsewhere: topics that the transforms redirect messages to, each with a function that
+            is called with the original topic of a message that a client stored there.
+        services: background services that may block; one thread each.
+        loop_services: background services in short steps, on the loop of the connections: those
+            that share state with connections, or do too little to compete for the interpreter.
+        states: loaded before the first request, and persisted after the last.
+        release: closes the files that `states` opened, when a start failed.
+        arrivals: listeners of system topics by topic, called with the queue of each message, on the
+            thread that stored it; they may wake a service, and no more.
+        listeners: listeners of connections that are opened and closed.
+        add_requests: registers the requests.
+        configure: called with changed settings.
+        runtime_info: returns additions to the runtime information (28).
+        runs: bulk handling of half messages and commits; only transactions have it.
+        use_runs: receives the bulk writer of due messages, if there is one.
     """
 
     name: str

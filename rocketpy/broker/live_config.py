@@ -1,4 +1,4 @@
-"""The settings of a broker in force: its own, its store's, its server's."""
+"""Current settings of a broker, its store and its server; live ones can be changed."""
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.json_document import DataVersion
@@ -9,7 +9,7 @@ from rocketpy.store.config import MessageStoreConfig
 
 
 class LiveBrokerConfig(LiveConfig[BrokerConfig]):
-    """What `LiveConfig` does, by short names and with the version that Apache's tools show."""
+    """Live settings with short names, and with the version that Apache's tools display."""
 
     def __init__(
         self,
@@ -31,15 +31,15 @@ class LiveBrokerConfig(LiveConfig[BrokerConfig]):
 
     @property
     def broker(self) -> BrokerConfig:
-        """The broker's own settings; read them afresh each time."""
+        """The broker's own settings; read again at each use, because a change replaces them."""
         return self.current
 
     @property
     def store(self) -> MessageStoreConfig:
-        """The store's settings; read them afresh each time."""
+        """The store's settings; read again at each use."""
         return self.get(MessageStoreConfig)
 
     @property
     def server(self) -> RemotingServerConfig:
-        """The server's settings; read them afresh each time."""
+        """The server's settings; read again at each use."""
         return self.get(RemotingServerConfig)

@@ -1,10 +1,6 @@
-"""Builds what a broker is made of; each part is handed only what it needs.
+"""Builds the parts of a broker; each part gets only what it depends on.
 
 Source: BrokerController.initialize (5.4.0).
-
-Who is told of a message that came: capabilities whose service sleeps, and then the pulls.
-
-It is called for each message that is stored, so it costs no more than a look into a dictionary.
 """
 
 import random
@@ -66,16 +62,19 @@ from rocketpy.store.message_store import MessageStore
 
 
 def arrival_listener(features: Iterable[Feature], pulls: Listener) -> Listener:
-    """Return what tells capabilities of messages in their topics, and pulls of all.
+    """Return the listener of the store, which notifies features of their topics, and pulls.
+
+    It is called for each stored message, so it costs no more than a dictionary lookup.
 
     Args:
-        features: see `Feature.arrivals`.
-        pulls: told of every message.
+        features: features with `Feature.arrivals`.
+        pulls: called for all messages.
     """
     told = {topic: each for one in features for topic, each in one.arrivals.items()}
 
     def on_arrival(topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
-        if topic in told:  # first: no fault of another's may keep its service asleep
+        # The feature first: if the other listener raises, the feature's service is still woken.
+        if topic in told:
             told[topic](queue_id)
         pulls(topic, queue_id, next_offset, tags_code)
 
@@ -83,46 +82,46 @@ def arrival_listener(features: Iterable[Feature], pulls: Listener) -> Listener:
 
 
 class BrokerParts:
-    """The parts of one broker: for those who put it together, and for tools and tests.
+    """Parts of one broker: for the code that runs it, and for tools and tests.
 
     Args:
         configs: the settings.
-        client: the line to the name servers.
+        client: connections to the name servers.
         clock: time.
         rng: chooses queues.
         files: the file system.
-        threads: False runs every request inline, whatever the pools' configured sizes.
+        threads: False runs all requests inline, whatever the configured sizes of the pools.
 
     Attributes:
-        configs: the settings in force; `LiveBrokerConfig.update` changes live ones.
+        configs: current settings; `LiveBrokerConfig.update` changes live ones.
         identity: names and addresses of this broker.
         start_ms: wall time of the start.
         clock: time.
         store: the message store.
         topics: topic table.
-        groups: subscription group table.
-        table_writer: brings both to disk.
+        groups: group table.
+        table_writer: writes both tables.
         offsets: consumer offsets.
-        modes: how topics are handed to groups.
+        modes: message request modes.
         producers: connected producers.
         consumers: connected consumers.
-        filters: SQL92 filters of connected consumer groups.
-        locks: queue locks of orderly consumers.
+        filters: SQL92 filters of consumer groups.
+        locks: queue locks of ordered consumers.
         stats: counters.
-        message_counter: counts of messages on their way to `stats`.
-        internal_put: stores messages of the broker's own making.
+        message_counter: buffered message counts for `stats`.
+        internal_put: stores messages of the broker itself.
         delays_ms: the delay levels, level 1 first.
-        postponement: sends messages that are to be delivered later to where they wait.
-        timer_put: stores messages of the broker's own making that are for later.
-        features: capabilities beyond plain messages.
-        name_servers: registration with the name servers.
-        suspended_pulls: pulls that wait for a message.
-        sends: answers sends.
-        replies: passes answers to requests on.
-        pulls: answers pulls.
-        clients: answers heartbeats.
-        pools: business pools by kind of request, as Apache's keys begin: send, pull, litePull,
-            query, ack, endTransaction; kinds that run inline may be missing.
+        postponement: schedules messages.
+        timer_put: schedules messages of the broker itself.
+        features: features beyond sending and pulling.
+        name_servers: registration at the name servers.
+        suspended_pulls: suspended pulls.
+        sends: processor of sends.
+        replies: processor of replies in request-reply.
+        pulls: processor of pulls.
+        clients: processor of heartbeats.
+        pools: business pools by kind of request, the prefix of Apache's keys: send, pull,
+            litePull, query, ack, endTransaction; kinds that run inline may be missing.
     """
 
     def __init__(
@@ -186,7 +185,7 @@ class BrokerParts:
         self._listen()
 
     def _listen(self) -> None:
-        """Let those who keep settings hear of changes, the makers of records last."""
+        """Register the listeners of changed settings; the rewrite caches last."""
         for listener in (
             self.topics.configure,
             self.groups.configure,
@@ -201,30 +200,30 @@ class BrokerParts:
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's own settings in force."""
+        """The broker's current settings."""
         return self.configs.broker
 
     @property
     def address(self) -> str:
-        """``host:port`` as told to clients; empty until the broker listens."""
+        """``host:port`` for clients; empty until the broker listens."""
         return self.identity.address
 
     @property
     def loop_services(self) -> tuple[Service, ...]:
-        """Background work that owns what the connections' loop owns."""
+        """Background services that share state with the connections, on their loop."""
         own = (self.suspended_pulls, self.clients, self.locks)
         return own + tuple(each for one in self.features for each in one.loop_services)
 
     @property
     def background_services(self) -> tuple[Service, ...]:
-        """Background work that may take long or write files; the store has its own."""
+        """Background services that may block or write files; the store has its own."""
         own = (self.table_writer, self.offsets, self.message_counter)
         return own + tuple(each for one in self.features for each in one.services)
 
     def _build_features(
         self, document: Callable[[str], JsonFile], rng: random.Random, files: StoreFiles
     ) -> tuple[Feature, ...]:
-        """Build the capabilities; their put transforms apply in this order."""
+        """Build the features; their put transforms apply in this order."""
         configs, topics = self.configs, self.topics
         return (
             Feature(
@@ -282,7 +281,7 @@ class BrokerParts:
         store = self.store
 
         def listen(listener: Listener) -> None:
-            """Let another hear of every message that comes, behind the pulls."""
+            """Add a listener of all stored messages, after the pulls."""
             pulls = store.on_arrival
             assert pulls is not None
 
@@ -420,5 +419,5 @@ class BrokerParts:
 
     def _settings_changed(self, _config: BrokerConfig) -> None:
         self.store.configure(self.configs.store)
-        # A changed permission shows in every topic that the name servers hand out.
+        # Name servers combine the broker's permission with that of each topic.
         self.name_servers.register_soon()

@@ -1,4 +1,4 @@
-"""The business pools of a broker: which kind of request waits where, and how long.
+"""Business pools of a broker: threads, queue length and longest wait for each kind of request.
 
 Source: BrokerController.initializeResources, registerProcessor (5.4.0).
 """
@@ -11,12 +11,12 @@ from rocketpy.runtime.clock import Clock
 def build_pools(
     config: BrokerConfig, clock: Clock, *, threads: bool = True
 ) -> dict[str, BusinessPool]:
-    """Describe every pool by its kind, as Apache's keys begin; 0 threads run inline.
+    """Return the settings of all pools by kind (prefix of Apache's keys); 0 threads run inline.
 
     Args:
         config: sizes and limits.
         clock: time.
-        threads: False runs every kind inline.
+        threads: False runs all kinds inline.
     """
     unlimited = 0
     # Kind, threads, capacity, longest wait.

@@ -1,7 +1,7 @@
-"""Every request a broker answers: its code, its processor and the kind of work it is.
+"""Table of all requests that a broker answers: code, processor and kind.
 
-All processors pass through here on their way to a server. So this is where something can stand
-in front of every one of them: a guard sees each request before its processor does.
+All processors are registered here before they reach a server, so a guard can be put in front of
+every one of them.
 
 Source: BrokerController.registerProcessor (5.4.0).
 """
@@ -16,15 +16,15 @@ from rocketpy.remoting.connection.dispatch import Processor, Response
 from rocketpy.remoting.server import RemotingServer
 
 Guard: TypeAlias = Callable[[Channel, RemotingCommand], RemotingCommand | None]
-"""Returns the response that refuses a request, or None to let it pass."""
+"""Returns the response that refuses a request, or None to accept it."""
 
 
 class RequestRoute(NamedTuple):
-    """What answers one request code.
+    """Processor of one request code.
 
     Attributes:
-        processor: answers it.
-        kind: name of its pool, as Apache's keys begin: send, pull, litePull, query, ...
+        processor: processes the requests.
+        kind: name of its pool, the prefix of Apache's keys: send, pull, litePull, query, ...
     """
 
     processor: Processor
@@ -32,11 +32,11 @@ class RequestRoute(NamedTuple):
 
 
 class RequestTable:
-    """Request codes with their processors and pools.
+    """Processors and pools by request code.
 
     Args:
         pools: business pools by kind.
-        guard: sees every request first; None costs nothing.
+        guard: called with each request first; None costs nothing.
     """
 
     def __init__(self, pools: Mapping[str, BusinessPool], guard: Guard | None = None) -> None:
@@ -46,20 +46,20 @@ class RequestTable:
 
     @property
     def has_guard(self) -> bool:
-        """Whether something sees every request first."""
+        """Whether a guard sees each request first."""
         return self._guard is not None
 
     @property
     def routes(self) -> Mapping[int, RequestRoute]:
-        """Request code to route."""
+        """Routes by request code."""
         return self._routes
 
     def add(self, kind: str, processors: Mapping[int, Processor]) -> None:
-        """Let processors answer requests of one kind; each code has one processor.
+        """Register processors of one kind; each code has one processor.
 
         Args:
             kind: name of a pool.
-            processors: request code to processor.
+            processors: processors by request code.
         """
         assert kind in self._pools, kind
         for code, processor in processors.items():
@@ -67,11 +67,11 @@ class RequestTable:
             self._routes[int(code)] = RequestRoute(self._guarded(processor), kind)
 
     def register_on(self, server: RemotingServer, *, without: Container[int] = ()) -> None:
-        """Let a server answer these requests; before it starts.
+        """Register the processors at a server, before it starts.
 
         Args:
             server: the server.
-            without: request codes it does not answer.
+            without: request codes that it does not answer.
         """
         for code, route in self._routes.items():
             if code not in without:

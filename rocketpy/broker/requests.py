@@ -1,4 +1,4 @@
-"""Every request a broker answers, and with what.
+"""Registers all requests that a broker answers, with their processors.
 
 Source: BrokerController.registerProcessor (5.4.0).
 """
@@ -43,11 +43,11 @@ _TOPIC_MAKERS: Final = (
 
 
 def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTable:
-    """Build the processors that have no state of their own, and register all of them.
+    """Build the processors that belong to no feature, and register all processors.
 
     Args:
         parts: the broker's parts.
-        guard: sees every request before its processor.
+        guard: called with each request before its processor.
     """
     table = RequestTable(parts.pools, guard)
     table.add("send", dict.fromkeys(_SENDS, parts.sends.process))
@@ -105,7 +105,7 @@ def _add_consumer_management(table: RequestTable, parts: BrokerParts) -> None:
 
 
 def _add_admin(table: RequestTable, parts: BrokerParts) -> None:
-    """Register the requests of operators' tools."""
+    """Register the requests of administration tools."""
     configs, identity, stats, store = parts.configs, parts.identity, parts.stats, parts.store
     topics, groups, offsets, consumers = parts.topics, parts.groups, parts.offsets, parts.consumers
     topic_admin = TopicAdmin(

@@ -1,1 +1,1 @@
-"""The requests of operators' tools (mqadmin, consoles, exporters), one module a concern."""
+"""Requests of administration tools (mqadmin, consoles, exporters), grouped by subject."""

@@ -1,4 +1,4 @@
-"""Requests that only a consumer can carry out: the broker passes them on.
+"""Requests that the broker relays to a connected consumer.
 
 Source: `AdminBrokerProcessor` (getConsumerRunningInfo, consumeMessageDirectly, getConsumerStatus,
 callConsumer) and `Broker2Client` (5.4.0).
@@ -32,9 +32,9 @@ STATUS_TIMEOUT_MS: Final = 5_000
 
 
 class ClientRelayAdmin:
-    """Admin requests that are passed on to a connected consumer.
+    """Admin requests that are relayed to a connected consumer.
 
-    The responses are coroutines: they wait on the selector's loop and hold no business thread.
+    The processors are coroutines: they wait on the selector's loop and block no business thread.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ClientRelayAdmin:
         self._topics = topics
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Return the processors by request code."""
         return {
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
@@ -61,7 +61,7 @@ class ClientRelayAdmin:
         }
 
     async def running_info(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """What a consumer is doing (307)."""
+        """Return the state of a consumer (307)."""
         header = GetConsumerRunningInfoRequestHeader.from_ext(request.ext_fields)
         call = make_request(RequestCode.GET_CONSUMER_RUNNING_INFO, dict(request.ext_fields))
         return await self._call(request, call, header.consumer_group, header.client_id)
@@ -69,7 +69,7 @@ class ClientRelayAdmin:
     async def consume_directly(
         self, _channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
-        """Let a consumer consume one stored message (309)."""
+        """Make a consumer process one stored message (309)."""
         header = ConsumeMessageDirectlyResultRequestHeader.from_ext(request.ext_fields)
         message_id = header.msg_id or ""
         record = self._record(message_id)
@@ -89,7 +89,7 @@ class ClientRelayAdmin:
         return await self._call(request, call, header.consumer_group, header.client_id or "")
 
     async def consumer_status(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """The offsets that consumers hold in memory (223)."""
+        """Return the offsets that consumers have in memory (223)."""
         header = GetConsumerStatusRequestHeader.from_ext(request.ext_fields)
         topic, group = header.topic, header.group
         wanted = (header.client_addr or "").strip()
@@ -108,7 +108,7 @@ class ClientRelayAdmin:
                 response = await client.channel.invoke(call, STATUS_TIMEOUT_MS)
                 table[client.client_id] = _queue_table(response)
             except (RequestTimeoutError, ConnectionLostError, BadBodyError):
-                # One silent member must not hide the others; it is missing from the table.
+                # A silent member is missing from the table and does not hide the others.
                 continue
         return ok(request, GetConsumerStatusBody(consumer_table=table))
 

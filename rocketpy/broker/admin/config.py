@@ -1,7 +1,7 @@
-"""Configuration: show all of it, change what may be changed.
+"""Configuration: return all settings, change the live ones.
 
-Apache refuses a black list of keys and takes everything else, paths included. Here the network
-may change only the keys that are declared live; any other key is refused by its name.
+Apache refuses a list of keys and accepts all others, including paths. Here only keys that are
+declared live can be changed over the network; any other key is refused by name.
 
 Source: `AdminBrokerProcessor` (updateBrokerConfig, getBrokerConfig) (5.4.0).
 """
@@ -33,7 +33,7 @@ class ConfigAdmin:
         self._configs = configs
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Return the processors by request code."""
         return {
             RequestCode.UPDATE_BROKER_CONFIG: self.update,
             RequestCode.GET_BROKER_CONFIG: self.get,
@@ -61,7 +61,7 @@ class ConfigAdmin:
         return ok(request)
 
     def get(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Every effective setting as properties text (26); secrets are hidden."""
+        """Return all effective settings as properties (26); secrets are hidden."""
         configs = self._configs
         version = dumps(configs.data_version).decode()
         body = configs.as_properties().encode("utf-8")

@@ -1,4 +1,4 @@
-"""Who is connected, and who consumes what.
+"""Connected clients, and the groups and topics they use.
 
 Source: `AdminBrokerProcessor` (getConsumerConnectionList, getProducerConnectionList,
 getAllProducerInfo, queryTopicConsumeByWho, queryTopicsByConsumer, querySubscriptionByConsumer)
@@ -51,7 +51,7 @@ class ConnectionAdmin:
         self._producers = producers
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Return the processors by request code."""
         return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumers,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producers,
@@ -62,7 +62,7 @@ class ConnectionAdmin:
         }
 
     def consumers(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """The members of a consumer group (203)."""
+        """Return the members of a consumer group (203)."""
         header = GetConsumerConnectionListRequestHeader.from_ext(request.ext_fields)
         name = header.consumer_group
         group = self._consumers.group(name)
@@ -81,7 +81,7 @@ class ConnectionAdmin:
         )
 
     def producers(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """The members of a producer group (204)."""
+        """Return the members of a producer group (204)."""
         header = GetProducerConnectionListRequestHeader.from_ext(request.ext_fields)
         name = header.producer_group
         clients = self._producers.clients(name)
@@ -91,7 +91,7 @@ class ConnectionAdmin:
         return ok(request, ProducerConnection([_connection(client) for client in clients]))
 
     def all_producers(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Every producer group with its members (328)."""
+        """Return all producer groups with their members (328)."""
         data = {
             group: [
                 ProducerInfo(
@@ -109,26 +109,26 @@ class ConnectionAdmin:
         return ok(request, ProducerTableInfo(data))
 
     def groups_of_topic(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Groups that subscribe to a topic now or have an offset in it (300)."""
+        """Return the groups that subscribe to a topic or have an offset in it (300)."""
         topic = QueryTopicConsumeByWhoRequestHeader.from_ext(request.ext_fields).topic
         online = self._consumers.groups_of_topic(topic)
         return ok(request, GroupList(online | self._offsets.groups_of_topic(topic)))
 
     def topics_of_group(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Topics that a group has an offset in (343)."""
+        """Return the topics that a group has an offset in (343)."""
         group = QueryTopicsByConsumerRequestHeader.from_ext(request.ext_fields).group
         topics = self._offsets.topics_of_group(group)
         return ok(request, TopicList(topics, self._identity.address))
 
     def subscription(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """What a group subscribes to in a topic (345)."""
+        """Return the subscription of a group to a topic (345)."""
         header = QuerySubscriptionByConsumerRequestHeader.from_ext(request.ext_fields)
         found = self._consumers.subscription(header.group, header.topic)
         return ok(request, QuerySubscriptionResponseBody(found, header.group, header.topic))
 
 
 def language_name(language: int) -> str:
-    """The name of a language code; OTHER for one that nobody knows."""
+    """Return the name of a language code; OTHER for an unknown one."""
     try:
         return LanguageCode(language).name
     except ValueError:

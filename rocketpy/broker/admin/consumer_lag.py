@@ -1,4 +1,4 @@
-"""How far groups are behind.
+"""Progress and lag of consumer groups.
 
 Source: `AdminBrokerProcessor` (getConsumeStats, fetchAllConsumeStatsInBroker, queryConsumeTimeSpan)
 and `ConsumeStats` (5.4.0).
@@ -61,7 +61,7 @@ class ConsumeStatsAdmin:
         self._topics = topics
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Return the processors by request code."""
         return {
             RequestCode.GET_CONSUME_STATS: self.of_group,
             RequestCode.GET_BROKER_CONSUME_STATS: self.of_broker,
@@ -69,7 +69,7 @@ class ConsumeStatsAdmin:
         }
 
     def of_group(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Broker and consumer offsets of one group (208)."""
+        """Return the broker and consumer offsets of one group (208)."""
         header = GetConsumeStatsRequestHeader.from_ext(request.ext_fields)
         group = header.consumer_group
         listed = [name for name in (header.topic_list or "").split(";") if name]
@@ -91,7 +91,7 @@ class ConsumeStatsAdmin:
         return ok(request, ConsumeStats(table, tps))
 
     def of_broker(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Broker and consumer offsets of every group (317)."""
+        """Return the broker and consumer offsets of all groups (317)."""
         only_ordered = GetConsumeStatsInBrokerHeader.from_ext(request.ext_fields).is_order
         listed: list[dict[str, list[ConsumeStats]]] = []
         total_diff = total_in_flight = 0
@@ -116,7 +116,7 @@ class ConsumeStatsAdmin:
         )
 
     def time_span(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """From when to when a topic holds messages, and where a group is in time (303)."""
+        """Return the time span of a topic's messages, and the position of a group in it (303)."""
         store = self._store
         header = QueryConsumeTimeSpanRequestHeader.from_ext(request.ext_fields)
         topic, group = header.topic, header.group
@@ -139,7 +139,7 @@ class ConsumeStatsAdmin:
         return ok(request, QueryConsumeTimeSpanBody(spans))
 
     def _offsets_of(self, group: str, topic: str, queue_nums: int) -> _OffsetTable:
-        """One entry a queue; a queue without a committed offset counts from its start."""
+        """Return one entry per queue; a queue without a committed offset counts from its start."""
         table: _OffsetTable = {}
         for queue_id in range(queue_nums):
             done = max(0, self._offsets.query(group, topic, queue_id))
@@ -153,7 +153,7 @@ class ConsumeStatsAdmin:
         return table
 
     def _left_behind(self, group: str, topic: str) -> bool:
-        """Whether the group is online and does not subscribe to the topic any more."""
+        """Return whether the group is online and no longer subscribes to the topic."""
         entry = self._consumers.group(group)
         return entry is not None and bool(entry.subscriptions) and topic not in entry.subscriptions
 

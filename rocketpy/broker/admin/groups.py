@@ -1,4 +1,4 @@
-"""Subscription groups: create, change, delete, list, forbid.
+"""Consumer groups: create, change, delete and list them, and forbid them to read topics.
 
 Source: `AdminBrokerProcessor` (updateAndCreateSubscriptionGroup and its list,
 getAllSubscriptionGroup, getSubscriptionGroup, deleteSubscriptionGroup, updateAndGetGroupForbidden)
@@ -39,6 +39,7 @@ _log = structlog.get_logger(__name__)
 MAX_GROUPS_IN_LIST: Final = 10_000
 MAX_RETRY_QUEUE_NUMS: Final = 1_024
 MAX_GROUP_BYTES: Final = 64 * 1024
+"""Bounds of one request and one group: the file is written as a whole with each change."""
 
 
 class GroupAdmin:
@@ -56,7 +57,7 @@ class GroupAdmin:
         self._stats = stats
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Return the processors by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_list,
@@ -67,7 +68,7 @@ class GroupAdmin:
         }
 
     def update(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Create a group or change it (200)."""
+        """Create or change a group (200)."""
         return self._put(request, [SubscriptionGroupConfig.decode_request(request.body)])
 
     def update_list(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -79,7 +80,7 @@ class GroupAdmin:
         return self._put(request, groups)
 
     def get_all(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """The group table, whole or a page of it (201)."""
+        """Return the group table, or a page of it (201)."""
         header = GetAllSubscriptionGroupRequestHeader.from_ext(request.ext_fields)
         groups = self._groups
         version = DataVersion.from_json(groups.data_version)
@@ -90,7 +91,7 @@ class GroupAdmin:
         return ok(request, body, total)
 
     def get_one(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """One group (352)."""
+        """Return one group (352)."""
         name = GetSubscriptionGroupConfigRequestHeader.from_ext(request.ext_fields).group
         group = self._groups.get(name)
         if group is None:
@@ -99,7 +100,7 @@ class GroupAdmin:
         return ok(request, group)
 
     def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Delete a group, with its offsets when asked to (207)."""
+        """Delete a group, with its offsets if requested (207)."""
         header = DeleteSubscriptionGroupRequestHeader.from_ext(request.ext_fields)
         name = header.group_name
         clean = header.remove_offset if header.clean_offset is None else header.clean_offset
@@ -111,7 +112,7 @@ class GroupAdmin:
         return ok(request)
 
     def forbidden(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Forbid or allow a group to read a topic, and say what holds now (353)."""
+        """Forbid or allow a group to read a topic, and return the current state (353)."""
         groups = self._groups
         header = UpdateGroupForbiddenRequestHeader.from_ext(request.ext_fields)
         group, topic = header.group, header.topic

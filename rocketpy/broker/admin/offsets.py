@@ -58,7 +58,7 @@ class OffsetAdmin:
         self._topics = topics
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Return the processors by request code."""
         return {
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
             RequestCode.QUERY_CORRECTION_OFFSET: self.correction,
@@ -74,7 +74,7 @@ class OffsetAdmin:
         return self._reset_by_clients(request, header)
 
     def correction(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Smallest offset of all groups by queue, beside one group to compare with (308)."""
+        """Return the smallest offset of all groups by queue, compared to one group (308)."""
         offsets = self._offsets
         header = QueryCorrectionOffsetHeader.from_ext(request.ext_fields)
         topic = header.topic
@@ -90,7 +90,7 @@ class OffsetAdmin:
         return ok(request, QueryCorrectionOffsetBody(lowest))
 
     def clone(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Copy the offsets of a group to another one (314)."""
+        """Copy the offsets of a group to another group (314)."""
         header = CloneGroupOffsetRequestHeader.from_ext(request.ext_fields)
         source, target, topic = header.src_group, header.dest_group, header.topic
         reason = check_group(target)
@@ -109,13 +109,13 @@ class OffsetAdmin:
         return ok(request)
 
     def dump(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """The content of consumerOffset.json (43)."""
+        """Return the content of consumerOffset.json (43)."""
         return ok(request, dumps(self._offsets.to_json()))
 
     def _reset_here(
         self, request: RemotingCommand, header: ResetOffsetRequestHeader
     ) -> RemotingCommand:
-        """Remember the new offsets; the response to the next pull of each queue names its own."""
+        """Store the new offsets; the response to the next pull of each queue contains its own."""
         group, topic, timestamp_ms = header.group, header.topic, header.timestamp
         found = self._topics.get(topic)
         if found is None:
@@ -150,7 +150,7 @@ class OffsetAdmin:
     def _reset_by_clients(
         self, request: RemotingCommand, header: ResetOffsetRequestHeader
     ) -> RemotingCommand:
-        """Tell every member of the group to move (220), the way before 5.2."""
+        """Send the new offsets to all members of the group (220), as brokers did before 5.2."""
         group, topic, timestamp_ms = header.group, header.topic, header.timestamp
         found = self._topics.get(topic)
         if found is None:

@@ -1,4 +1,4 @@
-"""Consume queues: look inside, clean up.
+"""Consume queues and files: read queue entries, delete what is obsolete.
 
 Source: `AdminBrokerProcessor` (queryConsumeQueue, cleanExpiredConsumeQueue, cleanUnusedTopic,
 deleteExpiredCommitLog) (5.4.0).
@@ -23,6 +23,7 @@ from rocketpy.store.message_store import MessageStore
 _log = structlog.get_logger(__name__)
 
 MAX_ENTRIES: Final = 1_000
+"""Entries of one response; each is read by itself."""
 
 
 class QueueAdmin:
@@ -40,7 +41,7 @@ class QueueAdmin:
         self._topics = topics
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Return the processors by request code."""
         return {
             RequestCode.QUERY_CONSUME_QUEUE: self.query,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired,
@@ -49,7 +50,7 @@ class QueueAdmin:
         }
 
     def query(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Entries of one consume queue (321), at most 1,000 a request."""
+        """Return entries of one consume queue (321), at most 1,000 per request."""
         header = QueryConsumeQueueRequestHeader.from_ext(request.ext_fields)
         topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
         store = self._store
@@ -75,12 +76,12 @@ class QueueAdmin:
         )
 
     def clean_expired(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Delete consume queue files whose messages are gone (306)."""
+        """Delete consume queue files of deleted messages (306)."""
         self._store.clean_expired_consume_queues()
         return ok(request)
 
     def clean_unused(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Delete the queues of topics that this broker does not have any more (316)."""
+        """Delete the queues of topics that do not exist on this broker (316)."""
         known = self._topics
         unused = [topic for topic in self._store.topics() if known.get(topic) is None]
         if unused:

@@ -9,12 +9,12 @@ from rocketpy.proto.wire.json_body import Body
 def ok(
     request: RemotingCommand, body: Body | bytes = b"", header: Header | None = None
 ) -> RemotingCommand:
-    """Make the response to a request that was carried out."""
+    """Return the response to a successful request."""
     ext_fields = {} if header is None else header.to_ext()
     data = body if isinstance(body, bytes) else body.encode()
     return make_response(request, ResponseCode.SUCCESS, None, ext_fields, data)
 
 
 def refuse(request: RemotingCommand, code: ResponseCode, remark: str) -> RemotingCommand:
-    """Make the response to a request that was not carried out, with the reason."""
+    """Return the response to a refused request, with the reason."""
     return make_response(request, code, remark)

@@ -1,4 +1,4 @@
-"""The broker's vital signs: one table of texts that every operator's tool reads.
+"""Runtime information: one table of texts that all administration tools read.
 
 Source: `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService.getRuntimeInfo` and
 `DefaultMessageStore.getRuntimeInfo` (5.4.0).
@@ -40,7 +40,7 @@ _POOL_KEYS: Final = {
 
 
 class RuntimeInfoAdmin:
-    """The admin request for the runtime information."""
+    """Admin request for the runtime information."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class RuntimeInfoAdmin:
         self._store = store
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Return the processors by request code."""
         return {RequestCode.GET_BROKER_RUNTIME_INFO: self.get}
 
     def get(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Everything (28), sorted by key."""
+        """Return the table (28), sorted by key."""
         table = {
             **self._store_info(),
             **self._broker_info(),
@@ -100,7 +100,7 @@ class RuntimeInfoAdmin:
         }
 
     def _store_info(self) -> dict[str, str]:
-        """The store's own table, and what only this one needs."""
+        """Return the store's table, with the additional keys of this response."""
         store = self._store
         disk = store.disk_usage()
         return {
@@ -112,12 +112,12 @@ class RuntimeInfoAdmin:
             "earliestMessageTimeStamp": str(store.earliest_store_time_ms()),
             "pageCacheLockTimeMills": str(store.lock_time_ms),
             "remainHowManyDataToFlush": _size(store.max_phy_offset - store.flushed_phy_offset),
-            # There is no transient pool; Apache reports this when it has none either.
+            # There is no transient pool; Apache reports the same value without one.
             "remainTransientStoreBufferNumbs": str(_INT_MAX),
         }
 
     def _pools(self) -> dict[str, str]:
-        """What waits in each pool; kinds of request that are not served yet have no pool."""
+        """Return the figures of each pool; 0 for kinds of requests without a pool."""
         found: dict[str, str] = {}
         for kind, (size_key, capacity_key, wait_key) in _POOL_KEYS.items():
             pool = self._business_pools.get(kind)
@@ -134,7 +134,7 @@ def _flag(value: bool) -> str:
 
 
 def _size(count_bytes: int) -> str:
-    """Bytes in the largest binary unit that fits, one digit after the point."""
+    """Format bytes in the largest binary unit that fits, with one decimal."""
     if count_bytes < 1024:
         return f"{max(0, count_bytes)} B"
     value = float(count_bytes)

@@ -21,11 +21,11 @@ class StatsAdmin:
         self._stats = stats
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Return the processors by request code."""
         return {RequestCode.VIEW_BROKER_STATS_DATA: self.view}
 
     def view(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """One counter (315)."""
+        """Return one counter (315)."""
         header = ViewBrokerStatsDataRequestHeader.from_ext(request.ext_fields)
         data = self._stats.stats_data(header.stats_name, header.stats_key)
         if data is None:

@@ -1,13 +1,13 @@
-"""Creations of topics that are in hand together share one write and one registration.
+"""Batches simultaneous creations of topics, which then share one write and one registration.
 
-The table's file is written as a whole and synced before anybody is told of a change, and the name
-servers hear of it before its sender does. With ten thousand topics that is 8 ms of processor time.
-So a creation waits for those that its pool holds behind it: what they ask for is looked at, changed
-and written under one lock, in the order in which they came, and each has its own response when all
-of it is on disk and announced. One alone is written at once. What cannot be written did not happen
-for any of them.
+The file of the table is written as a whole and synced before a change is acknowledged, and the name
+servers are notified before the sender gets its response. With ten thousand topics that costs 8 ms
+of processor time. A creation therefore waits for those that are queued behind it in its pool. All
+of them are checked, applied and written under one lock, in the order of their arrival, and each
+gets its response when all are on disk and announced. A single creation is written at once. If the
+file cannot be written, all of them fail and nothing changes.
 
-Other requests about topics see what was asked for before them (`behind`).
+Other requests about topics see the creations that arrived before them (`behind`).
 """
 
 import threading
@@ -23,16 +23,16 @@ from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.dispatch import Processor, Response, failed
 
 _MOST_BYTES: Final = 1 << 20
-"""Bodies that wait for one write; with more it is made at once."""
+"""Total size of the bodies that wait for one write; above it, the write is made at once."""
 
 
 class _Creation(NamedTuple):
-    """One request that waits.
+    """Request that waits for the write.
 
     Attributes:
-        channel: who asks.
-        request: for what.
-        deferred: where the response goes.
+        channel: its connection.
+        request: the request.
+        deferred: receives the response.
     """
 
     channel: Channel
@@ -41,12 +41,12 @@ class _Creation(NamedTuple):
 
 
 class TopicCreations:
-    """Gathers requests that create or change topics; any thread.
+    """Batches requests that create or change topics; safe from any thread.
 
     Args:
-        processors: what answers each code, alone.
-        topics: where they write.
-        pool: serves them.
+        processors: processors of single requests, by request code.
+        topics: the topic table.
+        pool: the pool of the requests.
         when_announced: calls back once the name servers know all changes so far.
     """
 
@@ -67,7 +67,7 @@ class TopicCreations:
         self._waiting_bytes = 0
 
     def process(self, channel: Channel, request: RemotingCommand) -> DeferredResponse:
-        """Take a request; it is answered when what it asks for is on disk and announced."""
+        """Queue a request; it is answered when its change is on disk and announced."""
         creation = _Creation(channel, request, channel.defer(request))
         with self._lock:
             self._waiting.append(creation)
@@ -76,7 +76,7 @@ class TopicCreations:
         if is_enough:
             self.write()
         elif not is_first:
-            pass  # the first one has asked for the write already
+            pass  # the first one of the batch has scheduled the write
         elif self._pool.runs_inline:
             channel.call_soon(self.write)
         else:
@@ -84,18 +84,20 @@ class TopicCreations:
         return creation.deferred
 
     def behind(self, processor: Processor) -> Processor:
-        """Return a processor that writes what waits before it answers."""
+        """Return a processor that writes queued creations before it answers."""
 
         def process(channel: Channel, request: RemotingCommand) -> Response:
             self.write()
-            self._topics.write()  # what sends have made: nobody is told of what is not on disk
+            # Topics created by sends as well: a response must not show what is not on disk.
+            self._topics.write()
             return processor(channel, request)
 
         return process
 
     def write(self) -> None:
-        """Change and write what waits, if anything does, and have it announced and answered."""
-        # Who finds nothing left waits for the one that took it: his own request came behind.
+        """Apply and write queued creations, and have them announced and answered."""
+        # With an empty queue this waits for the write in progress, so that a request that
+        # arrived after a creation sees it.
         with self._writing:
             with self._lock:
                 taken, self._waiting, self._waiting_bytes = self._waiting, [], 0
@@ -109,7 +111,7 @@ class TopicCreations:
             with self._topics.one_write():
                 for creation in taken:
                     responses.append(self._apply(creation))  # noqa: PERF401 - kept when it fails
-        except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
+        except Exception as error:  # noqa: BLE001 - becomes code 1, the connection stays open
             return [
                 response if response.code else failed(creation.channel, creation.request, error)
                 for creation, response in zip(taken, responses, strict=True)
@@ -117,11 +119,11 @@ class TopicCreations:
         return responses
 
     def _apply(self, creation: _Creation) -> RemotingCommand:
-        """Do what one request asks for; what is wrong with it keeps no other from its place."""
+        """Carry out one request; its failure does not stop the others."""
         channel, request, _ = creation
         try:
             response = self._processors[request.code](channel, request)
-        except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
+        except Exception as error:  # noqa: BLE001 - becomes code 1, the connection stays open
             return failed(channel, request, error)
         assert isinstance(response, RemotingCommand)
         return response

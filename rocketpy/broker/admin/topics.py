@@ -1,4 +1,4 @@
-"""Topics: create, change, delete, list, look at.
+"""Topics: create, change, delete, list and inspect them.
 
 Source: `AdminBrokerProcessor` (updateAndCreateTopic, updateAndCreateTopicList, deleteTopic,
 getAllTopicConfig, getTopicConfig, getTopicStatsInfo, getSystemTopicListFromBroker),
@@ -54,6 +54,7 @@ _log = structlog.get_logger(__name__)
 
 MAX_QUEUE_NUMS: Final = 65_536
 MAX_TOPICS_IN_LIST: Final = 10_000
+"""Bounds of one request: queues and topics are files on disk."""
 _FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 _MESSAGE_TYPES: Final = frozenset(
     {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY"}
@@ -82,7 +83,7 @@ class TopicAdmin:
         self._topics = topics
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Return the processors by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_list,
@@ -94,7 +95,7 @@ class TopicAdmin:
         }
 
     def update(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Create a topic or change it (17)."""
+        """Create or change a topic (17)."""
         header = CreateTopicRequestHeader.from_ext(request.ext_fields)
         topic = TopicConfig(
             topic_name=header.topic,
@@ -120,7 +121,7 @@ class TopicAdmin:
         return self._put(request, wanted)
 
     def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Delete a topic, its queues, offsets and POP retry topics (215)."""
+        """Delete a topic, its queues, offsets and pop retry topics (215)."""
         name = DeleteTopicRequestHeader.from_ext(request.ext_fields).topic
         reason = self._refused_name(name)
         if reason is not None:
@@ -139,7 +140,7 @@ class TopicAdmin:
         return ok(request)
 
     def get_all(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """The topic table, whole or a page of it (21)."""
+        """Return the topic table, or a page of it (21)."""
         header = GetAllTopicConfigRequestHeader.from_ext(request.ext_fields)
         version = DataVersion.from_json(self._topics.data_version)
         entries = self._topics.all()
@@ -149,7 +150,7 @@ class TopicAdmin:
         return ok(request, body, total)
 
     def get_one(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """One topic (351)."""
+        """Return one topic (351)."""
         name = GetTopicConfigRequestHeader.from_ext(request.ext_fields).topic
         topic = self._topics.get(name)
         if topic is None:
@@ -158,7 +159,7 @@ class TopicAdmin:
         return ok(request, topic)
 
     def stats(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Offsets of every queue of a topic (202)."""
+        """Return the offsets of all queues of a topic (202)."""
         name = GetTopicStatsInfoRequestHeader.from_ext(request.ext_fields).topic
         topic = self._topics.get(name)
         if topic is None:
@@ -174,7 +175,7 @@ class TopicAdmin:
         return ok(request, TopicStatsTable(table, self._stats.topic_put_tps(name)))
 
     def system_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Topics that belong to the system (305)."""
+        """Return the topics that belong to the system (305)."""
         own = {name for name in self._topics.all() if self._is_system(name)}
         return ok(request, TopicList(topic_list=own | SYSTEM_TOPICS))
 
@@ -201,7 +202,7 @@ class TopicAdmin:
     def _merged_attributes(
         self, topic: TopicConfig, changes: dict[str, str]
     ) -> dict[str, str] | str:
-        """Attributes after `+key` and `-key` changes, or why they are refused."""
+        """Return the attributes after `+key` and `-key` changes, or why they are refused."""
         old = self._topics.current(topic.topic_name)
         merged = {} if old is None else dict(old.attributes)
         for signed, value in changes.items():
@@ -281,7 +282,7 @@ def _refused_values(topic: TopicConfig) -> str | None:
 
 
 def _split_attributes(text: str) -> dict[str, str] | str:
-    """`+key=value,-key` as a table of signed keys, or why the text is refused."""
+    """Parse `+key=value,-key` into a table of signed keys; returns why the text is refused."""
     changes: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = part.partition("=")

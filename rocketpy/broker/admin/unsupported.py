@@ -1,6 +1,6 @@
-"""What a broker without slaves, controller and accounts refuses, or has nothing of.
+"""Requests that a broker without slaves, controller and accounts refuses, or answers empty.
 
-Codes that are not here and nowhere else get the server's code 3.
+Codes that are processed neither here nor elsewhere get the server's code 3.
 
 Source: `AdminBrokerProcessor` (getBrokerHaStatus, getBrokerEpochCache, cold-data flow control,
 users and ACLs) of a 5.4.0 broker with its defaults.
@@ -36,13 +36,13 @@ _AUTH_CODES: Final = (
 
 
 class UnsupportedAdmin:
-    """Admin requests about things that this broker does not have."""
+    """Admin requests of features that this broker does not have."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Return the processors by request code."""
         table: dict[int, Processor] = {
             RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
             RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_master_flush_offset,
@@ -56,19 +56,19 @@ class UnsupportedAdmin:
         return table
 
     def ha_status(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """A master without slaves (907)."""
+        """Return the state of a master without slaves (907)."""
         end = self._store.max_phy_offset
         return ok(request, HARuntimeInfo(master=True, master_commit_log_max_offset=end))
 
     def reset_master_flush_offset(
         self, _channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
-        """Only slaves keep such an offset: a master does nothing and says yes (908)."""
+        """Succeed without effect (908): only slaves have such an offset."""
         ResetMasterFlushOffsetHeader.from_ext(request.ext_fields)
         return ok(request)
 
     def cold_data(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """No flow control of cold data: nothing configured, nothing counted (2003)."""
+        """Return an empty flow control of cold data (2003)."""
         return ok(request, ColdDataFlowControlInfo())
 
 

@@ -1,9 +1,9 @@
-"""Who is connected: producers and consumers, by group and by channel.
+"""Connected producers and consumers, by group and by connection.
 
-Both tables are fed by heartbeats and pruned three ways: the client says good-bye, its
-connection closes, or it stays silent for ``channelExpiredTimeout`` (120 s, looked at every 10 s)
-by a clock that no change of the wall clock moves. Whatever changes the members or the
-subscriptions of a consumer group is reported to `on_change`, which tells every member to rebalance.
+Heartbeats add entries to both tables. Entries are removed when the client unregisters, when its
+connection closes, or when it is silent for ``channelExpiredTimeout`` (120 s, checked every 10 s by
+the monotonic clock). Each change of the members or subscriptions of a consumer group is reported to
+`on_change`, which notifies all members to rebalance.
 
 Source: ProducerManager.java, ConsumerManager.java, ConsumerGroupInfo.java (5.4.0).
 """
@@ -25,11 +25,11 @@ SCAN_INTERVAL_MS: Final = 10_000
 
 _SUBSCRIPTION_BYTES: Final = 500
 _TAG_BYTES: Final = 250
-"""A tag as text and as hash, each in a set."""
+"""Memory of one tag, once as text and once as hash, each in a set."""
 
 
 def subscription_bytes(subscription: SubscriptionData) -> int:
-    """Estimated memory of a subscription."""
+    """Return the estimated memory of a subscription."""
     tags = subscription.tags_set
     return (
         _SUBSCRIPTION_BYTES
@@ -41,14 +41,14 @@ def subscription_bytes(subscription: SubscriptionData) -> int:
 
 
 class ClientChannel:
-    """One client on one connection.
+    """Client on one connection.
 
     Attributes:
         channel: the connection.
-        client_id: as the client calls itself.
+        client_id: the id that the client chose.
         language: LanguageCode value.
         version: the client's version ordinal.
-        last_update_ms: wall time of its last heartbeat, for people.
+        last_update_ms: wall time of its last heartbeat, for display.
         seen_ms: monotonic time of its last heartbeat.
     """
 
@@ -77,10 +77,10 @@ class ClientChannel:
 
 
 class _MemberTable(ABC):
-    """What both tables share: a lock, and bounds.
+    """Common base of both tables: a lock, and bounds.
 
     Args:
-        memberships: with its bounds.
+        memberships: memberships of connections, with their bounds.
     """
 
     def __init__(self, memberships: Memberships) -> None:
@@ -89,23 +89,23 @@ class _MemberTable(ABC):
 
     @property
     def max_per_channel(self) -> int:
-        """Groups one connection may be in."""
+        """Maximal number of groups of one connection."""
         return self._memberships.max_per_channel
 
     @property
     def max_members(self) -> int:
-        """Members of all groups together."""
+        """Maximal number of members of all groups together."""
         return self._memberships.max_members
 
     def make_room(self, channel: Channel, sizes: Mapping[str, int]) -> bool:
-        """Make sure that a connection may be in groups; those who took most are closed for it.
+        """Ensure that a connection may join groups; closes the largest connections if necessary.
 
         Args:
             channel: the connection.
-            sizes: the groups, with the estimated memory of what the connection says of each.
+            sizes: the groups, with the estimated memory of what the connection sent about each.
 
         Returns:
-            False when it has too many groups, or takes as much as any other already.
+            False when it is in too many groups, or already uses as much memory as any other.
         """
         with self._lock:
             giving_way = self._memberships.room_for(channel, sizes)
@@ -120,14 +120,14 @@ class _MemberTable(ABC):
 
     @abstractmethod
     def forget_channel(self, channel: Channel) -> None:
-        """Remove a closed connection from every group."""
+        """Remove a closed connection from all groups."""
 
 
 class ProducerTable(_MemberTable):
     """Producer groups and their connections; safe from any thread.
 
     Args:
-        memberships: with its bounds.
+        memberships: memberships of connections, with their bounds.
     """
 
     def __init__(self, memberships: Memberships | None = None) -> None:
@@ -144,18 +144,18 @@ class ProducerTable(_MemberTable):
             self._memberships.add(client.channel, group, size_bytes, client.seen_ms)
 
     def unregister(self, group: str, channel: Channel) -> None:
-        """Remove a client which says good-bye."""
+        """Remove a client that unregisters."""
         with self._lock:
             self._remove(group, channel)
 
     def forget_channel(self, channel: Channel) -> None:
-        """Remove a closed connection from every group."""
+        """Remove a closed connection from all groups."""
         with self._lock:
             for group in self._memberships.groups_of(channel):
                 self._remove(group, channel)
 
     def expire(self, older_than_ms: int) -> list[Channel]:
-        """Remove clients unheard of since a monotonic time; they should be closed."""
+        """Remove clients without a heartbeat since a monotonic time; the caller closes them."""
         with self._lock:
             unheard = self._memberships.unheard_since(older_than_ms)
             for channel, group in unheard:
@@ -163,17 +163,17 @@ class ProducerTable(_MemberTable):
         return [channel for channel, _ in unheard]
 
     def clients(self, group: str) -> list[ClientChannel]:
-        """The connected members of a group; empty when it is unknown."""
+        """Return the connected members of a group; empty for an unknown group."""
         with self._lock:
             return list(self._groups.get(group, {}).values())
 
     def groups(self) -> dict[str, list[ClientChannel]]:
-        """Every group with its members."""
+        """Return all groups with their members."""
         with self._lock:
             return {group: list(members.values()) for group, members in self._groups.items()}
 
     def find_client(self, client_id: str) -> ClientChannel | None:
-        """The connection of a producer known by its client id: the one heard of last."""
+        """Return the connection of a producer by client id; the one with the last heartbeat."""
         return self._by_client_id.get(client_id)
 
     def _remove(self, group: str, channel: Channel) -> None:
@@ -191,18 +191,19 @@ class ProducerTable(_MemberTable):
 
 
 class ConsumerGroup:
-    """One consumer group while it has members.
+    """Consumer group with its members.
 
     Attributes:
         name: the group.
         consume_type: CONSUME_ACTIVELY, CONSUME_PASSIVELY or CONSUME_POP.
         message_model: CLUSTERING or BROADCASTING.
-        consume_from_where: as the last heartbeat said.
-        subscriptions: topic to what the group wants of it.
+        consume_from_where: value of the last heartbeat.
+        subscriptions: subscription by topic.
         last_update_ms: wall time of the last change or heartbeat.
         subscription_bytes: estimated memory of the subscriptions.
-        bearer: the connection that the subscriptions are counted for: who sent them last.
-        is_divided: members want different things; each heartbeat replaces what the others want.
+        bearer: connection whose memory includes the subscriptions: their last sender.
+        is_divided: whether members subscribe differently; then each heartbeat replaces the
+            subscriptions of the others.
     """
 
     __slots__ = (
@@ -236,24 +237,24 @@ class ConsumerGroup:
 
     @property
     def is_broadcast(self) -> bool:
-        """Whether every member gets every message."""
+        """Whether each member gets all messages."""
         return self.message_model == "BROADCASTING"
 
     def clients(self) -> list[ClientChannel]:
-        """The connected members."""
+        """Return the connected members."""
         return list(self._members.values())
 
     def client_ids(self) -> list[str]:
-        """Ids of the connected members, each once."""
+        """Return the distinct ids of the connected members."""
         return list(dict.fromkeys(client.client_id for client in self.clients()))
 
     def find_client(self, client_id: str) -> ClientChannel | None:
-        """The member of that id."""
+        """Return a member by id, or None."""
         channels = self._by_client_id.get(client_id)
         return None if not channels else self._members.get(next(iter(channels)))
 
     def put_member(self, client: ClientChannel) -> bool:
-        """Add or refresh a member; true when it is new or changed its id."""
+        """Add or refresh a member; True when it is new or has another id."""
         old = self._members.get(client.channel)
         self._members[client.channel] = client
         if old is not None and old.client_id == client.client_id:
@@ -264,7 +265,7 @@ class ConsumerGroup:
         return True
 
     def remove_member(self, channel: Channel) -> ClientChannel | None:
-        """Remove a connection; the member it was, or None."""
+        """Remove a connection; returns the removed member, or None."""
         member = self._members.pop(channel, None)
         if member is not None:
             self._forget_id(member)
@@ -273,7 +274,10 @@ class ConsumerGroup:
         return member
 
     def put_wants(self, channel: Channel, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Note what one member wants; true when members begin to want different things by it."""
+        """Record the subscriptions of one member; True when members now differ for the first time.
+
+        Only a hash is kept: it is enough to compare them.
+        """
         self._wants[channel] = hash(
             frozenset((one.topic, one.expression_type, one.sub_string) for one in subscriptions)
         )
@@ -288,7 +292,7 @@ class ConsumerGroup:
             del self._by_client_id[member.client_id]
 
     def put_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Replace what the group subscribes to; true when topics came or went.
+        """Replace the subscriptions of the group; True when topics were added or removed.
 
         An older version of a topic's subscription never replaces a newer one.
         """
@@ -311,14 +315,14 @@ class ConsumerGroup:
 
 
 class ConsumerTable(_MemberTable):
-    """Consumer groups which have members; safe from any thread.
+    """Consumer groups with members; safe from any thread.
 
     Args:
-        memberships: with its bounds.
+        memberships: memberships of connections, with their bounds.
 
     Attributes:
-        on_change: called (without a lock held) with a group whose members or topics changed.
-        version: goes up after each change of what groups are and want, while the lock is held.
+        on_change: called (without the lock) with a group whose members or topics changed.
+        version: incremented after each change of groups, while the lock is held.
     """
 
     def __init__(self, memberships: Memberships | None = None) -> None:
@@ -337,15 +341,15 @@ class ConsumerTable(_MemberTable):
         message_model: str,
         consume_from_where: str,
     ) -> bool:
-        """Take one heartbeat of a consumer.
+        """Process a heartbeat of a consumer.
 
         Args:
             group: consumer group.
-            client: who sent it, with the time of now.
-            subscriptions: the whole set; None keeps what is known (heartbeat V2).
-            consume_type: of the group, last writer wins.
-            message_model: of the group.
-            consume_from_where: of the group.
+            client: its sender, with the current time.
+            subscriptions: all subscriptions; None keeps the known ones (heartbeat V2).
+            consume_type: of the group; the last heartbeat wins.
+            message_model: of the group; the last heartbeat wins.
+            consume_from_where: of the group; the last heartbeat wins.
 
         Returns:
             Whether members or topics changed.
@@ -381,14 +385,14 @@ class ConsumerTable(_MemberTable):
         return changed
 
     def unregister(self, group: str, channel: Channel) -> None:
-        """Remove a client which says good-bye."""
+        """Remove a client that unregisters."""
         with self._lock:
             entry = self._remove(group, channel)
         if entry is not None:
             self._report(entry)
 
     def forget_channel(self, channel: Channel) -> None:
-        """Remove a closed connection from every group."""
+        """Remove a closed connection from all groups."""
         with self._lock:
             names = self._memberships.groups_of(channel)
             touched = [entry for name in names if (entry := self._remove(name, channel))]
@@ -396,7 +400,7 @@ class ConsumerTable(_MemberTable):
             self._report(entry)
 
     def expire(self, older_than_ms: int) -> list[Channel]:
-        """Remove clients unheard of since a monotonic time; they should be closed."""
+        """Remove clients without a heartbeat since a monotonic time; the caller closes them."""
         touched: dict[str, ConsumerGroup] = {}
         with self._lock:
             unheard = self._memberships.unheard_since(older_than_ms)
@@ -409,21 +413,21 @@ class ConsumerTable(_MemberTable):
         return [channel for channel, _ in unheard]
 
     def group(self, name: str) -> ConsumerGroup | None:
-        """A group with members, or None."""
+        """Return a group with members, or None."""
         return self._groups.get(name)
 
     def groups(self) -> list[ConsumerGroup]:
-        """Every group with members."""
+        """Return all groups with members."""
         with self._lock:
             return list(self._groups.values())
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What a group wants of a topic, or None."""
+        """Return the subscription of a group to a topic, or None."""
         entry = self._groups.get(group)
         return None if entry is None else entry.subscriptions.get(topic)
 
     def groups_of_topic(self, topic: str) -> set[str]:
-        """Names of the groups with members that subscribe to a topic."""
+        """Return the names of connected groups that subscribe to a topic."""
         return {entry.name for entry in self.groups() if topic in entry.subscriptions}
 
     def _remove(self, group: str, channel: Channel) -> ConsumerGroup | None:
@@ -441,7 +445,7 @@ class ConsumerTable(_MemberTable):
         return entry
 
     def _bear(self, entry: ConsumerGroup, client: ClientChannel) -> None:
-        """Count the subscriptions of a group, which it has once, for one of its members."""
+        """Count the subscriptions of a group, which exist once, for one of its members."""
         own_bytes = client.size_bytes + len(entry.name)
         if entry.bearer not in {None, client.channel}:
             assert entry.bearer is not None

@@ -1,10 +1,11 @@
-"""Tells the members of consumer groups that something changed, a few at a time.
+"""Notifies the members of changed consumer groups, a few at a time.
 
-Two hundred connections in a thousand groups make two hundred thousand notices of one heartbeat:
-sent at once, everybody else would wait for seconds. Here a group waits once however often it
-changes meanwhile, and the loop serves others after every `MAX_NOTICES_A_TURN`.
+Two hundred connections in a thousand groups can cause two hundred thousand notifications by one
+heartbeat each; sent at once, they would block all other requests for seconds. Here a group is
+queued once, however often it changes meanwhile, and the loop serves other connections after every
+`MAX_NOTICES_A_TURN` notifications.
 
-Source: DefaultConsumerIdsChangeListener.java (5.4.0), which tells at once; the turns are ours.
+Source: DefaultConsumerIdsChangeListener.java (5.4.0), which sends all notifications at once.
 """
 
 import collections
@@ -19,10 +20,10 @@ MAX_NOTICES_A_TURN: Final = 200
 
 
 class MemberNotifier:
-    """Groups whose members are to be told; safe from any thread.
+    """Queue of groups with members to notify; safe from any thread.
 
     Args:
-        tell: sends one notice: to whom, and of which group; runs on a connection's loop.
+        tell: sends a notification about a group to a connection; runs on a connection's loop.
     """
 
     def __init__(self, tell: Callable[[Channel, str], None]) -> None:
@@ -30,12 +31,12 @@ class MemberNotifier:
         self._lock = threading.Lock()
         self._waiting: dict[str, ConsumerGroup] = {}
         self._is_scheduled = False
-        # Of the group that is being told; only the scheduled turn uses them.
+        # Rest of the current group; used only by the scheduled callback, so it needs no lock.
         self._name = ""
         self._members: collections.deque[Channel] = collections.deque()
 
     def add(self, group: ConsumerGroup) -> None:
-        """Have those told who are members when its turn comes; returns at once."""
+        """Queue a group; its members at the time of the notification are notified."""
         clients = group.clients()
         if not clients:
             return
@@ -47,10 +48,10 @@ class MemberNotifier:
         self._schedule(clients[0].channel)
 
     def _schedule(self, channel: Channel) -> None:
-        """Go on in the next turn of a connection's loop, also when that connection is closed."""
+        """Continue in the next iteration of a connection's loop, even if it was closed."""
         if channel.call_soon(self._run, channel):
             return
-        with self._lock:  # the server has stopped: nobody is left to be told
+        with self._lock:  # the server has stopped, and all connections are closed
             self._waiting.clear()
             self._members.clear()
             self._is_scheduled = False

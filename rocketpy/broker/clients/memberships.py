@@ -1,8 +1,8 @@
-"""Which groups each connection says it is in: bounded, and in the order of the last heartbeats.
+"""Memberships of connections in groups, bounded, and ordered by their last heartbeats.
 
-Everything here was named by peers, so it has a bound per connection and bounds in total. Over a
-total it is not the next one to come who is refused, but those connections give way that made the
-broker remember the most.
+Peers choose all names, so there is a bound for each connection and bounds for the total. When a
+total is reached, the next connection is not refused; instead, the connections that use the most
+memory are closed.
 """
 
 import collections
@@ -14,18 +14,18 @@ from rocketpy.remoting.connection.channel import Channel
 MAX_GROUPS_PER_CHANNEL: Final = 1_000
 MAX_MEMBERS: Final = 200_000
 MAX_BYTES: Final = 128 * 1024 * 1024
-"""Estimated memory of all memberships, their names and subscriptions."""
+"""Bound on the estimated memory of all memberships with their names and subscriptions."""
 MEMBER_BYTES: Final = 600
 """Estimated memory of one membership without its texts."""
 
 
 class Memberships:
-    """Memberships of connections in groups. Locking is the caller's.
+    """Memberships of connections in groups. The caller locks.
 
     Args:
-        max_per_channel: groups one connection may be in.
-        max_members: memberships in all.
-        max_bytes: their estimated memory.
+        max_per_channel: maximal number of groups of one connection.
+        max_members: maximal number of memberships.
+        max_bytes: maximal estimated memory.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class Memberships:
 
     @property
     def count(self) -> int:
-        """Memberships in all."""
+        """Number of memberships."""
         return len(self._seen)
 
     def groups_of(self, channel: Channel) -> list[str]:
-        """The groups of a connection."""
+        """Return the groups of a connection."""
         return list(self._groups.get(channel, ()))
 
     def add(self, channel: Channel, group: str, size_bytes: int, now_ms: int) -> None:
-        """Add a membership, or note that it was heard of again.
+        """Add a membership, or refresh it.
 
         Args:
             channel: the connection.
@@ -65,7 +65,7 @@ class Memberships:
         self.resize(channel, group, size_bytes)
 
     def resize(self, channel: Channel, group: str, size_bytes: int) -> None:
-        """Note that a membership takes more memory now, or less."""
+        """Change the estimated memory of a membership."""
         groups = self._groups.setdefault(channel, {})
         grown = size_bytes - groups.get(group, 0)
         groups[group] = size_bytes
@@ -73,7 +73,7 @@ class Memberships:
         self.size_bytes += grown
 
     def remove(self, channel: Channel, group: str) -> None:
-        """Remove a membership, if there is one."""
+        """Remove a membership, if it exists."""
         if self._seen.pop((channel, group), None) is None:
             return
         self.resize(channel, group, 0)
@@ -84,7 +84,7 @@ class Memberships:
             del self._channel_bytes[channel]
 
     def unheard_since(self, older_than_ms: int) -> list[tuple[Channel, str]]:
-        """Memberships whose last heartbeat is older than a monotonic time."""
+        """Return the memberships without a heartbeat since a monotonic time."""
         unheard = []
         for membership, seen_ms in self._seen.items():
             if seen_ms >= older_than_ms:
@@ -93,14 +93,14 @@ class Memberships:
         return unheard
 
     def room_for(self, channel: Channel, sizes: Mapping[str, int]) -> list[Channel] | None:
-        """Look for room.
+        """Find the connections to close so that a connection may join groups.
 
         Args:
             channel: the connection.
-            sizes: the groups it wants to be in (or is), with their estimated memory.
+            sizes: groups that it joins (or is in), with their estimated memory.
 
         Returns:
-            The connections that have to go for it; None: it has to do without.
+            The connections to close, largest first; None when the request must be refused.
         """
         present = self._groups.get(channel, {})
         new_count = sum(group not in present for group in sizes)

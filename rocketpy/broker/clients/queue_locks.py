@@ -1,6 +1,6 @@
-"""Which client may consume a queue in order: locks that live 60 s unless renewed.
+"""Queue locks of ordered consumers; a lock expires after 60 s unless it is renewed.
 
-The locks lie in the order in which they were renewed, so the expired ones are always in front.
+Locks are kept in the order of their last renewal, so expired ones are at the front.
 
 Source: RebalanceLockManager.java (5.4.0).
 """
@@ -13,17 +13,17 @@ from typing import Final
 LOCK_LIFE_MS: Final = 60_000
 EXPIRY_INTERVAL_MS: Final = 10_000
 MAX_LOCKS: Final = 100_000
-"""Locks of all groups together; Apache knows no bound."""
+"""Locks of all groups together, because clients choose the names; Apache has no bound."""
 
 
 class QueueLocks:
     """Locks of queues by group, each held by a client id; safe from any thread.
 
-    It knows neither topics nor members: `rocketpy.broker.operation.lock_queues` checks both. Also a
-    background service: see `step`.
+    Topics and members are not checked here, but in `rocketpy.broker.operation.lock_queues`. It is
+    also the background service that removes expired locks; see `step`.
 
     Args:
-        max_locks: how many locks are kept; the next is not granted.
+        max_locks: maximal number of locks; further ones are not granted.
     """
 
     name = "QueueLocks"
@@ -41,17 +41,17 @@ class QueueLocks:
         return len(self._owners)
 
     def lock(self, group: str, topic: str, queue_id: int, client_id: str, now_ms: int) -> bool:
-        """Take or renew a lock.
+        """Acquire or renew a lock.
 
         Args:
             group: consumer group.
-            topic: of the queue.
-            queue_id: of the queue.
-            client_id: who wants it.
-            now_ms: monotonic time, ms.
+            topic: topic of the queue.
+            queue_id: queue within the topic.
+            client_id: the client that asks for it.
+            now_ms: monotonic time.
 
         Returns:
-            Whether the client holds it now.
+            Whether the client holds the lock now.
         """
         key = (group, topic, queue_id)
         with self._lock:
@@ -68,18 +68,18 @@ class QueueLocks:
         return True
 
     def has_any(self, group: str, now_ms: int) -> bool:
-        """Whether a member of the group holds a lock: it consumes in order.
+        """Return whether a member of the group holds a lock, so the group consumes in order.
 
         Args:
             group: consumer group.
-            now_ms: monotonic time, ms.
+            now_ms: monotonic time.
         """
         with self._lock:
             self._expire(now_ms)
             return group in self._by_group
 
     def unlock(self, group: str, queues: Iterable[tuple[str, int]], client_id: str) -> None:
-        """Give locks of (topic, queue id) back; those of others stay."""
+        """Release locks of (topic, queue id); locks of other clients stay."""
         with self._lock:
             for topic, queue_id in queues:
                 owner = self._owners.get((group, topic, queue_id))
@@ -87,7 +87,7 @@ class QueueLocks:
                     self._remove((group, topic, queue_id))
 
     def step(self, now_ms: int) -> int:
-        """Forget expired locks; see `rocketpy.runtime.service.Service.step`."""
+        """Remove expired locks; see `rocketpy.runtime.service.Service.step`."""
         with self._lock:
             self._expire(now_ms)
         return now_ms + EXPIRY_INTERVAL_MS

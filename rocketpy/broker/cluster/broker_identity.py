@@ -1,7 +1,7 @@
-"""Who this broker is on the network; the port is known only once it listens.
+"""Names and addresses of this broker; the port is known only after it listens.
 
-``brokerIP1`` may be a host name (containers have no fixed address): clients are told the name,
-records get the address it has when the broker starts.
+``brokerIP1`` may be a host name (containers have no fixed address): clients get the name, records
+get the address that it has when the broker starts.
 """
 
 import socket
@@ -11,20 +11,20 @@ from rocketpy.errors import StartError
 from rocketpy.remoting.connection.channel import format_address, host_bytes
 
 _SOMEWHERE = ("192.0.2.1", 9)
-"""An address that is nobody's (RFC 5737): asking for the way there sends nothing."""
+"""Unassigned address (RFC 5737): connecting a UDP socket selects a route and sends nothing."""
 
 
 class BrokerIdentity:
     """Names and addresses of this broker.
 
     Attributes:
-        cluster_name: its cluster.
-        broker_name: its name.
+        cluster_name: name of the cluster.
+        broker_name: name of the broker.
         broker_id: 0 is the master.
-        ip: the address (or host name) told to clients.
-        address: ``ip:port`` (or ``name:port``) told to clients; empty before `listens_on`.
+        ip: address (or host name) for clients.
+        address: ``ip:port`` (or ``name:port``) for clients; empty before `listens_on`.
         ha_address: ``ip:port`` for slaves.
-        store_host: that as it stands in records, 8 or 20 bytes; empty before `listens_on`.
+        store_host: the address in the format of records, 8 or 20 bytes; empty before `listens_on`.
     """
 
     __slots__ = (
@@ -41,18 +41,18 @@ class BrokerIdentity:
         self.store_host: bytes = b""
 
     def listens_on(self, port: int) -> None:
-        """Note the port, which completes the address.
+        """Set the port, which completes the addresses.
 
         Raises:
-            StartError: ``brokerIP1`` is a host name that nobody knows.
+            StartError: ``brokerIP1`` is a host name that cannot be resolved.
         """
         self.store_host = host_bytes(_resolved(self.ip), port)
         self.address = format_address(self.ip, port)
 
 
 def _resolved(host: str) -> str:
-    """The address of a host, an IPv4 one when it has several kinds; addresses stay as they are."""
-    # Text loads the tables of international names, whatever it says.
+    """Return the address of a host, preferably IPv4; an address is returned unchanged."""
+    # Bytes, because text loads the tables of international names even if it is ASCII.
     asked = host.encode() if host.isascii() else host
     try:
         found = socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM)
@@ -64,7 +64,7 @@ def _resolved(host: str) -> str:
 
 
 def local_ip() -> str:
-    """This machine's address on its way out; 127.0.0.1 when there is no way out."""
+    """Return this machine's address on its default route; 127.0.0.1 without a route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_SOMEWHERE)

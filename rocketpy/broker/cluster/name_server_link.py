@@ -1,7 +1,7 @@
-"""This broker's line to the name servers: registration, repeated, and good-bye.
+"""Registration of this broker at the name servers: periodic, on changes, and unregistration.
 
-The whole topic table goes to every name server in parallel at the start, after 10 s and then
-every ``registerNameServerPeriod`` (30 s). A created or changed topic goes at once, alone.
+The complete topic table is sent to all name servers in parallel at the start, after 10 s, and then
+every ``registerNameServerPeriod`` (30 s). A created or changed topic is announced at once, alone.
 
 Source: BrokerOuterAPI.java, BrokerController.registerBrokerAll (5.4.0).
 """
@@ -50,7 +50,7 @@ _PERHAPS_TLS: Final = (
 
 
 class NameServerLink:
-    """Tells the name servers about this broker; lives on the loop that calls `start`."""
+    """Registers this broker at the name servers; lives on the loop that calls `start`."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class NameServerLink:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The name servers, as configured."""
+        """The configured name servers."""
         return self._configs.broker.name_server_addresses
 
     async def start(self) -> None:
-        """Register for the first time (waiting a few seconds at most), then keep doing it."""
+        """Register for the first time (waiting a few seconds at most), then periodically."""
         self._loop = asyncio.get_running_loop()
         if not self.addresses:
             logger.info("no name server configured")
@@ -91,7 +91,7 @@ class NameServerLink:
         self._periodic = asyncio.create_task(self._keep_registering())
 
     async def stop(self) -> None:
-        """Say good-bye to every name server that can be reached, and close the line."""
+        """Unregister at all name servers that can be reached, and close the connections."""
         tasks = list(self._tasks)
         if self._periodic is not None:
             tasks.append(self._periodic)
@@ -105,7 +105,7 @@ class NameServerLink:
         await self._client.close()
 
     def topic_changed(self, topic: TopicConfig) -> None:
-        """Announce a created or changed topic soon; any thread."""
+        """Announce a created or changed topic soon; on any thread."""
         loop = self._loop
         if loop is None:
             return
@@ -115,25 +115,26 @@ class NameServerLink:
             logger.debug("loop closed, topic not announced", topic=topic.topic_name)
 
     def when_announced(self, callback: Callable[[], None]) -> None:
-        """Call back once name servers know all changes so far, after a second at most; any thread.
+        """Call back once the name servers know all changes so far, or after a second.
 
-        Who is told that a topic was made may look for its route at once.
+        A client that is told that a topic was created may ask for its route at once. Callable on
+        any thread.
 
         Args:
-            callback: called once, on this link's loop; at once when nobody is to be told.
+            callback: called once, on this link's loop; at once when no name server is configured.
         """
         loop = self._loop
         if loop is None:
             callback()
             return
         try:
-            # Behind the announcement that the change itself has asked for in the same way.
+            # Queued behind the announcement, which the change itself scheduled in the same way.
             loop.call_soon_threadsafe(self._call_when_announced, callback)
         except RuntimeError:
             callback()
 
     def register_soon(self) -> None:
-        """Register everything again now; any thread."""
+        """Register everything again now; on any thread."""
         loop = self._loop
         if loop is None:
             return
@@ -143,7 +144,7 @@ class NameServerLink:
             logger.debug("loop closed, not registered again")
 
     async def register_all(self) -> None:
-        """Send the whole topic table to every name server."""
+        """Send the complete topic table to all name servers."""
         behind, self._missed = self._missed, set()
         heard: set[str] = set()
         try:
@@ -152,7 +153,7 @@ class NameServerLink:
             self._missed |= behind - heard
 
     async def fetch_route(self, topic: str) -> RouteResponse:
-        """Ask the name servers, one after the other, for the route of a topic; any loop."""
+        """Ask the name servers, one after the other, for the route of a topic; on any loop."""
         loop = self._loop
         if loop is None:
             return RouteResponse(was_reached=False)
@@ -174,7 +175,7 @@ class NameServerLink:
                 if response.code == ResponseCode.SUCCESS:
                     return RouteResponse(True, TopicRouteData.decode(response.body))
             except BadBodyError as error:
-                logger.warning("route cannot be read", name_server=address, error=str(error))
+                logger.warning("route unreadable", name_server=address, error=str(error))
         return RouteResponse(was_reached=False)
 
     async def _keep_registering(self) -> None:
@@ -190,7 +191,7 @@ class NameServerLink:
             self._announcing = self._spawn(self._announce())
 
     async def _announce(self) -> None:
-        """Tell of changes, round by round: who waits for one is not held up by those behind it."""
+        """Announce changes in rounds, so that a waiting caller does not wait for later changes."""
         told = None
         try:
             while self._changed:
@@ -199,16 +200,17 @@ class NameServerLink:
                 self._note_missed(await self._register(partial(self._as_now, changed)))
                 _resolve(told)
         finally:
-            # Who came while the last round was made has nothing of his own to wait for.
+            # Callers that joined during the last round wait for no change of their own.
             self._announcing = None
             _resolve(told)
             _resolve(self._told)
             self._told = None
 
     def _note_missed(self, heard: set[str]) -> None:
-        """Have the whole table told anew when a name server hears of changes after it missed some.
+        """Send the complete table to a name server that gets a change after it missed one.
 
-        It has the newest version then, under which it takes over nothing more.
+        The change gives it the newest version number, so it would ignore the complete table under
+        the same version.
         """
         is_behind = not self._missed.isdisjoint(heard)
         self._missed.update(address for address in self.addresses if address not in heard)
@@ -217,12 +219,12 @@ class NameServerLink:
             self._spawn(self.register_all())
 
     def _as_now(self, changed: dict[str, TopicConfig]) -> list[TopicConfig]:
-        """Return topics as they are now: two changes of one may be heard of in the other order."""
+        """Return topics as they are now: two changes of one may be announced in either order."""
         written = self._topics.written
         return [written[name] for name in changed if name in written]
 
     def _all(self) -> Iterable[TopicConfig]:
-        """Return every topic that is on disk: the name servers hear of no other."""
+        """Return all topics that are on disk; others are not announced."""
         return self._topics.written.values()
 
     def _call_when_announced(self, callback: Callable[[], None]) -> None:
@@ -234,8 +236,8 @@ class NameServerLink:
         self._spawn(_call_after(self._told, callback))
 
     async def _register(self, topics: Callable[[], Iterable[TopicConfig]]) -> set[str]:
-        """Tell all name servers of topics; return the addresses of those that took them over."""
-        # What is said of later changes comes behind: one body at a time.
+        """Send topics to all name servers; returns the addresses of those that accepted them."""
+        # One body at a time, so that later changes are sent after earlier ones.
         async with self._building:
             body = await run_cooperatively(self._body(topics))
         addresses = self.addresses
@@ -258,7 +260,7 @@ class NameServerLink:
         response = await self._call(address, request, config.register_broker_timeout_mills)
         if response is not None and response.code != 0:
             logger.warning(
-                "name server refused the registration",
+                "registration refused",
                 name_server=address,
                 code=response.code,
                 remark=response.remark,
@@ -299,10 +301,10 @@ class NameServerLink:
 
     def _body(self, topics: Callable[[], Iterable[TopicConfig]]) -> Steps[bytes]:
         permission = self._configs.broker.broker_permission
-        # Before the topics: one that comes in between makes another version.
+        # Read before the topics: a topic that is added in between gets a later version.
         version = DataVersion.from_json(self._topics.data_version)
         told = topics()
-        # A broker which must not be written (or read) takes that right from all its topics.
+        # A broker without write (or read) permission takes it from all its topics.
         if permission != PERM_READ | PERM_WRITE:
             told = (replace(topic, perm=topic.perm & permission) for topic in told)
         wrapper = TopicConfigSerializeWrapper(

@@ -1,7 +1,7 @@
-"""The queues of a topic in the whole cluster, for brokers that hand out queues to consumers.
+"""Queues of a topic in the whole cluster, for brokers that assign queues to consumers.
 
-Asked of the name servers and remembered for a few seconds. A broker without name servers knows
-only its own queues; one that cannot reach them goes on with what it knew.
+They are fetched from the name servers and cached for a few seconds. A broker without name servers
+returns only its own queues; one that cannot reach them continues with the last result.
 
 Source: TopicRouteInfoManager.getTopicSubscribeInfo (5.4.0).
 """
@@ -20,14 +20,15 @@ from rocketpy.runtime.clock import Clock
 REMEMBER_MS: Final = 5_000
 MAX_REMEMBERED: Final = 1_000
 MAX_TOPIC_CHARS: Final = 255
+"""Bounds of the cache: consumers choose the topic names that they ask for."""
 
 
 class RouteResponse(NamedTuple):
-    """What the name servers say of a topic.
+    """Response of the name servers for a topic.
 
     Attributes:
-        was_reached: whether any of them answered.
-        route: the topic's route; None when they know none.
+        was_reached: whether any name server answered.
+        route: route of the topic; None when they do not know it.
     """
 
     was_reached: bool
@@ -41,10 +42,10 @@ class TopicQueues:
     """Readable queues by topic; safe from any loop.
 
     Args:
-        fetch: asks the name servers; None when there are none.
+        fetch: returns the function that asks the name servers; None when there are none.
         topics: this broker's topics.
         broker_name: this broker's name.
-        clock: decides how long a response is remembered.
+        clock: time of the cache.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class TopicQueues:
         ] = {}
 
     async def of(self, topic: str) -> list[MessageQueue] | None:
-        """Return the readable queues of a topic; None when nobody knows the topic."""
+        """Return the readable queues of a topic; None for an unknown topic."""
         if len(topic) > MAX_TOPIC_CHARS:
             return None
         fetch = self._fetch()
@@ -86,7 +87,7 @@ class TopicQueues:
         return queues
 
     async def _ask_once(self, fetch: FetchRoute, topic: str) -> RouteResponse:
-        """Let all who ask at the same time share one question."""
+        """Share one request among all callers that ask at the same time."""
         key = asyncio.get_running_loop(), topic
         asking = self._asking.get(key)
         if asking is None:

@@ -1,1 +1,1 @@
-"""SQL92 filters of connected groups, kept over restarts as Apache keeps them."""
+"""Message filters: by tags or SQL92 conditions, and the persistent filters of groups."""

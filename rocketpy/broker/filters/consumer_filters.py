@@ -1,17 +1,15 @@
-"""SQL92 filters by topic and group: fed by heartbeats, kept in consumerFilter.json.
+"""SQL92 filters by topic and group: set by heartbeats, stored in consumerFilter.json.
 
-A group's filter of a topic is what its newest heartbeat said. When its last member is gone, or it
-no longer names the topic, the filter is dead; a day later it is forgotten. Topics and groups are
-named by peers, so there is a bound: dead filters give way first, and when all are alive no more
-are taken (a pull without one is answered with FILTER_DATA_NOT_EXIST).
+The filter of a group for a topic is that of its newest heartbeat. When the last member of the group
+is lost, or the group no longer subscribes to the topic, the filter is dead; it is removed a day
+later. Peers choose the names of topics and groups, so there is a bound: dead filters are removed
+first, and when all are alive no more are accepted (a pull without its filter is answered with
+FILTER_DATA_NOT_EXIST).
 
-The file is as Apache's. What Apache does with the bits in it, and we do not: docs/decisions/0007.
+The file is compatible with Apache's. The Bloom filter bits in it have no function here:
+docs/decisions/0007.
 
-Source: ConsumerFilterManager.java (5.4.0).
-
-One group's SQL92 filter of one topic, and its form in consumerFilter.json.
-
-Source: ConsumerFilterData.java (5.4.0).
+Source: ConsumerFilterManager.java, ConsumerFilterData.java (5.4.0).
 """
 
 import threading
@@ -33,17 +31,17 @@ from rocketpy.sql92.condition import Condition
 
 @dataclass(slots=True)
 class Registration:
-    """A filter that a group subscribed with.
+    """SQL92 filter of one group for one topic.
 
     Attributes:
-        topic: what of.
-        group: whose.
-        condition: the filter.
-        bloom: the group's bits in a filter over all groups of the topic.
-        client_version: of the subscription, as the client counts; the greatest one counts.
+        topic: the topic.
+        group: the group.
+        condition: the condition.
+        bloom: bits of the group in a Bloom filter of all groups of the topic.
+        client_version: version that the client gave the subscription; the greatest one wins.
         born_ms: wall time of the subscription.
-        dead_ms: wall time when the group lost its last member or the topic; 0 while it lives.
-        filter: what its pulls take.
+        dead_ms: wall time when the group lost its last member or the topic; 0 while it is alive.
+        filter: filter of its pulls.
     """
 
     topic: str
@@ -60,7 +58,7 @@ class Registration:
 
     @property
     def is_dead(self) -> bool:
-        """Whether nobody uses it now."""
+        """Whether no connected group uses it."""
         return self.dead_ms >= self.born_ms
 
     @property
@@ -69,7 +67,7 @@ class Registration:
         return self.filter.size_bytes + len(self.topic) + len(self.group)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """Return the entry of the file."""
         return {
             "bloomFilterData": {
                 "bitNum": self.bloom.bit_count,
@@ -87,16 +85,17 @@ class Registration:
 
     @classmethod
     def from_json(cls, value: object, now_ms: int) -> Self | None:
-        """Read one entry of the file.
+        """Read an entry of the file.
 
-        Whoever lived when the file was written counts as dead since half a minute.
+        A filter that was alive when the file was written counts as dead for half a minute, so that
+        it is removed unless its group connects again.
 
         Args:
             value: the entry.
             now_ms: wall time.
 
         Returns:
-            None when it is no SQL92 filter that can be used.
+            None when it is not a valid SQL92 filter.
         """
         table = as_table(value)
         bloom = as_table(table.get("bloomFilterData"))
@@ -131,20 +130,21 @@ _DEAD_SINCE_MS = 30_000
 
 MAX_FILTERS: Final = 20_000
 MAX_FILTER_BYTES: Final = 64 * 1024 * 1024
+"""Bounds of the table; peers choose topics, groups and expressions."""
 PERSIST_INTERVAL_MS: Final = 10_000
 
 _log = structlog.get_logger(__name__)
 
 
 class ConsumerFilters:
-    """The table; safe from any thread. Also a background service, which writes the file.
+    """Filters of all groups, and the background service that writes them; safe from any thread.
 
     Args:
         config: the broker's settings.
         file: consumerFilter.json.
-        clock: wall time, as others read it.
-        max_filters: filters at most.
-        max_bytes: their estimated memory at most.
+        clock: wall time.
+        max_filters: maximal number of filters.
+        max_bytes: maximal estimated memory of all filters.
     """
 
     name = "ConsumerFilters"
@@ -178,18 +178,18 @@ class ConsumerFilters:
         return self._size_bytes
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._keep_dead_ms = config.filter_data_clean_time_span
 
     def get(self, topic: str, group: str) -> Registration | None:
-        """A group's filter of a topic, or None."""
+        """Return the filter of a group for a topic, or None."""
         topics = self._groups.get(group)
         return None if topics is None else topics.get(topic)
 
-    # ---- what heartbeats say
+    # ---- heartbeats
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take what a group wants: all of it, whatever is not in it is dead."""
+        """Set the filters of a group; filters of topics that are not included become dead."""
         wanted = {
             one.topic: one for one in subscriptions if one.expression_type == EXPRESSION_SQL92
         }
@@ -203,7 +203,7 @@ class ConsumerFilters:
                     self._bury(known)
 
     def unregister(self, group: str) -> None:
-        """Take note that a group has lost its last member."""
+        """Mark the filters of a group that lost its last member as dead."""
         if group not in self._groups:
             return
         with self._lock:
@@ -228,12 +228,13 @@ class ConsumerFilters:
         try:
             condition = Condition(expression)
         except ExpressionError as error:
-            _log.warning("a filter is no condition", group=group, topic=topic, error=str(error))
-            self._remove(topic, group)  # so that whoever pulls is told
+            _log.warning("filter invalid", group=group, topic=topic, error=str(error))
+            # Without a filter, pulls are refused with a reason; an old filter would hide it.
+            self._remove(topic, group)
             return
         if condition.ignored_from is not None:
             _log.warning(
-                "a filter ends before its text does; as in Apache's broker, the rest is ignored",
+                "filter truncated: text after its end ignored, as in Apache",
                 group=group,
                 topic=topic,
                 ignored=expression[condition.ignored_from :][:100],
@@ -260,7 +261,7 @@ class ConsumerFilters:
         if self._is_full(new):
             self._forget_dead(older_than_ms=self._clock.time_ms() + 1)
             if self._is_full(new):
-                _log.warning("no room for a filter", group=new.group, topic=new.topic)
+                _log.warning("filter rejected: table full", group=new.group, topic=new.topic)
                 return
         self._groups.setdefault(new.group, {})[new.topic] = new
         self._count += 1
@@ -294,7 +295,7 @@ class ConsumerFilters:
     # ---- the file
 
     def load(self) -> None:
-        """Read consumerFilter.json; with bits of another shape all of it is left, as in Apache."""
+        """Read consumerFilter.json; it is ignored if the Bloom filter differs, as in Apache."""
         now_ms = self._clock.time_ms()
         topics = as_table(as_table(self._file.load()).get("filterDataByTopic"))
         found = [
@@ -307,7 +308,7 @@ class ConsumerFilters:
         for one in found:
             fits = len(one.bloom.positions) == shape.hash_count
             if one.bloom.bit_count != shape.bit_count or not fits:
-                _log.info("stored filters are ignored: the Bloom filter has another shape now")
+                _log.info("consumerFilter.json ignored: Bloom filter differs")
                 return
         with self._lock:
             for one in found:
@@ -315,7 +316,7 @@ class ConsumerFilters:
             self._dirty = False
 
     def step(self, now_ms: int) -> int:
-        """Forget what is dead for too long, and write the file when something changed."""
+        """Remove filters that are dead for too long, and write the file if anything changed."""
         with self._lock:
             self._forget_dead(self._clock.time_ms() - self._keep_dead_ms + 1)
         if self._dirty:
@@ -326,7 +327,7 @@ class ConsumerFilters:
         """Write consumerFilter.json.
 
         Raises:
-            StoreError: it cannot be written; the old file is untouched.
+            StoreError: it cannot be written; the old file is unchanged.
         """
         with self._lock:
             content = self.to_json()
@@ -338,7 +339,7 @@ class ConsumerFilters:
             raise
 
     def to_json(self) -> dict[str, Any]:
-        """The content of consumerFilter.json."""
+        """Return the content of consumerFilter.json."""
         topics: dict[str, dict[str, Any]] = {}
         for one in self._all():
             topic = topics.setdefault(one.topic, {"groupFilterData": {}, "topic": one.topic})

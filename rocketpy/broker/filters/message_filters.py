@@ -1,4 +1,4 @@
-"""What a consumer takes of a queue, as the store asks for it: by tags, or by a condition.
+"""Filters of messages, by tags or by an SQL92 condition, as the store calls them.
 
 Source: ExpressionMessageFilter.java (5.4.0).
 """
@@ -20,15 +20,15 @@ from rocketpy.sql92.condition import MAX_EXPRESSION_CHARS, Condition
 _CODE_BYTES: Final = 100
 _MAX_CACHED_COUNT: Final = 1024
 _RESTS: Final = 16
-"""Runs of records that are not looked at together after one in which most differed."""
+"""Groups of records matched one by one after a group in which most records differed."""
 _MAX_CACHED_BYTES: Final = 4 * 1024 * 1024
 
 
 class TagFilter:
-    """Takes messages by the hash of their tag; the client compares the tag itself.
+    """Matches messages by the hash of their tag; the client compares the tag itself.
 
     Attributes:
-        codes: hashes of the tags it takes.
+        codes: hashes of the accepted tags.
     """
 
     __slots__ = ("codes",)
@@ -43,7 +43,7 @@ class TagFilter:
 
     @property
     def weight(self) -> int:
-        """A look at a tag."""
+        """Relative cost of a match: that of one tag."""
         return 1
 
     def matches_tags_code(self, tags_code: int) -> bool:
@@ -51,7 +51,7 @@ class TagFilter:
         return tags_code in self.codes
 
     def matches_record(self, record: memoryview) -> bool:  # noqa: ARG002
-        """Nothing more to match by."""
+        """Match everything: the queue entry has decided."""
         return True
 
     def match_records(
@@ -60,15 +60,15 @@ class TagFilter:
         positions: Sequence[int],  # noqa: ARG002
         sizes: Sequence[int],  # noqa: ARG002
     ) -> list[bool] | None:
-        """Queue entries are matched one by one."""
+        """Return None: queue entries are matched one by one."""
         return None
 
 
 class SqlFilter:
-    """Takes messages by their properties; remembers how the records are built that it met.
+    """Matches messages by their properties; caches the layout of recent records.
 
     Attributes:
-        condition: what they have to meet.
+        condition: the SQL92 condition.
     """
 
     __slots__ = ("_rests", "_shape", "condition")
@@ -85,21 +85,21 @@ class SqlFilter:
 
     @property
     def weight(self) -> int:
-        """That of the condition."""
+        """Relative cost of a match: that of the condition."""
         return self.condition.weight
 
     def matches_tags_code(self, tags_code: int) -> bool:  # noqa: ARG002
-        """Nothing to match by."""
+        """Match everything: the queue entry has no properties."""
         return True
 
     def matches_record(self, record: memoryview) -> bool:
-        """Match by the properties, of which those in the condition are read."""
+        """Match by the properties, reading only those in the condition."""
         return self.condition.matches_stored(properties_of(record))
 
     def match_records(
         self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
     ) -> list[bool] | None:
-        """Match records that are built alike, whose values are cut out at once."""
+        """Match records of the same layout together, by values cut out at fixed positions."""
         if self._rests > 0:
             self._rests -= 1
             return None
@@ -119,7 +119,7 @@ class SqlFilter:
     def _values(
         self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
     ) -> list[tuple[bytes, ...] | None] | None:
-        """Cut the values out; None when most records differ from each other."""
+        """Cut out the values; None when most records have different layouts."""
         names = self.condition.stored_names
         first, shape = 0, self._shape
         for _ in range(2 if names else 0):
@@ -136,18 +136,18 @@ class SqlFilter:
 
 
 ConsumerFilter = TagFilter | SqlFilter
-"""What a consumer takes of a topic."""
+"""Filter of a consumer for a topic."""
 
 
 def filter_of(subscription: SubscriptionData) -> TagFilter | None:
-    """The filter of a TAG subscription; None takes everything."""
+    """Return the filter of a TAG subscription; None accepts everything."""
     if subscription.takes_all or subscription.class_filter_mode:
         return None
     return TagFilter(frozenset(subscription.code_set))
 
 
 def check_expression(expression: str) -> None:
-    """Check that a subscription's expression is not too long to be read on a loop.
+    """Check that the expression of a subscription is short enough to be parsed on an event loop.
 
     Raises:
         ValueError: it is longer than `MAX_EXPRESSION_CHARS`.
@@ -159,7 +159,7 @@ def check_expression(expression: str) -> None:
 
 
 class _Refusal(NamedTuple):
-    """Why an expression is none: whoever sends it does so with each pull."""
+    """Cached reason why an expression is invalid: its client sends it with each pull."""
 
     reason: str
 
@@ -175,9 +175,9 @@ _UNKNOWN: Final = _Refusal("")
 
 
 class ExpressionCache:
-    """Filters of the expressions seen last, and why others are none; bounded in number and memory.
+    """Cache of compiled and of invalid expressions, bounded in number and memory.
 
-    It is emptied when it is full: expressions that are in use come back with the next pull.
+    It is cleared when it is full: expressions in use are added again by their next pull.
     """
 
     def __init__(self) -> None:
@@ -193,20 +193,20 @@ class ExpressionCache:
     def filter_of(
         self, expression: str, expression_type: str | None = None
     ) -> ConsumerFilter | None:
-        """The filter of an expression; None takes everything.
+        """Return the filter of an expression; None accepts everything.
 
         Args:
             expression: a list of tags, or a condition.
             expression_type: `TAG` (also when None) or `SQL92`.
 
         Raises:
-            ValueError: it is too long, holds no tag, or is no condition; it says where.
+            ValueError: it is too long, has no tag, or is not a valid condition (with the position).
         """
         key = (expression, None if expression_type == EXPRESSION_TAG else expression_type)
         found = self._filters.get(key, _UNKNOWN)
         if found is _UNKNOWN:
             found = _made(expression, expression_type)
-            if len(expression) <= MAX_EXPRESSION_CHARS:  # one that is longer is refused by that
+            if len(expression) <= MAX_EXPRESSION_CHARS:  # longer ones fail fast, and would fill it
                 self._keep(key, found)
         if isinstance(found, _Refusal):
             raise found.error()

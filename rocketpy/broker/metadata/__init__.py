@@ -1,1 +1,1 @@
-"""Metadata."""
+"""The broker's tables and their JSON files: topics, groups, offsets, message request modes."""

@@ -1,12 +1,12 @@
-"""How far each group has read each queue: consumerOffset.json, written every 5 s.
+"""Progress of consumer groups: consumerOffset.json, written every 5 s.
 
-A group's progress is whatever its clients commit last; going back is allowed (that is how
-a reset works). A reset asked for by an administrator is kept in a table of its own until a
-pull delivers it; until then commits of that queue are refused.
+A group's progress is the last offset that its clients committed, which may be a smaller one. A
+reset by an operator is kept in a separate table until a pull delivers it; until then, commits of
+that queue are refused.
 
-Each of the three tables (committed, pulled, resets) is bounded in the number of its offsets. Its
-callers see to it that topics, groups and queues exist; what is deleted goes at once, on disk too:
-a topic of the same name that is made later must not be read from where the old one ended.
+Each of the three tables (committed, pulled, resets) has a bounded number of offsets. Callers ensure
+that topics, groups and queues exist. Offsets of deleted topics and groups are removed at once, on
+disk too: a new topic of the same name must not be read from where the old one ended.
 
 Source: ConsumerOffsetManager.java (5.4.0).
 """
@@ -26,15 +26,15 @@ _log = structlog.get_logger(__name__)
 
 NO_OFFSET: Final = -1
 MAX_OFFSETS: Final = 500_000
-"""Offsets in each table; Apache knows no bound."""
+"""Bound of each table, for clients that invent names; Apache has no bound."""
 
 
 class OffsetTable:
-    """Offsets by topic and group, then queue; bounded. Locking is the caller's.
+    """Offsets by topic and group, then queue; bounded. The caller locks.
 
     Attributes:
-        count: of offsets.
-        max_count: of offsets.
+        count: number of offsets.
+        max_count: maximal number of offsets.
         queues: the offsets.
     """
 
@@ -46,12 +46,12 @@ class OffsetTable:
         self.queues: dict[tuple[str, str], dict[int, int]] = {}
 
     def get(self, key: tuple[str, str], queue_id: int) -> int | None:
-        """Return an offset; None when there is none."""
+        """Return an offset, or None."""
         queues = self.queues.get(key)
         return None if queues is None else queues.get(queue_id)
 
     def put(self, key: tuple[str, str], queue_id: int, offset: int) -> bool:
-        """Set an offset; False when it is a new one and there is no room."""
+        """Set an offset; False when it is a new one and the table is full."""
         queues = self.queues.get(key)
         if queues is None or queue_id not in queues:
             if self.count >= self.max_count:
@@ -63,12 +63,12 @@ class OffsetTable:
         return True
 
     def load(self, key: tuple[str, str], offsets: dict[int, int]) -> None:
-        """Take what a file holds, whatever the bound: nothing that was committed is dropped."""
+        """Add the offsets of a file, regardless of the bound: no committed offset is dropped."""
         self.queues[key] = offsets
         self.count += len(offsets)
 
     def pop(self, key: tuple[str, str], queue_id: int) -> int | None:
-        """Remove an offset, and return it; None when there is none."""
+        """Remove and return an offset; None when there is none."""
         queues = self.queues.get(key)
         if queues is None or queue_id not in queues:
             return None
@@ -79,7 +79,7 @@ class OffsetTable:
         return offset
 
     def remove_where(self, matches: Callable[[str, str], bool]) -> bool:
-        """Remove pairs of topic and group; whether there were any."""
+        """Remove pairs of topic and group; returns whether there were any."""
         gone = [key for key in self.queues if matches(*key)]
         for key in gone:
             self.count -= len(self.queues.pop(key))
@@ -87,21 +87,21 @@ class OffsetTable:
 
 
 class ConsumerOffsets:
-    """Committed offsets by (topic, group, queue); safe from any thread.
+    """Committed offsets by topic, group and queue; safe from any thread.
 
-    It is also the background service that writes the file: see `step`.
+    It is also the background service that writes the file; see `step`.
 
     Args:
         config: the broker's settings.
         file: consumerOffset.json.
         clock: time.
-        max_offsets: how many offsets each of its tables keeps.
+        max_offsets: bound of each table.
 
     Attributes:
-        resets: those that wait to be delivered; its count may be read without a lock.
-        topic_exists: says whether there is a topic; must not block. A topic that is deleted goes
-            first and then its offsets, so that nobody who found it there before leaves one behind.
-        on_reset: each is called with group, topic and queue id once an offset waits there.
+        resets: resets that were not delivered yet; its count may be read without a lock.
+        topic_exists: returns whether a topic exists; must not block. A topic is deleted before its
+            offsets, so a thread that saw the topic before cannot leave an offset behind.
+        on_reset: listeners, called with group, topic and queue id of each new reset.
     """
 
     name = "ConsumerOffsets"
@@ -130,7 +130,7 @@ class ConsumerOffsets:
         self.on_reset: list[Callable[[str, str, int], None]] = []
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings (how often the version counts up)."""
+        """Apply changed settings (how often the version is incremented)."""
         self._version_step = config.consumer_offset_update_version_step
 
     def load(self) -> None:
@@ -149,19 +149,19 @@ class ConsumerOffsets:
             self._version.load(value.get("dataVersion"))
 
     def step(self, now_ms: int) -> int:
-        """Write the file when something changed; see `rocketpy.runtime.service.Service.step`."""
+        """Write the file if an offset changed; see `rocketpy.runtime.service.Service.step`."""
         if self._dirty:
             try:
                 self.persist()
             except (StoreError, OSError) as error:
-                _log.warning("consumer offsets cannot be written now", error=str(error))
+                _log.warning("consumer offsets not written", error=str(error))
         return now_ms + self._config.flush_consumer_offset_interval
 
     def persist(self) -> None:
         """Write consumerOffset.json.
 
         Raises:
-            DiskFullError: it did not fit; the old file is untouched, the next step tries again.
+            DiskFullError: it did not fit; the old file is unchanged, and the next step tries again.
         """
         with self._file_lock:
             self._dirty = False
@@ -172,15 +172,14 @@ class ConsumerOffsets:
                 raise
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Remember how far a group has consumed a queue.
+        """Store how far a group has consumed a queue.
 
-        A negative offset is no progress: Apache stores it and then answers as if there were none.
-        Here it changes nothing, so that it cannot undo what was committed before.
-
-        Nor is there anything to remember of a topic that is gone.
+        A negative offset changes nothing, so that it cannot undo an earlier commit. Apache stores
+        it, and answers later queries as if there were no offset. Commits to deleted topics are
+        ignored.
 
         Returns:
-            False when there is no room for another offset: it is not remembered then.
+            False when the table is full and the offset was not stored.
         """
         if offset < 0:
             return True
@@ -195,20 +194,19 @@ class ConsumerOffsets:
         next_offset: int,
         commit_offset: int | None = None,
     ) -> None:
-        """Remember how far a group has pulled a queue (for statistics only), and consumed it.
+        """Store how far a group has pulled a queue (for statistics), and consumed it.
 
         Args:
             group: consumer group.
-            topic: of the queue.
-            queue_id: of the queue.
-            next_offset: where it reads next.
-            commit_offset: as for `commit`; None commits nothing, nor a negative one, nor does any
-                while a reset waits.
+            topic: topic of the queue.
+            queue_id: queue within the topic.
+            next_offset: where the group reads next.
+            commit_offset: as for `commit`; None commits nothing. Ignored while a reset is pending.
         """
         key = (topic, group)
         with self._lock:
             pulled = self._pulled.queues.get(key)
-            if pulled is not None and queue_id in pulled:  # as mostly: `put`, inlined
+            if pulled is not None and queue_id in pulled:  # the common case: `put`, inlined
                 pulled[queue_id] = next_offset
             elif self.topic_exists(topic):
                 self._pulled.put(key, queue_id, next_offset)
@@ -221,7 +219,7 @@ class ConsumerOffsets:
 
     def _put(self, key: tuple[str, str], queue_id: int, offset: int) -> bool:
         committed = self._table.queues.get(key)
-        if committed is not None and queue_id in committed:  # as mostly: `put`, inlined
+        if committed is not None and queue_id in committed:  # the common case: `put`, inlined
             committed[queue_id] = offset
         elif not self.topic_exists(key[0]):
             return True
@@ -234,35 +232,35 @@ class ConsumerOffsets:
         return True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The committed (or just reset) offset, `NO_OFFSET` when there is none."""
+        """Return the committed (or just reset) offset; `NO_OFFSET` when there is none."""
         key = (topic, group)
         found = self.resets.get(key, queue_id) if self.resets.count else None
         if found is None:
             found = self._table.get(key, queue_id)
-        # An older version, or Apache, may have written a negative one into the file.
+        # Apache and older versions may have written negative offsets into the file.
         return NO_OFFSET if found is None or found < 0 else found
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
-        """The offset that the group pulled last, `NO_OFFSET` when it never did."""
+        """Return the offset that the group pulled last; `NO_OFFSET` when it never did."""
         found = self._pulled.get((topic, group), queue_id)
         return NO_OFFSET if found is None else found
 
     def query_all(self, group: str, topic: str) -> dict[int, int]:
-        """Committed offsets of every queue of a topic; empty when there are none."""
+        """Return the committed offsets of all queues of a topic; empty when there are none."""
         with self._lock:
             return dict(self._table.queues.get((topic, group), {}))
 
     def topics_of_group(self, group: str) -> set[str]:
-        """Topics that the group has committed an offset of, or will read from a reset one.
+        """Return the topics for which a group has a committed or reset offset.
 
-        Apache's broker leaves the latter out: such a group seems to have read all there is.
+        Apache leaves topics with only a reset out, so such a group seems to have no lag.
         """
         with self._lock:
             known = (*self._table.queues, *self.resets.queues)
             return {topic for topic, owner in known if owner == group}
 
     def groups_of_topic(self, topic: str) -> set[str]:
-        """Groups that have committed an offset of the topic."""
+        """Return the groups that have committed an offset of the topic."""
         with self._lock:
             return {group for name, group in self._table.queues if name == topic}
 
@@ -272,25 +270,25 @@ class ConsumerOffsets:
             self.commit(target_group, topic, queue_id, offset)
 
     def remove_group(self, group: str) -> None:
-        """Forget a group, on disk too."""
+        """Remove a group, on disk too."""
         self._remove_where(lambda _, owner: owner == group)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget a topic, on disk too."""
+        """Remove a topic, on disk too."""
         self._remove_where(lambda name, _: name == topic)
 
     def keep_topics(self, exists: Callable[[str], bool]) -> None:
-        """Forget the topics that do not exist: they were deleted just before a crash."""
+        """Remove topics that do not exist: they were deleted just before a crash."""
         self._remove_where(lambda name, _: not exists(name))
 
     def cut_to(self, max_offset: Callable[[str, int], int]) -> None:
-        """Let no offset lie behind the end of its queue, on disk too.
+        """Move offsets beyond the end of their queue back to it, on disk too.
 
-        A power cut takes messages that were consumed, but not on disk; those that get their places
-        next are others, and would be passed over.
+        A power cut may remove messages that were consumed before they were on disk. The messages
+        that get their queue offsets next would be skipped otherwise.
 
         Args:
-            max_offset: end of a queue by topic and queue id.
+            max_offset: returns the end of a queue by topic and queue id.
         """
         cut_count = 0
         with self._lock:
@@ -303,11 +301,11 @@ class ConsumerOffsets:
             if not cut_count:
                 return
             self._dirty = True
-        _log.warning("consumer offsets behind the end of their queues are corrected", n=cut_count)
+        _log.warning("consumer offsets beyond their queues corrected", count=cut_count)
         self._persist_now()
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Keep a wished offset for the next pull; commits are refused until then."""
+        """Store an offset for the next pull; commits are refused until it is delivered."""
         key = (topic, group)
         with self._lock:
             if not self.topic_exists(topic):
@@ -319,11 +317,11 @@ class ConsumerOffsets:
             tell(group, topic, queue_id)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset of this queue waits to be delivered."""
+        """Return whether a reset of this queue was not delivered yet."""
         return bool(self.resets.count) and self.resets.get((topic, group), queue_id) is not None
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Deliver a waiting reset: its offset, once; None when there is none."""
+        """Deliver a reset: return its offset once; None when there is none."""
         if not self.resets.count:
             return None
         with self._lock:
@@ -331,15 +329,15 @@ class ConsumerOffsets:
 
     @property
     def data_version(self) -> dict[str, int]:
-        """The table's DataVersion as JSON."""
+        """DataVersion of the table, as JSON."""
         return self._version.to_json()
 
     def to_json(self) -> dict[str, Any]:
-        """The content of consumerOffset.json, which is also the body of request 43."""
+        """Return the content of consumerOffset.json, which is also the body of request 43."""
         with self._lock:
             pairs = list(self._table.queues.items())
             version = self._version.to_json()
-        # Commits go on meanwhile: what they change belongs to this content or to the next.
+        # The lock is released: commits during the copy belong to this content or to the next.
         topics_by_group: dict[str, list[str]] = {}
         for (topic, group), _ in pairs:
             topics_by_group.setdefault(group, []).append(topic)
@@ -362,5 +360,5 @@ class ConsumerOffsets:
         try:
             self.persist()
         except DiskFullError:
-            # Deleting is what makes room: it goes on, and the next step writes the file.
-            _log.warning("no space to write what was forgotten, it will be tried again")
+            # Deleting makes room on the disk, so it must succeed; the next step writes the file.
+            _log.warning("consumer offsets not written: disk full")

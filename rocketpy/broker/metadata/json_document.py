@@ -1,4 +1,4 @@
-"""What the broker's tables need of a JSON file, and the version they carry in it."""
+"""Interface of JSON files for the broker's tables, and the version stored in them."""
 
 from typing import Any, Final, Protocol
 
@@ -8,19 +8,19 @@ _INT_LIMIT: Final = 1 << 63
 
 
 class JsonDocument(Protocol):
-    """One JSON file with its backup; `rocketpy.store.files.json_file.JsonFile` is the real one."""
+    """A JSON file with a backup; implemented by `rocketpy.store.files.json_file.JsonFile`."""
 
     def load(self) -> Any:  # noqa: ANN401 - JSON enters here
-        """The decoded content, or None when neither the file nor its backup can be read."""
+        """Return the decoded content; None when neither the file nor its backup can be read."""
         ...
 
     def save(self, value: object) -> None:
-        """Write the whole content, keeping the previous one as backup."""
+        """Write the whole content; the previous content becomes the backup."""
         ...
 
 
 class DataVersion:
-    """How often a table changed, and when; compared by name servers and slaves.
+    """Version of a table, which name servers and slaves compare.
 
     Attributes:
         counter: number of changes.
@@ -36,23 +36,23 @@ class DataVersion:
         self.state_version: int = state_version
 
     def bump(self, clock: Clock) -> None:
-        """Count one change, now."""
+        """Count one change at the current time."""
         self.counter += 1
         self.timestamp_ms = clock.time_ms()
 
     def next(self, clock: Clock) -> "DataVersion":
-        """Return the version after this one, of now."""
+        """Return the next version, with the current time."""
         return DataVersion(clock.time_ms(), self.counter + 1, self.state_version)
 
     def load(self, value: object) -> None:
-        """Take over what a file says; what is missing stays."""
+        """Load the fields that a file contains; the others keep their values."""
         table = as_table(value)
         self.counter = as_int(table.get("counter"), self.counter)
         self.state_version = as_int(table.get("stateVersion"), self.state_version)
         self.timestamp_ms = as_int(table.get("timestamp"), self.timestamp_ms)
 
     def to_json(self) -> dict[str, int]:
-        """As it stands in files and on the wire."""
+        """Return the JSON form used in files and on the wire."""
         return {
             "counter": self.counter,
             "stateVersion": self.state_version,
@@ -61,12 +61,12 @@ class DataVersion:
 
 
 def as_table(value: object) -> dict[str, Any]:
-    """A JSON object, or an empty one for anything else."""
+    """Return a JSON object; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def as_int(value: object, default: int) -> int:
-    """A JSON number (or digits in quotes) that fits in 64 bits, or the default."""
+    """Return a JSON number (or digits in a string) that fits in 64 bits, or the default."""
     if isinstance(value, str):
         try:
             value = int(value)

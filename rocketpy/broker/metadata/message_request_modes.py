@@ -1,6 +1,6 @@
-"""How a group gets the messages of a topic, as tools set it: messageRequestMode.json.
+"""Message request modes (pull or pop) of groups, set by tools: messageRequestMode.json.
 
-The broker tells it to members that ask it for their queues (400).
+Members get the mode in the response to QUERY_ASSIGNMENT (400).
 
 Source: MessageRequestModeManager.java (5.4.0).
 """
@@ -15,7 +15,7 @@ from rocketpy.proto.bodies.group import (
 )
 
 MAX_MODES: Final = 10_000
-"""Pairs of topic and group; Apache knows no bound."""
+"""Bound on the pairs of topic and group, which tools choose; Apache has no bound."""
 
 
 class MessageRequestModes:
@@ -23,7 +23,7 @@ class MessageRequestModes:
 
     Args:
         file: messageRequestMode.json.
-        max_modes: how many pairs of topic and group may be set.
+        max_modes: maximal number of pairs of topic and group.
     """
 
     def __init__(self, file: JsonDocument, max_modes: int = MAX_MODES) -> None:
@@ -41,11 +41,11 @@ class MessageRequestModes:
             ).message_request_mode_map
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
-        """The mode that was set; None when none was."""
+        """Return the mode of a topic and a group; None when it was not set."""
         return self._table.get(topic, {}).get(group)
 
     def put(self, mode: SetMessageRequestModeRequestBody) -> bool:
-        """Set the mode of a topic and a group, and write the file; False when there is no room."""
+        """Set the mode of a topic and a group, and write the file; False when the table is full."""
         with self._lock:
             before = self._table.get(mode.topic, {}).get(mode.consumer_group)
             if before is None and sum(map(len, self._table.values())) >= self._max_modes:
@@ -56,12 +56,12 @@ class MessageRequestModes:
         return True
 
     def remove_topic(self, topic: str) -> None:
-        """Forget a topic that is deleted; the file follows with the next change."""
+        """Drop a deleted topic; the file is updated with the next change."""
         with self._lock:
             self._table.pop(topic, None)
 
     def snapshot(self) -> MessageRequestModeSerializeWrapper:
-        """Return the whole table."""
+        """Return a copy of the table."""
         return MessageRequestModeSerializeWrapper(
             message_request_mode_map={topic: dict(groups) for topic, groups in self._table.items()}
         )

@@ -1,15 +1,14 @@
-"""What the tables of topics and groups share: a lock, a version, and a file written as a whole.
+"""Base class of the tables of topics and groups: a lock, a version, and a file written as a whole.
 
-A change has two moments. It is *seen* when the changed entries take the place of those before: from
-then on the broker works with it. It is *settled* when the file has it, or cannot have it: only then
-is anybody told, and nobody but a thread that may wait holds on for that (`docs/decisions/0004`).
+A change has two stages. It is *seen* when the changed entries replace those before: from then on
+the broker works with it. It is *settled* when the file contains it, or cannot contain it: only then
+are callers notified, and only threads that may block wait for that (`docs/decisions/0004`).
 
-The thread that brings changed tables to disk, so that no loop waits for it.
+`TableWriter` is the thread that writes changed tables, so that no event loop waits for the disk. It
+writes all changes so far at once, and changes made meanwhile with the next write: a slow disk means
+more changes per write, not more writes.
 
-It writes as soon as anything changed, all of it together, and what changed meanwhile with the next
-write: a slow disk means more changes a write, not more writes.
-
-Source: ConfigManager.persist (5.4.0), which every thread that changes a table does itself.
+Source: ConfigManager.persist (5.4.0), which each thread that changes a table calls itself.
 """
 
 import logging
@@ -30,20 +29,20 @@ _log = logging.getLogger(__name__)
 
 E = TypeVar("E", bound=Body)
 Settled: TypeAlias = Callable[[Exception | None], None]
-"""Told once, on any thread: None, or why the file could not be written and nothing changed."""
+"""Called once, on any thread, with None, or with why the file was not written (and undone)."""
 
 
 class _Write(NamedTuple, Generic[E]):
-    """One write of the file.
+    """Write of the file, in progress.
 
     Attributes:
-        seen: the entries that everybody saw when it began.
-        entries: those that it writes.
-        leaving: those that are seen and not written.
-        version: of what it writes.
-        document: what the file gets, its entries not yet as JSON; None: it has all of it.
-        told: called when it worked.
-        waiting: called when it is over.
+        seen: entries that were visible when it started.
+        entries: entries that it writes.
+        leaving: entries that are visible but not written, because they are being deleted.
+        version: version of the written content.
+        document: new content, its entries not yet as JSON; None when the file is up to date.
+        told: callbacks for success.
+        waiting: callbacks for success and failure.
     """
 
     seen: Mapping[str, E]
@@ -58,19 +57,19 @@ class _Write(NamedTuple, Generic[E]):
 class PersistentTable(ABC, Generic[E]):
     """A table of named entries in one JSON file; safe from any thread, reads take no lock.
 
-    One write takes all changes so far, and the next one those that came meanwhile. When the file
-    cannot be written, all changes that are not in it are undone, and whoever wanted them is told.
+    One write includes all changes so far, and the next one those made meanwhile. When the file
+    cannot be written, all changes that are not in it are undone, and their callers are notified.
 
-    The lock is never held while a file is written: changes with `write_soon` wait for no disk.
+    The lock is never held while a file is written: changes with `write_soon` never wait for a disk.
 
     Attributes:
-        entries: what everybody sees; replaced as a whole, never changed.
-        written: those that the file has; replaced as a whole, never changed.
-        on_change: called with the name of each entry that is seen differently from now on.
+        entries: the visible entries; replaced as a whole, never changed, so readers need no lock.
+        written: the entries in the file; replaced as a whole, never changed.
+        on_change: called with the name of each entry whose visible value changed.
     """
 
     _table_key: ClassVar[str]
-    """Under what the entries stand in the file."""
+    """Name of the entries in the file."""
 
     def __init__(self, file: JsonDocument, clock: Clock, entries: Mapping[str, E]) -> None:
         self.entries: Mapping[str, E] = dict(entries)
@@ -94,10 +93,10 @@ class PersistentTable(ABC, Generic[E]):
         self._documents: dict[str, tuple[Body, UnchangingJson]] = {}
 
     def use_writer(self, wake: Callable[[], None]) -> None:
-        """Leave to a service what `write_soon` changes; without one it is written at once.
+        """Let a service write changes of `write_soon`; without a service they are written at once.
 
         Args:
-            wake: has `write` called soon, on a thread that may wait for the disk; any thread.
+            wake: makes the service call `write` soon; callable on any thread.
         """
         self._wake = wake
 
@@ -112,18 +111,18 @@ class PersistentTable(ABC, Generic[E]):
             raise failure
 
     def write(self) -> None:
-        """Write what is not written yet, if anything is, and tell those who wait for it.
+        """Write pending changes, if any, and notify their callers.
 
-        Who calls this waits for the disk, and for a write that is made already.
+        Blocks for the disk, and for a write in progress on another thread.
         """
         self._write(anyway=False)
 
     @contextmanager
     def one_write(self) -> Iterator[None]:
-        """Keep others from changing the table, and wait until all changes inside are written.
+        """Block other changes, and wait at the end until all changes made inside are written.
 
         Raises:
-            StoreError: the file cannot be written; nothing changed then.
+            StoreError: the file cannot be written; the changes are undone.
         """
         outcomes: SimpleQueue[Exception | None] = SimpleQueue()
         waits = False
@@ -140,17 +139,17 @@ class PersistentTable(ABC, Generic[E]):
         finally:
             if waits:
                 self.write()
-        # Another thread may have written it, and be about to say so.
+        # Another thread may have written it and be about to report that.
         failure = outcomes.get() if waits else None
         if failure is not None:
             raise failure
 
     @contextmanager
     def write_soon(self) -> Iterator[None]:
-        """Keep others from changing the table; the changes are seen behind it, and written soon.
+        """Block other changes; those made inside are visible at the end, and written soon.
 
         Raises:
-            StoreError: there is no service that writes, and the file cannot be written.
+            StoreError: there is no service, and the file cannot be written.
         """
         if self._wake is None:
             with self.one_write():
@@ -165,19 +164,19 @@ class PersistentTable(ABC, Generic[E]):
 
     @property
     def failure(self) -> Exception | None:
-        """Why the last write did not work; None when it did."""
+        """Why the last write failed; None when it succeeded."""
         return self._failure
 
     def is_written(self, name: str) -> bool:
-        """Whether the file has an entry of this name, if only as it was before its last change."""
+        """Return whether the file has an entry of this name, perhaps before its last change."""
         return name in self.written
 
     def when_settled(self, names: Iterable[str], done: Settled) -> None:
-        """Call back once those of these entries that are there are in the file, or cannot be.
+        """Call back once the existing ones of these entries are written, or cannot be.
 
         Args:
-            names: the entries; who must know that one is there looks whether it `is_written` when
-                he is told, because a failed write before this call has undone it.
+            names: the entries. A failed write before this call may have removed one, so a caller
+                that depends on an entry must check `is_written` in its callback.
             done: called once, perhaps at once, on any thread.
         """
         with self._lock:
@@ -196,7 +195,7 @@ class PersistentTable(ABC, Generic[E]):
             self.write()
 
     def when_written(self, callback: Callable[[], None]) -> None:
-        """Call back once the changes so far are on disk, if they come there; inside `one_write`."""
+        """Call back once the changes so far are on disk, if ever; inside `one_write`."""
         assert self._depth, "nothing waits to be written"
         self._to_tell.append(callback)
 
@@ -206,17 +205,17 @@ class PersistentTable(ABC, Generic[E]):
 
     @property
     def data_version(self) -> dict[str, int]:
-        """The DataVersion of what is written, as JSON."""
+        """DataVersion of the written content, as JSON."""
         return self._version.to_json()
 
     def renew_version(self) -> None:
-        """Make another version of the same content, for who took the last one over in part."""
+        """Give the same content a new version, for a peer that received only a part of it."""
         with self._lock:
             self._version.bump(self._clock)
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Let the changes inside be seen together, behind it."""
+        """Make the changes inside visible together, at its end."""
         with self._lock:
             self._depth += 1
             try:
@@ -230,7 +229,7 @@ class PersistentTable(ABC, Generic[E]):
 
     @contextmanager
     def _changing(self, *names: str) -> Iterator[dict[str, E]]:
-        """Change these of the entries that are yielded; inside `one_write` or `write_soon`."""
+        """Change the named ones of the yielded entries; inside `one_write` or `write_soon`."""
         assert self._depth, "nobody would see it"
         self._touched += names
         if self._draft is None:
@@ -238,7 +237,7 @@ class PersistentTable(ABC, Generic[E]):
         yield self._draft
 
     def _leave(self, name: str) -> E | None:
-        """Let an entry go, which others see until the file lacks it; inside `one_write`."""
+        """Delete an entry; it stays visible until the file lacks it. Inside `one_write`."""
         found = self._current().get(name)
         if found is not None:
             self._leaving[name] = found
@@ -246,19 +245,20 @@ class PersistentTable(ABC, Generic[E]):
 
     @property
     def _is_dirty(self) -> bool:
-        """Whether the file is to change."""
+        """Whether there are changes to write."""
         return self.entries is not self.written or bool(self._leaving)
 
     def _current(self) -> Mapping[str, E]:
-        """The entries with the changes so far; under the lock."""
+        """Return the entries with the changes so far; the lock is held."""
         return self.entries if self._draft is None else self._draft
 
     def _check_is_writable(self) -> None:
-        """Write a file that could not be written last time, before anything more is to go into it.
+        """Write a file that could not be written last time, before new changes are added.
 
-        Otherwise everybody who sends to a topic that cannot be made would leave a message behind
-        that counts for nothing. Not where changes are made together, which holds the lock that a
-        write takes: a heartbeat, which stores nothing, and who waits anyway (`one_write`).
+        Without this check, each send to a topic that cannot be created would store a message that
+        is then not acknowledged. It is skipped where changes are made in one block, which holds
+        the lock that a write needs: a heartbeat, which stores no message, and `one_write`, which
+        waits for the write anyway.
 
         Raises:
             StoreError: the file still cannot be written.
@@ -270,7 +270,7 @@ class PersistentTable(ABC, Generic[E]):
             raise failure
 
     def _write(self, *, anyway: bool) -> Exception | None:
-        """Write the file if anything is not in it, and tell; return why it cannot be written."""
+        """Write pending changes, and notify; returns why the file cannot be written."""
         with self._writing:
             write = self._begin(anyway=anyway)
             failure = None if write.document is None else self._save(write.document)
@@ -280,12 +280,12 @@ class PersistentTable(ABC, Generic[E]):
         for call in calls:
             try:
                 call()
-            except Exception:  # noqa: BLE001 - one's fault must not keep the others waiting
-                _log.exception("who waited for a table failed table=%s", self._table_key)
+            except Exception:  # noqa: BLE001 - a failing callback must not stop the others
+                _log.exception("table callback failed table=%s", self._table_key)
         return failure
 
     def _begin(self, *, anyway: bool) -> "_Write[E]":
-        """Take all changes so far."""
+        """Start a write with all changes so far."""
         with self._lock:
             is_changed = self._is_dirty
             seen = entries = self.entries
@@ -310,12 +310,12 @@ class PersistentTable(ABC, Generic[E]):
     def _save(self, document: dict[str, Any]) -> Exception | None:
         try:
             self._file.save({**document, self._table_key: self._table(document[self._table_key])})
-        except Exception as error:  # noqa: BLE001 - whatever it is, everybody who waits is told
+        except Exception as error:  # noqa: BLE001 - whatever it is, all callers are notified
             return error
         return None
 
     def _end(self, write: "_Write[E]", failure: Exception | None) -> list[Callable[[], None]]:
-        """Note how a write ended; return who is told of the changes."""
+        """Record the outcome of a write; returns the callbacks for success."""
         with self._lock:
             self._in_hand = None
             if write.document is not None:
@@ -328,8 +328,8 @@ class PersistentTable(ABC, Generic[E]):
             is_changed, self.written = write.entries is not self.written, write.entries
             self._let_go(write)
             if is_changed:
-                # Behind the entries: who reads the version first has at least its content then. It
-                # may have been renewed meanwhile.
+                # After the entries: a reader that gets the new version first has at least its
+                # content then. The version may have been renewed meanwhile.
                 write.version.counter = max(write.version.counter, self._version.counter + 1)
                 self._version = write.version
             if write.document is not None:
@@ -337,7 +337,7 @@ class PersistentTable(ABC, Generic[E]):
         return write.told
 
     def _let_go(self, write: "_Write[E]") -> None:
-        """Let nobody see any more what left with a write, unless it was put there anew."""
+        """Remove deleted entries after a write, unless they were added again meanwhile."""
         now = self.entries
         gone = {name for name, entry in write.leaving.items() if now.get(name) is entry}
         if now is write.seen:
@@ -347,15 +347,15 @@ class PersistentTable(ABC, Generic[E]):
         self._tell_of(gone)
 
     def _undo(self, failure: Exception) -> None:
-        """Let everybody see what the file has, as the changes since cannot be written."""
+        """Restore the content of the file, because later changes cannot be written."""
         before, kept = self.entries, self._undone(failure)
         if before is self.written:
             return
-        # Not the same table: who looked meanwhile is to see that it changed again.
+        # A new mapping, so that threads which saw the undone one notice another change.
         self.written = dict(self.written)
         now = self.entries = {**self.written, **kept} if kept else self.written
         for name in self._documents.keys() - now.keys():
-            # Nobody would ask for those again that are not there after all.
+            # The cached JSON of undone entries would stay for ever.
             del self._documents[name]
         self._tell_of([name for name in {**before, **now} if before.get(name) is not now.get(name)])
 
@@ -365,18 +365,18 @@ class PersistentTable(ABC, Generic[E]):
                 self.on_change(name)
 
     def _beside(self) -> dict[str, Any]:
-        """Return what the file holds beside version and entries; replaced as a whole if at all."""
+        """Return what the file has beside version and entries; replaced as a whole if at all."""
         return {}
 
     def _wrote(self) -> None:
-        """Note that the file has what `_beside` returned last."""
+        """Note that the file contains the last result of `_beside`."""
 
     def _undone(self, failure: Exception) -> Mapping[str, E]:  # noqa: ARG002 - for subclasses
-        """Undo what stands beside the entries; return those entries that stay though unwritten."""
+        """Undo changes beside the entries; returns unwritten entries that stay all the same."""
         return {}
 
     def _table(self, entries: Mapping[str, E]) -> UnchangingEntries:
-        """Return the entries as they are written; made once each, for all are written each time."""
+        """Return the entries as JSON; cached, because each write contains all of them."""
         documents = self._documents
         table = UnchangingEntries()
         for name, entry in entries.items():
@@ -393,10 +393,10 @@ _IDLE_MS: Final = 3_600_000
 
 
 class TableWriter:
-    """Writes tables whenever one of them changed; idle otherwise.
+    """Background service that writes changed tables.
 
     Args:
-        tables: what it writes, in this order.
+        tables: the tables, in the order of their writes.
     """
 
     name = "TableWriter"
@@ -405,12 +405,12 @@ class TableWriter:
         self._tables = tables
 
     def use_wake(self, wake: Callable[[], None]) -> None:
-        """Take over the writing; see `rocketpy.runtime.service.WokenService`."""
+        """Start writing the tables' changes; see `rocketpy.runtime.service.WokenService`."""
         for table in self._tables:
             table.use_writer(wake)
 
     def step(self, now_ms: int) -> int:
-        """Write what changed; see `rocketpy.runtime.service.Service.step`."""
+        """Write changed tables; see `rocketpy.runtime.service.Service.step`."""
         for table in self._tables:
             table.write()
         return now_ms + _IDLE_MS

@@ -1,4 +1,4 @@
-"""The consumer groups of this broker: subscriptionGroup.json and auto-creation.
+"""Consumer groups of this broker: subscriptionGroup.json and auto-creation.
 
 Source: SubscriptionGroupManager.java, SubscriptionGroupConfig.java (5.4.0).
 """
@@ -37,11 +37,11 @@ _READ_FORBIDDEN_INDEX: Final = 0
 
 
 class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
-    """Every consumer group of this broker; safe from any thread, reads take no lock.
+    """Consumer groups of this broker; safe from any thread, reads take no lock.
 
     Attributes:
-        forbidden: of each group the topics that it may not read, as bits; replaced as a whole with
-            each change.
+        forbidden: topics that a group must not read, by group, as bits; each change replaces the
+            whole mapping.
     """
 
     entries: Mapping[str, SubscriptionGroupConfig]
@@ -60,7 +60,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         self._being_forbidden: dict[str, dict[str, int]] = self.forbidden
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings (auto-creation on or off)."""
+        """Apply changed settings (auto-creation)."""
         self._config = config
 
     def load(self) -> None:
@@ -79,19 +79,19 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
             self._version.load(value.get("dataVersion"))
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """A group, or None."""
+        """Return a group, or None."""
         return self.entries.get(group)
 
     def exists(self, group: str) -> bool:
-        """Whether there is a group."""
+        """Return whether a group exists."""
         return group in self.entries
 
     def get_or_create(self, group: str) -> SubscriptionGroupConfig | None:
-        """A group, created when that is allowed and the name is a good one; else None.
+        """Return a group; it is created if the settings allow it and its name is valid, else None.
 
-        It is there at once and written soon, and consumers are served also while the file cannot
-        be written: the group has no setting of its own, the next change writes it, and after a kill
-        it is created again.
+        The group exists at once and is written soon. Consumers are served even while the file
+        cannot be written: the group has default settings, the next change of the table writes it,
+        and after a kill it is created again.
         """
         found = self.entries.get(group)
         if found is not None:
@@ -112,22 +112,22 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         return found
 
     def _is_full(self) -> bool:
-        """Whether no client may create another group; operators still may."""
+        """Return whether clients may create no more groups; operators still may."""
         limit = self._config.max_groups_for_auto_create
         if len(self.entries) < limit:
             self._said_full = False
             return False
         if not self._said_full:
             self._said_full = True
-            _log.warning("no more groups are created by clients", maxGroupsForAutoCreate=limit)
+            _log.warning("group creation stopped: limit reached", maxGroupsForAutoCreate=limit)
         return True
 
     def all(self) -> dict[str, SubscriptionGroupConfig]:
-        """A copy of the whole table."""
+        """Return a copy of the table."""
         return dict(self.entries)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of subscriptionGroup.json, which is also the body of request 201."""
+        """Return the content of subscriptionGroup.json, which is also the body of request 201."""
         return {
             "dataVersion": self._version.to_json(),
             "forbiddenTable": {group: dict(topics) for group, topics in self.forbidden.items()},
@@ -135,19 +135,19 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         }
 
     def put(self, group: SubscriptionGroupConfig) -> None:
-        """Create or replace a group and write the file.
+        """Create or replace a group, and write the file.
 
         Raises:
-            StoreError: the file cannot be written; the table is as it was.
+            StoreError: the file cannot be written; the table is unchanged.
         """
         with self.one_write(), self._changing(group.group_name) as groups:
             groups[group.group_name] = replace(group)
 
     def delete(self, group: str) -> SubscriptionGroupConfig | None:
-        """Forget a group; the one that was there, or None.
+        """Delete a group; returns the deleted one, or None.
 
         Raises:
-            StoreError: the file cannot be written; the group is still there.
+            StoreError: the file cannot be written; the group still exists.
         """
         with self.one_write():
             old = self._leave(group)
@@ -161,7 +161,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         return old
 
     def is_forbidden(self, group: str, topic: str) -> bool:
-        """Whether the group may not read the topic."""
+        """Return whether a group must not read a topic."""
         if not self.forbidden:
             return False
         bits = self.forbidden.get(group, {}).get(topic, 0)
@@ -171,7 +171,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         """Forbid or allow a group to read a topic, and write the file.
 
         Raises:
-            StoreError: the file cannot be written; nothing changed.
+            StoreError: the file cannot be written; the table is unchanged.
         """
         bit = 1 << _READ_FORBIDDEN_INDEX
         with self.one_write(), self._changing():
@@ -196,7 +196,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
 
     def _undone(self, failure: Exception) -> Mapping[str, SubscriptionGroupConfig]:
         if self.forbidden is not self._written_forbidden:
-            # Not the same table: who looked meanwhile is to see that it changed again.
+            # A new mapping, so that threads which saw the undone one notice another change.
             self.forbidden = self._written_forbidden = dict(self._written_forbidden)
         kept = {
             name: SubscriptionGroupConfig(name)
@@ -206,7 +206,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         if kept and not self._said_unwritten:
             self._said_unwritten = True
             _log.warning(
-                "groups created by clients are not written for now",
+                "client groups not written",
                 group=next(iter(kept)),
                 reason=str(failure),
             )

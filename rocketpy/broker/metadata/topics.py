@@ -1,8 +1,8 @@
-"""The topics of this broker: topics.json, the topics every broker has, and auto-creation.
+"""Topics of this broker: topics.json, the topics that every broker has, and auto-creation.
 
-A send to an unknown topic may create it from a topic whose permission has the inherit
-bit (TBW102 unless the client names another): the smaller of both sides' queue counts, the
-template's permission without that bit.
+A send to an unknown topic may create it from a template topic with the inherit permission, TBW102
+unless the client names another. The new topic has the smaller one of both queue counts, and the
+template's permissions without the inherit bit.
 
 Source: TopicConfigManager.java, TopicConfig.java (5.4.0).
 """
@@ -47,11 +47,11 @@ NOT_SENDABLE_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
 
 
 class TopicTable(PersistentTable[TopicConfig]):
-    """Every topic of this broker; safe from any thread, reads take no lock.
+    """Topics of this broker; safe from any thread, reads take no lock.
 
     Attributes:
-        on_written: called with each created or changed topic, after it was written to disk.
-        on_delete: called with each deleted topic as it was, after it is gone from the disk.
+        on_written: called with each created or changed topic after it was written to disk.
+        on_delete: called with each deleted topic, as it was, after it was removed from the disk.
     """
 
     entries: Mapping[str, TopicConfig]
@@ -68,7 +68,7 @@ class TopicTable(PersistentTable[TopicConfig]):
         super().__init__(file, clock, self._system)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings (auto-creation on or off)."""
+        """Apply changed settings (auto-creation)."""
         self._config = config
         # A broker that started without auto-creation has no topic to inherit from yet.
         for topic in system_topics(config):
@@ -77,7 +77,7 @@ class TopicTable(PersistentTable[TopicConfig]):
                     self._put_if_absent(topic)
 
     def load(self) -> None:
-        """Read topics.json; topics that every broker has are added when it lacks them."""
+        """Read topics.json, and add the topics that every broker has."""
         value = as_table(self._file.load())
         with self._lock:
             self.entries = {
@@ -91,22 +91,22 @@ class TopicTable(PersistentTable[TopicConfig]):
             self._version.load(value.get("dataVersion"))
 
     def get(self, topic: str) -> TopicConfig | None:
-        """A topic, or None."""
+        """Return a topic, or None."""
         return self.entries.get(topic)
 
     def exists(self, topic: str) -> bool:
-        """Whether there is a topic; those of the broker itself always are."""
+        """Return whether a topic exists; topics of the broker itself always do."""
         return topic in self.entries or self.is_system(topic)
 
     def queue_of(self, topic: str, queue_id: int) -> int | None:
-        """The queue in which consumers find what belongs into one; None without the topic.
+        """Return the queue that consumers read instead of a queue; None for an unknown topic.
 
-        A topic that has fewer queues than when a message was sent to be stored there later: the
-        one that is gone would be read by nobody (Apache stores the message there all the same).
+        A topic may have fewer queues than when a delayed message was sent. Apache stores the
+        message in the removed queue, which no consumer reads.
 
         Args:
             topic: the topic.
-            queue_id: where the message belongs.
+            queue_id: queue of the message.
         """
         found = self.entries.get(topic)
         if found is None:
@@ -115,34 +115,34 @@ class TopicTable(PersistentTable[TopicConfig]):
         return queue_id if queue_id < count or count <= 0 else queue_id % count
 
     def all(self) -> dict[str, TopicConfig]:
-        """A copy of the whole table."""
+        """Return a copy of the table."""
         return dict(self.entries)
 
     def is_system(self, topic: str) -> bool:
-        """Whether the name belongs to the broker itself."""
+        """Return whether a name belongs to the broker itself."""
         return topic in self._system or topic.startswith("rmq_sys_")
 
     def to_json(self) -> dict[str, Any]:
-        """The content of topics.json."""
+        """Return the content of topics.json."""
         return {
             "dataVersion": self._version.to_json(),
             "topicConfigTable": {name: one.to_json() for name, one in self.all().items()},
         }
 
     def put(self, topic: TopicConfig) -> None:
-        """Create or replace a topic, write the file, report the change.
+        """Create or replace a topic, write the file, and report the change.
 
         Raises:
-            StoreError: the file cannot be written; the table is as it was.
+            StoreError: the file cannot be written; the table is unchanged.
         """
         with self.one_write(), self._changing(topic.topic_name) as topics:
             self._put(topics, topic)
 
     def delete(self, topic: str) -> TopicConfig | None:
-        """Forget a topic; the one that was there, or None.
+        """Delete a topic; returns the deleted one, or None.
 
         Raises:
-            StoreError: the file cannot be written; the topic is still there.
+            StoreError: the file cannot be written; the topic still exists.
         """
         with self.one_write():
             old = self._leave(topic)
@@ -152,12 +152,13 @@ class TopicTable(PersistentTable[TopicConfig]):
 
     @contextmanager
     def deleting(self, topics: Iterable[str]) -> Iterator[None]:
-        """Let no message make topics anew before all that is left of them is gone, too.
+        """Keep messages from creating topics again before all their data is deleted.
 
-        Its queue would go with theirs, though its sender was told that it is stored.
+        The queues of a topic that is created meanwhile would be deleted with the old ones, although
+        its sender got a success.
 
         Args:
-            topics: what is deleted inside.
+            topics: the topics that are deleted inside.
         """
         with self._lock:
             before, self._doomed = self._doomed, self._doomed.union(topics)
@@ -169,7 +170,7 @@ class TopicTable(PersistentTable[TopicConfig]):
                 self._doomed -= added
 
     def when_created(self, topics: Sequence[str], done: Settled) -> None:
-        """Call back once the file has topics that were just seen, or with why it has not.
+        """Call back once the file contains topics that were just seen, or cannot contain them.
 
         Args:
             topics: the topics.
@@ -178,7 +179,7 @@ class TopicTable(PersistentTable[TopicConfig]):
 
         def settled(failure: Exception | None) -> None:
             if failure is None and not all(map(self.is_written, topics)):
-                # A write that failed before anybody asked has undone it; or it was deleted since.
+                # An earlier failed write has undone the creation, or the topic was deleted since.
                 failure = self.failure or StoreError("it is not there any more")
             done(failure)
 
@@ -187,20 +188,20 @@ class TopicTable(PersistentTable[TopicConfig]):
     def create_on_send(
         self, topic: str, template: str, client_queue_nums: int, topic_sys_flag: int = 0
     ) -> TopicConfig | None:
-        """Create a topic because someone sends to it; see `write_soon`.
+        """Create a topic for a send; it is written like any change inside `write_soon`.
 
         Args:
             topic: the unknown topic.
-            template: topic to inherit from, TBW102 for nearly every client.
-            client_queue_nums: at most this many queues.
+            template: topic to inherit from; TBW102 for nearly all clients.
+            client_queue_nums: upper limit for the number of queues.
             topic_sys_flag: unit bits of the new topic.
 
         Returns:
-            The topic (perhaps created by another thread meanwhile), or None when it may
-            not be created.
+            The topic (perhaps created by another thread meanwhile), or None when it may not be
+            created.
 
         Raises:
-            StoreError: the file cannot be written, now or when it was last tried.
+            StoreError: the file cannot be written, now or at the last attempt.
         """
         source = self.get(template)
         if source is None or not source.perm & PERM_INHERIT:
@@ -221,18 +222,18 @@ class TopicTable(PersistentTable[TopicConfig]):
         return self._put_if_absent(created)
 
     def _is_full(self) -> bool:
-        """Whether no send may create another topic; operators still may. Apache has no bound."""
+        """Return whether sends may create no more topics; operators may. Apache has no bound."""
         limit = self._config.max_topics_for_auto_create
         if len(self.entries) < limit:
             self._said_full = False
             return False
         if not self._said_full:
             self._said_full = True
-            _log.warning("no more topics are created by sends", maxTopicsForAutoCreate=limit)
+            _log.warning("topic creation stopped: limit reached", maxTopicsForAutoCreate=limit)
         return True
 
     def absence(self, topic: str) -> str:
-        """Say to a producer that a topic is not there, and why it was not created."""
+        """Return the remark for a producer of a missing topic, and why it was not created."""
         remark = f"topic[{topic}] not exist, apply first please!"
         if self._config.auto_create_topic_enable and self._is_full():
             limit = self._config.max_topics_for_auto_create
@@ -246,12 +247,13 @@ class TopicTable(PersistentTable[TopicConfig]):
         perm: int = PERM_READ | PERM_WRITE,
         topic_sys_flag: int = 0,
     ) -> TopicConfig:
-        """Ensure a retry or dead-letter topic; whatever exists already stays as it is.
+        """Create a retry or dead-letter topic unless it exists.
 
-        As with `write_soon`; inside `one_write` it is on disk behind it.
+        It is written like any change inside `write_soon`; inside `one_write` it is on disk when
+        that block ends.
 
         Raises:
-            StoreError: the file cannot be written, now or when it was last tried.
+            StoreError: the file cannot be written, now or at the last attempt.
         """
         found = self.get(topic)
         if found is not None:
@@ -271,7 +273,8 @@ class TopicTable(PersistentTable[TopicConfig]):
             found = self._current().get(topic.topic_name)
             if found is not None:
                 return found
-            # A heartbeat stores nothing, and makes its topics together.
+            # Only for single changes: a heartbeat creates its topics in one block (depth > 1) and
+            # stores no message that could be deleted with an old queue.
             if topic.topic_name in self._doomed and self._depth == 1:
                 raise StoreError("it is being deleted")
             with self._changing(topic.topic_name) as topics:
@@ -284,17 +287,18 @@ class TopicTable(PersistentTable[TopicConfig]):
 
     def _tell_written(self, name: str) -> None:
         found = self.written.get(name)
-        if found is not None and self.on_written is not None:  # it was not deleted meanwhile
+        # It may have been deleted meanwhile; then there is nothing to report.
+        if found is not None and self.on_written is not None:
             self.on_written(found)
 
 
 def _named(topic: TopicConfig, name: str) -> TopicConfig:
-    """Return a topic under the name at which it stands in the table."""
+    """Return a topic with the name of its table entry, which wins over the one inside."""
     return topic if topic.topic_name == name else replace(topic, topic_name=name)
 
 
 def system_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """The topics a 5.4.0 broker has from its first start."""
+    """Return the topics that a 5.4.0 broker has from its first start."""
 
     def topic(name: str, queue_nums: int, perm: int = PERM_READ | PERM_WRITE) -> TopicConfig:
         return TopicConfig(name, queue_nums, queue_nums, perm)

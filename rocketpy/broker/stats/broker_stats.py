@@ -1,10 +1,10 @@
-"""What the broker counts: messages and bytes by topic and by group, totals of the day.
+"""Statistics of the broker: messages and bytes by topic and by group, and daily totals.
+
+The `inc_*` methods are called once per request on any business thread; they cost one short lock and
+a few integer additions. `step` takes samples: minute windows every 10 s, hour windows every 10 min,
+day windows every hour.
 
 Source: `org.apache.rocketmq.store.stats.BrokerStatsManager` and `BrokerStats` (5.4.0).
-
-The `inc_*` methods are called once a request from any business thread; they cost one short lock
-and a few integer adds. `step` samples: minute windows every 10 s, hour windows every 10 min, day
-windows every hour.
 """
 
 import functools
@@ -25,10 +25,11 @@ from rocketpy.broker.stats.counters import (
 from rocketpy.runtime.clock import Clock
 
 STEP_MS: Final = 1_000
-# A step that comes early by less than this still takes the sample, so that timer jitter does not
-# skip a period.
+# A step that is early by less than this still takes the sample, so that timer jitter skips no
+# period.
 SLACK_MS: Final = 100
 _MAX_NAMES: Final = 1_024
+"""Size of the cache of topic names; the most recently used ones are the busy ones."""
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -43,9 +44,9 @@ BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 
 @dataclass(frozen=True, slots=True)
 class DayTotals:
-    """Messages put and got (system topics left out) since the start.
+    """Messages stored and delivered since the start, without system topics.
 
-    Now, at the last midnight, at the one before.
+    Each as of now, of the last midnight, and of the one before.
     """
 
     put_now: int
@@ -57,16 +58,16 @@ class DayTotals:
 
 
 class BrokerStats:
-    """Every counter of one broker; safe to use from any thread.
+    """All counters of one broker; safe from any thread.
 
     Args:
         clock: wall time for midnight, monotonic time for the windows.
-        cluster_name: the key of the broker-wide counters.
-        is_system_topic: topics that the totals of a day leave out.
+        cluster_name: key of the broker-wide counters.
+        is_system_topic: topics that daily totals leave out.
 
     Attributes:
-        before_removal: called before counts of a topic or a group are forgotten, for who has some
-            that were not handed on yet.
+        before_removal: called before counters of a topic or a group are removed; must forward
+            buffered counts.
     """
 
     name = "broker-stats"
@@ -81,7 +82,7 @@ class BrokerStats:
         self.before_removal: Callable[[], None] = lambda: None
         self._clock = clock
         self._cluster_name = cluster_name
-        # Asked at each read and send; which topics are the broker's own never changes.
+        # Needed for each read and send; whether a topic is a system topic never changes.
         self._is_system_topic = functools.lru_cache(_MAX_NAMES)(is_system_topic)
         self._lock = threading.Lock()
         self._topic_put = CounterSet()
@@ -122,18 +123,18 @@ class BrokerStats:
     # ---- counting
 
     def inc_topic_put(self, topic: str, count: int, size_bytes: int) -> None:
-        """`count` messages of `size_bytes` bytes in all were stored in `topic` by one request."""
+        """Count messages of `size_bytes` bytes in total that one request stored in `topic`."""
         self._topic_put.add(topic, count, size_bytes)
         if not self._is_system_topic(topic):
             with self._lock:
                 self._put_user += count
 
     def inc_broker_put(self, count: int) -> None:
-        """`count` messages were stored by one request (whatever the topic)."""
+        """Count messages that one request stored in any topic."""
         self._broker_put.add(self._cluster_name, count)
 
     def inc_get(self, group: str, topic: str, count: int, size_bytes: int, times: int = 1) -> None:
-        """Requests, one as a rule, handed `count` messages of `size_bytes` bytes to `group`."""
+        """Count messages that requests, usually one, delivered to `group`."""
         self._group_get.add(f"{topic}@{group}", count, size_bytes, times)
         self._broker_get.add(self._cluster_name, count, 0, times)
         if not self._is_system_topic(topic):
@@ -141,36 +142,36 @@ class BrokerStats:
                 self._get_user += count
 
     def inc_group_get_latency(self, group: str, topic: str, queue_id: int, latency_ms: int) -> None:
-        """The message handed out last was stored `latency_ms` ago."""
+        """Record the age of the last delivered message."""
         self._latency.add(f"{queue_id}@{topic}@{group}", 1, latency_ms)
 
     def inc_send_back(self, group: str, topic: str, count: int = 1) -> None:
-        """`group` gave `count` messages of `topic` back for a later retry."""
+        """Count messages that `group` returned for redelivery."""
         self._send_back.add(f"{topic}@{group}", count)
 
     def inc_dead_letter(self, group: str, topic: str, count: int = 1) -> None:
-        """`count` messages of `topic` went to the dead letters of `group`."""
+        """Count messages that became dead letters of `group`."""
         self._dead_letter.add(f"{topic}@{group}", count)
 
     # ---- reading
 
     def stats_data(self, name: str, key: str) -> StatsData | None:
-        """The windows of counter `name` for `key`; None when there is no such counter or key."""
+        """Return the windows of a counter for a key; None when either does not exist."""
         view = self._views.get(name)
         return None if view is None else view[0].data(key, view[1])
 
     def group_get_tps(self, group: str, topic: str) -> float:
-        """Messages a second that `group` took from `topic` in the last minute."""
+        """Return the messages per second that `group` took from `topic` in the last minute."""
         data = self._group_get.data(f"{topic}@{group}", "count")
         return 0.0 if data is None else data.minute.tps
 
     def topic_put_tps(self, topic: str) -> float:
-        """Messages a second that were stored in `topic` in the last minute."""
+        """Return the messages per second that were stored in `topic` in the last minute."""
         data = self._topic_put.data(topic, "count")
         return 0.0 if data is None else data.minute.tps
 
     def day_totals(self) -> DayTotals:
-        """Totals for the runtime information."""
+        """Return the totals for the runtime information."""
         with self._lock:
             return DayTotals(
                 put_now=self._put_user,
@@ -184,12 +185,12 @@ class BrokerStats:
     # ---- upkeep
 
     def remove_topic(self, topic: str) -> None:
-        """Forget what was counted for a deleted topic, and what was not handed on yet."""
+        """Remove the counters of a deleted topic, with buffered counts."""
         self.before_removal()
         self.forget_topic(topic)
 
     def forget_topic(self, topic: str) -> None:
-        """Forget what was counted for a topic."""
+        """Remove the counters of a topic."""
         prefix, middle = f"{topic}@", f"@{topic}@"
         self._topic_put.remove([topic])
         for counters in (self._group_get, self._send_back, self._dead_letter):
@@ -197,12 +198,12 @@ class BrokerStats:
         self._latency.remove_if(lambda key: middle in key)
 
     def remove_group(self, group: str) -> None:
-        """Forget what was counted for a deleted group, and what was not handed on yet."""
+        """Remove the counters of a deleted group, with buffered counts."""
         self.before_removal()
         self.forget_group(group)
 
     def forget_group(self, group: str) -> None:
-        """Forget what was counted for a group."""
+        """Remove the counters of a group."""
         suffix = f"@{group}"
         for counters in (self._group_get, self._send_back, self._dead_letter, self._latency):
             counters.remove_if(lambda key: key.endswith(suffix))
@@ -238,7 +239,7 @@ class BrokerStats:
 
 
 def _local_day(time_ms: int) -> tuple[int, int]:
-    """Year and day of the year in the machine's time zone.
+    """Return the year and the day of the year in the machine's time zone.
 
     A day of the statistics ends at local midnight.
     """

@@ -1,10 +1,10 @@
 """Counters by key, sampled into minute, hour and day rings.
 
-Source: `org.apache.rocketmq.common.stats.StatsItem` and `StatsItemSet` (5.4.0).
+Apache has separate items for the number and the size of the same event; here one `Counter` has
+both, so that the hot path looks up one key. Adds and samples are made under the lock of the set,
+because a lost update would make a total wrong for ever.
 
-Apache keeps one item for the number and one for the size of the same event; here one `Counter`
-carries both, so the hot path looks a key up once. Adds and samples are made under the lock of the
-set: a lost update would make a total wrong for ever.
+Source: `org.apache.rocketmq.common.stats.StatsItem` and `StatsItemSet` (5.4.0).
 """
 
 import threading
@@ -20,6 +20,7 @@ MINUTE_RING: Final = 7
 HOUR_RING: Final = 7
 DAY_RING: Final = 25
 MAX_KEYS: Final = 100_000
+"""Bound on the keys of one set, which contain names chosen by clients."""
 
 Field = Literal["count", "size"]
 _Sample = tuple[int, int, int, int]
@@ -27,7 +28,7 @@ _Sample = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class StatsSnapshot:
-    """What happened within one window: `sum` in total, `tps` a second, `avgpt` an event."""
+    """Figures of one window: `sum` in total, `tps` per second, `avgpt` per event."""
 
     sum: int = 0
     tps: float = 0.0
@@ -36,7 +37,7 @@ class StatsSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StatsData:
-    """The three windows of one counter, as `VIEW_BROKER_STATS_DATA` answers them."""
+    """The three windows of one counter, as in the response to `VIEW_BROKER_STATS_DATA`."""
 
     minute: StatsSnapshot
     hour: StatsSnapshot
@@ -44,7 +45,7 @@ class StatsData:
 
 
 class Counter:
-    """One key's running totals and their samples.
+    """Running totals of one key and their samples.
 
     `times` counts events (requests), `count` messages, `size_bytes` bytes (or, for a latency,
     milliseconds).
@@ -68,7 +69,7 @@ class Counter:
         ring.append((now_ms, self.times, self.count, self.size_bytes))
 
     def data(self, field: Field) -> StatsData:
-        """The three windows of `count` or `size`."""
+        """Return the three windows of `count` or `size`."""
         at = 2 if field == "count" else 3
         return StatsData(_window(self.minute, at), _window(self.hour, at), _window(self.day, at))
 
@@ -91,9 +92,8 @@ class CounterSet:
     """Counters of one kind of event.
 
     Args:
-        max_keys: how many keys are counted one by one; events of further keys are left out here
-        (totals kept elsewhere stay
-            true), so that names made up by clients cannot fill the memory.
+        max_keys: maximal number of keys. Events of further keys are not counted here (totals kept
+            elsewhere include them), so that names made up by clients cannot fill the memory.
     """
 
     __slots__ = ("_counters", "_lock", "_max_keys")
@@ -104,7 +104,7 @@ class CounterSet:
         self._max_keys = max_keys
 
     def add(self, key: str, count: int, size_bytes: int = 0, times: int = 1) -> None:
-        """Count events, one as a rule, of `count` messages and `size_bytes` bytes in all."""
+        """Count events, usually one, with `count` messages and `size_bytes` bytes in total."""
         with self._lock:
             counter = self._counters.get(key)
             if counter is None:
@@ -116,19 +116,19 @@ class CounterSet:
             counter.size_bytes += size_bytes
 
     def data(self, key: str, field: Field) -> StatsData | None:
-        """The windows of `key`, or None when nothing was ever counted for it."""
+        """Return the windows of a key, or None when it was never counted."""
         with self._lock:
             counter = self._counters.get(key)
             return None if counter is None else counter.data(field)
 
     def totals(self, key: str) -> tuple[int, int]:
-        """Messages and bytes counted for `key` since the start."""
+        """Return the messages and bytes counted for a key since the start."""
         with self._lock:
             counter = self._counters.get(key)
             return (0, 0) if counter is None else (counter.count, counter.size_bytes)
 
     def keys(self) -> list[str]:
-        """Every key that is counted."""
+        """Return all counted keys."""
         with self._lock:
             return list(self._counters)
 
@@ -144,13 +144,13 @@ class CounterSet:
                     counter.sample(counter.day, HOUR_SAMPLE_MS, now_ms)
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Forget these keys."""
+        """Remove keys."""
         with self._lock:
             for key in keys:
                 self._counters.pop(key, None)
 
     def remove_if(self, matches: Callable[[str], bool]) -> None:
-        """Forget every key for which `matches` is true."""
+        """Remove the keys for which `matches` is true."""
         with self._lock:
             for key in [key for key in self._counters if matches(key)]:
                 del self._counters[key]

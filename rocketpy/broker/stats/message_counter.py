@@ -1,7 +1,7 @@
-"""Counts of messages on their way to the statistics: cheap to add, handed on once a second.
+"""Buffer of message counts, forwarded to the statistics once a second.
 
-The statistics keep windows and totals under several locks; who stores or hands out messages adds a
-few numbers under one.
+The statistics keep windows and totals under several locks. The hot paths add a few numbers under
+one lock instead.
 """
 
 import threading
@@ -11,16 +11,16 @@ from rocketpy.broker.stats.broker_stats import BrokerStats
 
 
 class MessageCounter:
-    """Gathers counts by topic, and by group. As a service it hands them on, then has samples taken.
+    """Buffers counts by topic and group; as a service, forwards them and then takes samples.
 
-    Who stores or hands out a message may count it after another thread deleted its topic or group.
-    That would bring back their counters, so what is gone is in the totals only.
+    A message may be counted after another thread deleted its topic or group. That would create
+    their counters again, so counts of deleted names enter the totals only.
 
     Args:
-        stats: gets them, also before it forgets a topic or a group: what is handed on later would
-            bring it back.
-        topic_exists: whether there is a topic; one that is deleted goes before its counters do.
-        group_exists: the same of a group.
+        stats: the statistics. They forward the buffer before they remove a topic or a group, as
+            later forwarding would create its counters again.
+        topic_exists: returns whether a topic exists; a topic is deleted before its counters.
+        group_exists: likewise for groups.
     """
 
     name = "BrokerStats"
@@ -42,7 +42,7 @@ class MessageCounter:
         stats.before_removal = self.hand_on
 
     def add(self, topic: str, count: int, size_bytes: int) -> None:
-        """Count stored messages; any thread."""
+        """Count stored messages; on any thread."""
         with self._lock:
             entry = self._stored.get(topic)
             if entry is None:
@@ -52,7 +52,7 @@ class MessageCounter:
                 entry[1] += size_bytes
 
     def inc_get(self, group: str, topic: str, count: int, size_bytes: int, times: int = 1) -> None:
-        """Count messages that requests, one as a rule, handed to a group; any thread."""
+        """Count messages that requests, usually one, delivered to a group; on any thread."""
         with self._lock:
             entry = self._read.get((group, topic))
             if entry is None:
@@ -63,8 +63,9 @@ class MessageCounter:
                 entry[2] += times
 
     def hand_on(self) -> None:
-        """Give the statistics what was gathered; all of it when this returns."""
-        with self._hand_on_lock:  # a removal waits for what another thread has in hand
+        """Forward the buffered counts to the statistics; complete on return."""
+        # A second lock: a removal must wait for counts that another thread is forwarding.
+        with self._hand_on_lock:
             with self._lock:
                 stored, self._stored = self._stored, {}
                 read, self._read = self._read, {}
@@ -86,6 +87,6 @@ class MessageCounter:
                 self._stats.forget_group(group)
 
     def step(self, now_ms: int) -> int:
-        """Hand on, then sample; see `rocketpy.runtime.service.Service.step`."""
+        """Forward, then sample; see `rocketpy.runtime.service.Service.step`."""
         self.hand_on()
         return self._stats.step(now_ms)

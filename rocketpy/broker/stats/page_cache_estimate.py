@@ -1,4 +1,4 @@
-"""Which messages count as still in memory: the newest part of the log, 40 % of the machine's.
+"""Estimate of the messages in the page cache: the newest part of the log, 40 % of the memory.
 
 Source: DefaultMessageStore.checkInDiskByConsumeOffset (5.4.0).
 """
@@ -32,17 +32,17 @@ class _Reader(Protocol):
         ...
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """First offset of a queue."""
+        """Return the first offset of a queue."""
         ...
 
 
 class PageCacheEstimate:
-    """Tells recent messages from old ones.
+    """Distinguishes recent messages from old ones.
 
     Args:
-        store: where the messages are.
-        ratio_percent: share of the memory that the newest messages are taken to fill.
-        memory_bytes: of the machine.
+        store: the message store.
+        ratio_percent: share of the memory that the newest messages are assumed to fill.
+        memory_bytes: memory of the machine.
     """
 
     def __init__(self, store: _Reader, *, ratio_percent: int, memory_bytes: int) -> None:
@@ -50,11 +50,11 @@ class PageCacheEstimate:
         self._reach_bytes = memory_bytes * ratio_percent // 100
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """First offset of a queue."""
+        """Return the first offset of a queue."""
         return self._store.min_offset(topic, queue_id)
 
     def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a message is recent; what is not there yet is."""
+        """Return whether a message is recent; one that does not exist yet counts as recent."""
         found = self._store.get_message(topic, queue_id, queue_offset, _ONE, _ONE)
         if found.status is not GetMessageStatus.FOUND or not found.buffers:
             return True

@@ -1,9 +1,9 @@
-"""How many messages of each topic wait for something, in a file of Apache's form.
+"""Numbers of waiting messages by topic, in a file of Apache's format.
 
     {"dataVersion": {...}, "timingCount": {"T": {"count": 3, "timeStamp": 1700000000000}}}
 
-Written every 10 s when something changed, and at the end. A kill costs what was counted since;
-numbers never fall below 0.
+The file is written every 10 s if a number changed, and at the end. A kill loses the changes since
+the last write, so a number may be too high or too low; it never falls below 0.
 
 Source: TimerMetrics, TransactionMetrics, TransactionMetricsFlushService (5.4.0).
 """
@@ -24,10 +24,10 @@ _log = structlog.get_logger(__name__)
 
 
 class TopicCount:
-    """The number of one topic.
+    """Number of waiting messages of one topic.
 
     Attributes:
-        count: messages.
+        count: number of messages.
         changed_ms: wall time of the last change.
     """
 
@@ -41,14 +41,14 @@ class TopicCount:
 class PendingCounts:
     """Numbers of messages by topic; safe from any thread.
 
-    It is also the background service that writes them: see `step`. It keeps a number for each topic
-    that the broker has, no more.
+    It is also the background service that writes them; see `step`. It has a number for each topic
+    of the broker, and no more.
 
     Args:
-        name: of the service.
-        key: of the numbers in the file.
-        file: where they are kept.
-        topic_exists: whether the broker has a topic; what waits for others is forgotten.
+        name: name of the service.
+        key: key of the numbers in the file.
+        file: the file.
+        topic_exists: returns whether a topic exists; numbers of other topics are dropped.
         clock: time.
     """
 
@@ -73,7 +73,7 @@ class PendingCounts:
         self._next_ms: int | None = None
 
     def add(self, topic: str, number: int) -> None:
-        """Count messages of a topic that wait from now on, or (below 0) wait no more."""
+        """Add a number of messages that wait from now on, or (below 0) no longer wait."""
         with self._lock:
             found = self._counts.get(topic)
             if found is None:
@@ -83,7 +83,7 @@ class PendingCounts:
             self._version.bump(self._clock)
 
     def of(self, topic: str) -> int:
-        """How many messages of a topic wait."""
+        """Return the number of waiting messages of a topic."""
         found = self._counts.get(topic)
         return 0 if found is None else found.count
 
@@ -99,22 +99,22 @@ class PendingCounts:
             self._written = self._version.counter
 
     def step(self, now_ms: int) -> int:
-        """Write the file when it is time; see `rocketpy.runtime.service.Service.step`."""
+        """Write the file when it is due; see `rocketpy.runtime.service.Service.step`."""
         if self._next_ms is not None and now_ms >= self._next_ms:
             try:
                 self.persist()
             except (StoreError, OSError) as error:
-                _log.warning("numbers of messages are not written", of=self._key, why=str(error))
+                _log.warning("message counts not written", table=self._key, error=str(error))
             self._next_ms = None
         if self._next_ms is None:
             self._next_ms = now_ms + WRITE_INTERVAL_MS
         return self._next_ms
 
     def persist(self) -> None:
-        """Write the file, if anything changed.
+        """Write the file if a number changed.
 
         Raises:
-            StoreError: it cannot be written; the old file is untouched.
+            StoreError: it cannot be written; the old file is unchanged.
         """
         counter = self._version.counter
         if counter != self._written:
@@ -122,7 +122,7 @@ class PendingCounts:
             self._written = counter
 
     def to_json(self) -> dict[str, Any]:
-        """The content of the file."""
+        """Return the content of the file."""
         with self._lock:
             for topic in [each for each in self._counts if not self._topic_exists(each)]:
                 del self._counts[topic]

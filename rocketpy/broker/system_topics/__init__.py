@@ -1,1 +1,1 @@
-"""System topics."""
+"""Shared parts of features that keep messages in system topics: reading, writing, progress."""

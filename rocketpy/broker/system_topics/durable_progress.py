@@ -1,8 +1,8 @@
-"""How far a reader has come whose messages are stored again elsewhere, and how far for good.
+"""Progress of a reader that stores messages again: its position, and the durable part of it.
 
-What a delay or a timer delivers is a new message. Until that is on disk the old one must not be
-passed over for good: a power cut would lose both. So there are two positions: where the reader
-goes on, and up to where everything it stored is on disk. The second one is what files get.
+A delay level or the timer delivers a message by storing a new one. Before the new one is on disk,
+the old one must not be passed for good: a power cut would lose both. So there are two positions:
+where the reader continues, and up to where everything it stored is on disk. Files get the second.
 """
 
 import threading
@@ -11,14 +11,15 @@ from collections.abc import Callable
 from typing import Final
 
 _MOST_WAITING: Final = 1_024
+"""Bound on the positions that wait for a flush, so that a hanging disk does not fill the memory."""
 
 
 class DurableProgress:
-    """A position that moves on; safe from any thread.
+    """A position that moves forward; safe from any thread.
 
     Args:
-        position: where the reader begins.
-        flushed_phy_offset: asked up to where the commit log is on disk.
+        position: where the reader starts.
+        flushed_phy_offset: returns the end of the commit log on disk.
     """
 
     __slots__ = ("_durable", "_flushed", "_lock", "_waiting", "position")
@@ -31,29 +32,29 @@ class DurableProgress:
         self._waiting: deque[tuple[int, int]] = deque()
 
     def advance(self, position: int, phy_end: int = 0) -> None:
-        """Move on.
+        """Move the position forward.
 
         Args:
-            position: where the reader goes on.
-            phy_end: physical offset after what it stored last; 0 when it stored nothing.
+            position: where the reader continues.
+            phy_end: end of what it stored last in the log; 0 when it stored nothing.
         """
         with self._lock:
             self.position = position
             waiting = self._waiting
             if waiting and (phy_end == 0 or len(waiting) >= _MOST_WAITING):
-                # Told with the one before it: later than need be, and with bounded memory.
+                # Merged with the entry before: durable later than necessary, in bounded memory.
                 _, before = waiting.pop()
                 phy_end = max(phy_end, before)
             waiting.append((position, phy_end))
 
     def reset(self, position: int) -> None:
-        """Go on somewhere else; what was stored before does not count."""
+        """Continue at another position; nothing that was stored before counts."""
         with self._lock:
             self.position = self._durable = position
             self._waiting.clear()
 
     def go_back(self, position: int) -> None:
-        """Go on further back; what was stored before still has to get to disk."""
+        """Continue at an earlier position; what was stored before must still become durable."""
         with self._lock:
             self.position = position
             self._durable = min(self._durable, position)
@@ -62,7 +63,7 @@ class DurableProgress:
 
     @property
     def durable(self) -> int:
-        """The position up to which everything stored is on disk."""
+        """Position up to which everything stored is on disk."""
         with self._lock:
             flushed, waiting = self._flushed(), self._waiting
             while waiting and waiting[0][1] <= flushed:

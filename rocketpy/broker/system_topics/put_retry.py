@@ -1,16 +1,16 @@
-"""What is due and cannot be stored where it belongs, for long: it lets others pass.
+"""Parking of due messages that cannot be stored for long, so that they do not delay others.
 
-A delivery that fails is tried again, and what is due behind it waits. When one topic takes nothing
-for long while others do (its files cannot be written), that would hold up all of them: such a
-message is stored in a delay level instead, as a retry is, and comes again half a minute later.
-When it cannot be stored there either, the disk is at fault and not the topic: everybody waits.
+A failed delivery is tried again, and the due messages behind it wait. When one topic accepts
+nothing for long while others do (its files cannot be written), that would delay all of them. Such a
+message is stored in a delay level instead, like a retry, and is delivered again half a minute
+later. If the delay level does not accept it either, the disk is at fault and not the topic: the
+reader waits.
 
-Popped messages that come back go the same way when their group's retry topic takes none.
+Popped messages are parked in the same way when the retry topic of their group accepts nothing.
+Messages of system topics (check points, acks) are never parked, because their order matters.
 
-Messages of topics of the system (check points, acks) are not set aside: their order matters.
-
-Ours; Apache's broker holds up the level, or one of its threads for timed messages, until the put
-succeeds (ScheduleMessageService, TimerDequeuePutMessageService of 5.4.0).
+Apache has no such parking; its broker blocks the level, or one of its threads for timed messages,
+until the put succeeds (ScheduleMessageService, TimerDequeuePutMessageService of 5.4.0).
 """
 
 from collections.abc import Callable, Sequence
@@ -26,19 +26,19 @@ from rocketpy.store.results import PutMessage, PutMessageStatus
 _log = structlog.get_logger(__name__)
 
 HOLD_MS: Final = 10_000
-"""How long deliveries fail before one is set aside."""
+"""How long deliveries fail before a message is parked."""
 WAIT_MS: Final = 30_000
-"""How long it waits then, at least."""
+"""Shortest delay of a parked message."""
 _FORGET_MS: Final = 2 * WAIT_MS
-"""After so long without a failure, the next one is held for `HOLD_MS` again."""
+"""After this long without a failure, the next one is retried for `HOLD_MS` again."""
 
 
 class PutRetry:
-    """Decides for one reader what waits in a delay level, and stores it there.
+    """Parks failed messages of one reader in a delay level.
 
     Args:
-        put: stores it.
-        delay: sends a message the way of a delay level: the message, its properties, the level.
+        put: stores parked messages.
+        delay: redirects a message, with its properties, to a delay level.
         delays_ms: the delays, level 1 first.
     """
 
@@ -56,7 +56,7 @@ class PutRetry:
         self._failed_ms: int | None = None
 
     def fails_long(self, now_ms: int) -> bool:
-        """Note a failure; whether there were some for so long that others are to pass.
+        """Record a failure; whether there were failures for so long that messages are parked.
 
         Args:
             now_ms: monotonic time.
@@ -67,14 +67,14 @@ class PutRetry:
         return now_ms - self._since_ms >= HOLD_MS
 
     def store(self, message: PutMessage, now_ms: int) -> int | None:
-        """Deal with a message that could not be stored.
+        """Park a message that could not be stored, if failures have lasted long enough.
 
         Args:
-            message: where it belongs; changed when it is set aside.
+            message: the message for its topic; changed when it is parked.
             now_ms: monotonic time.
 
         Returns:
-            Physical offset after it where it waits now; None to try it again.
+            End of the parked message in the log; None to try the original again.
         """
         if not self.fails_long(now_ms) or is_system_topic(message.topic):
             return None
@@ -83,5 +83,5 @@ class PutRetry:
         result = self._put.put(message)
         if result.status is not PutMessageStatus.PUT_OK:
             return None
-        _log.info("what cannot be delivered is set aside", topic=topic, delay_level=self._level)
+        _log.info("message parked", topic=topic, delay_level=self._level)
         return result.phy_end

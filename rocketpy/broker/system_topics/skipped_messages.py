@@ -1,6 +1,6 @@
-"""Tells of messages that wait and cannot be delivered any more, in bounded numbers.
+"""Rate-limited log of messages that can no longer be delivered.
 
-A deleted topic may have millions of them: a line for each would be more than the messages were.
+A deleted topic may have millions of them; a line for each would take more space than the messages.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,13 +15,14 @@ _log = structlog.get_logger(__name__)
 MOST_LINES: Final = 10
 PAUSE_MS: Final = 10_000
 _MOST_CHARS: Final = 256
+"""Bound on the logged properties, which a client chose."""
 
 
 class SkippedMessages:
-    """Logs messages that are passed over: at most 10 in 10 s, and how many it left out.
+    """Logs skipped messages: at most 10 in 10 s, with the number of those left out.
 
     Args:
-        event: what the log says.
+        event: the log event.
         clock: time.
     """
 
@@ -35,12 +36,12 @@ class SkippedMessages:
     def tell(
         self, phy_offset: int, properties: Callable[[], Mapping[str, str]], reason: str
     ) -> None:
-        """Tell of one message.
+        """Log one message.
 
         Args:
-            phy_offset: where it lies in the log.
-            properties: asked for its properties when they are shown.
-            reason: why it is passed over.
+            phy_offset: position of the message in the log.
+            properties: returns its properties; called only when they are logged.
+            reason: why it is skipped.
         """
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._until_ms:

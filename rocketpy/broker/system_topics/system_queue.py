@@ -1,4 +1,4 @@
-"""One queue of a system topic, read by the broker itself: delays, half messages, acks of pop.
+"""A queue of a system topic, read by the broker itself: delays, half messages, acks of pops.
 
 Source: TransactionalMessageBridge.getMessage, ScheduleMessageService, PopReviveService (5.4.0).
 """
@@ -33,12 +33,12 @@ class _Store(Protocol):
 
 
 class SystemRead(NamedTuple):
-    """What one read found.
+    """Result of a read.
 
     Attributes:
-        messages: in the order of the queue; bodies as they were stored.
-        next_offset: queue offset where the next read goes on. It is beyond the last message when
-            entries in between have no message any more.
+        messages: messages in queue order, with their bodies as stored.
+        next_offset: queue offset of the next read; it may be far beyond the last message, when the
+            entries in between have no messages any more.
     """
 
     messages: list[MessageExt]
@@ -46,7 +46,7 @@ class SystemRead(NamedTuple):
 
 
 class RawRead(NamedTuple):
-    """What one read found, not decoded; see `SystemRead`."""
+    """Result of a read without decoding; see `SystemRead`."""
 
     records: list[RawRecord]
     next_offset: int
@@ -60,7 +60,7 @@ class SystemQueue:
 
     Args:
         store: the message store.
-        topic: a topic of the system.
+        topic: a system topic.
         queue_id: queue within the topic.
     """
 
@@ -86,18 +86,18 @@ class SystemQueue:
         max_bytes: int = 1 << 20,
         wanted: MessageFilter | None = None,
     ) -> SystemRead:
-        """Read messages from `offset` on; a damaged one is passed over and logged.
+        """Read messages from an offset on; damaged ones are skipped with an error in the log.
 
         Args:
             offset: queue offset.
-            max_count: messages at most; the store's transfer limits hold as well.
-            max_bytes: bytes at most; one message is read whatever its size.
-            wanted: decides what is left out; None takes all.
+            max_count: maximal number of messages; the store's transfer limits apply as well.
+            max_bytes: maximal size; the first message is read whatever its size.
+            wanted: filter of messages; None accepts everything.
         """
         return SystemRead(*self._read(offset, max_count, max_bytes, _decoded, wanted))
 
     def read_raw(self, offset: int, max_count: int = 32, max_bytes: int = 1 << 20) -> RawRead:
-        """Read messages as `read` does, without decoding them."""
+        """Read messages like `read`, without decoding them."""
         return RawRead(*self._read(offset, max_count, max_bytes, split_record))
 
     def _read(
@@ -117,7 +117,7 @@ class SystemQueue:
                 messages.append(decode(record))
             except CorruptRecordError as error:
                 _log.error(
-                    "a damaged message of the system is passed over",
+                    "damaged system message skipped",
                     topic=self.topic,
                     queue_id=self.queue_id,
                     error=str(error),

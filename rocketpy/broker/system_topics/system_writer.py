@@ -1,6 +1,6 @@
-"""Messages that the broker itself stores: a delay that is due, a decided transaction, a retry.
+"""Writer of messages that the broker itself stores: due delays, decided transactions, retries.
 
-They take no way through admission: who sent them first was admitted.
+They bypass admission: their senders were admitted when they sent them.
 
 Source: MessageExtBrokerInner, ScheduleMessageService.messageTimeUp,
 TransactionalMessageBridge.renewHalfMessageInner (5.4.0).
@@ -24,7 +24,7 @@ from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatu
 NEVER_STORED: Final = frozenset(
     {PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED}
 )
-"""Trying again helps nothing."""
+"""Results that another attempt does not change."""
 _PUT_OK: Final = PutMessageStatus.PUT_OK
 
 
@@ -37,16 +37,16 @@ class _Store(Protocol):
 def copy_of(
     stored: MessageExt, topic: str, queue_id: int, properties: Mapping[str, str]
 ) -> PutMessage:
-    """Return a stored message as one to store again, elsewhere.
+    """Return a copy of a stored message for another queue.
 
-    Body, flags, times, hosts and the number of tries stay; index keys and the tags code follow
-    the given properties.
+    Body, flags, times, hosts and the number of tries stay; index keys and the tags code follow the
+    given properties.
 
     Args:
-        stored: decoded with ``inflate=False``, so that its body is as it was stored.
-        topic: where to.
-        queue_id: queue within the topic.
-        properties: of the new message.
+        stored: decoded with ``inflate=False``, so that its body is as stored.
+        topic: target topic.
+        queue_id: target queue.
+        properties: properties of the copy.
     """
     tags = properties.get(PROPERTY_TAGS)
     return PutMessage(
@@ -71,14 +71,14 @@ def copy_of(
 def copy_of_raw(
     stored: RawRecord, topic: str, queue_id: int, outline: PropertyTemplate, uniq_key: bytes
 ) -> PutMessage:
-    """Return a stored message as one to store again, as `copy_of` does, without decoding it.
+    """Return a copy of a stored message for another queue like `copy_of`, without decoding it.
 
     Args:
-        stored: as it was stored.
-        topic: where to.
-        queue_id: queue within the topic.
-        outline: of the new message's properties.
-        uniq_key: what goes into it, from `PropertyTemplates`.
+        stored: the stored message.
+        topic: target topic.
+        queue_id: target queue.
+        outline: template of the properties of the copy.
+        uniq_key: value of UNIQ_KEY, from `PropertyTemplates`.
     """
     properties, key = filled(outline, uniq_key)
     return PutMessage(
@@ -101,11 +101,11 @@ def copy_of_raw(
 
 
 class SystemWriter:
-    """Stores messages of the broker's own making and counts them.
+    """Stores messages of the broker itself, and counts them.
 
     Args:
-        store: where to.
-        count: told topic, number of messages and bytes.
+        store: the message store.
+        count: called with topic, number of messages and bytes.
     """
 
     def __init__(self, store: _Store, count: Callable[[str, int, int], None]) -> None:
@@ -113,12 +113,12 @@ class SystemWriter:
         self._count = count
 
     def put(self, message: PutMessage) -> PutMessageResult:
-        """Store one message; its status says whether it is stored. It may not be on disk yet."""
+        """Store a message; see the status for success. It may not be on disk yet."""
         result = self._store.put_message(message)
         if result.status is _PUT_OK:
             self._count(message.topic, 1, result.size_bytes)
         return result
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
-        """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
+        """Call back once everything before `phy_end` is on disk (True), or failed (False)."""
         self._store.when_durable(phy_end, callback)

@@ -166,7 +166,7 @@ class SlotReader:
 
     @property
     def next_ms(self) -> int:
-        """When to continue: the next delivery time, or the end of the slot."""
+        """Time of the next step: the next delivery time, or the end of the slot."""
         return self._ready[0].due_ms if self._ready else self.end_ms
 
     @property

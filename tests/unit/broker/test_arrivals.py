@@ -1,4 +1,4 @@
-"""Who is told of a message that came."""
+"""The store's listener of arriving messages."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from rocketpy.broker.feature import Feature
 from rocketpy.broker.parts import arrival_listener
 
 
-def test_a_capability_is_told_of_its_topics_before_pulls_are_told_of_all() -> None:
+def test_arrival_listener_notifies_feature_before_pulls() -> None:
     told: list[object] = []
     features = [Feature(name="a", arrivals={"S": told.append}), Feature(name="b")]
     on_arrival = arrival_listener(features, lambda *arrival: told.append(arrival))
@@ -15,7 +15,7 @@ def test_a_capability_is_told_of_its_topics_before_pulls_are_told_of_all() -> No
     assert told == [("T", 1, 2, 3), 4, ("S", 4, 5, 6)]
 
 
-def test_a_capability_is_told_whatever_pulls_raise() -> None:
+def test_arrival_listener_failing_pulls_do_not_affect_feature() -> None:
     told: list[int] = []
 
     def fail(*_: object) -> None:

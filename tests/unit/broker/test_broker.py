@@ -1,4 +1,4 @@
-"""A broker's life without a network: what is opened is closed, whatever fails in between."""
+"""Start and stop of a broker without a network; failures in between leave nothing open."""
 
 import asyncio
 import os
@@ -86,7 +86,7 @@ class Kit:
         )
 
 
-async def test_it_starts_and_stops_and_starts_again() -> None:
+async def test_broker_restarts_in_same_process() -> None:
     kit = Kit(fast_listen_enable=True)
     for _ in range(2):
         broker = kit.broker()
@@ -99,7 +99,7 @@ async def test_it_starts_and_stops_and_starts_again() -> None:
 
 
 @pytest.mark.parametrize("taken", [10911, 10909])
-async def test_a_taken_port_closes_what_was_opened(taken: int) -> None:
+async def test_broker_start_on_used_port_closes_store(taken: int) -> None:
     kit = Kit(taken, fast_listen_enable=True)
     with pytest.raises(StartError):
         await kit.broker().start()
@@ -115,7 +115,7 @@ def _open_below(directory: Path) -> list[str]:
     return [path for path in opened if path.startswith(str(directory))]
 
 
-async def test_a_start_that_fails_leaves_no_file_open(tmp_path: Path) -> None:
+async def test_broker_failed_start_leaves_no_file_open(tmp_path: Path) -> None:
     (tmp_path / "timerwheel").touch()
     os.truncate(tmp_path / "timerwheel", WHEEL_BYTES)
     kit = Kit(10911)
@@ -124,7 +124,7 @@ async def test_a_start_that_fails_leaves_no_file_open(tmp_path: Path) -> None:
     assert _open_below(tmp_path) == []
 
 
-async def test_tables_that_cannot_be_written_do_not_keep_it_from_closing_its_store(
+async def test_broker_failed_table_write_still_closes_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kit = Kit()
@@ -141,9 +141,7 @@ async def test_tables_that_cannot_be_written_do_not_keep_it_from_closing_its_sto
     monkeypatch.setattr(SimFiles, "write_bytes", write)
     with structlog.testing.capture_logs() as logged:
         await broker.stop()
-    assert [one["table"] for one in logged if one["event"] == "a table was not written"] == [
-        "topics"
-    ]
+    assert [one["table"] for one in logged if one["event"] == "table not written"] == ["topics"]
     monkeypatch.undo()
     again = kit.broker()
     await again.start()
@@ -151,7 +149,7 @@ async def test_tables_that_cannot_be_written_do_not_keep_it_from_closing_its_sto
     await again.stop()
 
 
-async def test_its_services_run_on_its_loop() -> None:
+async def test_broker_services_run_on_its_loop() -> None:
     broker = Kit().broker()
     await broker.start()
     stepped: list[str] = []

@@ -1,4 +1,4 @@
-"""A broker's settings: Apache's names and defaults, and what is refused before anything starts."""
+"""Settings of a broker: Apache's names and defaults, and refused values."""
 
 from dataclasses import fields
 from typing import Any
@@ -15,7 +15,7 @@ def loaded(**values: str) -> BrokerConfig:
     return load(Sources(overrides=overrides), [BrokerConfig]).get(BrokerConfig)
 
 
-def test_the_defaults_are_apaches() -> None:
+def test_config_defaults_equal_apache() -> None:
     config = BrokerConfig()
     assert (config.broker_cluster_name, config.broker_id) == ("DefaultCluster", 0)
     assert (config.listen_port, config.ha_listen_port) == (10_911, 10_912)
@@ -35,12 +35,12 @@ def test_the_defaults_are_apaches() -> None:
     assert config.broker_name, "the machine's name"
 
 
-def test_a_broker_without_a_name_of_its_machine_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_broker_name_without_host_name_has_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "")
     assert BrokerConfig().broker_name == "DEFAULT_BROKER"
 
 
-def test_keys_are_spelt_as_apache_spells_them() -> None:
+def test_config_keys_have_apache_spelling() -> None:
     config = loaded(brokerName="b", brokerIP1="10.0.0.1", brokerIP2="10.0.0.2", popPollingSize="7")
     assert (config.broker_ip1, config.broker_ip2) == ("10.0.0.1", "10.0.0.2")
     assert (config.broker_name, config.pop_polling_size) == ("b", 7)
@@ -63,7 +63,7 @@ def test_keys_are_spelt_as_apache_spells_them() -> None:
     ],
     ids=str,
 )
-def test_a_value_that_cannot_be_is_refused_and_named(values: dict[str, Any], key: str) -> None:
+def test_config_invalid_value_is_refused_and_named(values: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match="must be ") as caught:
         BrokerConfig(**values)
     assert caught.value.key == key
@@ -83,7 +83,7 @@ def test_a_value_that_cannot_be_is_refused_and_named(values: dict[str, Any], key
     ],
     ids=str,
 )
-def test_the_ends_of_each_range_belong_to_it(values: dict[str, Any]) -> None:
+def test_config_range_limits_are_accepted(values: dict[str, Any]) -> None:
     [(name, value)] = values.items()
     assert getattr(BrokerConfig(**values), name) == value
 
@@ -98,7 +98,7 @@ def test_the_ends_of_each_range_belong_to_it(values: dict[str, Any]) -> None:
         ("popPollingSize", 0, None),
     ],
 )
-def test_a_number_out_of_its_range_is_refused(key: str, low: int, high: int | None) -> None:
+def test_config_number_out_of_range_is_refused(key: str, low: int, high: int | None) -> None:
     loaded(**{key: str(low)})
     with pytest.raises(ConfigError, match=str(low)):
         loaded(**{key: str(low - 1)})
@@ -108,7 +108,7 @@ def test_a_number_out_of_its_range_is_refused(key: str, low: int, high: int | No
             loaded(**{key: str(high + 1)})
 
 
-def test_addresses_of_name_servers_are_taken_apart() -> None:
+def test_config_name_server_addresses_are_split() -> None:
     assert BrokerConfig().name_server_addresses == ()
     config = BrokerConfig(namesrv_addr=" b:9876; a:1 ;;b:9876;")
     assert config.name_server_addresses == ("b:9876", "a:1")
@@ -118,18 +118,18 @@ def test_addresses_of_name_servers_are_taken_apart() -> None:
     ("configured", "used"),
     [(0, 10_000), (9_999, 10_000), (10_001, 10_001), (60_000, 60_000), (60_001, 60_000)],
 )
-def test_a_broker_registers_every_10_to_60_seconds(configured: int, used: int) -> None:
+def test_config_register_period_is_limited_to_10_to_60_seconds(configured: int, used: int) -> None:
     assert BrokerConfig(register_name_server_period=configured).register_period_ms == used
 
 
-def test_nothing_that_names_a_place_is_taken_from_the_network() -> None:
+def test_config_paths_and_addresses_are_not_live() -> None:
     live = {one.name for one in fields(BrokerConfig) if one.metadata.get("live")}
     assert "trace_on" in live
     places = ("addr", "ip1", "ip2", "address", "_port", "_name", "_id")
     assert not [name for name in live if name.endswith(places)]
 
 
-def test_settings_do_not_change_under_those_who_read_them() -> None:
+def test_config_is_immutable() -> None:
     config = BrokerConfig()
     with pytest.raises(AttributeError):
         config.trace_on = False  # type: ignore[misc]

@@ -1,3 +1,5 @@
+"""Changes of live settings."""
+
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
@@ -15,7 +17,7 @@ def holder() -> LiveBrokerConfig:
     )
 
 
-def test_live_settings_change_all_or_none() -> None:
+def test_live_config_changes_all_or_none() -> None:
     one = holder()
     heard: list[BrokerConfig] = []
     one.add_listener(heard.append)
@@ -32,12 +34,12 @@ def test_live_settings_change_all_or_none() -> None:
 
 
 @pytest.mark.parametrize("key", ["storePathRootDir", "brokerIP1", "namesrvAddr", "listenPort"])
-def test_nothing_that_names_a_path_or_an_address_changes_at_run_time(key: str) -> None:
+def test_live_config_paths_and_addresses_cannot_change(key: str) -> None:
     with pytest.raises(ConfigError):
         holder().update({key: "/tmp/x"})
 
 
-def test_keys_are_apaches() -> None:
+def test_live_config_keys_are_apache_keys() -> None:
     keys = {one.key for one in options_of(BrokerConfig)}
     assert {"brokerIP1", "brokerClusterName", "waitTimeMillsInSendQueue", "regionId"} <= keys
 
@@ -46,12 +48,12 @@ def test_keys_are_apaches() -> None:
     "wrong", [{"broker_permission": 8}, {"listen_port": 70_000}, {"default_topic_queue_nums": 0},
               {"send_message_thread_pool_nums": -1}, {"broker_name": ""}]
 )  # fmt: skip
-def test_ranges(wrong: dict[str, object]) -> None:
+def test_live_config_ranges_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         BrokerConfig(**{"broker_name": "b", **wrong})  # type: ignore[arg-type]
 
 
-def test_name_server_addresses_and_period() -> None:
+def test_live_config_name_server_addresses_and_period() -> None:
     config = BrokerConfig(
         broker_name="b", namesrv_addr=" a:1; b:2;;a:1", register_name_server_period=1
     )

@@ -1,4 +1,4 @@
-"""Every setting that may change while a broker runs has an effect at once."""
+"""Each live setting takes effect at once."""
 
 import asyncio
 import random
@@ -333,7 +333,7 @@ CASES: list[Case] = [
 @pytest.mark.parametrize(
     ("key", "probe", "before", "value", "after"), CASES, ids=[case[0] for case in CASES]
 )
-def test_a_live_setting_takes_effect(
+def test_live_setting_takes_effect(
     key: str, probe: Callable[[Kit], Any], before: Any, value: object, after: Any
 ) -> None:
     kit = Kit()
@@ -342,18 +342,18 @@ def test_a_live_setting_takes_effect(
     assert probe(kit) == after
 
 
-def test_short_polling_takes_effect() -> None:
+def test_live_setting_short_polling_takes_effect() -> None:
     kit = Kit()
     kit.update(longPollingEnable="false", shortPollingTimeMills=7)
     assert kit.suspended() == 7
 
 
-def test_no_live_setting_is_without_a_test() -> None:
+def test_live_settings_are_all_tested() -> None:
     tested = {case[0] for case in CASES} | {"shortPollingTimeMills"}
     assert Kit().parts.configs.live_keys == tested
 
 
-def test_auto_creation_can_be_turned_on_later() -> None:
+def test_live_setting_auto_creation_can_be_enabled_later() -> None:
     kit = Kit()
     kit.parts.topics.delete("TBW102")
     assert kit.send("a") == 17
@@ -361,7 +361,7 @@ def test_auto_creation_can_be_turned_on_later() -> None:
     assert kit.send("b") == 0
 
 
-def test_changes_are_kept_beside_the_tables_and_shown() -> None:
+def test_live_settings_are_persisted_and_shown() -> None:
     kit = Kit()
     kit.update(brokerPermission=4)
     kit.update(deleteWhen="2;16", brokerPermission=6)
@@ -375,7 +375,7 @@ def test_changes_are_kept_beside_the_tables_and_shown() -> None:
     assert loads(response.ext_fields["version"].encode())["counter"] == 2
 
 
-def test_what_cannot_be_kept_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_setting_not_persisted_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
     kit = Kit()
 
     def full(path: Path, data: bytes) -> None:
@@ -399,7 +399,7 @@ def test_what_cannot_be_kept_does_not_change(monkeypatch: pytest.MonkeyPatch) ->
     ],
     ids=str,
 )
-def test_values_without_sense_and_settings_without_effect_are_refused(
+def test_live_setting_invalid_value_or_combination_is_refused(
     changes: dict[str, str],
 ) -> None:
     kit = Kit()

@@ -1,4 +1,4 @@
-"""How a broker's parts are put together: who is told of what, in which order."""
+"""The parts of a broker and their connections."""
 
 import random
 from functools import partial
@@ -61,7 +61,7 @@ def put(parts: BrokerParts, body: bytes, topic: str = "T") -> None:
     assert result.status is PutMessageStatus.PUT_OK
 
 
-def test_nothing_is_touched_before_the_broker_starts() -> None:
+def test_parts_touch_nothing_before_start() -> None:
     files = SimFiles()
     parts = build(files)
     assert files.operation_count == 0
@@ -69,7 +69,7 @@ def test_nothing_is_touched_before_the_broker_starts() -> None:
     assert isinstance(parts.sends, SendMessageProcessor)
 
 
-def test_capabilities_stand_in_the_order_in_which_they_see_a_message() -> None:
+def test_parts_features_are_in_order_of_their_transforms() -> None:
     names = [feature.name for feature in build().features]
     assert len(set(names)) == len(names)
     assert names[0] == "consumer filters"
@@ -79,7 +79,7 @@ def test_capabilities_stand_in_the_order_in_which_they_see_a_message() -> None:
     assert (first, second) == ("transactions", "delay"), "a half message is not delayed"
 
 
-def test_all_services_of_capabilities_are_run_and_none_twice() -> None:
+def test_parts_run_each_feature_service_once() -> None:
     parts = build()
     of_features = [
         service
@@ -94,7 +94,7 @@ def test_all_services_of_capabilities_are_run_and_none_twice() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_without_threads_every_pool_runs_inline() -> None:
+def test_parts_without_threads_run_all_pools_inline() -> None:
     sizes: dict[str, Any] = {
         "query_message_thread_pool_nums": 3,
         "send_message_thread_pool_nums": 2,
@@ -103,7 +103,7 @@ def test_without_threads_every_pool_runs_inline() -> None:
     assert not all(pool.runs_inline for pool in build(**sizes).pools.values())
 
 
-def test_a_message_that_comes_is_told_to_pulls_and_pops() -> None:
+def test_parts_arriving_message_notifies_pulls_and_pops() -> None:
     parts = opened()
     told: list[tuple[str, int, int, int]] = []
     pulls = parts.store.on_arrival
@@ -119,7 +119,7 @@ def test_a_message_that_comes_is_told_to_pulls_and_pops() -> None:
     assert told == [("T", 0, 1, 0), ("T", 0, 2, 0)]
 
 
-def test_changed_settings_reach_store_topics_and_capabilities() -> None:
+def test_parts_changed_settings_reach_store_topics_and_features() -> None:
     parts = opened()
     before = parts.configs.data_version
     parts.configs.update({"fileReservedTime": "1", "brokerPermission": "4", "traceOn": "false"})
@@ -129,14 +129,14 @@ def test_changed_settings_reach_store_topics_and_capabilities() -> None:
     assert parts.configs.data_version != before
 
 
-def test_topics_follow_settings_that_change() -> None:
+def test_parts_changed_settings_reach_topics() -> None:
     parts = opened(auto_create_topic_enable=False)
     assert parts.topics.get("TBW102") is None
     parts.configs.update({"autoCreateTopicEnable": "true"})
     assert parts.topics.get("TBW102") is not None
 
 
-def test_pulls_still_hear_of_messages_when_pops_wait_too() -> None:
+def test_parts_pulls_are_notified_beside_pops() -> None:
     parts = opened(threads=False)
     told: list[int] = []
     parts.store.on_arrival = lambda _topic, _queue_id, next_offset, _code: told.append(next_offset)
@@ -155,7 +155,7 @@ def test_pulls_still_hear_of_messages_when_pops_wait_too() -> None:
     assert channel.loop.turn() > 0, "the pop goes on"
 
 
-def test_a_deleted_topic_takes_its_mode_along() -> None:
+def test_parts_deleted_topic_removes_its_mode() -> None:
     parts = opened()
     for topic in ("T", "U"):
         mode = SetMessageRequestModeRequestBody(topic=topic, consumer_group="g", mode="POP")
@@ -166,7 +166,7 @@ def test_a_deleted_topic_takes_its_mode_along() -> None:
     assert parts.modes.get("U", "g") is not None
 
 
-def test_config_files_lie_in_one_directory_of_the_store() -> None:
+def test_parts_tables_are_in_config_directory() -> None:
     files = SimFiles()
     parts = build(files)
     parts.store.open()
@@ -182,20 +182,20 @@ def test_config_files_lie_in_one_directory_of_the_store() -> None:
     assert {"consumerFilter.json", "consumerOrderInfo.json"} <= names
 
 
-def test_the_timer_is_there_only_when_the_store_has_it() -> None:
+def test_parts_timer_exists_only_if_enabled() -> None:
     with_timer = {service.name for service in build().background_services}
     without = {service.name for service in build(timer_wheel_enable=False).background_services}
     assert without < with_timer
 
 
-def test_bounds_of_clients_are_the_configured_ones() -> None:
+def test_parts_client_bounds_are_configured() -> None:
     parts = build(max_held_pulls=7, max_held_pulls_per_queue=3)
     assert parts.delays_ms[0] == 1_000
     assert parts.start_ms == parts.clock.time_ms()
     assert len(parts.delays_ms) == 18
 
 
-def test_services_that_sleep_hear_of_messages_in_their_topics() -> None:
+def test_parts_arriving_message_wakes_idle_feature_service() -> None:
     parts = opened()
     woken: list[str] = []
     for state in (each for one in parts.features for each in one.states):
@@ -212,7 +212,7 @@ def test_services_that_sleep_hear_of_messages_in_their_topics() -> None:
     assert woken == ["Timer", "DelayDelivery"]
 
 
-def test_a_fault_of_who_waits_for_messages_leaves_no_service_asleep() -> None:
+def test_parts_failing_listener_leaves_no_service_asleep() -> None:
     parts = opened()
     delivery = next(one for one in parts.loop_services if one.name == "DelayDelivery")
     woken: list[str] = []
@@ -225,7 +225,7 @@ def test_a_fault_of_who_waits_for_messages_leaves_no_service_asleep() -> None:
     assert woken == ["DelayDelivery"]
 
 
-def test_a_message_that_is_counted_after_its_topic_was_deleted_brings_no_counter_back() -> None:
+def test_parts_count_after_topic_deletion_restores_no_counter() -> None:
     parts = opened()
     parts.topics.put(TopicConfig("U", 1, 1))
     for topic in ("T", "U"):

@@ -1,3 +1,5 @@
+"""The table of requests, their processors and pools."""
+
 from typing import Any
 
 import pytest
@@ -26,7 +28,7 @@ def fine(_channel: object, command: RemotingCommand) -> RemotingCommand:
     return make_response(command, 0)
 
 
-def test_every_code_goes_to_its_processor_on_the_pool_of_its_kind() -> None:
+def test_request_table_routes_codes_to_processors_and_pools() -> None:
     of_kind = pools()
     table = RequestTable(of_kind)
     table.add("send", {10: fine, 310: fine})
@@ -42,14 +44,14 @@ def test_every_code_goes_to_its_processor_on_the_pool_of_its_kind() -> None:
     assert set(fast.routes) == {10, 310}
 
 
-def test_a_code_has_one_processor() -> None:
+def test_request_table_code_has_one_processor() -> None:
     table = RequestTable(pools())
     table.add("send", {10: fine})
     with pytest.raises(AssertionError):
         table.add("pull", {10: fine})
 
 
-def test_a_guard_stands_in_front_of_every_processor() -> None:
+def test_request_table_guard_precedes_every_processor() -> None:
     seen: list[int] = []
 
     def guard(_channel: object, command: RemotingCommand) -> RemotingCommand | None:

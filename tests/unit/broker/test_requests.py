@@ -1,3 +1,5 @@
+"""All requests of a broker."""
+
 import random
 
 from rocketpy.broker.broker import Broker
@@ -27,7 +29,7 @@ OTHERS = {
 }
 
 
-def test_every_request_runs_on_the_pool_of_its_kind() -> None:
+def test_requests_run_on_the_pool_of_their_kind() -> None:
     clock = SimClock()
     broker = Broker(
         BrokerConfig(broker_name="b", listen_port=0),

@@ -1,3 +1,5 @@
+"""Requests that are relayed to a consumer."""
+
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ def answered(body: bytes = b"", code: int = 0, remark: str | None = None) -> Any
     return make_response(make_request(0), code, remark, {}, body)
 
 
-async def test_running_info_is_passed_through(kit: Kit) -> None:
+async def test_relay_running_info_is_forwarded(kit: Kit) -> None:
     channel = kit.add_consumer("G", "T")
     channel.response = answered(b"{raw}")
     response = await ask_async(kit.admin(ClientRelayAdmin).running_info, INFO)
@@ -27,7 +29,7 @@ async def test_running_info_is_passed_through(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("client_id", ["cid", "other"])
-async def test_running_info_of_nobody(kit: Kit, client_id: str) -> None:
+async def test_relay_running_info_of_unknown_consumer_is_refused(kit: Kit, client_id: str) -> None:
     if client_id == "other":
         kit.add_consumer("G", "T")
     ext = {**INFO, "clientId": client_id}
@@ -35,7 +37,7 @@ async def test_running_info_of_nobody(kit: Kit, client_id: str) -> None:
     assert (response.code, response.remark) == (1, f"The Consumer <G> <{client_id}> not online")
 
 
-async def test_failure_codes_of_the_client_are_passed_through(kit: Kit) -> None:
+async def test_relay_failure_code_of_client_is_forwarded(kit: Kit) -> None:
     channel = kit.add_consumer("G", "T")
     channel.response = answered(code=1, remark="no such group here")
     response = await ask_async(kit.admin(ClientRelayAdmin).running_info, INFO)
@@ -43,7 +45,9 @@ async def test_failure_codes_of_the_client_are_passed_through(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize(("error", "code"), [(RequestTimeoutError, 207), (ConnectionLostError, 1)])
-async def test_a_silent_or_lost_client(kit: Kit, error: type[Exception], code: int) -> None:
+async def test_relay_silent_or_lost_client_is_reported(
+    kit: Kit, error: type[Exception], code: int
+) -> None:
     channel = kit.add_consumer("G", "T")
     channel.response = error("gone")
     response = await ask_async(kit.admin(ClientRelayAdmin).running_info, INFO)
@@ -52,7 +56,7 @@ async def test_a_silent_or_lost_client(kit: Kit, error: type[Exception], code: i
     assert "<G> <cid>" in response.remark
 
 
-async def test_consume_directly_sends_the_stored_record(kit: Kit) -> None:
+async def test_relay_consume_directly_sends_stored_record(kit: Kit) -> None:
     channel = kit.add_consumer("G", "T")
     kit.add_topic("T")
     channel.response = answered(b'{"consumeResult":"CR_SUCCESS"}')
@@ -66,7 +70,9 @@ async def test_consume_directly_sends_the_stored_record(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("message_id", [MESSAGE_ID, "nonsense", ""])
-async def test_consume_directly_of_an_unknown_message(kit: Kit, message_id: str) -> None:
+async def test_relay_consume_directly_of_unknown_message_is_refused(
+    kit: Kit, message_id: str
+) -> None:
     kit.add_consumer("G", "T")
     ext = {"consumerGroup": "G", "clientId": "cid", "msgId": message_id}
     response = await ask_async(kit.admin(ClientRelayAdmin).consume_directly, ext)
@@ -75,7 +81,7 @@ async def test_consume_directly_of_an_unknown_message(kit: Kit, message_id: str)
     assert "can not find" in response.remark
 
 
-async def test_consumer_status_asks_every_member(kit: Kit) -> None:
+async def test_relay_consumer_status_asks_all_members(kit: Kit) -> None:
     body = b'{"messageQueueTable":{{"brokerName":"b","queueId":1,"topic":"T"}:5}}'
     for number in range(2):
         channel = FakeChannel(f"127.0.0.1:{number}")
@@ -92,7 +98,7 @@ async def test_consumer_status_asks_every_member(kit: Kit) -> None:
     assert list(one["consumerTable"]) == ["cid1"]
 
 
-async def test_consumer_status_of_nobody(kit: Kit) -> None:
+async def test_relay_consumer_status_of_unknown_group_is_refused(kit: Kit) -> None:
     admin = kit.admin(ClientRelayAdmin)
     response = await ask_async(admin.consumer_status, {"topic": "T", "group": "G"})
     assert response.code == 1

@@ -1,3 +1,5 @@
+"""Reading and changing the configuration."""
+
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ from rocketpy.proto.wire.fastjson import loads
 from tests.unit.broker.admin.kit import Kit, ask
 
 
-def test_live_keys_change(kit: Kit) -> None:
+def test_config_live_keys_are_changed(kit: Kit) -> None:
     heard: list[BrokerConfig] = []
     kit.configs.add_listener(heard.append)
     admin = kit.admin(ConfigAdmin)
@@ -36,7 +38,7 @@ def test_live_keys_change(kit: Kit) -> None:
         "../x",
     ],
 )
-def test_other_keys_are_refused_by_name(kit: Kit, key: str) -> None:
+def test_config_other_keys_are_refused_by_name(kit: Kit, key: str) -> None:
     body = f"brokerPermission=4\n{key}=/tmp/x\n".encode()
     response = ask(kit.admin(ConfigAdmin).update, body=body)
     assert response.code == 16
@@ -46,7 +48,7 @@ def test_other_keys_are_refused_by_name(kit: Kit, key: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["much", "99", "", "-1"])
-def test_values_that_do_not_fit_are_refused(kit: Kit, value: str) -> None:
+def test_config_invalid_values_are_refused(kit: Kit, value: str) -> None:
     body = f"brokerPermission={value}".encode()
     response = ask(kit.admin(ConfigAdmin).update, body=body)
     assert response.code == 29
@@ -54,11 +56,11 @@ def test_values_that_do_not_fit_are_refused(kit: Kit, value: str) -> None:
 
 
 @pytest.mark.parametrize(("body", "code"), [(b"\xff=1", 1), (b"a=\\uZZZZ", 1), (b"#" * 70_000, 29)])
-def test_bodies_that_are_no_properties(kit: Kit, body: bytes, code: int) -> None:
+def test_config_invalid_body_is_refused(kit: Kit, body: bytes, code: int) -> None:
     assert ask(kit.admin(ConfigAdmin).update, body=body).code == code
 
 
-def test_every_setting_is_shown(kit: Kit) -> None:
+def test_config_get_returns_all_settings(kit: Kit) -> None:
     response: Any = ask(kit.admin(ConfigAdmin).get)
     lines = response.body.decode().splitlines()
     assert "brokerName=b" in lines

@@ -1,9 +1,11 @@
+"""Connected clients, and the groups and topics they use."""
+
 from rocketpy.broker.admin.connections import ConnectionAdmin, language_name
 from rocketpy.proto.wire.fastjson import loads
 from tests.unit.broker.admin.kit import Kit, ask
 
 
-def test_members_of_a_consumer_group(kit: Kit) -> None:
+def test_connections_of_consumer_group(kit: Kit) -> None:
     kit.add_consumer("G", "T")
     found = loads(ask(kit.admin(ConnectionAdmin).consumers, {"consumerGroup": "G"}).body)
     assert found["connectionSet"] == [
@@ -20,12 +22,12 @@ def test_members_of_a_consumer_group(kit: Kit) -> None:
     )
 
 
-def test_a_group_without_members_is_not_online(kit: Kit) -> None:
+def test_connections_group_without_members_is_not_online(kit: Kit) -> None:
     response = ask(kit.admin(ConnectionAdmin).consumers, {"consumerGroup": "G"})
     assert (response.code, response.remark) == (206, "the consumer group[G] not online")
 
 
-def test_producers(kit: Kit) -> None:
+def test_connections_of_producer_groups(kit: Kit) -> None:
     admin = kit.admin(ConnectionAdmin)
     kit.add_producer("P")
     found = loads(ask(admin.producers, {"producerGroup": "P"}).body)
@@ -38,7 +40,7 @@ def test_producers(kit: Kit) -> None:
     assert everyone["P"][0]["lastUpdateTimestamp"] == kit.clock.wall_ms
 
 
-def test_who_consumes_what(kit: Kit) -> None:
+def test_connections_groups_of_topic_and_topics_of_group(kit: Kit) -> None:
     admin = kit.admin(ConnectionAdmin)
     kit.add_consumer("online", "T")
     kit.offsets.commit("offline", "T", 0, 1)
@@ -48,7 +50,7 @@ def test_who_consumes_what(kit: Kit) -> None:
     assert topics == {"brokerAddr": "127.0.0.1:10911", "topicList": ["T"]}
 
 
-def test_subscription_of_a_group(kit: Kit) -> None:
+def test_connections_subscription_of_group(kit: Kit) -> None:
     admin = kit.admin(ConnectionAdmin)
     kit.add_consumer("G", "T")
     found = loads(ask(admin.subscription, {"group": "G", "topic": "T"}).body)
@@ -57,6 +59,6 @@ def test_subscription_of_a_group(kit: Kit) -> None:
     assert missing == {"group": "G", "topic": "U"}
 
 
-def test_language_names() -> None:
+def test_language_name_of_unknown_code_is_other() -> None:
     assert language_name(3) == "PYTHON"
     assert language_name(-1) == "OTHER"

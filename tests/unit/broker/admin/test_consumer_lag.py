@@ -1,3 +1,5 @@
+"""Progress and lag of consumer groups."""
+
 from rocketpy.broker.admin.consumer_lag import ConsumeStatsAdmin
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.wire.fastjson import loads
@@ -17,7 +19,7 @@ def filled(kit: Kit) -> ConsumeStatsAdmin:
     return kit.admin(ConsumeStatsAdmin)
 
 
-def test_progress_of_a_group(kit: Kit) -> None:
+def test_lag_of_one_group(kit: Kit) -> None:
     response = ask(filled(kit).of_group, {"consumerGroup": "G"})
     table = loads(response.body)["offsetTable"]
     assert table[MessageQueue("T", "b", 0)] == {
@@ -35,7 +37,7 @@ def test_progress_of_a_group(kit: Kit) -> None:
     assert table[MessageQueue("U", "b", 0)]["consumerOffset"] == 3
 
 
-def test_a_group_that_is_reset_before_its_first_commit_is_behind(kit: Kit) -> None:
+def test_lag_of_group_reset_before_first_commit(kit: Kit) -> None:
     admin = filled(kit)
     kit.offsets.assign_reset("fresh", "T", 0, 2)
     table = loads(ask(admin.of_group, {"consumerGroup": "fresh"}).body)["offsetTable"]
@@ -47,14 +49,14 @@ def test_a_group_that_is_reset_before_its_first_commit_is_behind(kit: Kit) -> No
     assert loads(ask(admin.of_group, {"consumerGroup": "fresh"}).body)["offsetTable"] == {}
 
 
-def test_progress_in_chosen_topics(kit: Kit) -> None:
+def test_lag_of_selected_topics(kit: Kit) -> None:
     admin = filled(kit)
     for ext in ({"topic": "U"}, {"topicList": "U;Nope;"}):
         response = ask(admin.of_group, {"consumerGroup": "G", **ext})
         assert list(loads(response.body)["offsetTable"]) == [MessageQueue("U", "b", 0)]
 
 
-def test_topics_that_an_online_group_left_are_not_counted(kit: Kit) -> None:
+def test_lag_skips_topics_that_online_group_left(kit: Kit) -> None:
     admin = filled(kit)
     kit.add_consumer("G", "T")
     topics = {
@@ -64,12 +66,12 @@ def test_topics_that_an_online_group_left_are_not_counted(kit: Kit) -> None:
     assert topics == {"T"}
 
 
-def test_an_unknown_group_has_an_empty_table(kit: Kit) -> None:
+def test_lag_of_unknown_group_is_empty(kit: Kit) -> None:
     response = ask(kit.admin(ConsumeStatsAdmin).of_group, {"consumerGroup": "Nope"})
     assert loads(response.body) == {"consumeTps": 0.0, "offsetTable": {}}
 
 
-def test_progress_of_every_group(kit: Kit) -> None:
+def test_lag_of_all_groups(kit: Kit) -> None:
     found = loads(ask(filled(kit).of_broker, {"isOrder": "false"}).body)
     by_group = {group: stats for one in found["consumeStatsList"] for group, stats in one.items()}
     assert len(by_group["G"]) == 2
@@ -80,7 +82,7 @@ def test_progress_of_every_group(kit: Kit) -> None:
     assert ordered["totalDiff"] == 0
 
 
-def test_time_span(kit: Kit) -> None:
+def test_lag_time_span(kit: Kit) -> None:
     admin = filled(kit)
     spans = loads(ask(admin.time_span, {"topic": "T", "group": "G"}).body)["consumeTimeSpanSet"]
     first = next(one for one in spans if one["messageQueue"]["queueId"] == 0)

@@ -1,3 +1,5 @@
+"""Creating, changing and deleting consumer groups."""
+
 import pytest
 
 from rocketpy.broker.admin.groups import GroupAdmin
@@ -6,7 +8,7 @@ from rocketpy.proto.wire.fastjson import dumps, loads
 from tests.unit.broker.admin.kit import Kit, ask
 
 
-def test_create_keeps_what_the_tool_sends(kit: Kit) -> None:
+def test_groups_create_keeps_all_fields(kit: Kit) -> None:
     admin = kit.admin(GroupAdmin)
     body = dumps({"groupName": "G", "consumeBroadcastEnable": False, "retryMaxTimes": 3})
     assert ask(admin.update, body=body).code == 0
@@ -17,28 +19,28 @@ def test_create_keeps_what_the_tool_sends(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("name", ["../g", "", "a b", "x" * 200])
-def test_bad_names_are_refused(kit: Kit, name: str) -> None:
+def test_groups_invalid_name_is_refused(kit: Kit, name: str) -> None:
     assert ask(kit.admin(GroupAdmin).update, body=dumps({"groupName": name})).code == 29
     assert kit.groups.get(name) is None
 
 
-def test_retry_queues_are_bounded(kit: Kit) -> None:
+def test_groups_retry_queues_are_bounded(kit: Kit) -> None:
     body = dumps({"groupName": "G", "retryQueueNums": 1_000_000})
     assert ask(kit.admin(GroupAdmin).update, body=body).code == 29
 
 
-def test_a_configuration_is_bounded(kit: Kit) -> None:
+def test_groups_configuration_size_is_bounded(kit: Kit) -> None:
     body = dumps({"groupName": "G", "attributes": {"x": "y" * 70_000}})
     assert ask(kit.admin(GroupAdmin).update, body=body).code == 29
     assert kit.groups.get("G") is None
 
 
-def test_a_body_that_is_no_object_is_an_error(kit: Kit) -> None:
+def test_groups_invalid_body_is_an_error(kit: Kit) -> None:
     with pytest.raises(BadBodyError):
         ask(kit.admin(GroupAdmin).update, body=b"[]")
 
 
-def test_list(kit: Kit) -> None:
+def test_groups_update_list_creates_all_or_none(kit: Kit) -> None:
     admin = kit.admin(GroupAdmin)
     good, bad = {"groupName": "G1"}, {"groupName": "../G2"}
     assert ask(admin.update_list, body=dumps({"groupConfigList": [good, bad]})).code == 29
@@ -47,7 +49,7 @@ def test_list(kit: Kit) -> None:
     assert kit.groups.get("G1") is not None
 
 
-def test_a_list_is_written_at_once(kit: Kit) -> None:
+def test_groups_update_list_is_one_write(kit: Kit) -> None:
     admin = kit.admin(GroupAdmin)
     body = dumps({"groupConfigList": [{"groupName": f"G{n}"} for n in range(5)]})
     kit.groups_file.failure = StoreError("no space")
@@ -62,7 +64,7 @@ def test_a_list_is_written_at_once(kit: Kit) -> None:
     assert kit.groups.get("G4") is not None
 
 
-def test_table_and_one_group(kit: Kit) -> None:
+def test_groups_get_all_and_get_one(kit: Kit) -> None:
     admin = kit.admin(GroupAdmin)
     kit.groups.get_or_create("G")
     response = ask(admin.get_all)
@@ -81,7 +83,9 @@ def test_table_and_one_group(kit: Kit) -> None:
     ("ext", "is_kept"),
     [({}, True), ({"cleanOffset": "true"}, False), ({"removeOffset": "true"}, False)],
 )
-def test_delete_removes_offsets_when_asked(kit: Kit, ext: dict[str, str], is_kept: bool) -> None:
+def test_groups_delete_removes_offsets_if_requested(
+    kit: Kit, ext: dict[str, str], is_kept: bool
+) -> None:
     kit.groups.get_or_create("G")
     kit.offsets.commit("G", "T", 0, 9)
     kit.stats.inc_get("G", "T", 1, 1)
@@ -91,7 +95,7 @@ def test_delete_removes_offsets_when_asked(kit: Kit, ext: dict[str, str], is_kep
     assert kit.stats.stats_data("GROUP_GET_NUMS", "T@G") is None
 
 
-def test_forbidden_is_read_and_changed(kit: Kit) -> None:
+def test_groups_forbidden_is_read_and_changed(kit: Kit) -> None:
     admin = kit.admin(GroupAdmin)
     kit.groups.get_or_create("G")
     ext = {"group": "G", "topic": "T"}

@@ -1,3 +1,5 @@
+"""Reset, clone, comparison and dump of consumer offsets."""
+
 import pytest
 
 from rocketpy.broker.admin.offsets import OffsetAdmin
@@ -30,7 +32,7 @@ def filled(kit: Kit) -> OffsetAdmin:
         ({"queueId": 0, "offset": 7}, {0: 7}),
     ],
 )
-def test_reset_is_remembered_for_the_next_pull(
+def test_offsets_reset_is_stored_for_next_pull(
     kit: Kit, ext: dict[str, int], expected: dict[int, int]
 ) -> None:
     response = ask(filled(kit).reset, {**RESET, **ext})
@@ -50,12 +52,12 @@ def test_reset_is_remembered_for_the_next_pull(
         ({"queueId": 0, "offset": 99}, 1),
     ],
 )
-def test_reset_is_refused(kit: Kit, ext: dict[str, object], code: int) -> None:
+def test_offsets_invalid_reset_is_refused(kit: Kit, ext: dict[str, object], code: int) -> None:
     assert ask(filled(kit).reset, {**RESET, **ext}).code == code
     assert not kit.offsets.has_reset("G", "T", 0)
 
 
-def test_reset_by_clients_pushes_220_to_each_member() -> None:
+def test_offsets_reset_by_clients_sends_220_to_each_member() -> None:
     kit = Kit(use_server_side_reset_offset=False)
     admin = filled(kit)
     channel = kit.add_consumer("G", "T")
@@ -75,7 +77,7 @@ def test_reset_by_clients_pushes_220_to_each_member() -> None:
     assert loads(pushed.body)["offsetTable"] == table
 
 
-def test_reset_by_clients_without_force_never_moves_ahead() -> None:
+def test_offsets_reset_by_clients_without_force_never_moves_forward() -> None:
     kit = Kit(use_server_side_reset_offset=False)
     admin = filled(kit)
     kit.add_consumer("G", "T")
@@ -83,7 +85,7 @@ def test_reset_by_clients_without_force_never_moves_ahead() -> None:
     assert loads(response.body)["offsetTable"][MessageQueue("T", "b", 0)] == 6
 
 
-def test_reset_by_clients_needs_members() -> None:
+def test_offsets_reset_by_clients_without_members_is_refused() -> None:
     kit = Kit(use_server_side_reset_offset=False)
     response = ask(filled(kit).reset, RESET)
     assert response.code == 206
@@ -91,7 +93,7 @@ def test_reset_by_clients_needs_members() -> None:
     assert response.remark.startswith("Consumer not online")
 
 
-def test_reset_by_clients_writes_lists_for_cpp_tools() -> None:
+def test_offsets_reset_by_clients_answers_cpp_tools_with_lists() -> None:
     kit = Kit(use_server_side_reset_offset=False)
     admin = filled(kit)
     channel = kit.add_consumer("G", "T")
@@ -102,7 +104,7 @@ def test_reset_by_clients_writes_lists_for_cpp_tools() -> None:
     assert {"brokerName": "b", "offset": 10, "queueId": 0, "topic": "T"} in listed
 
 
-def test_correction(kit: Kit) -> None:
+def test_offsets_correction_returns_smallest_by_queue(kit: Kit) -> None:
     admin = filled(kit)
     kit.offsets.commit("H", "T", 0, 3)
     kit.offsets.commit("I", "T", 0, 1)
@@ -113,7 +115,7 @@ def test_correction(kit: Kit) -> None:
     assert found["correctionOffsets"] == {"0": 6, "1": 4}
 
 
-def test_correction_marks_queues_in_which_the_compared_group_is_behind_all_others(kit: Kit) -> None:
+def test_offsets_correction_marks_queues_with_compared_group_behind(kit: Kit) -> None:
     admin = filled(kit)
     kit.offsets.commit("late", "T", 0, 1)
     ext = {"topic": "T", "compareGroup": "late", "filterGroups": "late"}
@@ -121,7 +123,7 @@ def test_correction_marks_queues_in_which_the_compared_group_is_behind_all_other
     assert found["0"] == (1 << 63) - 1
 
 
-def test_clone(kit: Kit) -> None:
+def test_offsets_clone_copies_to_other_group(kit: Kit) -> None:
     admin = filled(kit)
     kit.add_topic("U", 1)
     kit.offsets.commit("G", "U", 0, 2)
@@ -134,7 +136,7 @@ def test_clone(kit: Kit) -> None:
     assert ask(admin.clone, {**ext, "destGroup": "../"}).code == 29
 
 
-def test_dumps(kit: Kit) -> None:
+def test_offsets_dump_equals_file(kit: Kit) -> None:
     admin = filled(kit)
     dumped = loads(ask(admin.dump).body)
     assert dumped["offsetTable"] == {"T@G": {"0": 6, "1": 4}}

@@ -1,3 +1,5 @@
+"""Consume queues: entries and clean-up."""
+
 import pytest
 
 from rocketpy.broker.admin.queues import QueueAdmin
@@ -5,7 +7,7 @@ from rocketpy.proto.wire.fastjson import loads
 from tests.unit.broker.admin.kit import Kit, ask
 
 
-def test_entries_of_a_queue(kit: Kit) -> None:
+def test_queues_query_returns_entries(kit: Kit) -> None:
     kit.store.fill("T", 0, 5)
     ext = {"topic": "T", "queueId": 0, "index": 3, "count": 10}
     found = loads(ask(kit.admin(QueueAdmin).query, ext).body)
@@ -17,9 +19,7 @@ def test_entries_of_a_queue(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize(("tags_code", "expected"), [(97, True), (7, False)])
-def test_entries_are_judged_by_a_groups_subscription(
-    kit: Kit, tags_code: int, expected: bool
-) -> None:
+def test_queues_query_evaluates_subscription(kit: Kit, tags_code: int, expected: bool) -> None:
     kit.store.queues["T", 0] = [(0, 100, tags_code, 1)]
     kit.add_consumer("G", "T")
     ext = {"topic": "T", "queueId": 0, "index": 0, "count": 1, "consumerGroup": "G"}
@@ -28,19 +28,19 @@ def test_entries_are_judged_by_a_groups_subscription(
     assert found["subscriptionData"]["topic"] == "T"
 
 
-def test_a_request_is_bounded(kit: Kit) -> None:
+def test_queues_query_is_bounded(kit: Kit) -> None:
     kit.store.fill("T", 0, 3_000)
     ext = {"topic": "T", "queueId": 0, "index": 0, "count": (1 << 31) - 1}
     assert len(loads(ask(kit.admin(QueueAdmin).query, ext).body)["queueData"]) == 1_000
 
 
-def test_a_queue_that_is_not_there(kit: Kit) -> None:
+def test_queues_query_of_unknown_queue_is_refused(kit: Kit) -> None:
     ext = {"topic": "../T", "queueId": 3, "index": 0, "count": 1}
     response = ask(kit.admin(QueueAdmin).query, ext)
     assert (response.code, response.remark) == (1, "3@../T is not exist!")
 
 
-def test_house_keeping(kit: Kit) -> None:
+def test_queues_cleanup_requests_call_store(kit: Kit) -> None:
     admin = kit.admin(QueueAdmin)
     kit.add_topic("T")
     kit.store.fill("T", 0, 1)

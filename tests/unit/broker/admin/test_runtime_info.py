@@ -1,3 +1,5 @@
+"""Runtime information of the broker."""
+
 import pytest
 
 from rocketpy.broker.admin.runtime_info import RuntimeInfoAdmin, _size
@@ -35,14 +37,14 @@ def table(kit: Kit) -> dict[str, str]:
     return found
 
 
-def test_every_needed_key_is_a_text(kit: Kit) -> None:
+def test_runtime_info_has_all_required_keys_as_text(kit: Kit) -> None:
     found = table(kit)
     assert found.keys() >= NEEDED
     assert all(isinstance(value, str) for value in found.values())
     assert list(found) == sorted(found)
 
 
-def test_totals_and_store_numbers_are_true(kit: Kit) -> None:
+def test_runtime_info_totals_and_store_figures_are_correct(kit: Kit) -> None:
     kit.stats.inc_topic_put("T", 5, 500)
     kit.stats.inc_get("G", "T", 3, 300)
     found = table(kit)
@@ -54,7 +56,7 @@ def test_totals_and_store_numbers_are_true(kit: Kit) -> None:
     assert found["brokerVersion"] == "493"
 
 
-def test_pools_are_looked_at(kit: Kit) -> None:
+def test_runtime_info_includes_pools(kit: Kit) -> None:
     kit.parts["pools"]["send"] = BusinessPool("send", 1, 10_000, 200)
     found = table(kit)
     assert found["sendThreadPoolQueueCapacity"] == "10000"
@@ -71,5 +73,5 @@ def test_pools_are_looked_at(kit: Kit) -> None:
         (3 << 60, "3072.0 PiB"),
     ],
 )
-def test_sizes(count_bytes: int, text: str) -> None:
+def test_runtime_info_formats_sizes(count_bytes: int, text: str) -> None:
     assert _size(count_bytes) == text

@@ -1,3 +1,5 @@
+"""Simultaneous creations of topics share one write and one announcement."""
+
 import contextlib
 import random
 import threading
@@ -64,7 +66,7 @@ class Creations:
         return [response.code for response in self.responses()]
 
 
-def test_creations_in_hand_share_one_write_and_one_announcement(kit: Kit) -> None:
+def test_creations_queued_together_share_write_and_announcement(kit: Kit) -> None:
     asked = Creations(kit)
     for number in range(5):
         asked.ask(f"t{number}")
@@ -79,7 +81,7 @@ def test_creations_in_hand_share_one_write_and_one_announcement(kit: Kit) -> Non
     assert asked.codes() == [0] * 5
 
 
-def test_one_alone_is_written_as_soon_as_its_pool_has_nothing_before_it(kit: Kit) -> None:
+def test_creations_single_one_is_written_without_delay(kit: Kit) -> None:
     asked = Creations(kit)
     for number in range(3):
         asked.ask(f"t{number}")
@@ -89,7 +91,7 @@ def test_one_alone_is_written_as_soon_as_its_pool_has_nothing_before_it(kit: Kit
     assert asked.codes() == [0] * 3
 
 
-def test_where_no_thread_serves_them_those_of_one_turn_share_a_write(kit: Kit) -> None:
+def test_creations_inline_ones_of_one_iteration_share_write(kit: Kit) -> None:
     asked = Creations(kit, threads=0)
     asked.ask("a")
     asked.ask("e")
@@ -100,7 +102,7 @@ def test_where_no_thread_serves_them_those_of_one_turn_share_a_write(kit: Kit) -
     assert asked.codes() == [0, 0]
 
 
-def test_what_is_wrong_with_one_keeps_no_other_from_its_place(kit: Kit) -> None:
+def test_creations_invalid_one_does_not_affect_others(kit: Kit) -> None:
     asked = Creations(kit)
     for topic, perm in (("a", "6"), ("b/", "6"), ("c", "no"), ("d", "6")):
         asked.ask(topic, perm=perm)
@@ -112,7 +114,7 @@ def test_what_is_wrong_with_one_keeps_no_other_from_its_place(kit: Kit) -> None:
     assert kit.topics_file.saves == 1
 
 
-def test_what_cannot_be_written_did_not_happen_for_any_of_them(kit: Kit) -> None:
+def test_creations_failed_write_fails_all(kit: Kit) -> None:
     asked = Creations(kit)
     kit.topics_file.failure = DiskFullError("no space")
     asked.ask("a")
@@ -130,7 +132,7 @@ def test_what_cannot_be_written_did_not_happen_for_any_of_them(kit: Kit) -> None
     assert asked.codes()[3:] == [0]
 
 
-def test_changes_of_one_topic_that_share_a_write_follow_one_another(kit: Kit) -> None:
+def test_creations_changes_of_one_topic_apply_in_order(kit: Kit) -> None:
     kit.add_topic("t", 4)
     asked = Creations(kit)
     asked.ask("t", 8)
@@ -145,7 +147,7 @@ def test_changes_of_one_topic_that_share_a_write_follow_one_another(kit: Kit) ->
     assert dict(new.attributes) == {"message.type": "FIFO", "reserve.time": "3"}
 
 
-def test_other_requests_see_what_was_asked_for_before_them(kit: Kit) -> None:
+def test_creations_later_request_sees_earlier_creations(kit: Kit) -> None:
     asked = Creations(kit)
     delete = asked.creations.behind(asked.admin.delete)
     asked.ask("t")
@@ -160,7 +162,7 @@ def test_other_requests_see_what_was_asked_for_before_them(kit: Kit) -> None:
     assert kit.topics.get("t") is None
 
 
-def test_other_requests_wait_for_a_write_that_another_thread_makes(kit: Kit) -> None:
+def test_creations_later_request_waits_for_write_of_other_thread(kit: Kit) -> None:
     asked = Creations(kit)
     asked.ask("t")
     is_writing, may_write = threading.Event(), threading.Event()
@@ -192,7 +194,7 @@ def test_other_requests_wait_for_a_write_that_another_thread_makes(kit: Kit) -> 
     assert kit.topics.get("t") is None
 
 
-def test_large_requests_do_not_wait_for_others(kit: Kit) -> None:
+def test_creations_large_request_is_written_at_once(kit: Kit) -> None:
     asked = Creations(kit)
     asked.ask("a", body=bytes(1 << 20))
     assert kit.topics_file.saves == 0
@@ -203,7 +205,7 @@ def test_large_requests_do_not_wait_for_others(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("threads", [0, 1])
-def test_a_write_that_finds_nothing_left_does_nothing(kit: Kit, threads: int) -> None:
+def test_creations_write_of_empty_queue_does_nothing(kit: Kit, threads: int) -> None:
     asked = Creations(kit, threads)
     asked.ask("a")
     asked.creations.write()
@@ -215,7 +217,7 @@ def test_a_write_that_finds_nothing_left_does_nothing(kit: Kit, threads: int) ->
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whoever_was_answered_finds_the_topic_after_a_power_cut(kit: Kit, seed: int) -> None:
+def test_creations_answered_topic_survives_power_cut(kit: Kit, seed: int) -> None:
     rng = random.Random(seed)
     files = SimFiles()
     document = JsonFile(Path("/config/topics.json"), files)

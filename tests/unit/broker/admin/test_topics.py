@@ -1,3 +1,5 @@
+"""Creating, changing, deleting and listing topics."""
+
 import pytest
 
 from rocketpy.broker.admin.topics import TopicAdmin
@@ -18,7 +20,7 @@ CREATE = {
 }
 
 
-def test_create_and_change(kit: Kit) -> None:
+def test_topics_create_and_change(kit: Kit) -> None:
     admin = kit.admin(TopicAdmin)
     assert ask(admin.update, CREATE).code == 0
     topic = kit.topics.get("T")
@@ -30,7 +32,7 @@ def test_create_and_change(kit: Kit) -> None:
     assert changed.perm == 4
 
 
-def test_the_same_topic_again_changes_no_version(kit: Kit) -> None:
+def test_topics_unchanged_topic_keeps_version(kit: Kit) -> None:
     admin = kit.admin(TopicAdmin)
     ask(admin.update, CREATE)
     before = kit.topics.data_version
@@ -42,7 +44,7 @@ def test_the_same_topic_again_changes_no_version(kit: Kit) -> None:
     "name",
     ["../x", "a/b", "a\0b", "a\nb", "é", "", " ", "x" * 1000, "TBW102", "rmq_sys_x", "C", "b"],
 )
-def test_bad_and_system_names_are_refused(kit: Kit, name: str) -> None:
+def test_topics_invalid_or_system_name_is_refused(kit: Kit, name: str) -> None:
     before = kit.topics.all()
     response = ask(kit.admin(TopicAdmin).update, {**CREATE, "topic": name})
     assert response.code == 29
@@ -58,17 +60,17 @@ def test_bad_and_system_names_are_refused(kit: Kit, name: str) -> None:
         {"topicFilterType": "NOPE"},
     ],
 )
-def test_values_out_of_range_are_refused(kit: Kit, change: dict[str, object]) -> None:
+def test_topics_value_out_of_range_is_refused(kit: Kit, change: dict[str, object]) -> None:
     assert ask(kit.admin(TopicAdmin).update, {**CREATE, **change}).code == 29
     assert kit.topics.get("T") is None
 
 
-def test_a_missing_field_names_itself(kit: Kit) -> None:
+def test_topics_missing_field_is_named(kit: Kit) -> None:
     with pytest.raises(HeaderFieldError, match="perm"):
         ask(kit.admin(TopicAdmin).update, {k: v for k, v in CREATE.items() if k != "perm"})
 
 
-def test_attributes_are_added_changed_and_removed(kit: Kit) -> None:
+def test_topics_attributes_are_added_changed_and_removed(kit: Kit) -> None:
     admin = kit.admin(TopicAdmin)
 
     def update(text: str) -> int:
@@ -100,14 +102,14 @@ def test_attributes_are_added_changed_and_removed(kit: Kit) -> None:
     assert attributes() == {"queue.type": "SimpleCQ"}
 
 
-def test_a_new_topic_cannot_remove_attributes(kit: Kit) -> None:
+def test_topics_new_topic_cannot_remove_attributes(kit: Kit) -> None:
     response = ask(kit.admin(TopicAdmin).update, {**CREATE, "attributes": "-message.type"})
     assert response.code == 1
     assert response.remark is not None
     assert "only add" in response.remark
 
 
-def test_a_list_is_created_whole_or_not_at_all(kit: Kit) -> None:
+def test_topics_update_list_creates_all_or_none(kit: Kit) -> None:
     admin = kit.admin(TopicAdmin)
     good = {"topicName": "L1", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
     bad = {**good, "topicName": "../L2"}
@@ -124,7 +126,7 @@ def test_a_list_is_created_whole_or_not_at_all(kit: Kit) -> None:
         ask(admin.update_list, body=dumps({"topicConfigList": "x"}))
 
 
-def test_a_list_is_written_at_once(kit: Kit) -> None:
+def test_topics_update_list_is_one_write(kit: Kit) -> None:
     admin = kit.admin(TopicAdmin)
     told: list[str] = []
     kit.topics.on_written = lambda topic: told.append(topic.topic_name)
@@ -144,7 +146,7 @@ def test_a_list_is_written_at_once(kit: Kit) -> None:
     assert kit.topics_file.saves == saves + 1, "nothing changed"
 
 
-def test_delete_drops_queues_offsets_counters_and_pop_retry_topics(kit: Kit) -> None:
+def test_topics_delete_drops_queues_offsets_counters_and_retry_topics(kit: Kit) -> None:
     admin = kit.admin(TopicAdmin)
     for name in ("T", "%RETRY%G_T", "%RETRY%G+T", "U"):
         kit.add_topic(name)
@@ -161,7 +163,7 @@ def test_delete_drops_queues_offsets_counters_and_pop_retry_topics(kit: Kit) -> 
     assert kit.topics.get("U") is not None
 
 
-def test_nothing_that_is_sent_meanwhile_goes_with_a_deleted_topic(kit: Kit) -> None:
+def test_topics_message_sent_during_deletion_is_refused_or_kept(kit: Kit) -> None:
     kit.add_topic("T")
     drop, refused = kit.store.delete_topics, []
 
@@ -178,16 +180,16 @@ def test_nothing_that_is_sent_meanwhile_goes_with_a_deleted_topic(kit: Kit) -> N
 
 
 @pytest.mark.parametrize("name", ["", "..", "../../etc", "SELF_TEST_TOPIC"])
-def test_names_that_are_no_topics_are_not_deleted(kit: Kit, name: str) -> None:
+def test_topics_delete_of_invalid_name_is_refused(kit: Kit, name: str) -> None:
     assert ask(kit.admin(TopicAdmin).delete, {"topic": name}).code == 29
     assert kit.store.deleted == []
 
 
-def test_deleting_an_unknown_topic_succeeds(kit: Kit) -> None:
+def test_topics_delete_of_unknown_topic_succeeds(kit: Kit) -> None:
     assert ask(kit.admin(TopicAdmin).delete, {"topic": "Nope"}).code == 0
 
 
-def test_whole_table_and_pages(kit: Kit) -> None:
+def test_topics_get_all_and_pages(kit: Kit) -> None:
     admin = kit.admin(TopicAdmin)
     kit.add_topic("T")
     whole = ask(admin.get_all)
@@ -206,14 +208,14 @@ def test_whole_table_and_pages(kit: Kit) -> None:
     assert seen == names
 
 
-def test_a_page_of_a_changed_table_begins_again(kit: Kit) -> None:
+def test_topics_page_of_changed_table_starts_again(kit: Kit) -> None:
     admin = kit.admin(TopicAdmin)
     old = dumps({"counter": 77, "stateVersion": 0, "timestamp": 1}).decode()
     response = ask(admin.get_all, {"topicSeq": 4, "maxTopicNum": 2, "dataVersion": old})
     assert list(loads(response.body)["topicConfigTable"]) == list(kit.topics.all())[:2]
 
 
-def test_one_topic(kit: Kit) -> None:
+def test_topics_get_one(kit: Kit) -> None:
     admin = kit.admin(TopicAdmin)
     kit.add_topic("T", 3)
     found = loads(ask(admin.get_one, {"topic": "T", "lo": "true"}).body)
@@ -222,7 +224,7 @@ def test_one_topic(kit: Kit) -> None:
     assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: Nope")
 
 
-def test_stats_of_every_queue(kit: Kit) -> None:
+def test_topics_stats_of_all_queues(kit: Kit) -> None:
     admin = kit.admin(TopicAdmin)
     kit.add_topic("T", 2)
     kit.store.fill("T", 0, 5, first_ms=100)
@@ -242,7 +244,7 @@ def test_stats_of_every_queue(kit: Kit) -> None:
     assert ask(admin.stats, {"topic": "Nope"}).code == 17
 
 
-def test_system_topics(kit: Kit) -> None:
+def test_topics_system_topics_are_listed(kit: Kit) -> None:
     kit.add_topic("T")
     listed = loads(ask(kit.admin(TopicAdmin).system_topics).body)["topicList"]
     assert {"TBW102", "C", "b", "SELF_TEST_TOPIC"} <= set(listed)

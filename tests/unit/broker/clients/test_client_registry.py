@@ -1,3 +1,5 @@
+"""Tables of connected producers and consumers."""
+
 from typing import Any
 
 from rocketpy.broker.clients.client_registry import (
@@ -34,7 +36,7 @@ def register(table: ConsumerTable, one: ClientChannel, *topics: str, version: in
     )
 
 
-def test_producers_come_and_go() -> None:
+def test_producers_register_and_unregister() -> None:
     table = ProducerTable()
     first, second = FakeChannel(port=1), FakeChannel(port=2)
     table.register("p", client(first, "a"))
@@ -49,7 +51,7 @@ def test_producers_come_and_go() -> None:
     assert table.groups() == {}
 
 
-def test_silent_clients_expire() -> None:
+def test_clients_silent_client_expires() -> None:
     producers, consumers = ProducerTable(), ConsumerTable()
     old, new = FakeChannel(port=1), FakeChannel(port=2)
     for channel, seen_ms in ((old, 1_000), (new, 50_000)):
@@ -62,7 +64,7 @@ def test_silent_clients_expire() -> None:
     assert group.client_ids() == ["50000"]
 
 
-def test_members_and_topics_that_change_are_reported() -> None:
+def test_consumers_changed_members_or_topics_are_reported() -> None:
     table = ConsumerTable()
     reports: list[ConsumerGroup] = []
     table.on_change = reports.append
@@ -79,7 +81,7 @@ def test_members_and_topics_that_change_are_reported() -> None:
     assert table.group("g") is None
 
 
-def test_an_older_subscription_does_not_replace_a_newer_one() -> None:
+def test_consumers_older_subscription_does_not_replace_newer() -> None:
     table = ConsumerTable()
     one = client(FakeChannel())
     register(table, one, "T", version=5)
@@ -93,7 +95,7 @@ def test_an_older_subscription_does_not_replace_a_newer_one() -> None:
     assert found.sub_version == 6
 
 
-def test_a_heartbeat_without_subscriptions_keeps_them() -> None:
+def test_consumers_heartbeat_without_subscriptions_keeps_them() -> None:
     table = ConsumerTable()
     one = client(FakeChannel())
     register(table, one, "T")
@@ -105,7 +107,7 @@ def test_a_heartbeat_without_subscriptions_keeps_them() -> None:
     assert table.groups_of_topic("T") == {"g"}
 
 
-def test_a_connection_is_in_so_many_groups() -> None:
+def test_clients_groups_of_a_connection_are_bounded() -> None:
     for table in (ProducerTable(Memberships(2)), ConsumerTable(Memberships(2))):
         channel: Any = FakeChannel()
         assert table.make_room(channel, {"a": 1, "b": 1})
@@ -113,7 +115,7 @@ def test_a_connection_is_in_so_many_groups() -> None:
         assert channel.is_open
 
 
-def test_when_there_is_no_room_who_took_most_is_closed() -> None:
+def test_clients_full_table_closes_largest_connection() -> None:
     table = ProducerTable(Memberships(max_members=10))
     greedy, modest, third = (FakeChannel(port=port) for port in range(3))
     for number in range(9):
@@ -126,7 +128,7 @@ def test_when_there_is_no_room_who_took_most_is_closed() -> None:
     assert table.groups().keys() == {"p"}
 
 
-def test_what_a_group_subscribes_to_counts_once_for_one_of_its_members() -> None:
+def test_consumers_subscriptions_are_counted_for_one_member() -> None:
     table = ConsumerTable()
     first, second = FakeChannel(port=1), FakeChannel(port=2)
     memberships = table._memberships
@@ -144,7 +146,7 @@ def test_what_a_group_subscribes_to_counts_once_for_one_of_its_members() -> None
     assert (memberships.size_bytes, memberships.count) == (0, 0)
 
 
-def test_members_are_found_by_their_id() -> None:
+def test_consumers_member_is_found_by_client_id() -> None:
     table = ConsumerTable()
     first, second = FakeChannel(port=1), FakeChannel(port=2)
     register(table, client(first, "a"))
@@ -160,14 +162,14 @@ def test_members_are_found_by_their_id() -> None:
     assert group.find_client("b") is not None
 
 
-def test_nobody_expires_because_the_wall_clock_jumped() -> None:
+def test_clients_wall_clock_change_expires_no_client() -> None:
     """Liveness is told by `seen_ms` alone; the wall time is for people."""
     table = ProducerTable()
     table.register("p", ClientChannel(FakeChannel(), "a", 0, 493, 5, 1_000))  # type: ignore[arg-type]
     assert table.expire(1_000) == []
 
 
-def test_members_that_want_different_things_divide_their_group() -> None:
+def test_consumers_different_subscriptions_mark_group_as_divided() -> None:
     table = ConsumerTable()
     first, second = FakeChannel(port=1), FakeChannel(port=2)
 

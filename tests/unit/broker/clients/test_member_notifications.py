@@ -1,3 +1,5 @@
+"""Notifications of group members, a few at a time."""
+
 from typing import Any
 
 from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerGroup
@@ -23,7 +25,7 @@ class World:
             pass
 
 
-def test_many_members_are_told_in_several_turns() -> None:
+def test_notifier_many_members_are_notified_in_several_iterations() -> None:
     world = World()
     groups = [world.group(f"g{n}", 90) for n in range(10)]
     for group in groups:
@@ -38,7 +40,7 @@ def test_many_members_are_told_in_several_turns() -> None:
     assert len(world.told) == 990, "a later change is told again"
 
 
-def test_a_group_that_changes_often_meanwhile_is_told_once() -> None:
+def test_notifier_repeated_changes_are_merged() -> None:
     world = World()
     group = world.group("g", 3)
     for _ in range(100):
@@ -47,7 +49,7 @@ def test_a_group_that_changes_often_meanwhile_is_told_once() -> None:
     assert len(world.told) == 3
 
 
-def test_who_joins_before_the_turn_is_told_and_who_left_is_not() -> None:
+def test_notifier_notifies_members_at_time_of_sending() -> None:
     world = World()
     group = world.group("g", 2)
     first = group.clients()[0].channel
@@ -60,7 +62,7 @@ def test_who_joins_before_the_turn_is_told_and_who_left_is_not() -> None:
     assert len(world.told) == 1
 
 
-def test_after_the_loop_is_closed_nothing_is_kept() -> None:
+def test_notifier_closed_loop_drops_queue() -> None:
     world = World()
     group = world.group("g", 1)
     channel: Any = group.clients()[0].channel

@@ -1,3 +1,5 @@
+"""Bounded memberships of connections in groups."""
+
 from typing import Any
 
 from rocketpy.broker.clients.memberships import Memberships
@@ -8,7 +10,7 @@ def channels(count: int) -> list[Any]:
     return [FakeChannel(port=port) for port in range(count)]
 
 
-def test_counts_and_bytes_follow_what_is_there() -> None:
+def test_memberships_count_and_size_follow_changes() -> None:
     memberships = Memberships()
     one, two = channels(2)
     memberships.add(one, "a", 10, 0)
@@ -25,7 +27,7 @@ def test_counts_and_bytes_follow_what_is_there() -> None:
     assert not memberships._channel_bytes
 
 
-def test_the_unheard_are_found_in_front() -> None:
+def test_memberships_silent_ones_are_first() -> None:
     memberships = Memberships()
     one, two, three = channels(3)
     memberships.add(one, "a", 1, 100)
@@ -36,7 +38,7 @@ def test_the_unheard_are_found_in_front() -> None:
     assert memberships.unheard_since(301) == [(two, "a"), (three, "a")]
 
 
-def test_room_by_bytes() -> None:
+def test_memberships_room_by_size_closes_largest() -> None:
     memberships = Memberships(max_bytes=100)
     one, two, three = channels(3)
     memberships.add(one, "a", 60, 0)
@@ -49,7 +51,7 @@ def test_room_by_bytes() -> None:
     assert memberships.room_for(two, {"a": 45}) == [one]
 
 
-def test_as_many_go_as_have_to() -> None:
+def test_memberships_room_closes_only_as_many_as_needed() -> None:
     memberships = Memberships(max_bytes=100)
     one, two, three, four = channels(4)
     for channel, size_bytes in ((one, 40), (two, 35), (three, 25)):
@@ -60,7 +62,7 @@ def test_as_many_go_as_have_to() -> None:
     assert memberships.room_for(four, {"a": 33}) == [three, one]
 
 
-def test_what_is_there_already_is_never_refused() -> None:
+def test_memberships_existing_membership_is_never_refused() -> None:
     memberships = Memberships(max_per_channel=2, max_members=2)
     one, two = channels(2)
     memberships.add(one, "a", 1, 0)

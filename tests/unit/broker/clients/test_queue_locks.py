@@ -1,7 +1,9 @@
+"""Queue locks of ordered consumers."""
+
 from rocketpy.broker.clients.queue_locks import EXPIRY_INTERVAL_MS, LOCK_LIFE_MS, QueueLocks
 
 
-def test_a_lock_is_held_by_one_client_and_renewed_by_it() -> None:
+def test_queue_lock_is_exclusive_and_renewable() -> None:
     locks = QueueLocks()
     assert locks.lock("g", "T", 0, "c1", 0)
     assert locks.lock("g", "T", 1, "c1", 0)
@@ -13,7 +15,7 @@ def test_a_lock_is_held_by_one_client_and_renewed_by_it() -> None:
     assert locks.lock("other", "T", 0, "c2", later_ms), "groups do not meet"
 
 
-def test_only_the_owner_unlocks() -> None:
+def test_queue_lock_is_released_by_owner_only() -> None:
     locks = QueueLocks()
     locks.lock("g", "T", 0, "c1", 0)
     locks.unlock("g", [("T", 0)], "c2")
@@ -22,14 +24,14 @@ def test_only_the_owner_unlocks() -> None:
     assert locks.lock("g", "T", 0, "c2", 2)
 
 
-def test_so_many_are_kept() -> None:
+def test_queue_locks_are_bounded() -> None:
     locks = QueueLocks(max_locks=2)
     assert [locks.lock("g", "T", queue, "c", 0) for queue in range(3)] == [True, True, False]
     assert locks.lock("g", "T", 0, "c", 1), "renewing needs no room"
     assert locks.lock("g", "T", 2, "c", LOCK_LIFE_MS + 1), "the expired one made room"
 
 
-def test_expired_locks_go_even_when_nobody_asks() -> None:
+def test_queue_locks_step_removes_expired_locks() -> None:
     locks = QueueLocks()
     locks.lock("g", "T", 0, "c", 0)
     locks.lock("g", "T", 1, "c", 5_000)
@@ -41,7 +43,7 @@ def test_expired_locks_go_even_when_nobody_asks() -> None:
     assert len(locks) == 0
 
 
-def test_a_group_with_a_lock_consumes_in_order_until_the_last_one_is_gone() -> None:
+def test_queue_locks_has_any_until_last_lock_is_gone() -> None:
     locks = QueueLocks()
     assert not locks.has_any("g", 0)
     locks.lock("g", "T", 0, "c", 0)

@@ -1,3 +1,5 @@
+"""Names and addresses of a broker."""
+
 import socket
 
 import pytest
@@ -11,14 +13,14 @@ def identity(broker_ip1: str) -> BrokerIdentity:
     return BrokerIdentity(BrokerConfig(broker_ip1=broker_ip1))
 
 
-def test_an_address_is_told_and_stored_as_it_is() -> None:
+def test_identity_ip_address_is_used_unchanged() -> None:
     broker = identity("10.1.2.3")
     broker.listens_on(10911)
     assert broker.address == "10.1.2.3:10911"
     assert broker.store_host == bytes([10, 1, 2, 3]) + (10911).to_bytes(4, "big")
 
 
-def test_an_ipv6_address_has_20_bytes() -> None:
+def test_identity_ipv6_store_host_has_20_bytes() -> None:
     broker = identity("::1")
     broker.listens_on(10911)
     assert broker.address == "[::1]:10911"
@@ -26,7 +28,7 @@ def test_an_ipv6_address_has_20_bytes() -> None:
 
 
 @pytest.mark.parametrize(("name", "asked"), [("broker-a", b"broker-a"), ("bröker", "bröker")])
-def test_a_host_name_is_told_and_its_address_stored(
+def test_identity_host_name_is_published_and_its_address_stored(
     name: str, asked: bytes | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resolve(host: bytes | str, port: object, **_: object) -> list[object]:
@@ -42,7 +44,7 @@ def test_a_host_name_is_told_and_its_address_stored(
     assert broker.store_host == bytes([172, 18, 0, 3, 0, 0, 0, 7])
 
 
-def test_a_host_name_that_nobody_knows_is_a_start_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_identity_unknown_host_name_is_start_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def resolve(*_: object, **__: object) -> list[object]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -53,5 +55,5 @@ def test_a_host_name_that_nobody_knows_is_a_start_error(monkeypatch: pytest.Monk
     assert not broker.address
 
 
-def test_without_a_setting_it_is_this_machines_address() -> None:
+def test_identity_without_setting_uses_local_address() -> None:
     assert identity("").ip == local_ip()

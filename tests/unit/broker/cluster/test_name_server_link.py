@@ -1,3 +1,5 @@
+"""Registration at the name servers."""
+
 import asyncio
 import zlib
 from functools import partial
@@ -74,7 +76,7 @@ def topics_of(command: RemotingCommand) -> dict[str, dict[str, int]]:
     return table
 
 
-async def test_register_everywhere_announce_and_say_goodbye() -> None:
+async def test_link_registers_everywhere_announces_and_unregisters() -> None:
     kit = Kit()
     await kit.link.start()
     assert sorted(address for address, _ in kit.sent(103)) == ["n1:1", "n2:2"]
@@ -102,7 +104,7 @@ async def test_register_everywhere_announce_and_say_goodbye() -> None:
     assert kit.client.closed
 
 
-async def test_a_name_server_that_never_answers_is_perhaps_one_for_tls_only() -> None:
+async def test_link_silent_name_server_logs_tls_hint() -> None:
     kit = Kit()
     kit.client.down = {"n1:1"}
     kit.client.failure = ConnectionLostError("closed before request 103 was answered")
@@ -116,7 +118,7 @@ async def test_a_name_server_that_never_answers_is_perhaps_one_for_tls_only() ->
     await kit.link.stop()
 
 
-async def test_a_name_server_that_is_down_holds_nobody_up() -> None:
+async def test_link_unreachable_name_server_does_not_delay_others() -> None:
     kit = Kit()
     kit.client.down = {"n1:1"}
     await kit.link.start()
@@ -127,14 +129,14 @@ async def test_a_name_server_that_is_down_holds_nobody_up() -> None:
     await kit.link.stop()
 
 
-async def test_a_read_only_broker_takes_the_write_right_from_its_topics() -> None:
+async def test_link_read_only_broker_removes_write_permission() -> None:
     kit = Kit(permission=4)
     kit.topics.put(TopicConfig("A", 4, 4, 6))
     await kit.link.register_all()
     assert topics_of(kit.sent(103)[0][1])["A"]["perm"] == 4
 
 
-async def test_without_name_servers_nothing_is_sent() -> None:
+async def test_link_without_name_servers_sends_nothing() -> None:
     kit = Kit("")
     await kit.link.start()
     kit.topics.put(TopicConfig("A"))
@@ -144,7 +146,7 @@ async def test_without_name_servers_nothing_is_sent() -> None:
     assert kit.client.calls == []
 
 
-async def test_routes_are_asked_of_the_first_name_server_that_responses() -> None:
+async def test_link_fetch_route_uses_first_name_server_that_answers() -> None:
     kit = Kit()
     assert not (await kit.link.fetch_route("T")).was_reached  # not started
     kit.client.down = {"n1:1"}
@@ -186,7 +188,7 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-async def test_who_waits_for_an_announcement_is_called_after_it() -> None:
+async def test_when_announced_is_called_after_announcement() -> None:
     kit = Kit()
     kit.link._client = client = SlowClient()  # type: ignore[assignment]
     await kit.link.start()
@@ -220,7 +222,7 @@ class TurnstileClient(FakeClient):
         return await super().invoke(address, command, timeout_ms)
 
 
-async def test_who_waits_for_an_announcement_does_not_wait_for_those_that_follow() -> None:
+async def test_when_announced_does_not_wait_for_later_changes() -> None:
     kit = Kit("n1:1")
     kit.link._client = client = TurnstileClient()  # type: ignore[assignment]
     await kit.link.start()
@@ -240,7 +242,7 @@ async def test_who_waits_for_an_announcement_does_not_wait_for_those_that_follow
     await kit.link.stop()
 
 
-async def test_who_asks_while_the_last_round_is_made_is_called_behind_it() -> None:
+async def test_when_announced_during_last_round_is_called_after_it() -> None:
     kit = Kit("n1:1")
     kit.link._client = client = TurnstileClient()  # type: ignore[assignment]
     await kit.link.start()
@@ -256,7 +258,7 @@ async def test_who_asks_while_the_last_round_is_made_is_called_behind_it() -> No
     await kit.link.stop()
 
 
-async def test_who_waits_for_an_announcement_is_called_also_when_the_broker_stops() -> None:
+async def test_when_announced_is_called_on_stop() -> None:
     kit = Kit()
     kit.link._client = SlowClient()  # type: ignore[assignment]
     told: list[str] = []
@@ -273,7 +275,7 @@ async def test_who_waits_for_an_announcement_is_called_also_when_the_broker_stop
     assert told[2:] == ["after the end"]
 
 
-async def test_very_many_topics_are_told_in_steps_and_a_new_one_behind_them() -> None:
+async def test_link_large_table_is_encoded_in_steps_and_new_topic_follows() -> None:
     kit = Kit("n1:1")
     with kit.topics.one_write():
         for number in range(2_000):
@@ -301,7 +303,7 @@ async def test_very_many_topics_are_told_in_steps_and_a_new_one_behind_them() ->
     assert list(second) == ["young"]
 
 
-async def test_a_name_server_is_told_of_a_topic_as_it_is_now() -> None:
+async def test_link_announces_current_state_of_topic() -> None:
     kit = Kit("n1:1")
     await kit.link.start()
     # Changes on two threads: what is heard first was written last.
@@ -334,7 +336,7 @@ def queues_at(calls: list[tuple[str, RemotingCommand]], address: str, topic: str
     return 0 if route is None else route.queue_datas[0].read_queue_nums
 
 
-async def test_a_name_server_that_missed_a_change_has_it_when_it_hears_of_the_next() -> None:
+async def test_link_missed_change_is_sent_with_next_change() -> None:
     kit = Kit()
     kit.topics.put(TopicConfig("changed", 4, 4))
     await kit.link.start()
@@ -352,7 +354,7 @@ async def test_a_name_server_that_missed_a_change_has_it_when_it_hears_of_the_ne
     await kit.link.stop()
 
 
-async def test_who_missed_a_change_and_the_whole_table_behind_it_is_told_again() -> None:
+async def test_link_missed_change_and_table_are_sent_again() -> None:
     kit = Kit("n1:1")
     kit.topics.put(TopicConfig("changed", 4, 4))
     await kit.link.start()
@@ -367,7 +369,7 @@ async def test_who_missed_a_change_and_the_whole_table_behind_it_is_told_again()
     await kit.link.stop()
 
 
-async def test_a_whole_table_makes_up_for_a_change_that_was_missed() -> None:
+async def test_link_complete_table_replaces_missed_change() -> None:
     kit = Kit("n1:1")
     kit.topics.put(TopicConfig("changed", 4, 4))
     await kit.link.start()

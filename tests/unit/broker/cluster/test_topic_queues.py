@@ -1,3 +1,5 @@
+"""Queues of a topic in the whole cluster."""
+
 import asyncio
 
 from rocketpy.broker.cluster import topic_queues
@@ -29,7 +31,7 @@ class Kit:
         return self.response
 
 
-async def test_an_response_is_remembered_for_a_while() -> None:
+async def test_topic_queues_response_is_cached() -> None:
     kit = Kit()
     expected = [MessageQueue("T", "o", 0)]
     assert [*await asyncio.gather(kit.queues.of("T"), kit.queues.of("T"))] == [expected] * 2
@@ -41,7 +43,7 @@ async def test_an_response_is_remembered_for_a_while() -> None:
     assert kit.asked == ["T", "T"]
 
 
-async def test_without_an_response_what_was_known_stays() -> None:
+async def test_topic_queues_without_response_keep_last_result() -> None:
     kit = Kit()
     expected = await kit.queues.of("T")
     kit.clock.now_ms += topic_queues.REMEMBER_MS
@@ -50,7 +52,7 @@ async def test_without_an_response_what_was_known_stays() -> None:
     assert await kit.queues.of("other") is None
 
 
-async def test_without_name_servers_the_broker_knows_its_own() -> None:
+async def test_topic_queues_without_name_servers_are_local() -> None:
     kit = Kit(has_name_servers=False)
     assert await kit.queues.of("T") == [MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)]
     assert await kit.queues.of("W") == []
@@ -58,7 +60,7 @@ async def test_without_name_servers_the_broker_knows_its_own() -> None:
     assert kit.asked == []
 
 
-async def test_only_so_many_are_remembered() -> None:
+async def test_topic_queues_cache_is_bounded() -> None:
     kit = Kit()
     for number in range(topic_queues.MAX_REMEMBERED + 1):
         await kit.queues.of(f"t{number}")
@@ -67,7 +69,7 @@ async def test_only_so_many_are_remembered() -> None:
     assert len(kit.asked) == topic_queues.MAX_REMEMBERED + 2
 
 
-async def test_a_name_longer_than_any_topic_is_neither_asked_for_nor_remembered() -> None:
+async def test_topic_queues_too_long_name_is_not_requested() -> None:
     kit = Kit()
     assert await kit.queues.of("T" * 256) is None
     assert kit.asked == []

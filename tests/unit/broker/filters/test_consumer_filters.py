@@ -1,4 +1,4 @@
-"""Conditions of groups: who they come from, how long they stay, and Apache's file of them."""
+"""SQL92 filters of groups: their life, and Apache's file of them."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def condition(filters: ConsumerFilters, topic: str = "T") -> str | None:
     return None if found is None else found.condition.expression
 
 
-def test_apaches_file_opens_and_is_written_as_apache_wrote_it() -> None:
+def test_consumer_filters_file_round_trips_in_apache_format() -> None:
     file = MemoryFile()
     file.value = fastjson.loads(VECTOR.read_bytes())
     kit = Kit(file)
@@ -48,7 +48,7 @@ def test_apaches_file_opens_and_is_written_as_apache_wrote_it() -> None:
     assert dump_pretty(kit.filters.to_json()) == VECTOR.read_text()
 
 
-def test_a_restart_takes_the_living_for_dead_until_they_are_heard_of() -> None:
+def test_consumer_filters_restart_marks_filters_dead_until_heartbeat() -> None:
     kit = Kit()
     kit.filters.register("g", [sql("T", "a > 5")])
     kit.filters.persist()
@@ -63,7 +63,7 @@ def test_a_restart_takes_the_living_for_dead_until_they_are_heard_of() -> None:
     assert not known.is_dead
 
 
-def test_the_newest_subscription_counts() -> None:
+def test_consumer_filters_newest_subscription_wins() -> None:
     filters = Kit().filters
     filters.register("g", [sql("T", "a > 5", version=5)])
     filters.register("g", [sql("T", "a > 4", version=4)])
@@ -75,7 +75,7 @@ def test_the_newest_subscription_counts() -> None:
     assert condition(filters) is None, "the group is told by its next pull"
 
 
-def test_what_a_group_no_longer_wants_is_dead_and_forgotten_after_a_day() -> None:
+def test_consumer_filters_dropped_filter_is_removed_after_a_day() -> None:
     kit = Kit()
     kit.filters.register("g", [sql("T", "a > 5"), sql("U", "a > 5")])
     kit.filters.register("g", [sql("T", "a > 5"), build_subscription("U", "x")])
@@ -96,7 +96,7 @@ def test_what_a_group_no_longer_wants_is_dead_and_forgotten_after_a_day() -> Non
     assert kit.file.value == {"filterDataByTopic": {}}
 
 
-def test_the_file_is_written_when_something_changed_and_again_when_it_could_not_be(
+def test_consumer_filters_changed_file_is_written_and_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kit = Kit()
@@ -115,7 +115,7 @@ def test_the_file_is_written_when_something_changed_and_again_when_it_could_not_
     assert "T" in kit.file.value["filterDataByTopic"]
 
 
-def test_the_table_is_bounded_and_the_dead_give_way() -> None:
+def test_consumer_filters_full_table_removes_dead_filters() -> None:
     kit = Kit(max_filters=2)
     kit.filters.register("g", [sql("T", "a > 5"), sql("U", "a > 5")])
     kit.filters.register("g", [sql("T", "a > 5"), sql("U", "a > 5"), sql("V", "a > 5")])
@@ -145,7 +145,7 @@ def test_the_table_is_bounded_and_the_dead_give_way() -> None:
             "bloomFilterData": {"bitNum": 64, "bitPos": [1, 2, 3]}}}}}},
     ],
 )  # fmt: skip
-def test_a_file_that_makes_no_sense_is_an_empty_one(content: Any) -> None:
+def test_consumer_filters_invalid_file_is_empty(content: Any) -> None:
     file = MemoryFile()
     file.value = content
     kit = Kit(file)

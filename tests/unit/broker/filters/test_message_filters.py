@@ -1,3 +1,5 @@
+"""Filters by tags and by SQL92 conditions, and their cache."""
+
 import pytest
 
 from rocketpy.broker.filters import message_filters as filters
@@ -7,7 +9,7 @@ from rocketpy.proto.subscription import build_subscription
 from rocketpy.sql92.condition import MAX_EXPRESSION_CHARS
 
 
-def test_a_filter_takes_the_tags_of_its_subscription() -> None:
+def test_tag_filter_matches_tags_of_subscription() -> None:
     assert filter_of(build_subscription("T", "*")) is None
     found = filter_of(build_subscription("T", "a || b"))
     assert found is not None
@@ -15,13 +17,13 @@ def test_a_filter_takes_the_tags_of_its_subscription() -> None:
     assert not found.matches_tags_code(tags_code("c"))
 
 
-def test_a_known_expression_is_not_read_again() -> None:
+def test_expression_cache_returns_cached_filter() -> None:
     cache = ExpressionCache()
     assert cache.filter_of("*") is None
     assert cache.filter_of("a || b") is cache.filter_of("a || b")
 
 
-def test_expressions_have_a_limit() -> None:
+def test_expression_too_long_is_refused() -> None:
     cache = ExpressionCache()
     with pytest.raises(ValueError, match=str(MAX_EXPRESSION_CHARS)):
         cache.filter_of("x" * (MAX_EXPRESSION_CHARS + 1))
@@ -31,7 +33,7 @@ def test_expressions_have_a_limit() -> None:
 
 
 @pytest.mark.parametrize(("expression", "kind"), [("a = ", "SQL92"), (" || ", "TAG")])
-def test_why_an_expression_is_none_is_not_found_again(
+def test_expression_cache_caches_errors(
     expression: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = ExpressionCache()
@@ -45,7 +47,7 @@ def test_why_an_expression_is_none_is_not_found_again(
     assert 0 < cache.size_bytes < 1_000
 
 
-def test_the_cache_has_a_bound_in_bytes() -> None:
+def test_expression_cache_size_is_bounded() -> None:
     cache = ExpressionCache()
     highest = 0
     for number in range(100):
@@ -55,7 +57,7 @@ def test_the_cache_has_a_bound_in_bytes() -> None:
     assert cache.size_bytes > 0
 
 
-def test_the_cache_has_a_bound_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expression_cache_count_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filters, "_MAX_CACHED_COUNT", 2)
     cache = ExpressionCache()
     first = cache.filter_of("a")

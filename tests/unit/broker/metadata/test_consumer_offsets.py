@@ -1,3 +1,5 @@
+"""Committed offsets, resets, and consumerOffset.json."""
+
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
@@ -14,7 +16,7 @@ def offsets(value: object = None, step: int = 500) -> tuple[ConsumerOffsets, Mem
     return table, file
 
 
-def test_a_group_may_go_on_and_back() -> None:
+def test_consumer_offsets_commit_forward_and_back() -> None:
     table, _ = offsets()
     assert table.query("g", "T", 0) == NO_OFFSET
     for value in (5, 3, 0, 1 << 40):
@@ -23,7 +25,7 @@ def test_a_group_may_go_on_and_back() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, -5, -(2**63)])
-def test_a_negative_offset_is_no_progress(offset: int) -> None:
+def test_consumer_offsets_negative_commit_is_ignored(offset: int) -> None:
     table, _ = offsets({"offsetTable": {"U@g": {"0": offset}}})
     assert table.commit("g", "T", 0, offset)
     assert table.query("g", "T", 0) == NO_OFFSET
@@ -33,7 +35,7 @@ def test_a_negative_offset_is_no_progress(offset: int) -> None:
     assert table.query("g", "U", 0) == NO_OFFSET, "from a file of Apache's"
 
 
-def test_file_as_apache_writes_it() -> None:
+def test_consumer_offsets_file_has_apache_format() -> None:
     table, file = offsets()
     table.commit("g", "T", 0, 6)
     table.commit("g", "T", 1, 5)
@@ -43,12 +45,12 @@ def test_file_as_apache_writes_it() -> None:
     assert file.value["groupTopicMap"] == {"g": ["T", "U"]}
 
 
-def test_text_keys_are_read() -> None:
+def test_consumer_offsets_text_keys_are_loaded() -> None:
     table, _ = offsets({"offsetTable": {"T@g": {"0": 6, "3": "7"}, "broken": {"0": 1}}})
     assert table.query_all("g", "T") == {0: 6, 3: 7}
 
 
-def test_written_only_when_something_changed() -> None:
+def test_consumer_offsets_unchanged_table_is_not_written() -> None:
     table, file = offsets()
     assert table.step(1_000) == 6_000
     assert file.saves == 0
@@ -58,7 +60,7 @@ def test_written_only_when_something_changed() -> None:
     assert file.saves == 1
 
 
-def test_a_failed_write_is_tried_again() -> None:
+def test_consumer_offsets_failed_write_is_retried() -> None:
     table, file = offsets()
     table.commit("g", "T", 0, 1)
     save, file.save = file.save, broken_save  # type: ignore[method-assign]
@@ -74,7 +76,7 @@ def broken_save(value: object) -> None:
     raise DiskFullError("full")
 
 
-def test_a_reset_is_seen_by_queries_and_taken_once() -> None:
+def test_consumer_offsets_reset_is_visible_and_taken_once() -> None:
     table, _ = offsets()
     table.commit("g", "T", 0, 9)
     table.assign_reset("g", "T", 0, 2)
@@ -88,7 +90,7 @@ def test_a_reset_is_seen_by_queries_and_taken_once() -> None:
     assert not table.has_reset("g", "T", 0)
 
 
-def test_removal_and_lookup() -> None:
+def test_consumer_offsets_removal_and_lookup() -> None:
     table, _ = offsets()
     for group, topic in (("g", "T"), ("g", "U"), ("h", "T")):
         table.commit(group, topic, 0, 1)
@@ -104,7 +106,7 @@ def test_removal_and_lookup() -> None:
     assert table.topics_of_group("g") | table.topics_of_group("h") == set()
 
 
-def test_what_is_removed_is_removed_on_disk_at_once() -> None:
+def test_consumer_offsets_removal_is_written_at_once() -> None:
     """Else a topic that is made again after a crash is read from where the old one ended."""
     table, file = offsets()
     table.commit("g", "T", 0, 1)
@@ -116,7 +118,7 @@ def test_what_is_removed_is_removed_on_disk_at_once() -> None:
     assert file.saves == saves, "nothing changed"
 
 
-def test_a_full_disk_keeps_nobody_from_removing() -> None:
+def test_consumer_offsets_full_disk_does_not_prevent_removal() -> None:
     table, file = offsets()
     table.commit("g", "T", 0, 1)
     table.persist()
@@ -128,16 +130,14 @@ def test_a_full_disk_keeps_nobody_from_removing() -> None:
     assert file.value["offsetTable"] == {}
 
 
-def test_topics_that_do_not_exist_any_more_are_forgotten() -> None:
+def test_consumer_offsets_of_missing_topics_are_removed() -> None:
     table, file = offsets({"offsetTable": {"T@g": {"0": 6}, "Gone@g": {"0": 1}}})
     table.keep_topics(lambda topic: topic == "T")
     assert table.topics_of_group("g") == {"T"}
     assert file.value["offsetTable"] == {"T@g": {0: 6}}
 
 
-def test_offsets_of_messages_that_a_power_cut_took_are_corrected_on_disk_before_others_come() -> (
-    None
-):
+def test_consumer_offsets_beyond_queue_after_power_cut_are_corrected() -> None:
     table, file = offsets({"offsetTable": {"T@g": {"0": 6, "1": 4}, "U@g": {"0": 1}}})
     ends = {("T", 0): 5, ("T", 1): 4}
     table.cut_to(lambda topic, queue_id: ends.get((topic, queue_id), 0))
@@ -148,7 +148,7 @@ def test_offsets_of_messages_that_a_power_cut_took_are_corrected_on_disk_before_
     assert file.value is None, "nothing to correct"
 
 
-def test_version_moves_every_n_commits() -> None:
+def test_consumer_offsets_version_moves_every_n_commits() -> None:
     table, _ = offsets(step=3)
     for value in range(7):
         table.commit("g", "T", 0, value)
@@ -162,7 +162,7 @@ def bounded(value: object = None) -> ConsumerOffsets:
     return table
 
 
-def test_only_so_many_offsets_are_kept() -> None:
+def test_consumer_offsets_full_table_refuses_new_offset() -> None:
     table = bounded()
     assert [table.commit("g", "T", queue, 1) for queue in range(4)] == [True, True, True, False]
     assert not table.commit("h", "T", 0, 1)
@@ -174,7 +174,7 @@ def test_only_so_many_offsets_are_kept() -> None:
     assert table.commit("h", "U", 0, 1), "what was removed made room"
 
 
-def test_pulled_offsets_and_resets_are_bounded_too() -> None:
+def test_consumer_offsets_pulled_and_resets_are_bounded() -> None:
     table = bounded()
     for queue in range(4):
         table.commit_read("g", "T", queue, 5)
@@ -185,13 +185,13 @@ def test_pulled_offsets_and_resets_are_bounded_too() -> None:
     assert table.has_reset("g", "T", 9), "a reset that was delivered made room"
 
 
-def test_a_file_is_read_whole_whatever_the_bound() -> None:
+def test_consumer_offsets_load_ignores_bound() -> None:
     table = bounded({"offsetTable": {"T@g": {str(queue): queue for queue in range(5)}}})
     assert len(table.query_all("g", "T")) == 5
     assert not table.commit("g", "T", 5, 1)
 
 
-def test_nothing_is_left_of_a_topic_by_who_found_it_before_it_was_deleted() -> None:
+def test_consumer_offsets_commit_racing_topic_deletion_leaves_nothing() -> None:
     """The topic goes first, then its offsets: a pull that was checked before commits after that."""
     table, _ = offsets()
     topics = {"T", "U"}

@@ -1,3 +1,5 @@
+"""Message request modes and messageRequestMode.json."""
+
 from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
 from rocketpy.proto.bodies.group import SetMessageRequestModeRequestBody
 from tests.unit.broker.fakes import MemoryFile
@@ -7,7 +9,7 @@ def mode(topic: str, group: str = "g", name: str = "PULL") -> SetMessageRequestM
     return SetMessageRequestModeRequestBody(topic, group, name)
 
 
-def test_so_many_are_kept() -> None:
+def test_request_modes_full_table_refuses_new_mode() -> None:
     file = MemoryFile()
     modes = MessageRequestModes(file, max_modes=2)
     assert [modes.put(mode(topic)) for topic in ("T", "U", "V")] == [True, True, False]
@@ -18,7 +20,7 @@ def test_so_many_are_kept() -> None:
     assert modes.snapshot().message_request_mode_map.keys() == {"U", "V"}
 
 
-def test_the_file_is_written_when_something_changed() -> None:
+def test_request_modes_unchanged_mode_is_not_written() -> None:
     file = MemoryFile()
     modes = MessageRequestModes(file)
     modes.put(mode("T"))

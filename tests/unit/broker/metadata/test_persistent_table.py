@@ -1,3 +1,5 @@
+"""Visible and settled changes of a table, and failed writes."""
+
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -56,7 +58,7 @@ class FullFile(MemoryFile):
         super().save(value)
 
 
-def test_each_change_is_counted_and_written() -> None:
+def test_table_each_change_is_counted_and_written() -> None:
     file = MemoryFile()
     table = Table(file)
     table.put("a", 1)
@@ -74,7 +76,7 @@ def fail_between_changes(table: Table, file: MemoryFile) -> None:
         raise RuntimeError
 
 
-def test_changes_inside_are_written_once_also_when_they_end_early() -> None:
+def test_one_write_batches_changes_even_if_block_raises() -> None:
     file = MemoryFile()
     table = Table(file)
     with pytest.raises(RuntimeError):
@@ -87,7 +89,7 @@ def test_changes_inside_are_written_once_also_when_they_end_early() -> None:
     assert file.saves == 2
 
 
-def test_nobody_sees_a_change_before_it_is_written() -> None:
+def test_one_write_change_is_reported_after_write() -> None:
     file = MemoryFile()
     table = Table(file)
     with table.one_write():
@@ -98,7 +100,7 @@ def test_nobody_sees_a_change_before_it_is_written() -> None:
     assert table.told == [("a", 1), ("b", 1)]
 
 
-def test_what_cannot_be_written_did_not_happen_and_is_tried_again() -> None:
+def test_table_failed_write_undoes_change_and_can_be_retried() -> None:
     file = FullFile()
     table = Table(file)
     for _ in range(2):
@@ -111,7 +113,7 @@ def test_what_cannot_be_written_did_not_happen_and_is_tried_again() -> None:
     assert table.told == [("a", 1)]
 
 
-def test_an_entry_is_made_into_text_once() -> None:
+def test_table_entry_json_is_cached() -> None:
     table = Table(MemoryFile())
     table.put("a", 1)
     table.put("b", 1)
@@ -145,7 +147,7 @@ def served(file: MemoryFile) -> tuple[Table, list[str]]:
     return table, woken
 
 
-def test_a_change_for_a_writer_is_seen_at_once_and_told_of_when_it_is_written() -> None:
+def test_write_soon_change_is_visible_at_once_and_settled_after_write() -> None:
     file = MemoryFile()
     table, woken = served(file)
     settled = table.put_soon("a")
@@ -161,7 +163,7 @@ def test_a_change_for_a_writer_is_seen_at_once_and_told_of_when_it_is_written() 
     assert file.saves == 1, "nothing is left to be written"
 
 
-def test_all_changes_that_wait_share_a_write_and_one_version_each() -> None:
+def test_write_soon_pending_changes_share_one_write() -> None:
     file = MemoryFile()
     table, _ = served(file)
     settled = [table.put_soon(str(number)) for number in range(100)]
@@ -171,7 +173,7 @@ def test_all_changes_that_wait_share_a_write_and_one_version_each() -> None:
     assert settled == [[None]] * 100
 
 
-def test_what_changes_during_a_write_belongs_to_the_next_one() -> None:
+def test_table_change_during_write_belongs_to_next_write() -> None:
     file = BusyFile()
     table, _ = served(file)
     first = table.put_soon("a")
@@ -190,7 +192,7 @@ def test_what_changes_during_a_write_belongs_to_the_next_one() -> None:
     assert (set(table.content), later) == ({"a", "b"}, [[None]])
 
 
-def test_an_entry_deleted_while_its_creation_is_written_does_not_come_back() -> None:
+def test_table_entry_deleted_during_its_write_stays_deleted() -> None:
     file = BusyFile()
     table, _ = served(file)
     settled = table.put_soon("a")
@@ -212,7 +214,7 @@ def test_an_entry_deleted_while_its_creation_is_written_does_not_come_back() -> 
     assert file.saves == 2
 
 
-def test_an_entry_put_anew_while_it_leaves_stays() -> None:
+def test_table_entry_put_again_during_its_deletion_stays() -> None:
     file = BusyFile()
     table, _ = served(file)
     table.put_soon("a")
@@ -225,7 +227,7 @@ def test_an_entry_put_anew_while_it_leaves_stays() -> None:
     assert set(table.content) == {"a", "b"}
 
 
-def test_a_deletion_that_cannot_be_written_did_not_happen() -> None:
+def test_table_failed_deletion_is_undone() -> None:
     file = BusyFile()
     table = Table(file)
     table.put("a", 1)
@@ -238,7 +240,7 @@ def test_a_deletion_that_cannot_be_written_did_not_happen() -> None:
     assert set(table.content) == {"a", "b"}
 
 
-def test_a_failed_write_undoes_all_that_waits_and_tells_each() -> None:
+def test_table_failed_write_undoes_pending_changes_and_notifies_each() -> None:
     file = BusyFile()
     table, _ = served(file)
     table.put_soon("kept")
@@ -263,7 +265,7 @@ def test_a_failed_write_undoes_all_that_waits_and_tells_each() -> None:
     assert table.data_version["counter"] == 1
 
 
-def test_who_waits_for_his_change_hears_that_another_thread_could_not_write_it() -> None:
+def test_one_write_raises_if_other_thread_failed_to_write() -> None:
     file = BusyFile()
     table, _ = served(file)
     table.put_soon("a")
@@ -286,7 +288,7 @@ def test_who_waits_for_his_change_hears_that_another_thread_could_not_write_it()
     assert dict(table.entries) == {}
 
 
-def test_who_waits_hears_it_also_when_the_other_thread_is_slow_to_say_it() -> None:
+def test_one_write_waits_for_slow_outcome_of_other_thread() -> None:
     """That his change is no longer to be written does not mean that it was."""
     file = BusyFile()
     table, _ = served(file)
@@ -322,7 +324,7 @@ def test_who_waits_hears_it_also_when_the_other_thread_is_slow_to_say_it() -> No
         assert isinstance(waits.exception(10), DiskFullError)
 
 
-def test_one_who_fails_when_he_is_told_keeps_nobody_else_waiting() -> None:
+def test_table_failing_callback_does_not_stop_others() -> None:
     table, _ = served(BusyFile())
 
     def fail(_failure: Exception | None = None) -> None:
@@ -345,7 +347,7 @@ def change_and_fail(table: Table) -> None:
         raise RuntimeError
 
 
-def test_changes_that_end_early_are_written_all_the_same() -> None:
+def test_write_soon_raising_block_is_still_written() -> None:
     table, woken = served(MemoryFile())
     with pytest.raises(RuntimeError):
         change_and_fail(table)
@@ -354,7 +356,7 @@ def test_changes_that_end_early_are_written_all_the_same() -> None:
     assert set(table.content) == {"a"}
 
 
-def test_a_version_renewed_during_a_write_is_not_used_twice() -> None:
+def test_table_version_renewed_during_write_is_unique() -> None:
     file = BusyFile()
     table, _ = served(file)
     table.put_soon("a")

@@ -1,3 +1,5 @@
+"""The group table: auto-creation, bounds, and subscriptionGroup.json."""
+
 from typing import Any
 
 import pytest
@@ -17,12 +19,12 @@ def table(**config: Any) -> tuple[SubscriptionGroupTable, MemoryFile]:
     return groups, file
 
 
-def test_system_groups_are_there_from_the_start() -> None:
+def test_groups_system_groups_exist_from_start() -> None:
     groups, _ = table()
     assert set(groups.all()) == set(SYSTEM_GROUPS)
 
 
-def test_a_group_is_created_with_apaches_defaults() -> None:
+def test_groups_auto_created_group_has_apache_defaults() -> None:
     groups, file = table()
     created = groups.get_or_create("g")
     assert created == SubscriptionGroupConfig("g")
@@ -45,19 +47,19 @@ def test_a_group_is_created_with_apaches_defaults() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\nb", "../x", "x" * 256, "ü"])
-def test_bad_names_are_never_created(name: str) -> None:
+def test_groups_invalid_name_is_not_created(name: str) -> None:
     groups, file = table()
     assert groups.get_or_create(name) is None
     assert file.saves == 0
 
 
-def test_auto_creation_off_spares_system_groups() -> None:
+def test_groups_auto_creation_off_still_creates_system_groups() -> None:
     groups, _ = table(auto_create_subscription_group=False)
     assert groups.get_or_create("g") is None
     assert groups.get_or_create("CID_RMQ_SYS_X") is not None
 
 
-def test_forbidden_and_round_trip() -> None:
+def test_groups_forbidden_topics_round_trip() -> None:
     groups, file = table()
     groups.put(SubscriptionGroupConfig("g", consume_enable=False, retry_max_times=3))
     groups.set_forbidden("g", "T", True)
@@ -72,11 +74,11 @@ def test_forbidden_and_round_trip() -> None:
     assert again.to_json()["forbiddenTable"] == {}
 
 
-def test_minimal_json_decodes_to_defaults() -> None:
+def test_groups_minimal_json_decodes_to_defaults() -> None:
     assert SubscriptionGroupConfig.from_json({"groupName": "g"}) == SubscriptionGroupConfig("g")
 
 
-def test_delete() -> None:
+def test_groups_delete_removes_group() -> None:
     groups, file = table()
     groups.get_or_create("g")
     assert groups.delete("g") == SubscriptionGroupConfig("g")
@@ -84,7 +86,7 @@ def test_delete() -> None:
     assert "g" not in file.value["subscriptionGroupTable"]
 
 
-def test_many_groups_in_one_write() -> None:
+def test_groups_many_changes_in_one_write() -> None:
     groups, file = table()
     with groups.one_write():
         groups.get_or_create("a")
@@ -93,14 +95,14 @@ def test_many_groups_in_one_write() -> None:
     assert {"a", "b"} < set(file.value["subscriptionGroupTable"])
 
 
-def test_clients_create_no_groups_without_end() -> None:
+def test_groups_auto_creation_is_bounded() -> None:
     config = BrokerConfig(broker_name="b", max_groups_for_auto_create=len(SYSTEM_GROUPS) + 1)
     groups = SubscriptionGroupTable(config, MemoryFile(), FakeClock())
     assert groups.get_or_create("a") is not None
     with structlog.testing.capture_logs() as events:
         assert groups.get_or_create("b") is None
         assert groups.get_or_create("c") is None
-    assert [one["event"] for one in events] == ["no more groups are created by clients"]
+    assert [one["event"] for one in events] == ["group creation stopped: limit reached"]
     assert groups.get_or_create("a") is not None
 
 
@@ -113,21 +115,21 @@ class FullFile(MemoryFile):
         super().save(value)
 
 
-def test_consumers_of_a_new_group_are_served_on_a_full_disk() -> None:
+def test_groups_full_disk_auto_created_group_is_usable() -> None:
     file = FullFile()
     groups = SubscriptionGroupTable(BrokerConfig(broker_name="b"), file, FakeClock())
     file.has_space = False
     with structlog.testing.capture_logs() as events:
         for name in ("a", "b", "a"):
             assert groups.get_or_create(name) == SubscriptionGroupConfig(name)
-    assert [one["event"] for one in events] == ["groups created by clients are not written for now"]
+    assert [one["event"] for one in events] == ["client groups not written"]
     assert groups.get("a") is groups.get_or_create("a")
     file.has_space = True
     groups.put(SubscriptionGroupConfig("c"))
     assert set(file.value["subscriptionGroupTable"]) >= {"a", "b", "c"}
 
 
-def test_what_cannot_be_written_did_not_happen() -> None:
+def test_groups_failed_write_undoes_change() -> None:
     file = FullFile()
     groups = SubscriptionGroupTable(BrokerConfig(broker_name="b"), file, FakeClock())
     groups.put(SubscriptionGroupConfig("kept"))
@@ -154,7 +156,7 @@ def test_what_cannot_be_written_did_not_happen() -> None:
     assert file.value["forbiddenTable"] == {}
 
 
-def test_groups_that_clients_make_wait_for_no_disk_and_stay_when_it_fails() -> None:
+def test_groups_auto_created_group_stays_after_failed_write() -> None:
     file = FullFile()
     groups = SubscriptionGroupTable(BrokerConfig(broker_name="b"), file, FakeClock())
     groups.use_writer(lambda: None)

@@ -1,3 +1,5 @@
+"""The background service that writes changed tables."""
+
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.persistent_table import TableWriter
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
@@ -6,7 +8,7 @@ from rocketpy.runtime.service import connect
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 
 
-def test_it_is_woken_by_what_changes_and_writes_each_table_that_did() -> None:
+def test_table_writer_is_woken_and_writes_changed_tables() -> None:
     config = BrokerConfig(broker_name="b")
     topics_file, groups_file = MemoryFile(), MemoryFile()
     topics = TopicTable(config, topics_file, FakeClock())

@@ -1,3 +1,5 @@
+"""The topic table: auto-creation, bounds, and topics.json."""
+
 import json
 import random
 from pathlib import Path
@@ -23,7 +25,7 @@ def table(
     return topics, file
 
 
-def test_a_new_broker_has_the_topics_of_apache() -> None:
+def test_topics_new_broker_has_apache_topics() -> None:
     sizes = {
         one.topic_name: (one.read_queue_nums, one.perm)
         for one in system_topics(BrokerConfig(broker_name="b", broker_cluster_name="C"))
@@ -47,7 +49,7 @@ def test_a_new_broker_has_the_topics_of_apache() -> None:
     }
 
 
-def test_the_trace_topic_is_there_from_the_start_when_asked_for() -> None:
+def test_topics_trace_topic_exists_if_configured() -> None:
     plain = BrokerConfig(broker_name="b")
     assert "RMQ_SYS_TRACE_TOPIC" not in {one.topic_name for one in system_topics(plain)}
     for options, name in (
@@ -61,7 +63,7 @@ def test_the_trace_topic_is_there_from_the_start_when_asked_for() -> None:
         assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
 
 
-def test_auto_creation_takes_the_smaller_queue_count_and_drops_the_inherit_bit() -> None:
+def test_topics_auto_creation_uses_smaller_queue_count_without_inherit() -> None:
     topics, file = table()
     changed: list[TopicConfig] = []
     topics.on_written = changed.append
@@ -73,7 +75,7 @@ def test_auto_creation_takes_the_smaller_queue_count_and_drops_the_inherit_bit()
     assert file.value["dataVersion"]["counter"] == 2
 
 
-def test_auto_creation_refused() -> None:
+def test_topics_auto_creation_is_refused() -> None:
     off, _ = table(BrokerConfig(broker_name="b", auto_create_topic_enable=False))
     assert off.create_on_send("T", "TBW102", 4) is None
     topics, _ = table()
@@ -83,7 +85,7 @@ def test_auto_creation_refused() -> None:
     assert topics.create_on_send("T", "TBW102", 4) is None
 
 
-def test_what_exists_is_never_replaced_by_auto_creation() -> None:
+def test_topics_auto_creation_never_replaces_existing_topic() -> None:
     topics, file = table()
     topics.put(TopicConfig("T", 2, 3, 4))
     saves = file.saves
@@ -92,7 +94,7 @@ def test_what_exists_is_never_replaced_by_auto_creation() -> None:
     assert file.saves == saves
 
 
-def test_delete_reports_and_saves() -> None:
+def test_topics_delete_reports_and_saves() -> None:
     topics, file = table()
     gone: list[TopicConfig] = []
     topics.on_delete = gone.append
@@ -103,7 +105,7 @@ def test_delete_reports_and_saves() -> None:
     assert "T" not in file.value["topicConfigTable"]
 
 
-def test_file_survives_a_round_trip_and_apaches_own_entry_is_read() -> None:
+def test_topics_file_round_trips_and_reads_apache_entry() -> None:
     entry = json.loads(
         '{"attributes":{"queue.type":"BatchCQ"},"order":true,"perm":6,"readQueueNums":1,'
         '"topicFilterType":"MULTI_TAG","topicName":"V","topicSysFlag":2,"writeQueueNums":3}'
@@ -123,7 +125,7 @@ def test_file_survives_a_round_trip_and_apaches_own_entry_is_read() -> None:
     assert again.all() == topics.all()
 
 
-def test_system_names() -> None:
+def test_topics_system_names_are_recognized() -> None:
     topics, _ = table()
     assert topics.is_system("TBW102")
     assert topics.is_system("b")
@@ -131,7 +133,7 @@ def test_system_names() -> None:
     assert not topics.is_system("T")
 
 
-def test_many_changes_in_one_write() -> None:
+def test_topics_many_changes_in_one_write() -> None:
     topics, file = table()
     with topics.one_write():
         for number in range(3):
@@ -142,7 +144,7 @@ def test_many_changes_in_one_write() -> None:
     assert "%RETRY%later" in file.value["topicConfigTable"]
 
 
-def test_sends_create_no_topics_without_end() -> None:
+def test_topics_auto_creation_is_bounded() -> None:
     count = len(system_topics(BrokerConfig(broker_name="b")))
     topics, _ = table(BrokerConfig(broker_name="b", max_topics_for_auto_create=count + 1))
     assert topics.create_on_send("One", "TBW102", 4) is not None
@@ -150,7 +152,7 @@ def test_sends_create_no_topics_without_end() -> None:
         for name in ("Two", "Three"):
             assert topics.create_on_send(name, "TBW102", 4) is None
         assert "maxTopicsForAutoCreate" in topics.absence("Two")
-    assert [one["event"] for one in events] == ["no more topics are created by sends"]
+    assert [one["event"] for one in events] == ["topic creation stopped: limit reached"]
     assert topics.create_on_send("One", "TBW102", 4) is not None
     topics.put(TopicConfig("Two"))  # an operator still may
     topics.delete("Two")
@@ -159,7 +161,7 @@ def test_sends_create_no_topics_without_end() -> None:
     assert topics.absence("x").startswith("topic[x] not exist, apply first please!")
 
 
-def test_a_topic_is_on_disk_before_anyone_is_told() -> None:
+def test_topics_created_topic_is_reported_after_write() -> None:
     files = SimFiles()
     path = Path("/store/config/topics.json")
     config = BrokerConfig(broker_name="b")
@@ -175,7 +177,7 @@ def test_a_topic_is_on_disk_before_anyone_is_told() -> None:
     assert topics.get("T0") is not None
 
 
-def test_topics_that_could_not_be_written_leave_nothing_behind() -> None:
+def test_topics_failed_write_leaves_nothing_behind() -> None:
     files = SimFiles()
     topics = TopicTable(
         BrokerConfig(broker_name="b"), JsonFile(Path("/topics.json"), files), FakeClock()
@@ -189,7 +191,7 @@ def test_topics_that_could_not_be_written_leave_nothing_behind() -> None:
     assert len(topics._documents) == kept
 
 
-def test_the_file_is_the_table_also_after_changes_and_deletions() -> None:
+def test_topics_file_equals_table_after_changes_and_deletions() -> None:
     files = SimFiles()
     path = Path("/store/config/topics.json")
     topics = TopicTable(BrokerConfig(broker_name="b"), JsonFile(path, files), FakeClock())

@@ -1,3 +1,5 @@
+"""Statistics of the broker: windows, keys and daily totals."""
+
 import time
 
 import pytest
@@ -33,7 +35,7 @@ def run(stats: BrokerStats, clock: FakeClock, seconds: int) -> None:
         stats.step(clock.advance(1_000))
 
 
-def test_minute_window_holds_what_was_put_in_the_last_minute() -> None:
+def test_stats_minute_window_covers_last_minute() -> None:
     stats, clock = make()
     stats.step(clock.mono_ms)
     stats.inc_topic_put("T", 30, 3_000)
@@ -48,7 +50,7 @@ def test_minute_window_holds_what_was_put_in_the_last_minute() -> None:
     assert data.minute.tps == pytest.approx(1.0, rel=0.2)
 
 
-def test_minute_window_forgets_after_a_minute_and_the_hour_window_does_not() -> None:
+def test_stats_hour_window_outlasts_minute_window() -> None:
     stats, clock = make()
     run(stats, clock, 1)
     stats.inc_topic_put("T", 7, 70)
@@ -59,7 +61,7 @@ def test_minute_window_forgets_after_a_minute_and_the_hour_window_does_not() -> 
     assert data.hour.sum == 7
 
 
-def test_day_window_is_sampled_every_hour() -> None:
+def test_stats_day_window_is_sampled_every_hour() -> None:
     stats, clock = make()
     stats.step(clock.mono_ms)
     stats.inc_topic_put("T", 5, 5)
@@ -71,7 +73,7 @@ def test_day_window_is_sampled_every_hour() -> None:
     assert data.day.sum == 11
 
 
-def test_group_counters_are_keyed_by_topic_and_group() -> None:
+def test_stats_group_counters_are_keyed_by_topic_and_group() -> None:
     stats, clock = make()
     stats.inc_get("G", "T", 3, 300)
     stats.inc_group_get_latency("G", "T", 2, 40)
@@ -91,7 +93,7 @@ def test_group_counters_are_keyed_by_topic_and_group() -> None:
     assert stats.group_get_tps("G", "T") == pytest.approx(0.3)
 
 
-def test_broker_counters_are_keyed_by_cluster() -> None:
+def test_stats_broker_counters_are_keyed_by_cluster() -> None:
     stats, clock = make()
     stats.inc_broker_put(4)
     stats.inc_get("G", "T", 3, 10)
@@ -103,14 +105,14 @@ def test_broker_counters_are_keyed_by_cluster() -> None:
     assert (put.minute.sum, got.minute.sum) == (4, 3)
 
 
-def test_unknown_names_and_keys_are_none() -> None:
+def test_stats_unknown_name_or_key_is_none() -> None:
     stats, _ = make()
     stats.inc_topic_put("T", 1, 1)
     assert stats.stats_data("NOPE", "T") is None
     assert stats.stats_data("TOPIC_PUT_NUMS", "other") is None
 
 
-def test_day_totals_leave_system_topics_out_and_move_at_local_midnight() -> None:
+def test_stats_day_totals_skip_system_topics_and_move_at_midnight() -> None:
     noon = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
     clock = FakeClock(int(noon) * 1000)
     stats, _ = make(clock)
@@ -126,7 +128,7 @@ def test_day_totals_leave_system_topics_out_and_move_at_local_midnight() -> None
     assert (totals.get_now, totals.get_today_morning, totals.get_yesterday_morning) == (4, 4, 4)
 
 
-def test_deleted_topics_and_groups_are_forgotten() -> None:
+def test_stats_deleted_topic_or_group_is_removed() -> None:
     stats, _ = make()
     stats.inc_topic_put("T", 1, 1)
     stats.inc_get("G", "T", 1, 1)
@@ -145,6 +147,6 @@ def test_deleted_topics_and_groups_are_forgotten() -> None:
     assert stats.stats_data("GROUP_GET_NUMS", "U@H") is not None
 
 
-def test_step_asks_for_the_next_second() -> None:
+def test_stats_step_is_due_every_second() -> None:
     stats, clock = make()
     assert stats.step(clock.mono_ms) == clock.mono_ms + 1_000

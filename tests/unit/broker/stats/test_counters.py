@@ -1,9 +1,11 @@
+"""Counters and their windows."""
+
 import threading
 
 from rocketpy.broker.stats.counters import CounterSet
 
 
-def test_keys_beyond_the_bound_are_not_counted() -> None:
+def test_counters_keys_beyond_bound_are_not_counted() -> None:
     counters = CounterSet(max_keys=2)
     for key in ("a", "b", "c", "a"):
         counters.add(key, 1, 10)
@@ -12,7 +14,7 @@ def test_keys_beyond_the_bound_are_not_counted() -> None:
     assert counters.totals("c") == (0, 0)
 
 
-def test_adds_from_several_threads_are_all_counted() -> None:
+def test_counters_concurrent_adds_are_all_counted() -> None:
     counters = CounterSet()
 
     def work() -> None:
@@ -27,7 +29,7 @@ def test_adds_from_several_threads_are_all_counted() -> None:
     assert counters.totals("k") == (20_000, 40_000)
 
 
-def test_a_counter_without_samples_has_empty_windows() -> None:
+def test_counter_without_samples_has_empty_windows() -> None:
     counters = CounterSet()
     counters.add("k", 5)
     data = counters.data("k", "count")
@@ -35,7 +37,7 @@ def test_a_counter_without_samples_has_empty_windows() -> None:
     assert (data.minute.sum, data.hour.sum, data.day.sum) == (0, 0, 0)
 
 
-def test_rings_are_bounded() -> None:
+def test_counter_rings_are_bounded() -> None:
     counters = CounterSet()
     counters.add("k", 5)
     for at in range(1, 100):

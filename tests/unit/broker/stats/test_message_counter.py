@@ -1,3 +1,5 @@
+"""The buffer of message counts."""
+
 import threading
 
 import pytest
@@ -7,7 +9,7 @@ from rocketpy.broker.stats.message_counter import MessageCounter
 from tests.unit.broker.fakes import FakeClock
 
 
-def test_counts_are_handed_on_once() -> None:
+def test_message_counter_forwards_counts_once() -> None:
     stats = BrokerStats(FakeClock())
     tally = MessageCounter(stats)
     tally.add("T", 1, 100)
@@ -20,7 +22,7 @@ def test_counts_are_handed_on_once() -> None:
     assert stats.day_totals().put_now == 4
 
 
-def test_what_groups_took_is_handed_on_once() -> None:
+def test_message_counter_forwards_reads_once() -> None:
     clock = FakeClock()
     stats = BrokerStats(clock)
     tally = MessageCounter(stats)
@@ -39,7 +41,7 @@ def test_what_groups_took_is_handed_on_once() -> None:
     assert stats._group_get.totals("T@H") == (1, 10)
 
 
-def test_a_deleted_topic_and_group_are_not_brought_back_by_what_was_not_handed_on() -> None:
+def test_message_counter_buffered_counts_do_not_restore_deleted_names() -> None:
     stats = BrokerStats(FakeClock())
     tally = MessageCounter(stats)
     tally.inc_get("G", "T", 3, 300)
@@ -53,7 +55,7 @@ def test_a_deleted_topic_and_group_are_not_brought_back_by_what_was_not_handed_o
     assert stats.day_totals() == DayTotals(1, 0, 0, 6, 0, 0)
 
 
-def test_a_removal_waits_for_counts_that_another_thread_hands_on(
+def test_message_counter_removal_waits_for_concurrent_forwarding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise they would bring back what was removed meanwhile."""
@@ -85,7 +87,7 @@ def test_a_removal_waits_for_counts_that_another_thread_hands_on(
     assert stats.day_totals() == DayTotals(1, 0, 0, 1, 0, 0)
 
 
-def test_what_is_counted_after_its_topic_or_group_was_deleted_is_in_the_totals_only() -> None:
+def test_message_counter_count_after_deletion_is_in_totals_only() -> None:
     """Who stores a message counts it a little later, and another thread may delete meanwhile."""
     stats = BrokerStats(FakeClock())
     topics, groups = {"T", "U"}, {"G", "H"}

@@ -1,4 +1,4 @@
-"""Numbers of messages by topic, and their file."""
+"""Numbers of waiting messages by topic, and their file."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ class Kit:
         self.counts.load()
 
 
-def test_what_comes_and_goes_is_counted() -> None:
+def test_pending_counts_add_and_subtract() -> None:
     kit = Kit()
     for number in (1, 1, -1):
         kit.clock.advance(10)
@@ -51,7 +51,7 @@ def test_what_comes_and_goes_is_counted() -> None:
     }
 
 
-def test_apaches_file_is_read_and_a_number_is_never_below_zero() -> None:
+def test_pending_counts_load_apache_file_and_never_go_below_zero() -> None:
     kit = Kit(APACHES)
     assert [kit.counts.of(topic) for topic in APACHES["transactionCount"]] == [3, 0]
     kit.counts.add("SCHEDULE_TOPIC_XXXX", -1)
@@ -60,13 +60,13 @@ def test_apaches_file_is_read_and_a_number_is_never_below_zero() -> None:
 
 
 @pytest.mark.parametrize("value", [None, [], {"transactionCount": {"T": 5}}, {"dataVersion": 1}])
-def test_a_file_that_says_nothing_of_use_counts_from_zero(value: Any) -> None:
+def test_pending_counts_useless_file_counts_from_zero(value: Any) -> None:
     kit = Kit(value)
     kit.counts.add("T", 1)
     assert kit.counts.of("T") == 1
 
 
-def test_the_file_is_written_each_ten_seconds_when_something_changed() -> None:
+def test_pending_counts_changed_file_is_written_every_ten_seconds() -> None:
     kit = Kit()
     saves = []
     for changes in (0, 1, 0, 2):
@@ -83,7 +83,7 @@ def test_the_file_is_written_each_ten_seconds_when_something_changed() -> None:
     assert again.counts.to_json() == kit.file.value
 
 
-def test_a_topic_that_is_gone_is_counted_no_more() -> None:
+def test_pending_counts_deleted_topic_is_dropped() -> None:
     kit = Kit()
     kit.counts.add("T", 1)
     kit.counts.add("Other", 1)
@@ -93,7 +93,7 @@ def test_a_topic_that_is_gone_is_counted_no_more() -> None:
     assert kit.counts.of("T") == 0
 
 
-def test_a_full_disk_stops_nothing_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_counts_full_disk_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     kit = Kit()
     kit.counts.step(kit.clock.monotonic_ms())
     kit.counts.add("T", 1)

@@ -1,4 +1,4 @@
-"""How far a reader has come, and how far for good."""
+"""Progress of a reader, and the durable part of it."""
 
 from rocketpy.broker.system_topics.durable_progress import DurableProgress
 
@@ -12,7 +12,7 @@ def _progress(position: int = 0) -> tuple[DurableProgress, _Log]:
     return DurableProgress(position, lambda: log.flushed), log
 
 
-def test_a_position_counts_once_what_was_stored_before_it_is_on_disk() -> None:
+def test_progress_is_durable_after_flush_of_stored_messages() -> None:
     progress, log = _progress(5)
     assert (progress.position, progress.durable) == (5, 5)
     progress.advance(6, 100)
@@ -26,7 +26,7 @@ def test_a_position_counts_once_what_was_stored_before_it_is_on_disk() -> None:
     assert progress.durable == 8
 
 
-def test_a_position_for_which_nothing_was_stored_counts_with_the_one_before() -> None:
+def test_progress_without_stored_message_is_durable_with_previous() -> None:
     progress, log = _progress()
     progress.advance(1)
     assert progress.durable == 1
@@ -37,7 +37,7 @@ def test_a_position_for_which_nothing_was_stored_counts_with_the_one_before() ->
     assert progress.durable == 3
 
 
-def test_a_reset_forgets_what_waits() -> None:
+def test_progress_reset_drops_pending_positions() -> None:
     progress, log = _progress()
     progress.advance(9, 500)
     progress.reset(4)
@@ -45,7 +45,7 @@ def test_a_reset_forgets_what_waits() -> None:
     assert (progress.position, progress.durable) == (4, 4)
 
 
-def test_what_waits_for_a_disk_that_hangs_is_bounded() -> None:
+def test_progress_pending_positions_are_bounded() -> None:
     progress, log = _progress()
     for number in range(1, 10_000):
         progress.advance(number, 100 + number)
@@ -55,7 +55,7 @@ def test_what_waits_for_a_disk_that_hangs_is_bounded() -> None:
     assert progress.durable == 9_999
 
 
-def test_going_back_vouches_for_nothing_that_is_not_on_disk() -> None:
+def test_progress_go_back_keeps_pending_flushes() -> None:
     progress, log = _progress()
     progress.advance(5, 90)
     progress.advance(6, 150)

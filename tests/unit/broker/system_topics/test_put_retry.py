@@ -1,4 +1,4 @@
-"""A topic that takes nothing for long holds up no other."""
+"""A topic that accepts nothing for long does not delay other topics."""
 
 import random
 
@@ -34,7 +34,7 @@ def bodies(kit: DelayKit, topic: str) -> list[bytes]:
     return [each.body for each in kit.delivered(topic)]
 
 
-def test_a_topic_that_takes_nothing_holds_up_its_delay_level_for_a_while_only() -> None:
+def test_put_retry_full_topic_delays_its_level_for_a_while_only() -> None:
     kit = DelayKit()
     kit.picky.refusal = _refused_t
     for number in range(40):
@@ -55,7 +55,7 @@ def test_a_topic_that_takes_nothing_holds_up_its_delay_level_for_a_while_only() 
     assert len(bodies(kit, "T")) == len(bodies(kit, "Other")) == 40
 
 
-def test_the_next_failure_after_a_quiet_time_waits_at_its_place_again() -> None:
+def test_put_retry_failure_after_quiet_time_is_retried_first() -> None:
     kit = DelayKit()
     kit.picky.refusal = _refused_t
     kit.send(b"a", 1)
@@ -70,7 +70,7 @@ def test_the_next_failure_after_a_quiet_time_waits_at_its_place_again() -> None:
     assert bodies(kit, "T") == [b"a", b"b"]
 
 
-def test_when_nothing_can_be_stored_everybody_waits() -> None:
+def test_put_retry_full_delay_level_parks_nothing() -> None:
     kit = DelayKit()
     kit.send(b"a", 1)
     kit.picky.refusal = _all_refused
@@ -82,7 +82,7 @@ def test_when_nothing_can_be_stored_everybody_waits() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_power_cut_loses_nothing_that_was_set_aside(seed: int) -> None:
+def test_put_retry_power_cut_loses_no_parked_message(seed: int) -> None:
     rng = random.Random(seed)
     kit = DelayKit(flush_disk_type="SYNC_FLUSH")
     kit.picky.refusal = _refused_t
@@ -103,7 +103,7 @@ def test_a_power_cut_loses_nothing_that_was_set_aside(seed: int) -> None:
     assert set(bodies(kit, "Other")) == {b"o"}
 
 
-def test_a_topic_that_takes_nothing_holds_up_timed_messages_for_a_while_only() -> None:
+def test_put_retry_full_topic_delays_timed_messages_for_a_while_only() -> None:
     kit = TimerKit()
     kit.picky.refusal = _refused_t
     kit.send(b"t", **kit.at(1_000))
@@ -128,7 +128,7 @@ def test_a_topic_that_takes_nothing_holds_up_timed_messages_for_a_while_only() -
 @pytest.mark.parametrize(
     ("delays_ms", "level"), [(DELAYS_MS, 2), ((1_000, 5_000), 2), ((60_000,), 1)]
 )
-def test_it_waits_for_half_a_minute_or_as_near_as_the_levels_allow(
+def test_put_retry_uses_level_of_half_a_minute_or_longest(
     delays_ms: tuple[int, ...], level: int
 ) -> None:
     disk = StoreKit()
@@ -144,7 +144,7 @@ def test_it_waits_for_half_a_minute_or_as_near_as_the_levels_allow(
 
 
 @pytest.mark.parametrize("topic", [TIMER_TOPIC, "rmq_sys_REVIVE_LOG_c", "RMQ_SYS_TRANS_HALF_TOPIC"])
-def test_messages_of_the_system_keep_their_place(topic: str) -> None:
+def test_put_retry_never_parks_system_messages(topic: str) -> None:
     disk = StoreKit()
     put = SystemWriter(disk.open(), lambda *_: None)
     aside = PutRetry(put, MessageScheduler(DELAYS_MS, disk.clock).delay, DELAYS_MS)

@@ -1,4 +1,4 @@
-"""Messages that are passed over are told of, and a million of them do not fill the log."""
+"""A million skipped messages do not fill the log."""
 
 from structlog.testing import capture_logs
 
@@ -6,7 +6,7 @@ from rocketpy.broker.system_topics.skipped_messages import MOST_LINES, PAUSE_MS,
 from rocketpy.testing.sim_clock import SimClock
 
 
-def test_many_are_counted_and_a_few_are_shown() -> None:
+def test_skipped_messages_logs_a_few_and_counts_the_rest() -> None:
     clock = SimClock(monotonic_ms=PAUSE_MS)
     passed_over = SkippedMessages("gone", clock)
     with capture_logs() as lines:

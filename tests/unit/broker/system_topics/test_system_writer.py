@@ -34,7 +34,7 @@ def _stored() -> MessageExt:
     )
 
 
-def test_a_copy_keeps_what_the_sender_gave_and_follows_the_new_properties() -> None:
+def test_copy_keeps_sender_fields_and_uses_new_properties() -> None:
     copy = copy_of(_stored(), "T", 5, {"TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": "U"})
     assert (copy.topic, copy.queue_id, copy.body, copy.flag) == ("T", 5, b"packed", 7)
     assert (copy.sys_flag, copy.born_timestamp_ms, copy.reconsume_times) == (1, 123, 2)
@@ -45,7 +45,7 @@ def test_a_copy_keeps_what_the_sender_gave_and_follows_the_new_properties() -> N
     assert parse_properties(copy.properties) == {"TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": "U"}
 
 
-def test_only_what_is_stored_is_counted() -> None:
+def test_system_writer_counts_only_stored_messages() -> None:
     counted: list[tuple[str, int, int]] = []
     message = copy_of(_stored(), "T", 0, {})
     for status in (PutMessageStatus.PUT_OK, PutMessageStatus.SERVICE_NOT_AVAILABLE):
