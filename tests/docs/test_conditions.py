@@ -11,7 +11,7 @@ from tests.docs.snippets import GUIDE
 SECTION = (
     (GUIDE / "consuming.md")
     .read_text(encoding="utf-8")
-    .partition("### What a condition may be\n")[2]
+    .partition("### Filter conditions\n")[2]
     .partition("\n## ")[0]
 )
 ROWS = [line.split("|")[1] for line in SECTION.splitlines() if line.startswith("| `")]
