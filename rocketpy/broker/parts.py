@@ -19,7 +19,6 @@ from rocketpy.broker.delay.feature import DelaySettings, build_delay
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.filters.consumer_filters import ConsumerFilters
 from rocketpy.broker.live_config import LiveBrokerConfig
-from rocketpy.broker.long_polling.resumption import ResumeQueue
 from rocketpy.broker.long_polling.suspended_requests import SuspendedRequests
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
@@ -168,10 +167,13 @@ class BrokerParts:
         self.name_servers: Final = NameServerLink(
             client, configs=configs, identity=self.identity, topics=self.topics
         )
-        self.suspended_pulls: Final = SuspendedRequests(
-            "SuspendedPulls", config.max_held_pulls, config.max_held_pulls_per_queue
-        )
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
+        self.suspended_pulls: Final = SuspendedRequests(
+            "SuspendedPulls",
+            config.max_held_pulls,
+            config.max_held_pulls_per_queue,
+            pool=self.pools["pull"],
+        )
         self.delays_ms: tuple[int, ...] = parse_delay_levels(configs.store.message_delay_level)
         self.postponement: Final = MessageScheduler(
             self.delays_ms, clock, timer_limits(configs.store)
@@ -401,7 +403,7 @@ class BrokerParts:
         self.store.on_arrival = arrival_listener(self.features, pulls.on_arrival)
         self.offsets.on_reset.append(pulls.offset_reset)
         self.configs.add_listener(pulls.configure)
-        return PullMessageProcessor(pulls, ResumeQueue(self.pools["pull"]))
+        return PullMessageProcessor(pulls)
 
     def _build_clients(self) -> ClientManageProcessor:
         return ClientManageProcessor(

@@ -16,15 +16,18 @@ there is no message yet. Only when one of them fails `begin` is asked.
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rocketpy.broker.filters.message_filters import SqlFilter, TagFilter
 from rocketpy.broker.metadata.consumer_offsets import OffsetTable
 from rocketpy.broker.operation.pull.checks import AllowedPull, PullChecks, is_kept
 from rocketpy.broker.operation.pull.pull import CODE_BY_STATUS, SuspendedPull
 from rocketpy.broker.operation.pull.request import PullRefused, PullRequest
-from rocketpy.broker.processor.pull_message import PullMessageProcessor, head_of, pull_request
+from rocketpy.broker.processor.pull_message import (
+    GeneralPullReply,
+    PullMessageProcessor,
+    pull_request,
+)
 from rocketpy.broker.processor.pull_response import JsonParts, json_parts, pull_head
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
@@ -384,7 +387,7 @@ class FastPullService:
             commit_offset if known.commits else None,
             suspend_ms if known.waits else None,
             channel,
-            partial(self._resume, channel, known, opaque, serialize_type),
+            PlannedPullReply(self, known, opaque, serialize_type),
         )
         if waits:
             if not channel.is_open:  # see `PullMessageProcessor.process`
@@ -396,27 +399,37 @@ class FastPullService:
         remark = _AT_END.remark
         return pull_head(opaque, serialize_type, code, remark, offsets, known.sys_flags, 0)
 
-    def _resume(
-        self,
-        channel: Channel,
-        known: PullPlan,
-        opaque: int,
-        serialize_type: int,
-        pull: SuspendedPull,
-    ) -> None:
-        work = partial(self._go_on, known, opaque, serialize_type, pull)
-        self._processor.resume(channel, work)
-
-    def _go_on(
+    def reply(
         self, known: PullPlan, opaque: int, serialize_type: int, pull: SuspendedPull
     ) -> bytes:
+        """Return the response to a pull that was suspended and is resumed."""
         if self.answer is not None and known.standing == self.checks.standing().number:
             try:
                 response = self.answer(known, pull.wanted[3], opaque, serialize_type)
             except Exception:  # noqa: BLE001 - its client must have an answer
-                _log.exception("a pull that waited fails, Python goes on group=%s", known.wanted[0])
+                _log.exception("compiled pull failed, Python resumes it group=%s", known.wanted[0])
                 response = None
             if response is not None:
                 self._pulls.release(pull)
                 return response
-        return self._processor.go_on(head_of(0, opaque, serialize_type), pull)
+        return GeneralPullReply(self._pulls, 0, opaque, serialize_type)(pull)
+
+
+class PlannedPullReply(NamedTuple):
+    """Makes the response to a suspended pull by its plan, as long as that is valid.
+
+    Attributes:
+        service: reads by plans.
+        plan: what was asked for.
+        opaque: of the request.
+        serialize_type: of the request's header.
+    """
+
+    service: FastPullService
+    plan: PullPlan
+    opaque: int
+    serialize_type: int
+
+    def __call__(self, pull: SuspendedPull) -> bytes:
+        """Return the response."""
+        return self.service.reply(self.plan, self.opaque, self.serialize_type, pull)

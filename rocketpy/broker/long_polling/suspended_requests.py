@@ -11,8 +11,8 @@ What must hold:
   memory counts until its response has been made.
 - Nothing looks at all entries: a wake looks at one key, a lost connection at its own entries, a
   step at the time slot that has come. Entries come and go in constant time.
-- `resume` is called without the lock, on the thread that wakes, often the one that stores a
-  message: it may schedule the work, never do it.
+- The owner's `resume` is called without the lock, on the thread that wakes, often the one that
+  stores a message: it only queues the request (`WriteScheduler.add`), whose `run` answers it later.
 - Over a limit the owner with the most gives way, not the one who comes last: half of what it has
   is resumed early, which answers those requests with what there is.
 
@@ -23,7 +23,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
+
+from rocketpy.remoting.business_pool import BusinessPool
 
 STEP_INTERVAL_MS: Final = 1_000
 MAX_BYTES: Final = 192 * 1024 * 1024
@@ -37,33 +39,62 @@ _COUNT_INTERVAL_MS: Final = 1_000
 _MAX_STEP_ENTRIES: Final = 1_000
 
 
+class RequestOwner(Hashable, Protocol):
+    """The connection a request came from."""
+
+    def resume(self, request: "SuspendedRequest", pool: BusinessPool | None = None) -> None:
+        """Call the request's `run` in the connection's turn; any thread; must not block."""
+        ...
+
+
+RequestT_contra = TypeVar("RequestT_contra", bound="SuspendedRequest", contravariant=True)
+
+
+class Reply(Protocol[RequestT_contra]):
+    """Makes the response to a resumed request; keeps what that needs of the request."""
+
+    def __call__(self, request: RequestT_contra, /) -> bytes | None:
+        """Return a frame; None: the request waits again, or is answered later.
+
+        Errors become responses as well: no caller above could answer the client.
+        """
+        ...
+
+
 class SuspendedRequest:
-    """One request that waits; subclasses add the fields that its caller needs to go on.
+    """One request that waits; subclasses add the fields that its response needs.
 
     Attributes:
         keys: what it waits for; any of them may wake it.
-        owner: who waits, usually a connection; its entries go together.
+        owner: the channel it came from; its entries go together.
+        reply: makes its response.
         deadline_ms: monotonic time at which it is resumed whatever happened.
         size_bytes: estimated memory, `ENTRY_BYTES` and whatever large it keeps.
         is_waiting: it can still be woken.
         slot: where the table finds it by time; the table's own.
     """
 
-    __slots__ = ("deadline_ms", "is_waiting", "keys", "owner", "size_bytes", "slot")
+    __slots__ = ("deadline_ms", "is_waiting", "keys", "owner", "reply", "size_bytes", "slot")
 
     def __init__(
-        self, keys: Iterable[Hashable], owner: Hashable, deadline_ms: int, size_bytes: int = 0
+        self,
+        keys: Iterable[Hashable],
+        owner: RequestOwner,
+        deadline_ms: int,
+        reply: Reply[Any],
+        size_bytes: int = 0,
     ) -> None:
         self.keys: tuple[Hashable, ...] = tuple(keys)
-        self.owner: Hashable = owner
+        self.owner: RequestOwner = owner
+        self.reply: Reply[Any] = reply
         self.deadline_ms: int = deadline_ms
         self.size_bytes: int = ENTRY_BYTES + size_bytes
         self.is_waiting: bool = False
         self.slot: int = 0
 
-    def resume(self) -> None:
-        """Schedule the work that answers the request; any thread; must not block."""
-        raise AssertionError("a suspended request says how it goes on")
+    def run(self) -> bytes | None:
+        """Return the frame of the response; called in the turn of the owner, once."""
+        return self.reply(self)
 
     def is_ready(self) -> bool:
         """Whether what it waits for is there already, whoever forgot to wake it."""
@@ -92,6 +123,7 @@ class SuspendedRequests:
         max_count: how many requests may be suspended or resumed and not yet released.
         max_per_key: how many of them may wait for one key.
         max_bytes: their estimated memory.
+        pool: where resumed requests run; one without threads is the loop of their channel.
 
     Attributes:
         count: suspended or resumed, and not yet released; 0 is read without a lock by who tells
@@ -106,11 +138,13 @@ class SuspendedRequests:
         max_count: int = 100_000,
         max_per_key: int = 10_000,
         max_bytes: int = MAX_BYTES,
+        pool: BusinessPool | None = None,
     ) -> None:
         self.name = name
         self.max_count = max_count
         self.max_per_key = max_per_key
         self._max_bytes = max_bytes
+        self._pool = None if pool is None or pool.runs_inline else pool
         self._lock = threading.Lock()
         self._by_key: dict[Hashable, dict[SuspendedRequest, None]] = {}
         self._by_owner: dict[Hashable, _Owner] = {}
@@ -144,7 +178,7 @@ class SuspendedRequests:
             if has_room:
                 self._add(entry, now_ms)
         for one in evicted:
-            one.resume()
+            one.owner.resume(one, self._pool)
         if not has_room:
             return False
         # What it waits for may have come between its caller's last look and this.
@@ -176,7 +210,7 @@ class SuspendedRequests:
             for one in woken:
                 self._stop_waiting(one)
         for one in woken:
-            one.resume()
+            one.owner.resume(one, self._pool)
         return bool(woken)
 
     def release(self, entry: SuspendedRequest) -> None:
@@ -239,7 +273,7 @@ class SuspendedRequests:
             if not entry.is_waiting:
                 return
             self._stop_waiting(entry)
-        entry.resume()
+        entry.owner.resume(entry, self._pool)
 
     def _make_room(
         self, entry: SuspendedRequest, evicted: list[SuspendedRequest], now_ms: int

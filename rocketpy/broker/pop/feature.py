@@ -8,7 +8,6 @@ from functools import partial
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.filters.message_filters import ConsumerFilter, ExpressionCache
-from rocketpy.broker.long_polling.resumption import ResumeQueue
 from rocketpy.broker.long_polling.suspended_requests import SuspendedRequests
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.json_document import JsonDocument
@@ -98,8 +97,8 @@ def build_pop(
     locks = PopLocks()
     revive_log = _revive_log(needs)
     buffer = _buffer(needs, revive_log, positions)
-    pop_waits = _suspended("SuspendedPops", config)
-    notification_waits = _suspended("SuspendedNotifications", config)
+    pop_waits = _suspended("SuspendedPops", config, pool)
+    notification_waits = _suspended("SuspendedNotifications", config, pool)
     waiters = PopWaiters(pop_waits, listen)
     needs.offsets.on_reset.append(waiters.on_reset)
     queues = PopQueues(needs.topics, positions, order, store, config=config, clock=clock)
@@ -117,7 +116,7 @@ def build_pop(
     peeks = PeekOperation(
         checks, queues, positions, store, stats=needs.stats, config=config, rng=rng
     )
-    messages = PopMessageProcessor(pops, peeks, notifications, ResumeQueue(pool), store, clock)
+    messages = PopMessageProcessor(pops, peeks, notifications, store, clock)
     acks = PopAckProcessor(_acks(needs, locks, order, buffer, revive_log, waiters), store)
 
     def add_requests(table: RequestTable) -> None:
@@ -139,8 +138,8 @@ def build_pop(
     )
 
 
-def _suspended(name: str, config: BrokerConfig) -> SuspendedRequests:
-    return SuspendedRequests(name, config.max_pop_polling_size, config.pop_polling_size)
+def _suspended(name: str, config: BrokerConfig, pool: BusinessPool) -> SuspendedRequests:
+    return SuspendedRequests(name, config.max_pop_polling_size, config.pop_polling_size, pool=pool)
 
 
 def _revive_log(needs: PopNeeds) -> ReviveLog:

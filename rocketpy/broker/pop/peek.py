@@ -6,10 +6,11 @@ Source: PeekMessageProcessor.java, NotificationProcessor.java, PollingInfoProces
 """
 
 import random
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.long_polling.suspended_requests import RequestOwner
 from rocketpy.broker.operation.pull.pull import MAX_PULL_BYTES, MessageReader, PullCounter
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.checks import PopChecks
@@ -17,7 +18,7 @@ from rocketpy.broker.pop.positions import PopPositions, QueueEnds
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.queues import PERCENT, PopQueues, awaited_queues
 from rocketpy.broker.pop.take import WRONG_POSITION
-from rocketpy.broker.pop.waiters import PopWaiters, Waiting, keys_of
+from rocketpy.broker.pop.waiters import PopWaiters, Waiting, WaitingReply, keys_of
 from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.pop import INIT_MIN, MAX_POP_COUNT
 from rocketpy.proto.wire.codes import ResponseCode
@@ -220,14 +221,14 @@ class NotificationOperation:
         self._config = config
 
     def notify(
-        self, wanted: NotificationRequest, owner: Hashable, resume: Callable[[Waiting], None]
+        self, wanted: NotificationRequest, owner: RequestOwner, reply: WaitingReply
     ) -> NotificationOutcome | None:
         """Report whether there is a message to pop, or suspend the request until there is one.
 
         Args:
             wanted: the request.
             owner: the connection of the request; a suspended request is dropped with it.
-            resume: as in `PopOperation.pop`.
+            reply: as in `PopOperation.pop`.
 
         Returns:
             The outcome, or None when the request is suspended and answered later.
@@ -249,14 +250,14 @@ class NotificationOperation:
             now_ms + min(wanted.poll_ms, until_ms - wall_ms),
             self._queues,
             message_filter=None,
-            on_resume=resume,
+            reply=reply,
         )
         return None if self._waiters.suspend(waiting, queues, now_ms) else Notified(False, True)
 
-    def go_on(self, waiting: Waiting) -> NotificationOutcome | None:
+    def resume(self, waiting: Waiting) -> NotificationOutcome | None:
         """Continue a resumed request; it is suspended again if the message was popped meanwhile."""
         self._waiters.suspended.release(waiting)
-        return self.notify(waiting.wanted, waiting.owner, waiting.on_resume)
+        return self.notify(waiting.wanted, waiting.owner, waiting.reply)
 
     def forget(self, owner: Hashable) -> None:
         """Drop the suspended requests of a lost owner."""

@@ -13,13 +13,14 @@ from typing import TypeAlias
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filters.message_filters import ConsumerFilter
+from rocketpy.broker.long_polling.suspended_requests import RequestOwner
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.checks import LATE_MS, PopChecks
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.queues import PERCENT, PopQueues, awaited_queues
 from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS
 from rocketpy.broker.pop.take import PopInProgress, Popped, PopRequest, QueueTaker
-from rocketpy.broker.pop.waiters import PopWaiters, Waiting, keys_of
+from rocketpy.broker.pop.waiters import PopWaiters, Waiting, WaitingReply, keys_of
 from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.pop import MAX_POP_COUNT, ORDER_REVIVE_QUEUE
 from rocketpy.proto.subscription import EXPRESSION_SQL92
@@ -81,15 +82,15 @@ class PopOperation:
         self._config = config
 
     def pop(
-        self, wanted: PopRequest, owner: Hashable, resume: Callable[[Waiting], None]
+        self, wanted: PopRequest, owner: RequestOwner, reply: WaitingReply
     ) -> PopOutcome | None:
         """Pop messages.
 
         Args:
             wanted: the pop.
             owner: the connection of the request; a suspended pop is dropped with it.
-            resume: called with the suspended pop when it can continue, on any thread. It must not
-                block, and must lead to one call of `go_on`, or to none when the owner is lost.
+            reply: makes the response when a suspended pop is resumed: calls `resume` once, or never
+                when the owner is lost.
 
         Returns:
             The outcome, or None when the pop is suspended and answered later.
@@ -112,16 +113,16 @@ class PopOperation:
             return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
         # A suspended pop keeps the compiled filter only: the expression may be long.
         wanted = wanted._replace(expression="", expression_type=None)
-        return self._pop(wanted, message_filter, owner, resume)
+        return self._pop(wanted, message_filter, owner, reply)
 
-    def go_on(self, waiting: Waiting) -> PopOutcome | None:
+    def resume(self, waiting: Waiting) -> PopOutcome | None:
         """Continue a resumed pop; it is suspended again when there is still no message."""
         self._waiters.suspended.release(waiting)
         wanted: PopRequest = waiting.wanted
         refused = self._check(wanted)
         if refused is not None:
             return refused
-        return self._pop(wanted, waiting.filter, waiting.owner, waiting.on_resume)
+        return self._pop(wanted, waiting.filter, waiting.owner, waiting.reply)
 
     def forget(self, owner: Hashable) -> None:
         """Drop the suspended pops of a lost owner."""
@@ -154,8 +155,8 @@ class PopOperation:
         self,
         wanted: PopRequest,
         message_filter: ConsumerFilter | None,
-        owner: Hashable,
-        resume: Callable[[Waiting], None],
+        owner: RequestOwner,
+        reply: WaitingReply,
     ) -> PopOutcome | None:
         revive_queue_id = ORDER_REVIVE_QUEUE
         if not wanted.is_ordered:
@@ -171,11 +172,9 @@ class PopOperation:
         if pop.not_stored is not None:
             remark = f"the check point of the messages is not stored: {pop.not_stored.value}"
             return Refusal(ResponseCode.SYSTEM_ERROR, remark)
-        return self._wait(pop, owner, resume)
+        return self._wait(pop, owner, reply)
 
-    def _wait(
-        self, pop: PopInProgress, owner: Hashable, resume: Callable[[Waiting], None]
-    ) -> Popped | None:
+    def _wait(self, pop: PopInProgress, owner: RequestOwner, reply: WaitingReply) -> Popped | None:
         wanted = pop.wanted
         wall_ms, now_ms = self._clock.time_ms(), self._clock.monotonic_ms()
         until_ms = wanted.born_ms + wanted.poll_ms
@@ -191,7 +190,7 @@ class PopOperation:
             deadline_ms,
             self._queues,
             message_filter=pop.filter,
-            on_resume=resume,
+            reply=reply,
         )
         if self._waiters.suspend(waiting, queues, now_ms):
             return None

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
-from rocketpy.broker.long_polling.resumption import ResumeQueue
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.ack import AckOperation
 from rocketpy.broker.pop.checks import PeerClocks
@@ -71,7 +70,6 @@ class PopMessageProcessor:
         pops: carries out pops.
         peeks: looks at messages.
         notifications: answers notifications.
-        resumption: where resumed requests run.
         store: says what is on disk.
         clock: time.
     """
@@ -81,14 +79,12 @@ class PopMessageProcessor:
         pops: PopOperation,
         peeks: PeekOperation,
         notifications: NotificationOperation,
-        resumption: ResumeQueue,
         store: Durability,
         clock: Clock,
     ) -> None:
         self._pops = pops
         self._peeks = peeks
         self._notifications = notifications
-        self._resumption = resumption
         self._store = store
         self._peers = PeerClocks(clock)
 
@@ -124,7 +120,7 @@ class PopMessageProcessor:
             header.attempt_id,
         )
         head = _head(request)
-        outcome = self._pops.pop(wanted, channel, partial(self._resume_pop, channel, head))
+        outcome = self._pops.pop(wanted, channel, partial(self._reply_to_pop, channel, head))
         self._forget_if_lost(channel)
         if outcome is None:
             return None
@@ -166,9 +162,8 @@ class PopMessageProcessor:
             header.attempt_id,
         )
         head = _head(request)
-        outcome = self._notifications.notify(
-            wanted, channel, partial(self._resume_notification, channel, head)
-        )
+        reply = partial(self._reply_to_notification, head)
+        outcome = self._notifications.notify(wanted, channel, reply)
         self._forget_if_lost(channel)
         if outcome is None:
             return None
@@ -200,35 +195,26 @@ class PopMessageProcessor:
         """Forget what a lost connection waits for."""
         self._pops.forget(channel)
         self._notifications.forget(channel)
-        self._resumption.forget(channel)
         self._peers.forget(channel)
 
     def _forget_if_lost(self, channel: Channel) -> None:
         if not channel.is_open:  # it was lost meanwhile, and is not reported again
             self.on_close(channel)
 
-    def _resume_pop(self, channel: Channel, head: RemotingCommand, waiting: Waiting) -> None:
-        self._resumption.add(channel, partial(self._go_on_popping, channel, head, waiting))
-
-    def _go_on_popping(
+    def _reply_to_pop(
         self, channel: Channel, head: RemotingCommand, waiting: Waiting
     ) -> bytes | None:
         try:
-            outcome = self._pops.go_on(waiting)
+            outcome = self._pops.resume(waiting)
             return None if outcome is None else self._pop_frame(channel, head, outcome)
-        except Exception as error:  # noqa: BLE001 - nobody above would answer the client
+        except Exception as error:  # noqa: BLE001 - no caller above would answer the client
             return _failed(head, error)
 
-    def _resume_notification(
-        self, channel: Channel, head: RemotingCommand, waiting: Waiting
-    ) -> None:
-        self._resumption.add(channel, partial(self._go_on_notifying, head, waiting))
-
-    def _go_on_notifying(self, head: RemotingCommand, waiting: Waiting) -> bytes | None:
+    def _reply_to_notification(self, head: RemotingCommand, waiting: Waiting) -> bytes | None:
         try:
-            outcome = self._notifications.go_on(waiting)
+            outcome = self._notifications.resume(waiting)
             return None if outcome is None else encode_command(_notified(head, outcome))
-        except Exception as error:  # noqa: BLE001 - nobody above would answer the client
+        except Exception as error:  # noqa: BLE001 - no caller above would answer the client
             return _failed(head, error)
 
     def _pop_frame(

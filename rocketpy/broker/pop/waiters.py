@@ -9,10 +9,15 @@ Source: PopLongPollingService.java (5.4.0).
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from rocketpy.broker.filters.message_filters import ConsumerFilter
-from rocketpy.broker.long_polling.suspended_requests import SuspendedRequest, SuspendedRequests
+from rocketpy.broker.long_polling.suspended_requests import (
+    Reply,
+    RequestOwner,
+    SuspendedRequest,
+    SuspendedRequests,
+)
 from rocketpy.broker.pop.queue_locks import GroupQueue
 
 ANY_QUEUE: Final = -1
@@ -37,34 +42,28 @@ class Waiting(SuspendedRequest):
     """One request that waits.
 
     Attributes:
-        wanted: what was asked for, as its operation needs it to go on.
+        wanted: what was asked for, as its operation needs it to continue.
         filter: what it takes; None takes everything.
-        on_resume: called when it can go on.
     """
 
-    __slots__ = ("_source", "filter", "on_resume", "wanted")
+    __slots__ = ("_source", "filter", "wanted")
 
     def __init__(
         self,
         wanted: Any,  # noqa: ANN401 - the operation's own
         keys: Iterable[Hashable],
-        owner: Hashable,
+        owner: RequestOwner,
         deadline_ms: int,
         source: Source,
         *,
         message_filter: ConsumerFilter | None,
-        on_resume: Callable[["Waiting"], None],
+        reply: "WaitingReply",
     ) -> None:
         size_bytes = 0 if message_filter is None else message_filter.size_bytes
-        super().__init__(keys, owner, deadline_ms, size_bytes)
+        super().__init__(keys, owner, deadline_ms, reply, size_bytes)
         self.wanted: Any = wanted
         self.filter: ConsumerFilter | None = message_filter
-        self.on_resume: Callable[[Waiting], None] = on_resume
         self._source = source
-
-    def resume(self) -> None:
-        """See `SuspendedRequest.resume`."""
-        self.on_resume(self)
 
     def is_ready(self) -> bool:
         """Whether there is something to read."""
@@ -76,6 +75,9 @@ class Waiting(SuspendedRequest):
             return self.deadline_ms
         free_at_ms = self._source.free_at_ms(self.wanted)
         return self.deadline_ms if free_at_ms is None else max(free_at_ms, now_ms + 1)
+
+
+WaitingReply: TypeAlias = Reply[Waiting]
 
 
 class PopWaiters:

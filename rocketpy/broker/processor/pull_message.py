@@ -3,10 +3,8 @@
 Source: PullMessageProcessor.java (5.4.0).
 """
 
-from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
-from rocketpy.broker.long_polling.resumption import ResumeQueue, Work
 from rocketpy.broker.operation.pull.pull import (
     MAX_PULL_BYTES,
     MAX_PULL_COUNT,
@@ -36,15 +34,13 @@ class PullMessageProcessor:
 
     Args:
         pulls: carries them out.
-        resumption: where resumed pulls run.
 
     Attributes:
         operation: carries them out.
     """
 
-    def __init__(self, pulls: PullOperation, resumption: ResumeQueue) -> None:
+    def __init__(self, pulls: PullOperation) -> None:
         self.operation = pulls
-        self._resumption = resumption
 
     def process(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | bytes | None:
         """Answer one pull, or return None when it waits.
@@ -53,9 +49,11 @@ class PullMessageProcessor:
             HeaderFieldError: a field is missing, no number, or out of its type's range.
         """
         wanted = read_pull(request)
-        # What waits must not keep the request: it may have a large body.
-        head = request.code, request.opaque, request.serialize_type
-        outcome = self.operation.pull(wanted, channel, partial(self._resume, channel, head))
+        # A suspended pull must not keep the request: it may have a large body.
+        reply = GeneralPullReply(
+            self.operation, request.code, request.opaque, request.serialize_type
+        )
+        outcome = self.operation.pull(wanted, channel, reply)
         if outcome is not None:
             return _response(request, outcome)
         if not channel.is_open:  # it was lost meanwhile, and is not reported again
@@ -75,29 +73,35 @@ class PullMessageProcessor:
     def on_close(self, channel: Channel) -> None:
         """Forget the pulls of a lost connection."""
         self.operation.forget(channel)
-        self._resumption.forget(channel)
 
-    def resume(self, channel: Channel, work: Work) -> None:
-        """Run the work of a pull that was woken, in its channel's turn."""
-        self._resumption.add(channel, work)
 
-    def _resume(self, channel: Channel, head: tuple[int, int, int], pull: SuspendedPull) -> None:
-        self.resume(channel, partial(self.go_on, head_of(*head), pull))
+class GeneralPullReply(NamedTuple):
+    """Makes the response to a pull that was suspended, from what it needs of the request.
 
-    def go_on(self, head: RemotingCommand, pull: SuspendedPull) -> bytes:
-        """Answer a pull that was woken; whatever is wrong with it is an answer, too."""
+    Attributes:
+        operation: reads.
+        code: of the request.
+        opaque: of the request.
+        serialize_type: of the request's header.
+    """
+
+    operation: PullOperation
+    code: int
+    opaque: int
+    serialize_type: int
+
+    def __call__(self, pull: SuspendedPull) -> bytes:
+        """Read again and return the response; an error is a response, too."""
+        head = RemotingCommand(
+            self.code, 0, 0, self.opaque, 0, None, _NO_FIELDS, b"", self.serialize_type
+        )
         response: RemotingCommand | bytes
         try:
-            response = _response(head, self.operation.go_on(pull))
+            response = _response(head, self.operation.resume(pull))
         except Exception as error:  # noqa: BLE001 - nobody above would answer the client
             remark = f"{type(error).__name__}: {error}"
             response = make_response(head, ResponseCode.SYSTEM_ERROR, remark)
         return encode_command(response) if isinstance(response, RemotingCommand) else response
-
-
-def head_of(code: int, opaque: int, serialize_type: int) -> RemotingCommand:
-    """Return of a request what its response needs."""
-    return RemotingCommand(code, 0, 0, opaque, 0, None, _NO_FIELDS, b"", serialize_type)
 
 
 def read_pull(request: RemotingCommand) -> PullRequest:

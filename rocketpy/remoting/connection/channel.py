@@ -16,9 +16,10 @@ from typing import Protocol, TypeAlias
 
 from rocketpy.errors import ConnectionLostError
 from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_request
+from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.calls import PendingCalls, PendingRequest
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
-from rocketpy.remoting.connection.fair_turns import WriteScheduler
+from rocketpy.remoting.connection.fair_turns import HeldRequest, WriteScheduler
 from rocketpy.remoting.connection.transport import Buffer, WriteTransport, reset
 
 _log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class ChannelHost(Protocol):
     """The connection behind a channel.
 
     Attributes:
-        turns: where callbacks wait until the peer keeps up.
+        turns: where held requests wait until the peer keeps up.
     """
 
     turns: WriteScheduler
@@ -218,17 +219,21 @@ class Channel:
         self._host.take_in_hand(count)
         return DeferredResponse(make_request(0), self._host.complete, count)
 
-    def when_writable(self, callback: Callable[[], object]) -> None:
-        """Run a callback once the peer takes more, and so does the budget; any thread.
+    def resume(self, request: HeldRequest, pool: BusinessPool | None = None) -> None:
+        """Answer a held request once the peer takes more, and so does the budget; any thread.
 
-        It runs on the channel's loop, in a later turn of it, never inside this call. Make one big
-        response in it: the next callback waits until the peer keeps up again. Within a channel
-        callbacks run in order, channels take turns. Dropped when the channel closes.
+        It runs in a later iteration of the channel's loop, never inside this call. Within a channel
+        requests run in order and one at a time, channels take turns. Dropped when the channel
+        closes.
+
+        Args:
+            request: makes the response.
+            pool: where it runs; None on the loop.
         """
         if threading.get_ident() == self._loop_thread_id:
-            self._wait_for_turn(callback)
+            self._add_turn(request, pool)
         else:
-            self.call_soon(self._wait_for_turn, callback)
+            self.call_soon(self._add_turn, request, pool)
 
     def send_command(self, command: RemotingCommand) -> None:
         """Encode and send a command; any thread; dropped when the channel is closed."""
@@ -331,9 +336,9 @@ class Channel:
             return False
         return True
 
-    def _wait_for_turn(self, callback: Callable[[], object]) -> None:
+    def _add_turn(self, request: HeldRequest, pool: BusinessPool | None) -> None:
         if self._close_reason is None:
-            self._host.turns.add(self, callback)
+            self._host.turns.add(self, request, pool)
 
     def _on_loop(self, action: Callable[[str], None], reason: str) -> None:
         if threading.get_ident() == self._loop_thread_id:

@@ -425,7 +425,7 @@ class Connection(asyncio.Protocol):
         if not self._waits_for_turn:
             self._waits_for_turn = True
             is_small = self.frame_reads > 1 and not self._takes_much
-            self.turns.add(self.channel, self._take_turn, is_small=is_small)
+            self.turns.add_connection(self.channel, self._take_turn, is_small=is_small)
 
     def _take_turn(self) -> None:
         self._waits_for_turn = False

@@ -1,20 +1,28 @@
-"""Who may make a big response next: a turn comes when the peer takes what was sent before.
+"""Fair scheduling on one event loop: time budget of an iteration, and turns of the connections.
 
-Responses that many peers wait for at once (a message that wakes a thousand held pulls) would all be
-read into memory before the first has left. Here each channel makes one at a time, channels take
-turns, and between a few of them the loop serves everybody else.
+`TurnBudget` limits how long one iteration of the loop may serve requests of unknown cost.
 
-Requests that were put off take turns here, too. Those of peers that never took a big response have
-theirs also while so much lies unsent that nobody may make a big one: else peers that do not read
-would keep everybody else waiting.
+`WriteScheduler` is the one queue of work that waits for its turn: held requests that were resumed,
+and connections with suspended requests. Responses to a thousand held pulls that one message wakes
+would otherwise all be read into memory before the first has left. What must hold:
 
-How long one turn of an event loop may serve requests whose cost nobody knows.
+- A channel has at most one held request under way, and it starts only while the peer takes what was
+  sent before. So about one response a channel lies unsent; the other requests wait as they are.
+- Channels take turns, and between a few of them the loop serves everything else.
+- A request never runs inside the call that resumes it: that is often the thread that stores a
+  message, in the middle of a batch, and a batch then wakes each pull once with all its messages.
+- While too much lies unsent for all peers together, connections of peers that never took a big
+  response still get their turns: peers that do not read must not block the others.
 """
 
 import collections
 import logging
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
+
+from rocketpy.remoting.business_pool import BusinessPool
+
+_log = logging.getLogger(__name__)
 
 TURN_MS = 20
 """After so long the connections that come next in this turn are served in a later one."""
@@ -85,20 +93,18 @@ class TurnBudget:
         self.is_over = False
 
 
-_log = logging.getLogger(__name__)
-
 _MAX_CALLBACKS = 64
 _MAX_MS = 2
 _FULL_PAUSE_S = 0.01
 
 
-class _Turn(NamedTuple):
-    callback: Callable[[], object]
-    is_small: bool
-
-
 class TurnChannel(Protocol):
-    """What turns need of a channel."""
+    """Interface of a channel to the scheduler."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames still go out."""
+        ...
 
     @property
     def is_writable(self) -> bool:
@@ -106,18 +112,52 @@ class TurnChannel(Protocol):
         ...
 
     @property
+    def has_unwritten(self) -> bool:
+        """Whether frames wait for the end of this iteration of the loop."""
+        ...
+
+    @property
     def remote_address(self) -> str:
         """The peer, for the log."""
         ...
 
+    def write(self, frame: bytes) -> None:
+        """Write now; only on the channel's loop."""
+        ...
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame; any thread."""
+        ...
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> bool:
+        """Run a callback on the channel's loop; any thread."""
+        ...
+
+
+class HeldRequest(Protocol):
+    """A request whose response is made in its channel's turn."""
+
+    def run(self) -> bytes | None:
+        """Return the frame of the response; None when it is held again or answered later."""
+        ...
+
+
+class _Turn(NamedTuple):
+    """One entry of a channel's queue: a held request, or a callback of its connection."""
+
+    request: HeldRequest | None
+    pool: BusinessPool | None
+    callback: Callable[[], object] | None
+    is_small: bool
+
 
 class WriteScheduler:
-    """The callbacks that wait on one event loop; used on that loop only.
+    """Held requests and connections that wait on one event loop; used on that loop only.
 
     Within a channel first come, first served; channels take turns.
 
     Attributes:
-        is_blocked: somebody waits because too much lies unsent for all peers.
+        is_blocked: some channel waits because too much lies unsent for all peers.
     """
 
     def __init__(
@@ -130,9 +170,9 @@ class WriteScheduler:
         """Set up for one loop.
 
         Args:
-            loop: where callbacks run.
+            loop: where turns run.
             now_ms: monotonic time, ms.
-            is_full: whether so much lies unsent for all peers that nobody may add to it now.
+            is_full: whether so much lies unsent for all peers that no big response may be added.
             is_exhausted: whether so much is held for all of them that no request may be served.
         """
         self._loop = loop
@@ -140,22 +180,63 @@ class WriteScheduler:
         self._is_full = is_full
         self._is_exhausted = is_exhausted
         self._waiting: dict[TurnChannel, collections.deque[_Turn]] = {}
-        # Channels with waiting callbacks whose peer takes more. One may be here twice, or have
-        # nothing waiting any more: the turn looks.
+        # Of each channel with a held request in `_waiting` or under way: those behind it. They
+        # enter `_waiting` one at a time, so that a connection's own turn waits for one response
+        # and not for a thousand.
+        self._held: dict[TurnChannel, collections.deque[_Turn]] = {}
+        # Channels with waiting turns whose peer takes more. One may be here twice, or have nothing
+        # waiting any more: `_run` checks.
         self._ready: collections.deque[TurnChannel] = collections.deque()
         self._is_scheduled = False
         self.is_blocked: bool = False
 
     @property
     def is_behind(self) -> bool:
-        """Whether any callback could run that has not had its turn."""
+        """Whether a turn could run now that has not."""
         return bool(self._ready)
 
     def add(
+        self, channel: TurnChannel, request: HeldRequest, pool: BusinessPool | None = None
+    ) -> None:
+        """Queue a held request: its response is made and sent in the channel's turn.
+
+        Args:
+            channel: where the response goes.
+            request: makes it.
+            pool: where it is made; None on the loop, also while the pool is full.
+        """
+        turn = _Turn(request, pool, None, False)
+        held = self._held.get(channel)
+        if held is not None:
+            held.append(turn)
+            return
+        self._held[channel] = collections.deque()
+        self._queue(channel, turn)
+
+    def add_connection(
         self, channel: TurnChannel, callback: Callable[[], object], *, is_small: bool = False
     ) -> None:
-        """Queue a callback for a channel; `is_small`: nothing big will come of it."""
-        turn = _Turn(callback, is_small)
+        """Queue a connection that has requests to serve.
+
+        Args:
+            channel: of the connection.
+            callback: serves some of them.
+            is_small: no big response will come of it.
+        """
+        self._queue(channel, _Turn(None, None, callback, is_small))
+
+    def resume(self, channel: TurnChannel) -> None:
+        """Continue with a channel whose peer takes more again."""
+        if channel in self._waiting and channel.is_writable:
+            self._ready.append(channel)
+            self._schedule()
+
+    def drop(self, channel: TurnChannel) -> None:
+        """Forget everything that waits of a channel that is closed."""
+        self._waiting.pop(channel, None)
+        self._held.pop(channel, None)
+
+    def _queue(self, channel: TurnChannel, turn: _Turn) -> None:
         queue = self._waiting.get(channel)
         if queue is not None:
             queue.append(turn)
@@ -163,29 +244,19 @@ class WriteScheduler:
         self._waiting[channel] = collections.deque((turn,))
         self.resume(channel)
 
-    def resume(self, channel: TurnChannel) -> None:
-        """Go on with a channel whose peer takes more again."""
-        if channel in self._waiting and channel.is_writable:
-            self._ready.append(channel)
-            self._schedule()
-
-    def drop(self, channel: TurnChannel) -> None:
-        """Forget the callbacks of a channel that is closed."""
-        self._waiting.pop(channel, None)
-
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        """Run some callbacks, then let the loop serve others before the next."""
+        """Run some turns, then let the loop serve everything else before the next."""
         ready, waiting = self._ready, self._waiting
         self._is_scheduled = self.is_blocked = False
         end_ms = self._now_ms() + _MAX_MS
         ran_count = passed_count = 0
         while ready:
-            if not self.is_blocked:  # once it is so it is not asked again: that asks all peers
+            if not self.is_blocked:  # not checked again once it is so: that asks all peers
                 self.is_blocked = self._is_full()
             if self.is_blocked and (passed_count >= len(ready) or self._is_exhausted()):
                 self._is_scheduled = True
@@ -203,14 +274,68 @@ class WriteScheduler:
                 passed_count += 1
                 continue
             passed_count = 0
-            callback = queue.popleft().callback
+            turn = queue.popleft()
             if queue:
                 ready.append(channel)
             else:
                 del waiting[channel]
             ran_count += 1
             try:
-                callback()
-            except Exception:  # noqa: BLE001 - one caller's fault must not end everybody's turns
-                _log.exception("write callback failed peer=%s", channel.remote_address)
+                self._take(channel, turn)
+            except Exception:  # noqa: BLE001 - one connection's fault must not end the others' turns
+                _log.exception("turn failed peer=%s", channel.remote_address)
         self.is_blocked = False
+
+    def _take(self, channel: TurnChannel, turn: _Turn) -> None:
+        if turn.callback is not None:
+            turn.callback()
+        elif turn.request is not None:
+            if turn.pool is not None and turn.pool.reserve(1):
+                turn.pool.submit(_PooledRequest(channel, turn.request, self._finished))
+                return
+            # A response with nothing to leave with is written now, without one more iteration.
+            is_alone = not self._held.get(channel) and not channel.has_unwritten
+            _respond(channel, turn.request, channel.write if is_alone else channel.send)
+            self._finished(channel)
+
+    def _finished(self, channel: TurnChannel) -> None:
+        """Queue the next held request of a channel, behind its connection's turn if that waits."""
+        held = self._held.get(channel)
+        if held:
+            self._queue(channel, held.popleft())
+        else:
+            self._held.pop(channel, None)
+
+
+class _PooledRequest:
+    """A held request as a business pool takes it."""
+
+    count = 1
+
+    def __init__(
+        self, channel: TurnChannel, request: HeldRequest, finish: Callable[[TurnChannel], None]
+    ) -> None:
+        self._channel = channel
+        self._request = request
+        self._finish = finish
+
+    def run(self) -> None:
+        """Make and send the response; on a pool thread."""
+        _respond(self._channel, self._request, self._channel.send)
+        # Behind the response in the loop's queue, so that it is written before the next begins.
+        self._channel.call_soon(self._finish, self._channel)
+
+    def refuse(self, waited_ms: int, queued_count: int) -> None:  # noqa: ARG002 - see `Batch`
+        """Respond all the same: a request that was resumed has waited long enough."""
+        self.run()
+
+
+def _respond(channel: TurnChannel, request: HeldRequest, write: Callable[[bytes], None]) -> None:
+    if not channel.is_open:
+        return
+    try:
+        frame = request.run()
+        if frame is not None:
+            write(frame)
+    except Exception:  # noqa: BLE001 - the requests behind it must still run
+        _log.exception("resumed request failed peer=%s", channel.remote_address)

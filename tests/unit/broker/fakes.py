@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rocketpy.proto.wire.command import RemotingCommand, make_request
+from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
+from rocketpy.remoting.connection.fair_turns import HeldRequest, WriteScheduler
 from rocketpy.store.results import (
     GetMessageResult,
     GetMessageStatus,
@@ -49,10 +51,17 @@ class FakeLoop:
     """Collects callbacks; `turn` runs them, as a loop's next turn would."""
 
     def __init__(self) -> None:
+        self.turns = WriteScheduler(self, lambda: 0)
         self.callbacks: list[tuple[Callable[..., object], tuple[object, ...]]] = []
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> None:
         self.callbacks.append((callback, args))
+
+    def call_soon(self, callback: Callable[..., object]) -> None:
+        self.call_soon_threadsafe(callback)
+
+    def call_later(self, delay: float, callback: Callable[..., object]) -> None:
+        raise AssertionError("no output is limited here")
 
     def turn(self) -> int:
         callbacks, self.callbacks = self.callbacks, []
@@ -78,20 +87,15 @@ class FakeChannel:
         self.oneway: list[RemotingCommand] = []
         self.close_reason: str | None = None
         self.is_writable = True
-        self.waiting: list[Callable[[], object]] = []
 
-    def when_writable(self, callback: Callable[[], object]) -> None:
-        """Call back in the loop's next turn, or once the peer reads again: see `read_on`."""
-        if self.is_writable:
-            self.loop.call_soon_threadsafe(callback)
-        else:
-            self.waiting.append(callback)
+    def resume(self, request: HeldRequest, pool: BusinessPool | None = None) -> None:
+        """Run the request in the loop's next turn, or once the peer reads again: see `read_on`."""
+        if self.is_open:
+            self.loop.turns.add(self, request, pool)
 
     def read_on(self) -> None:
         self.is_writable = True
-        waiting, self.waiting = self.waiting, []
-        for callback in waiting:
-            self.when_writable(callback)
+        self.loop.turns.resume(self)
 
     def send(self, frame: bytes) -> None:
         self.sent.append(frame)
@@ -129,6 +133,7 @@ class FakeChannel:
     def close(self, reason: str) -> None:
         self.is_open = False
         self.close_reason = reason
+        self.loop.turns.drop(self)
 
 
 class FakeStore:

@@ -244,6 +244,16 @@ class Rig:
         return self
 
 
+class Held:
+    """A held request whose response is an action of the test."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.action = action
+
+    def run(self) -> None:
+        self.action()
+
+
 class FakeHost:
     """The connection behind a channel that is tested alone."""
 

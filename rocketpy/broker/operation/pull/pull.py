@@ -15,11 +15,16 @@ The message that came last, read once for all conditions that wait for it.
 
 from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filters.message_filters import ConsumerFilter, TagFilter
-from rocketpy.broker.long_polling.suspended_requests import SuspendedRequest, SuspendedRequests
+from rocketpy.broker.long_polling.suspended_requests import (
+    Reply,
+    RequestOwner,
+    SuspendedRequest,
+    SuspendedRequests,
+)
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
@@ -196,7 +201,6 @@ class SuspendedPull(SuspendedRequest):
 
     __slots__ = (
         "_looked_to",
-        "_resume",
         "_sources",
         "message_filter",
         "wanted",
@@ -206,23 +210,18 @@ class SuspendedPull(SuspendedRequest):
         self,
         wanted: PullRequest,
         message_filter: ConsumerFilter | None,
-        owner: Hashable,
+        owner: RequestOwner,
         deadline_ms: int,
-        resume: Callable[["SuspendedPull"], None],
+        reply: "PullReply",
         sources: PullSources,
     ) -> None:
         self.wanted: PullRequest = wanted
         self.message_filter: ConsumerFilter | None = message_filter
-        self._resume = resume
         self._sources = sources
         self._looked_to = wanted.queue_offset
         size_bytes = 0 if message_filter is None else message_filter.size_bytes
         keys = keys_of(wanted.topic, wanted.queue_id, message_filter)
-        super().__init__(keys, owner, deadline_ms, size_bytes)
-
-    def resume(self) -> None:
-        """See `SuspendedRequest.resume`."""
-        self._resume(self)
+        super().__init__(keys, owner, deadline_ms, reply, size_bytes)
 
     def is_ready(self) -> bool:
         """Whether the queue has grown, whatever the tags, its topic is gone, or a reset waits."""
@@ -274,6 +273,9 @@ class SuspendedPull(SuspendedRequest):
             return True
         self._looked_to = read.next_begin_offset
         return self._looked_to < next_offset
+
+
+PullReply: TypeAlias = Reply[SuspendedPull]
 
 
 def keys_of(topic: str, queue_id: int, message_filter: ConsumerFilter | None) -> list[Hashable]:
@@ -356,15 +358,15 @@ class PullOperation:
         self._suspended.wake((topic, queue_id), lambda one: one.wanted.group == group)
 
     def pull(
-        self, wanted: PullRequest, owner: Hashable, resume: Callable[[SuspendedPull], None]
+        self, wanted: PullRequest, owner: RequestOwner, reply: PullReply
     ) -> PullOutcome | None:
         """Read a queue.
 
         Args:
             wanted: what to read.
             owner: who asks; what waits goes with it.
-            resume: called with the pull when it can go on, on any thread; must not block, and
-                must bring about one call of `go_on`, or none when the owner is lost.
+            reply: makes the response when the pull was suspended and is resumed: calls `resume`
+                once, or never when the owner is lost.
 
         Returns:
             The outcome; None when the pull is answered later.
@@ -383,7 +385,7 @@ class PullOperation:
             kept = wanted
             if wanted.expression is not None and len(wanted.expression) > KEPT_EXPRESSION_CHARS:
                 kept = wanted._replace(expression="")
-            if self._suspend(kept, message_filter, wanted.suspend_ms, owner, resume):
+            if self._suspend(kept, message_filter, wanted.suspend_ms, owner, reply):
                 return None
         if code == _SUCCESS:
             self._stats.inc_get(wanted.group, wanted.topic, read.count, read.size_bytes)
@@ -395,8 +397,8 @@ class PullOperation:
         message_filter: ConsumerFilter | None,
         commit_offset: int | None,
         suspend_ms: int | None,
-        owner: Hashable,
-        resume: Callable[[SuspendedPull], None],
+        owner: RequestOwner,
+        reply: PullReply,
     ) -> bool:
         """Do what follows a read of which somebody else knows that it finds nothing yet.
 
@@ -407,7 +409,7 @@ class PullOperation:
             commit_offset: how far the group has consumed the queue; None commits nothing.
             suspend_ms: how long it may wait; None does not wait.
             owner: as for `pull`.
-            resume: as for `pull`.
+            reply: as for `pull`.
 
         Returns:
             Whether it waits: it is answered now otherwise.
@@ -415,13 +417,13 @@ class PullOperation:
         self.offsets.commit_read(*wanted[:4], commit_offset)
         if suspend_ms is None:
             return False
-        return self._suspend(wanted, message_filter, suspend_ms, owner, resume)
+        return self._suspend(wanted, message_filter, suspend_ms, owner, reply)
 
     def release(self, pull: SuspendedPull) -> None:
         """Forget a pull that somebody else has answered."""
         self._suspended.release(pull)
 
-    def go_on(self, pull: SuspendedPull) -> PullOutcome:
+    def resume(self, pull: SuspendedPull) -> PullOutcome:
         """Read for a pull that was resumed.
 
         Everything is checked again: the topic may be gone. Nothing is committed, and the pull
@@ -476,8 +478,8 @@ class PullOperation:
         wanted: PullRequest,
         message_filter: ConsumerFilter | None,
         suspend_ms: int,
-        owner: Hashable,
-        resume: Callable[[SuspendedPull], None],
+        owner: RequestOwner,
+        reply: PullReply,
     ) -> bool:
         config = self._config
         wait_ms = config.short_polling_time_mills
@@ -489,7 +491,7 @@ class PullOperation:
             message_filter,
             owner,
             now_ms + wait_ms,
-            resume,
+            reply,
             self._sources,
         )
         return self._suspended.suspend(pull, now_ms)

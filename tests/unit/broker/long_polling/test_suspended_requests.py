@@ -1,4 +1,5 @@
 from collections.abc import Hashable
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,25 @@ from rocketpy.broker.long_polling.suspended_requests import (
 )
 
 
+class Owner:
+    """Counts how often each of its requests is resumed; equal to others of its name."""
+
+    def __init__(self, name: Hashable) -> None:
+        self.name = name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Owner) and other.name == self.name
+
+    def resume(self, request: Any, _pool: object = None) -> None:
+        assert not request.is_waiting
+        request.resumed += 1
+
+
 class Entry(SuspendedRequest):
-    """Remembers that it was resumed; asks a set whether it is ready."""
+    """Knows whether it was resumed, and whether it is ready."""
 
     __slots__ = ("interval_ms", "ready", "resumed")
 
@@ -23,14 +41,10 @@ class Entry(SuspendedRequest):
         size_bytes: int = 0,
         interval_ms: int | None = None,
     ) -> None:
-        super().__init__(keys, owner, deadline_ms, size_bytes)
+        super().__init__(keys, Owner(owner), deadline_ms, lambda _: None, size_bytes)
         self.interval_ms = interval_ms
         self.ready = False
         self.resumed = 0
-
-    def resume(self) -> None:
-        assert not self.is_waiting
-        self.resumed += 1
 
     def is_ready(self) -> bool:
         return self.ready
@@ -39,7 +53,7 @@ class Entry(SuspendedRequest):
         return self.deadline_ms if self.interval_ms is None else now_ms + self.interval_ms
 
 
-def table(**limits: int) -> SuspendedRequests:
+def table(**limits: Any) -> SuspendedRequests:
     return SuspendedRequests("test", **limits)
 
 
@@ -131,10 +145,10 @@ def test_a_lost_owner_takes_its_own_along() -> None:
     for entry in (mine, woken, other):
         suspended.suspend(entry, 0)
     suspended.wake("b")
-    suspended.release_owner(1)
+    suspended.release_owner(Owner(1))
     suspended.wake("a")
     assert (mine.resumed, woken.resumed, other.resumed) == (0, 1, 1)
-    suspended.release_owner(2)
+    suspended.release_owner(Owner(2))
     assert is_clean(suspended)
 
 
@@ -159,7 +173,7 @@ def test_a_lost_owner_costs_what_it_had_itself() -> None:
     gone = Unhashed()
     suspended.suspend(Entry("a", owner=gone), 0)
     Unhashed.compared = 0
-    suspended.release_owner(gone)
+    suspended.release_owner(Owner(gone))
     assert Unhashed.compared < 10
     assert suspended.count == 1_000
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.long_polling.resumption import ResumeQueue
+from rocketpy.broker.long_polling.suspended_requests import SuspendedRequest
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.peek import NotificationRequest, Notified, Peeked, PeekRequest
 from rocketpy.broker.pop.requests import PopMessageProcessor
@@ -13,7 +13,6 @@ from rocketpy.broker.pop.take import Popped, PopRequest
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.frame import CommandReader
-from rocketpy.remoting.business_pool import BusinessPool
 from tests.unit.broker.fakes import FakeChannel, FakeClock, FakeStore, request
 
 POP, NOTIFICATION, POLLING_INFO = 200050, 200054, 200055
@@ -38,15 +37,15 @@ class Operation:
     def __init__(self) -> None:
         self.wanted: list[Any] = []
         self.outcomes: list[Any] = []
-        self.resume: Callable[[Any], None] | None = None
+        self.reply: Callable[[Any], bytes | None] | None = None
         self.resumed: list[Any] = []
         self.forgotten: list[Any] = []
         self.waiting: int | Refusal = 0
         self.counted: list[tuple[str, int, str]] = []
 
-    def pop(self, wanted: Any, owner: Any, resume: Callable[[Any], None]) -> Any:
+    def pop(self, wanted: Any, owner: Any, reply: Callable[[Any], bytes | None]) -> Any:
         self.wanted.append(wanted)
-        self.resume = resume
+        self.reply = reply
         return self.outcomes.pop(0)
 
     notify = pop
@@ -55,7 +54,7 @@ class Operation:
         self.wanted.append(wanted)
         return self.outcomes.pop(0)
 
-    def go_on(self, waiting: Any) -> Any:
+    def resume(self, waiting: Any) -> Any:
         self.resumed.append(waiting)
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):
@@ -80,7 +79,6 @@ class Kit:
             self.pops,  # type: ignore[arg-type]
             self.peeks,  # type: ignore[arg-type]
             self.notifications,  # type: ignore[arg-type]
-            ResumeQueue(BusinessPool("pull", 0, 100, 0)),
             self.store,
             self.clock,
         )
@@ -103,8 +101,9 @@ class Kit:
     def go_on(self, operation: Operation, outcome: Any) -> list[RemotingCommand]:
         """Wake what waits; returns what was sent since."""
         operation.outcomes.append(outcome)
-        assert operation.resume is not None
-        operation.resume("waiting")
+        assert operation.reply is not None
+        waiting = SuspendedRequest((), self.channel, 0, operation.reply)
+        self.channel.resume(waiting)
         assert not self.channel.sent, "not in the call that wakes"
         while self.channel.loop.turn():
             pass
@@ -239,7 +238,7 @@ def test_a_pop_that_waits_is_answered_when_it_goes_on() -> None:
     assert kit.go_on(kit.pops, None) == [], "somebody was faster: it waits again"
     [response] = kit.go_on(kit.pops, FOUND)
     assert (response.body, response.opaque) == (b"onetwo", 42)
-    assert kit.pops.resumed == ["waiting", "waiting"]
+    assert len(kit.pops.resumed) == 2
 
 
 def test_a_pop_that_goes_on_waits_for_the_disk_too() -> None:
@@ -330,8 +329,9 @@ def test_a_connection_that_was_lost_while_it_asked_is_not_reported_again(kind: s
 def test_work_of_a_lost_connection_is_dropped() -> None:
     kit = Kit()
     kit.pop(None)
-    assert kit.pops.resume is not None
-    kit.pops.resume("waiting")
+    assert kit.pops.reply is not None
+    kit.channel.resume(SuspendedRequest((), kit.channel, 0, kit.pops.reply))
+    kit.channel.close("lost")
     kit.processor.on_close(kit.channel)  # type: ignore[arg-type]
     kit.channel.loop.turn()
     assert (kit.pops.resumed, kit.channel.sent) == ([], [])

@@ -27,6 +27,23 @@ class Source:
         return None
 
 
+class Owner:
+    """Channels of the same name are equal; notes the group and queue of resumed requests."""
+
+    def __init__(self, name: str, resumed: list[Any]) -> None:
+        self.name = name
+        self.resumed = resumed
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Owner) and other.name == self.name
+
+    def resume(self, request: Any, _pool: object = None) -> None:
+        self.resumed.append((request.wanted.group, request.wanted.queue_id))
+
+
 class Kit:
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
@@ -46,11 +63,11 @@ class Kit:
         waiting = Waiting(
             Wanted(group, queue_id),
             keys_of(queues),
-            owner,
+            Owner(owner, self.resumed),
             10_000,
             self.source,
             message_filter=None if tags is None else TagFilter(tags),
-            on_resume=lambda _: self.resumed.append((group, queue_id)),
+            reply=lambda _: None,
         )
         return self.waiters.suspend(waiting, queues, 0)
 
@@ -88,13 +105,13 @@ def test_who_is_lost_before_its_turn_leaves_the_message_to_the_next() -> None:
     kit.suspend("h", 0, owner="kept")
     assert kit.arrive() == [("g", -1), ("h", 0)]
     kit.resumed.clear()
-    kit.waiters.forget("lost")
+    kit.waiters.forget(Owner("lost", []))
     assert kit.resumed == [("g", -1), ("h", 0)]
     kit.suspend("g", owner="lost")
     kit.suspend("g", owner="third")
     kit.resumed.clear()
-    kit.waiters.forget("lost")
-    kit.waiters.forget("nobody")
+    kit.waiters.forget(Owner("lost", []))
+    kit.waiters.forget(Owner("nobody", []))
     assert not kit.resumed, "it was not woken"
 
 

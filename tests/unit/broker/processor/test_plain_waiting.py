@@ -10,6 +10,7 @@ import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.fast_path.compiled_path import is_compiled
+from rocketpy.broker.fast_path.pull_service import PlannedPullReply
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.record.message import BatchItem, decode_messages, encode_batch
 from rocketpy.proto.wire.codes import ResponseCode
@@ -297,14 +298,12 @@ def test_a_failure_of_the_compiled_answer_costs_nobody_the_message(
         await peers.feed(consumer, frame(11, pull(1, 1), b"", 7))
         runs: Any = next(iter(peers.broker.parts.suspended_pulls._by_owner.values()), None)
         for held in () if runs is None else runs.entries:
-            known = getattr(held._resume, "func", None)
-            owner = getattr(known, "__self__", None)
-            if hasattr(owner, "answer"):
-                monkeypatch.setattr(owner, "answer", fail)
+            if isinstance(held.reply, PlannedPullReply):
+                monkeypatch.setattr(held.reply.service, "answer", fail)
         await peers.feed(0, send(50))
 
     outcome = both_wait(monkeypatch, scenario)
     (found,) = answers(outcome, 1)
     assert found.code == ResponseCode.SUCCESS
     assert len(decode_messages(found.body)) == 1
-    assert "a pull that waited fails" in caplog.text
+    assert "compiled pull failed" in caplog.text

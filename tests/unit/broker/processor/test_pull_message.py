@@ -7,7 +7,6 @@ from rocketpy.broker.clients.client_registry import ClientChannel, ConsumerTable
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filters.consumer_filters import ConsumerFilters
 from rocketpy.broker.filters.message_filters import SqlFilter
-from rocketpy.broker.long_polling.resumption import ResumeQueue
 from rocketpy.broker.long_polling.suspended_requests import SuspendedRequests
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
@@ -48,8 +47,8 @@ class Kit:
         self.offsets = ConsumerOffsets(self.config, MemoryFile(), self.clock)
         self.store = FakeStore()
         self.stats = FakeStats()
-        self.suspended = SuspendedRequests("SuspendedPulls")
         self.pool = BusinessPool("pull", pool_threads, 100, 0)
+        self.suspended = SuspendedRequests("SuspendedPulls", pool=self.pool)
         self.pulls = PullOperation(
             self.store,
             topics=self.topics,
@@ -61,7 +60,7 @@ class Kit:
             config=self.config,
             clock=self.clock,
         )
-        self.processor = PullMessageProcessor(self.pulls, ResumeQueue(self.pool))
+        self.processor = PullMessageProcessor(self.pulls)
         self.channel = FakeChannel()
 
     def subscribe(

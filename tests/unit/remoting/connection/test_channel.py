@@ -1,8 +1,10 @@
+from functools import partial
+
 import pytest
 
 from rocketpy.proto.wire.command import make_request, make_response
 from rocketpy.remoting.connection.channel import Channel, format_address, host_bytes
-from tests.unit.remoting.fakes import FakeLoop, FakeTransport, make_channel, on_other_thread
+from tests.unit.remoting.fakes import FakeLoop, FakeTransport, Held, make_channel, on_other_thread
 
 
 @pytest.fixture
@@ -131,18 +133,16 @@ def test_proxied_peer_gets_its_real_name(channel: Channel) -> None:
     assert channel.remote_host_bytes == bytes([192, 168, 1, 9, 0, 0, 0, 77])
 
 
-def test_callbacks_run_in_order_while_the_peer_keeps_up(channel: Channel, loop: FakeLoop) -> None:
+def test_held_requests_run_in_order_while_peer_keeps_up(channel: Channel, loop: FakeLoop) -> None:
     seen: list[int] = []
-    channel.when_writable(lambda: seen.append(1))
-    on_other_thread(lambda: channel.when_writable(lambda: seen.append(2)))
+    channel.resume(Held(lambda: seen.append(1)))
+    on_other_thread(lambda: channel.resume(Held(lambda: seen.append(2))))
     assert seen == []
     loop.run()
     assert seen == [1, 2]
 
 
-def test_a_callback_waits_for_a_peer_that_does_not_keep_up(
-    channel: Channel, loop: FakeLoop
-) -> None:
+def test_held_request_waits_for_slow_peer(channel: Channel, loop: FakeLoop) -> None:
     seen: list[int] = []
 
     def respond(number: int) -> None:
@@ -150,7 +150,7 @@ def test_a_callback_waits_for_a_peer_that_does_not_keep_up(
         channel.set_writable(False)
 
     for number in range(3):
-        channel.when_writable(lambda number=number: respond(number))  # type: ignore[misc]
+        channel.resume(Held(partial(respond, number)))
     for expected in ([0], [0, 1], [0, 1, 2]):
         loop.run()
         assert seen == expected
@@ -158,10 +158,10 @@ def test_a_callback_waits_for_a_peer_that_does_not_keep_up(
 
 
 @pytest.mark.parametrize("how", ["close", "abort", "lost"])
-def test_a_closed_channel_drops_its_callbacks(channel: Channel, loop: FakeLoop, how: str) -> None:
+def test_closed_channel_drops_held_requests(channel: Channel, loop: FakeLoop, how: str) -> None:
     seen: list[int] = []
-    channel.when_writable(lambda: seen.append(1))
+    channel.resume(Held(lambda: seen.append(1)))
     getattr(channel, how)("test")
-    channel.when_writable(lambda: seen.append(2))
+    channel.resume(Held(lambda: seen.append(2)))
     loop.run()
     assert seen == []

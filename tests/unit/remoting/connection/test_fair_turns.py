@@ -7,7 +7,17 @@ from tests.unit.remoting.fakes import FakeLoop
 class Peer:
     def __init__(self, name: str) -> None:
         self.remote_address = name
+        self.is_open = True
         self.is_writable = True
+        self.has_unwritten = False
+
+    def write(self, frame: bytes) -> None:
+        raise AssertionError("connections write themselves")
+
+    send = write
+
+    def call_soon(self, callback: object, *args: object) -> bool:
+        raise AssertionError("nothing runs on a pool here")
 
 
 class Rig:
@@ -26,7 +36,7 @@ class Rig:
             self.seen.append(text)
             self.now_ms += took_ms
 
-        self.turns.add(peer, callback, is_small=is_small)
+        self.turns.add_connection(peer, callback, is_small=is_small)
 
 
 def test_channels_take_turns_and_each_keeps_its_order() -> None:
@@ -107,8 +117,8 @@ def test_what_a_callback_raises_costs_nobody_else_a_turn(caplog: pytest.LogCaptu
     def broken() -> None:
         raise ValueError("as told")
 
-    rig.turns.add(a, broken)
+    rig.turns.add_connection(a, broken)
     rig.add(a, "next")
     rig.loop.run()
     assert rig.seen == ["next"]
-    assert "write callback failed peer=a" in caplog.text
+    assert "turn failed peer=a" in caplog.text

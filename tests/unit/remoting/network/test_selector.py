@@ -8,7 +8,7 @@ from rocketpy.remoting.connection.connection import Connection
 from rocketpy.remoting.connection.dispatch import ProcessorTable
 from rocketpy.remoting.network.admission import Admission
 from rocketpy.remoting.network.selector import Selector
-from tests.unit.remoting.fakes import LIMITS, FakeLoop, FakeTransport, ManualClock
+from tests.unit.remoting.fakes import LIMITS, FakeLoop, FakeTransport, Held, ManualClock
 
 
 class Listener:
@@ -136,7 +136,7 @@ def test_stalled_peers_make_room_for_those_who_wait_to_send() -> None:
     stuck.pause_writing()
     waiting, _ = connect(selector)
     seen: list[int] = []
-    waiting.channel.when_writable(lambda: seen.append(1))
+    waiting.channel.resume(Held(lambda: seen.append(1)))
     loop = cast("FakeLoop", cast("object", selector.loop))
     loop.run()
     assert seen == []

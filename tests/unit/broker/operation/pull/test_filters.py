@@ -187,7 +187,7 @@ def test_an_arrival_that_cannot_be_looked_at_wakes_who_waits_for_it(
     kit.arrive("x", 1)
     (pull,) = kit.resumed
     with pytest.raises(type(error)):
-        kit.pulls.go_on(pull)
+        kit.pulls.resume(pull)
     assert kit.suspended.count == 0
 
 
@@ -209,6 +209,6 @@ def test_a_batch_wakes_by_any_of_its_messages(place: int) -> None:
     assert kit.resumed == []
     put([1] * place + [6] + [1] * (11 - place))
     (pull,) = kit.resumed
-    outcome = kit.pulls.go_on(pull)
+    outcome = kit.pulls.resume(pull)
     assert isinstance(outcome, PullResult)
     assert (outcome.code, outcome.read.count) == (0, 1)

@@ -70,7 +70,11 @@ class Kit:
             sub_version=0,
             is_lite=False,
         )
-        return self.pulls.pull(wanted, "owner", self.resumed.append)
+        return self.pulls.pull(wanted, self, lambda _: None)
+
+    def resume(self, request: Any, _pool: object = None) -> None:
+        """Note a resumed pull; the kit is the channel of them all."""
+        self.resumed.append(request)
 
     def arrive(self, tag: str, next_offset: int = 1, queue_id: int = 0) -> None:
         self.pulls.on_arrival("T", queue_id, next_offset, tags_code(tag))
@@ -146,7 +150,7 @@ def test_everything_is_checked_again_when_a_pull_goes_on() -> None:
     kit.arrive("a")
     (pull,) = kit.resumed
     assert kit.suspended.count == 1, "it counts until it has been read"
-    outcome = kit.pulls.go_on(pull)
+    outcome = kit.pulls.resume(pull)
     assert isinstance(outcome, Refusal)
     assert outcome.code == 17
     assert kit.suspended.count == 0
@@ -161,7 +165,7 @@ def test_pulls_that_wait_for_a_topic_are_told_at_once_when_it_is_deleted() -> No
     kit.pulls.topic_deleted(deleted)
     assert sorted(pull.wanted.queue_id for pull in kit.resumed) == [0, 1, 2, 3]
     for pull in kit.resumed:
-        outcome = kit.pulls.go_on(pull)
+        outcome = kit.pulls.resume(pull)
         assert isinstance(outcome, Refusal)
         assert outcome.code == 17
     assert kit.suspended.count == 0
@@ -175,7 +179,7 @@ def test_a_reset_is_told_at_once_to_the_pulls_of_its_group_that_wait() -> None:
     kit.offsets.assign_reset("g", "T", 0, 3)
     (pull,) = kit.resumed
     assert (pull.wanted.group, pull.wanted.queue_id) == ("g", 0)
-    told = kit.pulls.go_on(pull)
+    told = kit.pulls.resume(pull)
     assert isinstance(told, PullResult)
     assert (told.code, told.read.next_begin_offset) == (21, 3)
     assert kit.suspended.count == 2, "the others wait on"
@@ -194,7 +198,7 @@ def test_a_reset_between_the_empty_read_and_the_suspension_is_not_missed(
 
     monkeypatch.setattr(kit.suspended, "suspend", reset_before)
     assert kit.pull() is None
-    told = kit.pulls.go_on(kit.resumed[0])
+    told = kit.pulls.resume(kit.resumed[0])
     assert isinstance(told, PullResult)
     assert told.read.status is GetMessageStatus.OFFSET_RESET
 
@@ -203,7 +207,7 @@ def test_a_resumed_pull_reads_with_the_filter_of_its_request_and_waits_no_more()
     kit = Kit()
     kit.pull("a")
     kit.arrive("a")
-    outcome = kit.pulls.go_on(kit.resumed[0])
+    outcome = kit.pulls.resume(kit.resumed[0])
     assert isinstance(outcome, PullResult)
     assert outcome.read.status is GetMessageStatus.OFFSET_OVERFLOW_ONE
     assert outcome.code == 19
@@ -220,7 +224,7 @@ def test_a_failing_read_releases_the_pull() -> None:
 
     kit.store.get_message = broken  # type: ignore[assignment, method-assign]
     with pytest.raises(OSError, match="bad disk"):
-        kit.pulls.go_on(kit.resumed[0])
+        kit.pulls.resume(kit.resumed[0])
     assert kit.suspended.count == 0
 
 
@@ -249,7 +253,7 @@ def test_an_expression_over_the_limit_is_refused() -> None:
 def test_the_pulls_of_a_lost_owner_are_forgotten() -> None:
     kit = Kit()
     kit.pull()
-    kit.pulls.forget("owner")
+    kit.pulls.forget(kit)
     kit.arrive("a")
     assert (kit.resumed, kit.suspended.count) == ([], 0)
 
@@ -277,6 +281,6 @@ def test_a_topic_that_is_deleted_between_the_empty_read_and_the_suspension_is_no
     monkeypatch.setattr(kit.suspended, "suspend", delete_before)
     assert kit.pull() is None
     assert len(kit.resumed) == 1
-    told = kit.pulls.go_on(kit.resumed[0])
+    told = kit.pulls.resume(kit.resumed[0])
     assert isinstance(told, Refusal)
     assert "not exist" in told.remark

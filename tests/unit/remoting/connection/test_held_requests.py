@@ -1,36 +1,48 @@
-from collections.abc import Callable
+"""Resumed requests run in their channel's turn, one at a time, on its loop or on a pool."""
+
 from typing import Any
 
 import pytest
 
-from rocketpy.broker.long_polling.resumption import ResumeQueue
 from rocketpy.remoting.business_pool import BusinessPool
 from tests.unit.broker.fakes import FakeChannel, FakeLoop
+
+
+class Request:
+    def __init__(self, name: str, made: list[str]) -> None:
+        self.name = name
+        self.made = made
+
+    def run(self) -> bytes:
+        self.made.append(self.name)
+        return self.name.encode()
+
+
+class BrokenRequest:
+    def run(self) -> bytes:
+        raise OSError("bad disk")
 
 
 class Kit:
     def __init__(self, threads: int = 0) -> None:
         self.pool = BusinessPool("pull", threads, 10, 0)
-        self.resumption = ResumeQueue(self.pool)
         self.loop = FakeLoop()
         self.made: list[str] = []
 
     def add(self, channel: Any, name: str) -> None:
-        self.resumption.add(channel, self.work(name))
+        pool = None if self.pool.runs_inline else self.pool
+        channel.resume(Request(name, self.made), pool)
 
-    def work(self, name: str) -> Callable[[], bytes]:
-        def make() -> bytes:
-            self.made.append(name)
-            return name.encode()
-
-        return make
+    def is_clean(self) -> bool:
+        """Whether nothing is left in the scheduler."""
+        return self.loop.turns._waiting == self.loop.turns._held == {}
 
     def turns(self) -> None:
         while self.loop.turn():
             pass
 
 
-def test_work_runs_in_a_later_turn_in_order() -> None:
+def test_held_request_runs_in_later_iteration_in_order() -> None:
     kit = Kit()
     channel = FakeChannel(kit.loop)
     kit.add(channel, "a")
@@ -38,10 +50,10 @@ def test_work_runs_in_a_later_turn_in_order() -> None:
     assert kit.made == []
     kit.turns()
     assert channel.sent == [b"a", b"b"]
-    assert kit.resumption._waiting == {}
+    assert kit.is_clean()
 
 
-def test_what_is_alone_leaves_at_once() -> None:
+def test_held_request_alone_on_its_channel_is_written_at_once() -> None:
     """No turn of the loop later, as what may leave together with more does."""
     kit = Kit()
     alone, together, behind = (FakeChannel(kit.loop, port) for port in range(3))
@@ -57,7 +69,7 @@ def test_what_is_alone_leaves_at_once() -> None:
     assert (behind.sent, behind.at_once) == ([b"d"], [])
 
 
-def test_a_peer_that_does_not_read_has_one_response_made_for_it() -> None:
+def test_held_requests_of_slow_peer_make_one_response_at_a_time() -> None:
     """The others wait as they are; when it reads again they go on."""
     kit = Kit()
     channel = FakeChannel(kit.loop)
@@ -77,7 +89,7 @@ def test_a_peer_that_does_not_read_has_one_response_made_for_it() -> None:
     assert kit.made == ["a", "b"]
 
 
-def test_connections_take_turns() -> None:
+def test_held_requests_of_several_channels_take_turns() -> None:
     kit = Kit()
     first, second = FakeChannel(kit.loop, 1), FakeChannel(kit.loop, 2)
     for name in "abc":
@@ -87,7 +99,7 @@ def test_connections_take_turns() -> None:
     assert kit.made == ["a", "d", "b", "c"]
 
 
-def test_a_pool_with_threads_does_the_work_one_at_a_time_a_connection() -> None:
+def test_pool_with_threads_runs_one_held_request_per_channel_at_a_time() -> None:
     kit = Kit(threads=1)
     channel = FakeChannel(kit.loop)
     kit.add(channel, "a")
@@ -101,7 +113,7 @@ def test_a_pool_with_threads_does_the_work_one_at_a_time_a_connection() -> None:
     assert channel.sent == [b"a", b"b"]
 
 
-def test_a_full_pool_leaves_the_work_to_the_loop() -> None:
+def test_held_request_runs_on_loop_when_pool_is_full() -> None:
     kit = Kit(threads=1)
     assert kit.pool.reserve(10) == 10
     channel = FakeChannel(kit.loop)
@@ -110,7 +122,7 @@ def test_a_full_pool_leaves_the_work_to_the_loop() -> None:
     assert channel.sent == [b"a"]
 
 
-def test_work_that_waited_long_in_the_pool_is_done_all_the_same() -> None:
+def test_held_request_that_expires_in_pool_is_answered() -> None:
     kit = Kit(threads=1)
     submitted: list[Any] = []
     kit.pool.submit = submitted.append  # type: ignore[method-assign, assignment]
@@ -121,29 +133,35 @@ def test_work_that_waited_long_in_the_pool_is_done_all_the_same() -> None:
     assert channel.sent == [b"a"]
 
 
-def test_a_lost_connection_is_forgotten_and_nothing_is_made_for_it() -> None:
+def test_held_requests_of_closed_channel_are_dropped() -> None:
     kit = Kit()
     channel, other = FakeChannel(kit.loop, 1), FakeChannel(kit.loop, 2)
     kit.add(channel, "a")
     kit.add(channel, "b")
     channel.close("gone")
-    kit.resumption.forget(channel)  # type: ignore[arg-type]
     kit.add(channel, "late")
     kit.add(other, "c")
     kit.turns()
     assert kit.made == ["c"]
-    assert kit.resumption._waiting == {}
+    assert kit.is_clean()
 
 
-def test_an_error_costs_its_own_request_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_held_request_does_not_stop_the_next(caplog: pytest.LogCaptureFixture) -> None:
     kit = Kit()
     channel = FakeChannel(kit.loop)
 
-    def broken() -> bytes:
-        raise OSError("bad disk")
-
-    kit.resumption.add(channel, broken)  # type: ignore[arg-type]
+    channel.resume(BrokenRequest())
     kit.add(channel, "b")
     kit.turns()
     assert channel.sent == [b"b"]
     assert "resumed request failed" in caplog.text
+
+
+def test_connection_waits_for_one_held_request_of_its_channel_not_for_all() -> None:
+    kit = Kit()
+    channel = FakeChannel(kit.loop)
+    for name in "abc":
+        kit.add(channel, name)
+    kit.loop.turns.add_connection(channel, lambda: kit.made.append("connection"))
+    kit.turns()
+    assert kit.made == ["a", "connection", "b", "c"]
