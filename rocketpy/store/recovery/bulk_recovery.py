@@ -1,12 +1,13 @@
-"""Recovery of plain records, many at a time, by the compiled reader where there is one.
+"""Bulk recovery of fast-path eligible records with the compiled reader.
 
-`_plain_records.pyx` reads the records that follow one another in a file of the log up to the first
-that is not plain, and makes queue entries and index entries of them; nothing is written yet. Here
-it is decided whether the run may be taken: it is when each of its queues goes on exactly where it
-ends. Otherwise all of it is read record by record, and so is every record that is not plain
+`_plain_records.pyx` reads consecutive records of a log file up to the first one that is not
+eligible, and makes queue and index entries of them without writing any. This module decides whether
+they are
+used: each of their queues must continue exactly at its end. Otherwise they are read record by
+record, like every record that is not eligible
 (`recovery.recovery`, the reference: docs/decisions/0012-a-compiled-reader-for-recovery.md).
 
-A step of a start; see `rocketpy.store.recovery.recovery`.
+It is a step of `rocketpy.store.recovery.recovery`.
 """
 
 from collections.abc import Callable
@@ -25,16 +26,16 @@ _NO_INDEX: Final = (1 << 63) - 1
 
 
 class QueueRun(NamedTuple):
-    """The messages of one queue in a run.
+    """Messages of one queue in a bulk.
 
     Attributes:
         topic: stored topic.
         queue_id: queue within the topic.
-        queue_offset: of the first one; the others follow it.
-        entries: queue entries as they stand in the file.
-        first_phy: where the first one begins in the log.
-        last_phy: where the last one begins.
-        phy_end: where the last one ends.
+        queue_offset: queue offset of the first one; the others follow it.
+        entries: encoded queue entries.
+        first_phy: physical offset of the first one.
+        last_phy: physical offset of the last one.
+        phy_end: physical end of the last one.
     """
 
     topic: str
@@ -67,7 +68,7 @@ class PlainRecords(Protocol):
         check_crc: bool,
         index_from: int,
     ) -> int:
-        """Read records until one is not plain; return how many they are."""
+        """Read records until one is not eligible; return their number."""
         ...
 
     def queues(self) -> list[tuple[str, int, int, bytes, int, int, int]]:
@@ -79,7 +80,7 @@ class PlainRecords(Protocol):
         ...
 
     def keys_of_message(self, first: int) -> list[int]:
-        """Return the hashes from a key on that belong to the same message."""
+        """Return the following hashes that belong to the same message as a key."""
         ...
 
     def write(  # noqa: PLR0917 - as the compiled one takes them
@@ -92,7 +93,7 @@ class PlainRecords(Protocol):
         first: int,
         count: int,
     ) -> int:
-        """Write index entries; return how many slots were unused."""
+        """Write index entries; return the number of slots that were unused."""
         ...
 
 
@@ -100,9 +101,10 @@ class RunRead(NamedTuple):
     """Result of reading records in bulk.
 
     Attributes:
-        end: physical offset after the run.
-        last_ms: store time of its last record.
-        is_taken: whether queues and index have it; otherwise it is to be read record by record.
+        end: physical offset after the last record.
+        last_ms: store time of the last record.
+        is_taken: whether queues and index got the entries; otherwise the records must be read
+            singly.
     """
 
     end: int
@@ -111,10 +113,10 @@ class RunRead(NamedTuple):
 
 
 def compiled_records() -> Callable[[], PlainRecords] | None:
-    """Return what makes readers of plain records; None when it is not there or not wanted.
+    """Return the factory of compiled readers; None if not available or disabled.
 
     Raises:
-        ImportError: it is not there and ROCKETPY_COMPILED=1 says that it must be.
+        ImportError: it is missing although ROCKETPY_COMPILED=1 requires it.
     """
     module = load_compiled(_MODULE)
     if module is None:
@@ -124,14 +126,14 @@ def compiled_records() -> Callable[[], PlainRecords] | None:
 
 
 class CompiledReader:
-    """The reader of one reading of the log, loaded when it is first asked for."""
+    """Compiled reader of one scan, loaded on first use."""
 
     def __init__(self) -> None:
         self._records: PlainRecords | None = None
         self._is_loaded = False
 
     def records(self) -> PlainRecords | None:
-        """Return it; None when it is not there or not wanted.
+        """Return the reader; None if not available or disabled.
 
         Raises:
             ImportError: it is not there and ROCKETPY_COMPILED=1 says that it must be.
@@ -144,10 +146,10 @@ class CompiledReader:
 
 
 class BulkRecovery:
-    """Takes runs of plain records during one reading of the log.
+    """Handles eligible records in bulk during one scan of the log.
 
     Attributes:
-        record_count: records taken.
+        record_count: number of handled records.
     """
 
     def __init__(
@@ -159,14 +161,14 @@ class BulkRecovery:
         index_from: int,
         check_crc: bool,
     ) -> None:
-        """Prepare for a reading; the compiled reader is loaded when the first run is asked for.
+        """Prepare for a scan; the compiled reader is loaded on first use.
 
         Args:
             rebuilder: writes queue entries.
-            is_batch_topic: whether a topic has queues of another kind.
+            is_batch_topic: returns whether a topic has batch queues.
             index: the message index.
-            index_from: messages before it are in the index.
-            check_crc: whether bodies are checked.
+            index_from: physical offset before which messages are indexed.
+            check_crc: whether to check bodies.
         """
         self._rebuilder = rebuilder
         self._is_batch_topic = is_batch_topic
@@ -177,12 +179,12 @@ class BulkRecovery:
         self.record_count: int = 0
 
     def take(self, mapped: MappedFile, phy_offset: int, end: int) -> RunRead | None:
-        """Take the plain records at a place in the log; None when there are none.
+        """Handle the eligible records at a physical offset; return None if there are none.
 
         Args:
-            mapped: the file of the log.
-            phy_offset: where a record may begin.
-            end: records that end after it are left alone; within the file.
+            mapped: a file of the log.
+            phy_offset: a possible record position.
+            end: limit within the file; records that end later are ignored.
 
         Raises:
             DiskFullError: no space to rebuild queues.
@@ -208,7 +210,7 @@ class BulkRecovery:
         return found
 
     def _fits(self, run: QueueRun) -> bool:
-        """Whether entries can be appended as they are."""
+        """Return whether the entries continue their queue."""
         return (
             is_safe_topic(run.topic)
             and not self._is_batch_topic(run.topic)
@@ -223,15 +225,15 @@ class BulkRecovery:
 
 
 def put_keys(index: IndexService, records: PlainRecords, *, is_replay: bool = False) -> bool:
-    """Put all keys, many at a time where a file takes them; else as for one message.
+    """Index all keys, in bulk where a file has room, otherwise message by message.
 
     Args:
         index: the message index.
-        records: a run.
-        is_replay: the index is behind, and these are what it misses.
+        records: the records.
+        is_replay: the index is catching up with these records.
 
     Returns:
-        Whether the index has all of them; otherwise it knows where it is behind.
+        Whether all keys were indexed; otherwise the index records where it is behind.
     """
     first = 0
     while first < records.key_count and (is_replay or index.missing_from is None):
@@ -250,12 +252,12 @@ def put_keys(index: IndexService, records: PlainRecords, *, is_replay: bool = Fa
 
 
 def _write_keys(index: IndexService, records: PlainRecords, first: int, *, is_replay: bool) -> int:
-    """Write as many keys as a file takes; return how many, 0 when they go one by one."""
+    """Write the keys that fit into the file; return how many, 0 to index them singly."""
     phy_offset, time_ms = records.place(first)
     wanted = records.key_count - first
     try:
         found = index.open_run(phy_offset, time_ms, wanted, is_replay=is_replay)
-    except (ResourceShortError, OSError):  # fewer of them may find room
+    except (ResourceShortError, OSError):  # a smaller number may fit
         return 0
     if found is None:
         return 0

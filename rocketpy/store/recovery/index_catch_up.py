@@ -1,18 +1,14 @@
-"""Messages that the index missed, read back from the commit log.
+"""Catch-up of the index: messages that it missed are read back from the commit log.
 
-The index falls behind when the disk has no space for it, and begins behind after a crash. The
-part of the log it misses is read in slices. A slice says how far it reached, whether it had
-anything for the index or not: damaged bytes, deleted topics and rolled-back messages are passed
-over, and only the end of what was dispatched is the end. Runs of plain messages are put compiled
-where that is possible (`replayed_runs`), and only what lies between them is read in slices.
+The index falls behind when the disk has no space for it, and starts behind after a crash: an index
+file that was incomplete when the process was killed is deleted, and with it the entries of up to
+twenty million messages. The missing part of the log is read in slices (`LogSlices`). A slice
+reports its end even if it has no message for the index, because damaged bytes, deleted topics and
+rolled-back messages are skipped; the catch-up ends at the end of the dispatched part. Where the
+compiled reader is available, `BulkReplay` indexes consecutive fast-path eligible records in bulk,
+and only the records between them are read in slices.
 
-Source: IndexService (5.4.0), which drops what does not fit.
-
-Index entries of plain records that the index missed, many at a time, by the compiled reader.
-
-What `recovery.bulk_recovery` is to a start, this is to the service that completes the index
-behind it: an index file that was not complete when the process was killed is gone, and with it the
-entries of up to twenty million messages. What is not plain is left to `index_catch_up`.
+Source: IndexService (5.4.0), which drops messages that do not fit.
 """
 
 import enum
@@ -35,24 +31,24 @@ from rocketpy.store.store_offsets import StoreOffsets
 class Replayed(enum.Enum):
     """Result of a bulk replay."""
 
-    NOTHING = "nothing"  # the next one is to be read by itself
+    NOTHING = "nothing"  # the next record needs the general path
     PUT = "put"
-    REFUSED = "refused"  # by the disk: some of them, or all
+    REFUSED = "refused"  # no disk space for some or all of them
 
 
 class BulkReplay:
-    """Puts runs of plain records into an index that is behind; one thread."""
+    """Indexes consecutive fast-path eligible records in bulk; used by one thread."""
 
     def __init__(
         self, index: IndexService, log: CommitLog, offsets: StoreOffsets, deleted: DeletedTopics
     ) -> None:
-        """Prepare; the compiled reader is loaded when the first run is asked for.
+        """Prepare a replay; the compiled reader is loaded on first use.
 
         Args:
-            index: what to complete.
-            log: the log.
-            offsets: say how far messages were dispatched.
-            deleted: topics to be left out.
+            index: the index to complete.
+            log: the commit log.
+            offsets: offsets of the store, for the end of the dispatched part.
+            deleted: topics to skip.
         """
         self._index = index
         self._log = log
@@ -62,12 +58,12 @@ class BulkReplay:
         self._one_by_one_to = 0
 
     def rest(self) -> None:
-        """Give memory back: nothing is missing any more."""
+        """Free memory when the catch-up is complete."""
         self._reader = CompiledReader()
         self._one_by_one_to = 0
 
     def replay(self, missing_from: int) -> Replayed:
-        """Put the plain records at a place where the index misses them."""
+        """Index the eligible records at an offset where the index misses them."""
         start = max(missing_from, self._log.min_phy_offset)
         mapped = self._log.queue.find(start)
         if start < self._one_by_one_to or mapped is None:
@@ -99,8 +95,8 @@ class LogSlice(NamedTuple):
     """Part of the log with its messages for the index.
 
     Attributes:
-        messages: to be indexed, in the order of the log.
-        end: physical offset up to which was read; where reading began when nothing is left.
+        messages: messages to index, in the order of the log.
+        end: physical offset of the end of the slice; its start if nothing is left.
     """
 
     messages: list[IndexedMessage]
@@ -120,9 +116,9 @@ class LogSlices:
         """Build a reader.
 
         Args:
-            log: the log.
-            offsets: say how far messages were dispatched.
-            deleted: topics to be left out.
+            log: the commit log.
+            offsets: offsets of the store, for the end of the dispatched part.
+            deleted: topics to skip.
             delays_ms: delay levels.
         """
         self._log = log
@@ -131,7 +127,7 @@ class LogSlices:
         self._delays_ms = delays_ms
 
     def read(self, start: int, max_bytes: int) -> LogSlice:
-        """Return the messages from an offset on, about so many bytes of the log."""
+        """Return the messages in about `max_bytes` of the log from an offset on."""
         stop = self._offsets.dispatched
         start = end = max(start, self._log.min_phy_offset)
         messages: list[IndexedMessage] = []
@@ -145,7 +141,7 @@ class LogSlices:
             request = read_back(found, phy_offset, self._delays_ms)
             if found.state is RecordState.RECORD and self._is_indexed(request):
                 messages.append(request)  # type: ignore[arg-type]
-            if end >= stop or end - start >= max_bytes:  # what lies at stop may be half written
+            if end >= stop or end - start >= max_bytes:  # a record at stop may be incomplete
                 return LogSlice(messages, end)
         return LogSlice(messages, max(start, stop))
 
@@ -158,7 +154,7 @@ class LogSlices:
 
 
 class IndexCatchUpService:
-    """Completes the index, a slice of the log a step."""
+    """Background service that completes the index, one slice of the log a step."""
 
     name: Final = "IndexCatchUpService"
 
@@ -175,12 +171,12 @@ class IndexCatchUpService:
         """Build the service.
 
         Args:
-            index: what to complete.
-            read: messages of the log from a physical offset on, about that many bytes of it.
-            append_lock: held by whoever puts messages into the index.
-            runs: puts plain messages, many at a time; None: all are read one by one.
-            slice_bytes: how much log one step reads.
-            idle_ms: pause when nothing is missing, or when there is no space.
+            index: the index to complete.
+            read: returns the messages in about that many bytes of the log from an offset on.
+            append_lock: held by the thread that puts messages into the index.
+            runs: indexes records in bulk; None to read all records singly.
+            slice_bytes: bytes of the log that one step reads.
+            idle_ms: pause when nothing is missing or the disk is full.
         """
         self._index = index
         self._read = read
@@ -190,7 +186,7 @@ class IndexCatchUpService:
         self._idle_ms = idle_ms
 
     def step(self, now_ms: int) -> int:
-        """Put one run or read one slice; see `rocketpy.runtime.service.Service.step`."""
+        """Replay in bulk or read one slice; see `rocketpy.runtime.service.Service.step`."""
         missing_from = self._index.missing_from
         if missing_from is None:
             return now_ms + self._idle_ms
@@ -207,7 +203,7 @@ class IndexCatchUpService:
         return now_ms + self._idle_ms if self._finish() else now_ms
 
     def _finish(self) -> bool:
-        """End the replay unless a message came in between."""
+        """End the catch-up unless a message arrived meanwhile."""
         with self._append_lock:
             missing_from = self._index.missing_from
             assert missing_from is not None

@@ -1,21 +1,21 @@
-"""Walking over a commit log that may be damaged.
+"""Scan of a commit log that may be damaged.
 
-At each place there is a record, a blank, nothing yet, or damage. Damage is passed over when the
-log goes on behind it, and is the end of the log when it does not:
+At each position there is a record, a blank, nothing yet, or damage. Damage is skipped if the log
+continues after it; otherwise it is the end of the log:
 
-- frame whole, body wrong: passed when a record or blank follows directly;
-- frame broken, but its size leads to a record or blank: passed;
-- otherwise the bytes are searched for the next record that names its own place. In a log that
-  Apache wrote it counts only when it is newer than the last good record: older ones are left-overs
-  of an earlier end, which Apache does not erase.
+- intact frame, wrong body: skipped if a record or blank follows directly;
+- broken frame whose size leads to a record or blank: skipped;
+- otherwise the scan searches for the next record that holds its own offset. In a log written by
+  Apache it counts only if it is newer than the last intact record: older ones are left-overs of an
+  earlier end, which Apache does not erase.
 
-After a power cut this holds only for what was on disk before. Behind the last flush anything may
-be torn, and what is lost must be a suffix of the log: there the first damage is the end. When only
-the process died, memory outlived it and nothing was torn. When it is not known which (Apache does
-not say), a sector of zeros within a damaged record tells of a power cut.
+After a power cut this applies only to the trusted range. After the last flush any record may be
+torn, and the lost part must be a suffix of the log, so the first damage is the end. If only the
+process died, the page cache survived and nothing is torn. If the cause is unknown (Apache does not
+record it), a sector of zeros within a damaged record indicates a power cut.
 
-Where nothing can be torn, plain records behind a whole one are read many at a time
-(`recovered_runs`), and only the others come out of the iteration.
+Where nothing can be torn, fast-path eligible records are read in bulk (`bulk_recovery`), and the
+iteration yields only the others.
 """
 
 from collections.abc import Iterator
@@ -34,11 +34,11 @@ _PROPERTIES_HEAD_BYTES = 2
 
 
 class TrustedRange(NamedTuple):
-    """Up to where the log is known to be on disk.
+    """Part of the log that is known to be on disk.
 
     Attributes:
-        ms: by store time, which is all that Apache's checkpoint says.
-        phy_offset: by physical offset, which is exact; None when only the time is known.
+        ms: its end as store time, the only value in Apache's checkpoint.
+        phy_offset: its end as physical offset, which is exact; None if only the time is known.
     """
 
     ms: int
@@ -46,15 +46,15 @@ class TrustedRange(NamedTuple):
 
 
 class LogScan:
-    """An iterator over (physical offset, record check) of records, damaged bodies included.
+    """Iterator over (physical offset, record check) of records, damaged bodies included.
 
-    Those that `BulkRecovery` has taken do not come.
+    Records that `BulkRecovery` has handled are not yielded.
 
     Attributes:
-        end: where the log ends; complete after the iteration.
-        last_ms: newest store time of the whole records.
+        end: end of the log; final after the iteration.
+        last_ms: newest store time of complete records.
         damaged: physical offsets of records with a wrong body.
-        holes: physical offset and size of bytes passed over.
+        holes: physical offset and size of skipped bytes.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class LogScan:
         power_cut: bool | None,
         runs: BulkRecovery | None = None,
     ) -> None:
-        """Prepare a walk.
+        """Prepare a scan.
 
         Args:
-            log: the log.
-            start: where a record begins.
-            vouched: up to where the log is known to be on disk.
-            check_crc: whether bodies are checked.
-            power_cut: whether the machine started anew since; None when that is unknown.
-            runs: takes records many at a time.
+            log: the commit log.
+            start: physical offset of a record.
+            vouched: the trusted range.
+            check_crc: whether to check bodies.
+            power_cut: whether the machine was restarted; None if unknown.
+            runs: handles records in bulk.
         """
         self._log = log
         self._vouched = vouched
@@ -124,14 +124,14 @@ class LogScan:
             yield from self._settled([unproven.pop(0)])
 
     def _behind_runs(self, position: int) -> int:
-        """Have plain records taken while there are any; return where the next record begins."""
+        """Handle eligible records in bulk; return the offset of the next record."""
         runs = self._runs
         while runs is not None and position >= self._one_by_one_to:
             mapped = self._log.queue.find(position)
             if mapped is None:
                 break
             end = min(mapped.size_bytes - BLANK_BYTES, mapped.data_end) + mapped.base_offset
-            if not self._memory_survived:  # behind it any record may be torn
+            if not self._memory_survived:  # later records may be torn
                 end = min(end, self._vouched.phy_offset or 0)
             run = runs.take(mapped, position, end)
             if run is None:
@@ -174,13 +174,13 @@ class LogScan:
         return None
 
     def _is_vouched(self, position: int) -> bool:
-        """Whether bytes that follow what was read so far are known to be on disk."""
+        """Return whether the next bytes are in the trusted range."""
         if self._vouched.phy_offset is not None:
             return position < self._vouched.phy_offset
         return self.last_ms < self._vouched.ms
 
     def _is_kept(self, position: int, found: RecordCheck) -> bool:
-        """Whether a damaged record stays though nothing whole follows it."""
+        """Return whether a damaged last record is kept."""
         if self._memory_survived:
             return True
         if self._vouched.phy_offset is not None:
@@ -188,13 +188,13 @@ class LogScan:
         return found.store_timestamp_ms <= self._vouched.ms
 
     def _is_torn(self, position: int, size_bytes: int) -> bool:
-        """Whether a power cut kept a sector of an unvouched record from the disk."""
+        """Return whether a record outside the trusted range lacks a sector after a power cut."""
         if self._memory_survived or self._is_vouched(position):
             return False
         return self._lacks_sector(position + _FRAME_HEAD_BYTES, position + size_bytes)
 
     def _has_torn_text(self, position: int, found: RecordCheck) -> bool:
-        """Whether it kept a part of the topic or the properties, which no checksum covers."""
+        """Return whether topic or properties lack a sector; no checksum covers these."""
         if self._memory_survived or self._is_vouched(position):
             return False
         end = position + found.size_bytes
@@ -205,7 +205,7 @@ class LogScan:
         )
 
     def _lacks_sector(self, start: int, end: int) -> bool:
-        """Whether the part of any one sector between two offsets is all zeros."""
+        """Return whether any sector between two offsets is all zeros."""
         mapped = self._find_file(start)
         if mapped is None:
             return False
@@ -224,7 +224,7 @@ class LogScan:
         return None
 
     def _search(self, mapped: MappedFile, start: int, *, within_vouched: bool) -> int:
-        """Find the next record of a file that names its own place; -1 without one."""
+        """Return the next record of a file that holds its own offset; -1 if there is none."""
         at = start
         while at < mapped.size_bytes:
             at = mapped.buffer.find(_MAGIC_START, at + 1)
@@ -244,7 +244,7 @@ class LogScan:
         return -1
 
     def _counts(self, phy_offset: int, time_ms: int, *, within_vouched: bool) -> bool:
-        """Whether a record found by searching belongs to this log, not to an earlier end of it."""
+        """Return whether a record found by search belongs to the log, not to an earlier end."""
         vouched = self._vouched
         if vouched.phy_offset is not None:
             return not within_vouched or phy_offset <= vouched.phy_offset

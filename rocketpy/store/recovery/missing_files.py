@@ -1,14 +1,14 @@
-"""Files that were lost from outside, as far as a start can notice it before it reads the log.
+"""Checks for missing files at a start, before the log is read.
 
-- The log: its files must reach as far as the checkpoint says that the log was on disk. When the
-  directory is gone as a whole, somebody wanted an empty store.
-- A queue: it must be as long as the checkpoint says, all queues together
-  (`recovery.recovery`), have no gap (`consume_queue.queue_files`), and begin where the log
-  does: files that retention deleted had no message left in the log.
-- An index file: between two of them, and before the first, lies no message that has keys. At the
-  end of the index recovery sees by itself what is missing.
+- Log: its files must reach the offset up to which the checkpoint covers it. If the whole directory
+  is missing, the operator wanted an empty store.
+- Queues: the sum of their lengths must match the checkpoint (`recovery.recovery`), they must have
+  no gap (`consume_queue.queue_files`) and start where the log starts, because retention deletes
+  only files without messages in the log.
+- Index files: no message with keys may lie between two of them or before the first. Recovery itself
+  detects what is missing at the end of the index.
 
-What the log still holds is made again from it. Without it the start is refused.
+Parts that the log still holds are rebuilt from it; otherwise the start fails.
 """
 
 import logging
@@ -35,13 +35,13 @@ _INDEX_GAP_BYTES: Final = 4 << 20
 def check_log_is_there(
     directory: Path, file_bytes: int, files: StoreFiles, on_disk_to: int
 ) -> None:
-    """Refuse a log that is shorter than it was; nothing is changed.
+    """Reject a log that is shorter than the checkpoint says; change nothing.
 
     Args:
-        directory: of the log.
+        directory: directory of the log.
         file_bytes: length of its files.
         files: the file system.
-        on_disk_to: physical offset up to which the checkpoint vouches for the log.
+        on_disk_to: physical offset up to which the checkpoint covers the log.
 
     Raises:
         StoreFormatError: files at the end are missing, or empty.
@@ -66,20 +66,20 @@ def index_files_before_gap(
     *,
     max_bytes: int = _INDEX_GAP_BYTES,
 ) -> int:
-    """Return how many index files there are before the first one that is missing.
+    """Return the number of index files before the first missing one.
 
     Args:
-        headers: of those that are there, oldest first.
-        log: as loaded.
-        covers: whether a message (topic, physical offset) was deleted with its topic.
-        max_bytes: log to read at most before each file; nearly always it is one record.
+        headers: headers of the existing files, oldest first.
+        log: the loaded log.
+        covers: returns whether a message (topic, physical offset) was deleted with its topic.
+        max_bytes: most bytes of the log to read before each file; usually one record.
     """
     start, known_to = log.min_phy_offset, -1
     for number, header in enumerate(headers):
         stop = min(header.begin_phy_offset, start + max_bytes)
         for phy_offset, found in log.scan(start, stop):
             if phy_offset > known_to and _has_keys(found, phy_offset, covers):
-                logger.error("an index file is missing: phy_offset=%d", phy_offset)
+                logger.error("index file missing: phy_offset=%d", phy_offset)
                 return number
         known_to = max(known_to, header.end_phy_offset)
         start = max(start, known_to)
@@ -87,7 +87,7 @@ def index_files_before_gap(
 
 
 def _has_keys(found: RecordCheck, phy_offset: int, covers: Callable[[str, int], bool]) -> bool:
-    """Whether a message is found by a key that every version puts into the index."""
+    """Return whether a message has a key that every version indexes."""
     request = read_back(found, phy_offset, ())
     return (
         request is not None
@@ -102,15 +102,15 @@ def _has_keys(found: RecordCheck, phy_offset: int, covers: Callable[[str, int], 
 def queues_with_lost_begin(
     queues: Iterable[ConsumeQueue], log: CommitLog, covers: Callable[[str, int], bool]
 ) -> list[ConsumeQueue]:
-    """Return the queues that lack entries at their begin of messages that the log holds.
+    """Return the queues that lack entries at their start although the log has the messages.
 
-    The log is read only where a queue's first entry lies behind the begin of the log, which
-    retention leaves about once in as many deletions as a queue file has entries.
+    The log is read only if a queue's first entry lies after the start of the log, which is rare
+    after retention.
 
     Args:
-        queues: as loaded.
-        log: as loaded.
-        covers: whether a message (topic, physical offset) was deleted with its topic.
+        queues: the loaded queues.
+        log: the loaded log.
+        covers: returns whether a message (topic, physical offset) was deleted with its topic.
     """
     low = log.min_phy_offset
     begins: dict[tuple[bytes, int], ConsumeQueue] = {}

@@ -1,24 +1,23 @@
 """Recovery: restores a consistent store after any end of the last process.
 
-The commit log is the truth; queues are rebuilt from it. The start goes like this:
+The commit log is authoritative; queues are rebuilt from it:
 
-1. The checkpoint says up to where everything reached the disk; there reading begins
-   (`recovery_start`).
-2. Queue entries for messages from there on are erased, whatever they look like, and written
-   again from the log. A page torn between two entries can leave one that looks whole and lies.
-3. Reading goes to the end of the log (`log_scan`). A damaged record in the middle costs only
-   itself; a torn tail is cut and erased, so that stale bytes cannot look valid later.
-4. When the log names a queue entry that the queue cannot have yet (`queue_rebuild`), the
-   checkpoint vouched for too much: reading begins again further back.
+1. Reading starts where the checkpoint's coverage ends (`recovery_start`).
+2. Queue entries of later messages are erased without regard to their content and rewritten from the
+   log, because a page torn between two entries can leave one that looks valid but is wrong.
+3. Reading continues to the end of the log (`log_scan`). A damaged record in the middle costs only
+   itself; a torn tail is removed and erased, so that stale bytes cannot look valid later.
+4. If the log contains a queue offset that its queue cannot have yet (`queue_rebuild`), the
+   checkpoint covered too much: reading restarts further back.
 
-Invariants, which make a power cut or kill *during* a start harmless:
-    - before anything is erased, a checkpoint that does not vouch for it is on disk;
-    - what was read from the log is on disk before the store opens, whoever wrote it: a killed
-      process leaves bytes in memory that look stored;
-    - the checkpoint vouches for rebuilt queue entries only after the flush that follows later.
+Invariants that make a power cut or kill *during* recovery harmless:
+    - before anything is erased, a checkpoint that does not cover it is on disk;
+    - all bytes read from the log are flushed before the store opens: those of a killed process may
+      be in the page cache only;
+    - the checkpoint covers rebuilt queue entries only after their later flush.
 
 Source: CommitLog.recoverNormally, recoverAbnormally; ConsumeQueue.recover (5.4.0), which trust
-queue entries that look whole, and cut the log at the first damaged record.
+queue entries that look valid, and end the log at the first damaged record.
 """
 
 import logging
@@ -53,12 +52,12 @@ class RecoveryReport:
 
     Attributes:
         after_crash: whether the last process did not close the store.
-        start: physical offset where reading began.
-        end: physical offset where the log ends now.
+        start: physical offset of the first record read.
+        end: physical offset of the end of the log.
         record_count: records read.
         entry_count: queue entries written.
         damaged: physical offsets of damaged records.
-        holes: physical offset and size of bytes that are no records.
+        holes: physical offset and size of skipped bytes.
     """
 
     after_crash: bool = False
@@ -88,21 +87,21 @@ class Recovery:
         after_crash: bool,
         power_cut: bool | None,
     ) -> None:
-        """Prepare a start; everything is loaded.
+        """Prepare a recovery of loaded files.
 
         Args:
-            log: the truth.
+            log: the commit log.
             table: the queues.
-            checkpoint: what vouches for both.
+            checkpoint: the checkpoint of both.
             rebuilder: writes queue entries for records of the log.
-            deleted: topics whose records are left out.
+            deleted: topics whose records are skipped.
             index: the message index.
-            dispatchers: are told of what is read: the queues of all of it, the others from where
-                the index ends.
+            dispatchers: called with the records read: the queues with all of them, the others from
+                the end of the index on.
             delays_ms: delay levels.
-            check_crc: whether bodies are checked.
+            check_crc: whether to check bodies.
             after_crash: whether the store was not closed.
-            power_cut: whether the machine started anew since; None when that is unknown.
+            power_cut: whether the machine was restarted; None if unknown.
         """
         self._log = log
         self._table = table
@@ -149,7 +148,7 @@ class Recovery:
                 break
             except EntriesLost as lost:
                 start = lost.start
-                logger.warning("queues lack entries: reading begins again: phy_offset=%d", start)
+                logger.warning("queue entries missing, scan restarted: phy_offset=%d", start)
         else:
             report = self._read_from(self._log.min_phy_offset)
         self._keep_places()
@@ -162,7 +161,7 @@ class Recovery:
         for queue in self._table:
             if queue.max_offset:
                 logger.warning(
-                    "no commit log: queue is emptied: topic=%s queue_id=%d",
+                    "queue emptied, no commit log: topic=%s queue_id=%d",
                     queue.topic,
                     queue.queue_id,
                 )
@@ -177,7 +176,9 @@ class Recovery:
 
     def _read_from(self, start: int) -> RecoveryReport:
         checkpoint = self._checkpoint
-        if self._index is not None:  # files that went since must not vouch for those to come
+        if (
+            self._index is not None
+        ):  # the checkpoint must not cover later files in place of lost ones
             checkpoint.lower_index(*self._index.on_disk_to)
         checkpoint.lower(checkpoint.log_phy_offset, start, self._store_ms_at(start))
         self._look_for_missing(start)
@@ -222,10 +223,10 @@ class Recovery:
         return len(self._dispatchers) == (1 if self._index is None else 2)
 
     def _look_for_missing(self, start: int) -> None:
-        """Have everything read when the queues are shorter than the checkpoint says; asked once.
+        """Restart the scan at the log's start if the queues are shorter than the checkpoint says.
 
         Raises:
-            EntriesLost: they are.
+            EntriesLost: entries are missing.
         """
         expected, self._start.entries_expected = self._start.entries_expected, None
         if expected is None:
@@ -235,16 +236,16 @@ class Recovery:
             queue.cut(vouched_to)
         self._places = {queue: queue.max_offset for queue in self._start.to_remake}
         if (missing := count - self._table.entry_count({})) > 0:
-            logger.error("files of queues are missing: entries=%d", missing)
+            logger.error("queue files missing: entries=%d", missing)
             self._missed = expected
             if start > self._log.min_phy_offset:
                 raise EntriesLost(self._log.min_phy_offset)
 
     def _keep_places(self) -> None:
-        """Let no queue offset be given twice: queues that lost files keep their place.
+        """Restore the end of queues that lost files, so that no queue offset is assigned twice.
 
         Raises:
-            StoreFormatError: it is not known which place that is.
+            StoreFormatError: the end is unknown.
         """
         for queue, place in self._places.items():
             if queue.max_offset < place:
@@ -262,7 +263,7 @@ class Recovery:
         missing = count - sum(queue.entries_before(vouched_to) for queue in self._table)
         if missing <= 0:
             return
-        checkpoint = self._checkpoint  # the next start is to find the same
+        checkpoint = self._checkpoint  # the next start must find the same
         self._table.flush()
         checkpoint.queues_phy_offset, checkpoint.entry_count = vouched_to, count
         checkpoint.flush()
@@ -274,11 +275,11 @@ class Recovery:
         )
 
     def _indexed_to(self, index: IndexService) -> int:
-        """Return up to where the index knows the log.
+        """Return the end of the indexed part of the log.
 
-        Behind a crash the last message may lack some of its keys; also where they began to fill
-        the next file, and that one is gone. Behind a clean end nothing else is missing, unless
-        the index was taken away, or was switched off for a while.
+        After a crash the last message may lack some of its keys, also if they started the next file
+        and that one is missing. After a clean stop nothing else is missing, unless the index was
+        removed or disabled for some time.
         """
         low, last_phy = self._log.min_phy_offset, index.end_phy_offset
         found = self._log.check(last_phy, check_crc=False) if last_phy >= low else None
@@ -293,7 +294,7 @@ class Recovery:
         return self._log.next_file_offset(end) if is_blank else end
 
     def _store_ms_at(self, start: int) -> int:
-        """Return the store time of the first record to be read."""
+        """Return the store time of the first record to read."""
         found = self._log.check(start, check_crc=False)
         if found is not None and found.state is RecordState.BLANK:
             found = self._log.check(start + found.size_bytes, check_crc=False)
@@ -302,7 +303,7 @@ class Recovery:
         return 0 if found.state is RecordState.BROKEN else found.store_timestamp_ms
 
     def _read(self, scan: LogScan, start: int, index_from: int) -> RecoveryReport:
-        """Tell queues and index of every record from an offset on."""
+        """Dispatch every record from an offset on to queues and index."""
         report = RecoveryReport(self._after_crash, start)
         safe_topics: dict[str, bool] = {}
         queues, *others = self._dispatchers
@@ -328,7 +329,7 @@ class Recovery:
         return report
 
     def _check_stamps(self, scan: LogScan, start: int) -> None:
-        """Read further back when the stamps, which are all there is, do not fit the log."""
+        """Restart the scan further back if only store times are known and do not match the log."""
         assumed_last_ms, self._start.assumed_last_ms = self._start.assumed_last_ms, 0
         if 0 < assumed_last_ms < scan.last_ms:
             raise EntriesLost(min(start, self._start.by_time(self._checkpoint.min_ms)))
@@ -339,7 +340,7 @@ class Recovery:
 
     @staticmethod
     def _is_safe(topic: str, safe_topics: dict[str, bool]) -> bool:
-        """Check each name once; this is asked for every record."""
+        """Return whether a topic name is safe; cached, because it is called for every record."""
         safe = safe_topics.get(topic)
         if safe is None:
             safe = safe_topics[topic] = is_safe_topic(topic)
@@ -351,7 +352,7 @@ class Recovery:
         log, checkpoint = self._log, self._checkpoint
         if checkpoint.log_phy_offset > report.end:
             logger.error(
-                "the log ends at %d, it was on disk up to %d", report.end, checkpoint.log_phy_offset
+                "log shorter than flushed: end=%d flushed=%d", report.end, checkpoint.log_phy_offset
             )
         checkpoint.physic_ms = min(checkpoint.physic_ms, self._last_ms)
         checkpoint.lower(report.end, report.end, self._last_ms)
@@ -361,7 +362,7 @@ class Recovery:
         for phy_offset in report.damaged:
             log.report_damage(phy_offset, "its body or header is not what was stored")
         for phy_offset, size_bytes in report.holes:
-            logger.error("bytes that are no record: phy_offset=%d bytes=%d", phy_offset, size_bytes)
+            logger.error("bytes skipped, no record: phy_offset=%d bytes=%d", phy_offset, size_bytes)
         log.verified_from = report.start if self._check_crc else report.end
         self._rebuilder.begin(log.min_phy_offset)
         min_phy_offset = log.min_phy_offset

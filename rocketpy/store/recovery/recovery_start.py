@@ -1,10 +1,10 @@
 """Start of the recovery scan in the log.
 
-Our checkpoint says it exactly: before its physical offset the log and all queue entries are on
-disk. Apache's (and that of older versions) says it by store time only. Then the queues are
-searched for the last message that is older, with a margin, and that proves itself: its bytes name
-their own place. Store times may have gone down where a clock was set back, so no file whose first
-message is newer may lie before that place.
+RocketPy's checkpoint holds the exact physical offset up to which the log and all queue entries are
+on disk. Apache's (and that of older versions) holds a store time only. Then the queues are searched
+for the last message that is older, with a margin, and that is verified: its record holds its own
+offset. Store times may descend where a clock was set back, so no file whose first message is newer
+may lie before that message.
 
 Source: CommitLog.isMappedFileMatchedRecover, StoreCheckpoint.getMinTimestamp (5.4.0).
 """
@@ -27,12 +27,12 @@ _TAIL_BYTES: Final = 8
 
 
 class RecoveryStart:
-    """Finds where reading begins; used by one recovery.
+    """Finds the start of the scan; used by one recovery.
 
     Attributes:
-        entries_expected: a physical offset, and how many entries all queues together had of
-            messages before it; None when nobody knows.
-        to_remake: queues that lack files; everything is read to make them again.
+        entries_expected: a physical offset, and the number of entries of all queues for messages
+            before it; None if unknown.
+        to_remake: queues that lack files; the whole log is read to rebuild them.
     """
 
     def __init__(
