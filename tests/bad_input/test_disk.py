@@ -83,7 +83,7 @@ def test_full_disk(tmp_path: Path, disk: FaultyOs, log: EventLog, flush: str) ->
         assert peer.send(MEGABYTE, "Bad").code == 0
         disk.is_full = True
         assert "disk is full" in fill_until_refused(peer)
-        assert len(log.named("no space, messages are refused", str(tmp_path))) == 1
+        assert len(log.named("no space, messages rejected", str(tmp_path))) == 1
         assert peer.send(MEGABYTE, "Bad").code == 14, "and again"
         assert peer.bodies("Kept") == world.acknowledged, "consumers are served on"
         assert len(peer.bodies("Bad")) > 1

@@ -1,1 +1,1 @@
-"""Append."""
+"""Appending: writes records to the log, dispatches them, and flushes."""

@@ -1,17 +1,18 @@
-"""Room for records that somebody else writes: how a compiled path appends a run of plain messages.
+"""Direct append: lets the compiled send path write records in place.
 
-`DirectAppend.begin` takes the append lock and says where in the log, in the queues and in the index
-bytes may be written; whoever asked writes records, queue entries and index entries there, as
-`CommitLog.append`, `ConsumeQueue.put` and `IndexFile.put` would; `DirectAppend.end` makes what was
-written count, all at once, and lets go of the lock.
+`DirectAppend.begin` takes the append lock and returns space in the log, the queues and the index.
+The caller writes records, queue entries and index entries there, like `CommitLog.append`,
+`ConsumeQueue.put` and `IndexFile.put`; `DirectAppend.end` publishes all of them at once and
+releases the lock.
 
 Invariants:
-    - everything that can fail comes before the first byte: room is reserved, files are not rolled.
-      What does not fit the current files, or is not as usual in any way, is left to `MessageStore`;
-    - between `begin` and `end` nothing counts that was written: readers and a crash see the store
-      as it was, or, after a crash, whole records that recovery finds in the log;
-    - with SYNC_FLUSH only the records are written in place. Queue entries and keys go with the run
-      to who waits for the disk (`rocketpy.store.append.dispatch.EncodedRun`).
+    - everything that can fail precedes the first byte: space is reserved, files are not rolled.
+      Records that do not fit the current files, or are not fast-path eligible, are left to
+      `MessageStore`;
+    - between `begin` and `end` written bytes are not published: readers see the store unchanged,
+      and after a crash recovery finds complete records in the log;
+    - with SYNC_FLUSH only the records are written in place. Queue entries and keys wait for the
+      flush (`rocketpy.store.append.dispatch.EncodedRun`).
 """
 
 from collections.abc import Sequence
@@ -32,24 +33,24 @@ from rocketpy.store.store_offsets import StoreOffsets
 
 _open_run: Final = ConsumeQueue.open_run
 Place = tuple[str, int, int]
-"""Topic, queue id, how many messages at most."""
+"""Topic, queue id, largest number of messages."""
 
 Tail: TypeAlias = tuple[bytearray, int]
 """Bytes of a queue's tail, and the position of the next entry in them."""
 
 
 class AppendSpace(NamedTuple):
-    """Where a run may be written.
+    """Space for consecutive records, their queue entries and keys.
 
     Attributes:
-        store_ms: store time of its records.
-        store_host: 8 bytes for its records.
-        log: the file that its records go to.
+        store_ms: store time of the records.
+        store_host: 8 bytes for the records.
+        log: log file for the records.
         log_end: position in that file before which they must end.
-        queues: for each place that was asked for its queue; None when only `MessageStore` finds it.
+        queues: queue of each requested place; None if only `MessageStore` can find it.
         tails: for each queue its bytes and the position of the next entry in them.
-        index_file: the file that its keys go to; None in a store without an index.
-        index_run: where in that file.
+        index_file: index file for the keys; None in a store without an index.
+        index_run: space in that file.
         waits_for_flush: the run waits for a flush: tails are its own memory, no key is written.
     """
 
@@ -65,18 +66,18 @@ class AppendSpace(NamedTuple):
 
 
 class AppendedRun(NamedTuple):
-    """What was written.
+    """Records that were written into an `AppendSpace`.
 
     Attributes:
-        log_position: where the records end in the file.
-        counts: messages of each place.
+        log_position: end of the records in the file.
+        counts: number of messages of each place.
         phy_ends: physical end of each place's last record.
-        index_count: number that the next entry of the index gets.
-        slots_used: slots of the index file that name an entry.
-        last_phy_offset: where the last record begins.
-        key_hashes: of all keys, of a run that waits for the disk; empty otherwise.
-        key_phy_offsets: for each of them where its message begins.
-        arrivals: who is to be told of such a run.
+        index_count: number of the next entry of the index.
+        slots_used: number of slots of the index file that name an entry.
+        last_phy_offset: physical offset of the last record.
+        key_hashes: hashes of all keys if the records wait for a flush; empty otherwise.
+        key_phy_offsets: physical offset of the message of each key.
+        arrivals: arguments for the listener if the records wait for a flush.
     """
 
     log_position: int
@@ -101,7 +102,7 @@ SpaceFields: TypeAlias = tuple[
     IndexRun | None,
     bool,
 ]
-"""An `AppendSpace`, or what one is made of: names cost a run more than it costs to write it."""
+"""Fields of an `AppendSpace`: a named tuple would cost more than writing the records."""
 
 RunFields: TypeAlias = tuple[
     int,
@@ -114,25 +115,25 @@ RunFields: TypeAlias = tuple[
     Sequence[int],
     Sequence[Arrival],
 ]
-"""An `AppendedRun`, or what one is made of."""
+"""Fields of an `AppendedRun`."""
 
 
 class DirectAppend:
-    """Opens and closes runs; any thread, one run at a time.
+    """Opens and closes direct appends, one at a time, on any thread.
 
     Args:
-        writer: has the append lock, the store time, and the queues that were put to before.
-        log: gets the records.
-        offsets: are moved.
-        dispatchers: those of ``index`` and the queues and no others; may have messages waiting.
-        index: gets the keys; None without.
-        stats: counts.
-        is_sync_flush: whether every message waits for the disk.
+        writer: provides the append lock, the store time, and known queues.
+        log: the commit log.
+        offsets: offsets to advance.
+        dispatchers: dispatchers of the queues and of ``index`` only; messages may be pending.
+        index: the index; None without.
+        stats: statistics.
+        is_sync_flush: whether every message waits for a flush.
 
     Attributes:
-        has_index: whether keys are wanted.
-        is_sync_flush: whether every message waits for the disk.
-        dispatchers: know whom to tell of each message after `end`.
+        has_index: whether the caller must write keys.
+        is_sync_flush: whether every message waits for a flush.
+        dispatchers: provides the arrival listener to call after `end`.
     """
 
     def __init__(
@@ -157,25 +158,25 @@ class DirectAppend:
         self._stats = stats
 
     def readable(self) -> tuple[MappedFile, int] | None:
-        """Return the file that is written, and the position before which records may be read."""
+        """Return the file being written, and the end of the readable records in it."""
         log = self._log.file
         return None if log is None else (log, self._offsets.visible - log.base_offset)
 
     def begin(self, places: Sequence[Place], log_bytes: int, key_count: int) -> SpaceFields | None:
-        """Take the append lock and make room.
+        """Take the append lock and reserve space.
 
         Args:
-            places: where the messages go.
-            log_bytes: of all their records.
-            key_count: of all their keys.
+            places: queues of the messages.
+            log_bytes: size of all records.
+            key_count: number of all keys.
 
         Returns:
-            Where to write, perhaps less than was asked for: the fields of an `AppendSpace`. `end`
-            must follow. None when this is not the time for it: nothing was done, and
-            `MessageStore` says why, or does better.
+            The fields of an `AppendSpace`, possibly smaller than requested; `end` must follow. None
+            if a direct append is not possible now; nothing was done, and the caller must use
+            `MessageStore`.
         """
         writer = self._writer
-        store_ms = writer.hold()
+        store_ms = writer.lock()
         if store_ms is None:
             return None
         space: SpaceFields | None = None
@@ -216,24 +217,24 @@ class DirectAppend:
                 waits_for_flush,
             )  # fmt: skip
         except (ResourceShortError, StoreFormatError, OSError):
-            return None  # perhaps there is room for some of them
+            return None  # single puts may still succeed
         finally:
             if space is None:
-                writer.let_go()
+                writer.unlock()
         return space
 
     def end(self, space: SpaceFields, run: RunFields | None) -> None:
-        """Make what was written count, and let go of the append lock.
+        """Publish the written records and release the append lock.
 
         Args:
             space: from `begin`.
-            run: what was written; None for nothing.
+            run: the written records; None if there are none.
         """
         try:
             if run is not None:
                 self._count(space, run)
         finally:
-            self._writer.let_go()
+            self._writer.unlock()
         if run is not None and self.is_sync_flush:
             self._offsets.ask()
 
@@ -261,12 +262,12 @@ class DirectAppend:
 
 
 def _room_for_later(queue: ConsumeQueue, count: int) -> Tail | None:
-    """Make room in a queue for entries that are put when the disk has their messages."""
+    """Reserve space in a queue for entries that are put after the flush of their messages."""
     return (bytearray(ENTRY_BYTES * count), 0) if queue.reserve_run(count) else None
 
 
 def _later(space: AppendSpace, run: AppendedRun, phy_end: int) -> EncodedRun:
-    """Count the entries of a run in their queues, and return what is to be put later."""
+    """Advance the queues' next offsets, and return the entries to put after the flush."""
     placed = []
     for queue, tail, count, end in zip(
         space.queues, space.tails, run.counts, run.phy_ends, strict=True

@@ -1,18 +1,18 @@
-"""Dispatch: who is told of a message once consumers may see it.
+"""Dispatch: passes visible messages to consume queues, index and the arrival listener.
 
-There is one list of dispatchers (consume queue, index; whatever else wants to know of every
-message joins it) and one way into it, `DispatcherList.submit`:
+There is one list of dispatchers (consume queue, index, and others that need every message) and one
+entry point, `DispatcherList.submit`:
 
-- a message that is visible right after its append (ASYNC_FLUSH) goes to the dispatchers at once,
-  with the values its sender has in hand;
+- a message that is visible right after its append (ASYNC_FLUSH) is dispatched at once, with the
+  values of the put;
 - otherwise it waits in the `PendingDispatchQueue` until `StoreOffsets.visible` has passed it;
-- recovery, index catch-up and a replica make the same `DispatchRequest` from the log
+- recovery, index catch-up and a replica create the same `DispatchRequest` from the log
   (`read_back`).
 
 Invariants:
     - messages are dispatched in the order of the log, under the append lock;
-    - room in queue and index was reserved before the append, so dispatching does not fail; should
-      a dispatcher fail all the same, that costs one message one entry, and is logged.
+    - space in queue and index was reserved before the append, so dispatching does not fail; if a
+      dispatcher fails nevertheless, one message loses one entry, and the error is logged.
 
 Source: DefaultMessageStore.doDispatch, CommitLogDispatcher,
 CommitLog.checkMessageAndReturnSize (5.4.0).
@@ -48,32 +48,32 @@ logger: logging.Logger = logging.getLogger(__name__)
 _UNKNOWN_LEVEL_MS: Final = 1_000
 
 Arrival = tuple[str, int, int, int]
-"""Topic, queue id, next queue offset, tags code: what `MessageStore.on_arrival` is told."""
+"""Arguments of `MessageStore.on_arrival`: topic, queue id, next queue offset, tags code."""
 
 
 def has_queue_entry(sys_flag: int) -> bool:
-    """Whether consumers may see a message: half and rolled-back ones are not for them."""
+    """Return whether consumers may read a message, which excludes half and rolled-back ones."""
     return sys_flag & TRANSACTION_MASK in {0, TRANSACTION_COMMIT}
 
 
 def has_index_entries(sys_flag: int) -> bool:
-    """Whether a message can be found by key."""
+    """Return whether a message is indexed by key."""
     return sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
 
 
 class DispatchRequest(NamedTuple):
-    """What dispatchers are told of one message; also the arguments of `Dispatcher.dispatch`.
+    """Message for dispatchers; its fields are the arguments of `Dispatcher.dispatch`.
 
     Attributes:
-        queue: its consume queue when the caller has it in hand; None otherwise, and for a
-            message that has no entry there.
+        queue: its consume queue if the caller knows it; None otherwise, and for a message without
+            a queue entry.
         topic: stored topic.
         queue_id: queue within the topic.
         queue_offset: logical offset in that queue.
-        phy_offset: where the record begins.
-        size_bytes: of the record.
-        tags_code: for the queue entry.
-        store_timestamp_ms: when it was appended.
+        phy_offset: physical offset of the record.
+        size_bytes: size of the record.
+        tags_code: tags code of the queue entry.
+        store_timestamp_ms: store time.
         sys_flag: system flags.
         uniq_key: UNIQ_KEY property.
         keys: KEYS property.
@@ -100,7 +100,7 @@ class DispatchRequest(NamedTuple):
 
 
 class DispatchRun(NamedTuple):
-    """The messages of one batch: neighbours in the log and in their queue."""
+    """Messages of one batch, contiguous in the log and in their queue."""
 
     queue: ConsumeQueue
     topic: str
@@ -118,16 +118,16 @@ class DispatchRun(NamedTuple):
 
 
 class EncodedRun(NamedTuple):
-    """Messages that somebody else wrote, with all that dispatchers need of them ready.
+    """Messages of a direct append, with encoded queue entries and hashed keys.
 
     Attributes:
-        places: for each queue: itself, the first entry's queue offset, the entries as they stand in
-            the file, physical end of the last one's message.
-        key_hashes: of all keys, for the index.
-        key_phy_offsets: for each of them where its message begins.
-        arrivals: what the listener is told.
+        places: for each queue: the queue, the first entry's queue offset, the encoded entries, and
+            the physical end of the last message.
+        key_hashes: hashes of all keys, for the index.
+        key_phy_offsets: physical offset of the message of each key.
+        arrivals: arguments for the arrival listener.
         phy_end: physical offset after the last record.
-        store_timestamp_ms: when they were appended.
+        store_timestamp_ms: store time.
     """
 
     places: Sequence[tuple[ConsumeQueue, int, bytes, int]]
@@ -139,7 +139,7 @@ class EncodedRun(NamedTuple):
 
 
 class Dispatcher(Protocol):
-    """Is told of every message, in the order of the log, under the append lock."""
+    """Receives every visible message, in the order of the log, under the append lock."""
 
     def dispatch(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
         self,
@@ -156,25 +156,25 @@ class Dispatcher(Protocol):
         keys: str | None,
         tags: str | None,
     ) -> None:
-        """Take one message: the fields of a `DispatchRequest`, in its order."""
+        """Process one message; the arguments are the fields of a `DispatchRequest`."""
         ...
 
     def dispatch_run(self, run: DispatchRun) -> None:
-        """Take the messages of a batch."""
+        """Process the messages of a batch."""
         ...
 
     def dispatch_encoded(self, run: EncodedRun) -> None:
-        """Take messages that somebody else wrote."""
+        """Process the messages of a direct append."""
         ...
 
 
 def delivery_time_ms(level: int, store_timestamp_ms: int, delays_ms: tuple[int, ...]) -> int:
-    """Return when a delayed message is due; it takes the place of its tags code.
+    """Return the delivery time of a delayed message, which replaces its tags code.
 
     Args:
         level: delay level from 1; levels above the last one count as the last.
-        store_timestamp_ms: when it was stored.
-        delays_ms: the delays, level 1 first.
+        store_timestamp_ms: store time.
+        delays_ms: delays, level 1 first.
     """
     if level < 1 or not delays_ms:
         return store_timestamp_ms + _UNKNOWN_LEVEL_MS
@@ -184,7 +184,7 @@ def delivery_time_ms(level: int, store_timestamp_ms: int, delays_ms: tuple[int, 
 def read_back(
     found: RecordCheck, phy_offset: int, delays_ms: tuple[int, ...]
 ) -> DispatchRequest | None:
-    """Make a request from a record of the log; None when its topic is not text."""
+    """Return the request of a record of the log; None if its topic is not valid text."""
     try:
         topic = found.topic.decode()
     except UnicodeDecodeError:
@@ -212,7 +212,7 @@ def read_back(
 
 
 Pending: TypeAlias = DispatchRequest | DispatchRun | EncodedRun
-"""What waits to become visible."""
+"""Item of the `PendingDispatchQueue`."""
 
 
 class PendingDispatchQueue(deque[Pending]):
@@ -229,11 +229,11 @@ class PendingDispatchQueue(deque[Pending]):
 
 
 class DispatcherList:
-    """Tells every dispatcher of every visible message, and then the listener for arrivals.
+    """Calls every dispatcher with every visible message, and then the arrival listener.
 
     Attributes:
-        pending: messages and batches that wait to become visible; the append lock guards it.
-        on_arrival: told of each readable message, without a lock; see
+        pending: messages and batches that are not visible yet; guarded by the append lock.
+        on_arrival: called for each readable message, without a lock; see
             `rocketpy.store.message_store.MessageStore`.
     """
 
@@ -246,9 +246,9 @@ class DispatcherList:
         """Build the list.
 
         Args:
-            dispatchers: told of each message in this order.
-            offsets: says what is visible; its ``dispatched`` is moved here.
-            append_lock: held by whoever calls `submit` or `submit_run`.
+            dispatchers: called in this order.
+            offsets: defines the visible part; its ``dispatched`` is advanced here.
+            append_lock: held by callers of `submit` and `submit_run`.
         """
         self._dispatchers = tuple(dispatchers)
         self._dispatch = tuple(each.dispatch for each in self._dispatchers)
@@ -259,7 +259,7 @@ class DispatcherList:
 
     @property
     def pending_count(self) -> int:
-        """Messages and batches that wait to become visible."""
+        """Number of messages and batches that are not visible yet."""
         return len(self.pending)
 
     def submit(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
@@ -337,11 +337,11 @@ class DispatcherList:
         return True
 
     def submit_later(self, run: EncodedRun) -> None:
-        """Dispatch messages that are not visible yet when they are (append lock held)."""
+        """Dispatch messages as soon as they become visible (append lock held)."""
         self.pending.append(run)
 
     def release(self, visible: int) -> None:
-        """Dispatch what has become visible, and announce it."""
+        """Dispatch messages that have become visible, and call the listener."""
         arrivals: list[Arrival] = []
         offsets = self._offsets
         with self._append_lock:
@@ -363,11 +363,11 @@ class DispatcherList:
             else:
                 for dispatch in self._dispatch:
                     dispatch(*request)
-        except Exception:  # whatever it is must not cost the messages behind it
+        except Exception:  # one failure must not affect later messages
             logger.exception("dispatch failed: phy_end=%d", request.phy_end)
 
     def announce(self, arrivals: Iterable[Arrival]) -> None:
-        """Tell the listener of readable messages (append lock not held)."""
+        """Call the listener for readable messages (append lock not held)."""
         if self.on_arrival is None:
             return
         for arrival in arrivals:
@@ -378,12 +378,12 @@ class DispatcherList:
 
 
 def arrival_failed(topic: str, queue_id: int, error: Exception) -> None:
-    """Log what a listener raised: the message is stored, and storing it again would double it."""
-    logger.error("a listener failed: topic=%s queue_id=%d", topic, queue_id, exc_info=error)
+    """Log a listener's error; the put succeeds, because a retry would duplicate the message."""
+    logger.error("arrival listener failed: topic=%s queue_id=%d", topic, queue_id, exc_info=error)
 
 
 def arrivals_of(request: Pending) -> list[Arrival]:
-    """Return what the listener is told: one arrival a message, or one a tags code of a batch."""
+    """Return the arrivals of a request: one a message, or one a tags code of a batch."""
     if isinstance(request, EncodedRun):
         gone = {(q.topic, q.queue_id) for q, *_ in request.places if q.is_deleted}
         return [each for each in request.arrivals if each[:2] not in gone]
@@ -400,12 +400,12 @@ def arrivals_of(request: Pending) -> list[Arrival]:
 def batch_arrivals(
     topic: str, queue_id: int, following: int, tags_codes: Iterable[int]
 ) -> list[Arrival]:
-    """Return what the listener is told of a batch.
+    """Return the arrivals of a batch.
 
     Args:
         topic: stored topic.
         queue_id: queue within the topic.
         following: queue offset after its last message.
-        tags_codes: of its messages.
+        tags_codes: tags codes of its messages.
     """
     return [(topic, queue_id, following, code) for code in set(tags_codes)]

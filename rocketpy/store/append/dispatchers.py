@@ -1,6 +1,6 @@
-"""The dispatchers of a store: consume queue and message index.
+"""Dispatchers for consume queues and the message index.
 
-Each is told of every visible message in the order of the log, under the append lock
+Each is called with every visible message in the order of the log, under the append lock
 (`rocketpy.store.append.dispatch`).
 
 Source: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (5.4.0).
@@ -16,9 +16,9 @@ from rocketpy.store.index.index_service import IndexService
 class ConsumeQueueDispatcher:
     """Writes the entry that makes a message readable for consumers.
 
-    Room was reserved before the append. A message whose topic was deleted while it waited for
-    the disk is left out: its queue is known as deleted. A message read from the log brings no
-    queue in hand; its entry is made as a start would make it.
+    Space was reserved before the append. A message whose topic was deleted before its flush is
+    skipped, because its queue is marked as deleted. A message read from the log comes without its
+    queue; its entry is written like in recovery.
     """
 
     def __init__(self, rebuilder: QueueRebuilder) -> None:
@@ -60,7 +60,7 @@ class ConsumeQueueDispatcher:
 
 
 class IndexDispatcher:
-    """Makes a message findable by its keys."""
+    """Adds the keys of a message to the index."""
 
     def __init__(self, index: IndexService) -> None:
         self._put = index.put

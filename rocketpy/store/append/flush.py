@@ -1,11 +1,11 @@
-"""Flushing: when bytes in memory become bytes on disk, and who is told.
+"""Flush services for the commit log and the consume queues.
 
-ASYNC_FLUSH looks at the log every 500 ms; SYNC_FLUSH flushes as soon as somebody waits, and one
-flush answers everybody who waited before it began.
+ASYNC_FLUSH checks the log every 500 ms; SYNC_FLUSH flushes as soon as a caller waits, and one flush
+answers all callers that waited before it started.
 
-The first flush that fails is the last one: after an error the kernel may have dropped the pages,
-so a second, successful flush would prove nothing. The latch makes the store read-only until a
-restart recovers what is really there, and everybody who waits is told at once.
+The first failed flush is the last one: after an error the kernel may have dropped the pages, so a
+second, successful flush would prove nothing. The latch makes the store read-only until a restart
+recovers the actual content, and all waiting callers fail at once.
 
 Source: CommitLog.GroupCommitService, FlushRealTimeService,
 DefaultMessageStore.FlushConsumeQueueService (5.4.0).
@@ -32,13 +32,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 _IDLE_MS: Final = 1_000
 _DEADLINE_INTERVAL_MS: Final = 100
 _MUCH_DIRTY_BYTES: Final = 32_768 * ENTRY_BYTES
-"""Queue entries not on disk that are worth a thorough flush: 0.3 s of reading again."""
-_LOOKS_WHEN_MUCH: Final = 4
-"""Looks an interval while so much is written: what a start reads again follows from the rate."""
+"""Unflushed queue entries that trigger a complete flush: 0.3 s of recovery."""
+_CHECKS_WHEN_MUCH: Final = 4
+"""Checks an interval under high load: the rate determines how much recovery has to read."""
 
 
 class LogFlusher:
-    """Flushes the commit log, moves the checkpoint's stamp and ``StoreOffsets.flushed``."""
+    """Flushes the commit log, and advances the checkpoint and ``StoreOffsets.flushed``."""
 
     def __init__(
         self, log: CommitLog, offsets: StoreOffsets, checkpoint: Checkpoint, latch: ReadOnlyLatch
@@ -51,15 +51,15 @@ class LogFlusher:
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes appended but not known to be on disk."""
+        """Appended bytes that are not flushed."""
         return self._offsets.dirty_bytes
 
     def flush(self) -> bool:
-        """Bring everything appended before the call to disk; False when the latch is down."""
+        """Flush everything appended before the call; return False if the latch has tripped."""
         with self._mutex:
             if self._latch.reason is not None:
                 return False
-            stamp_ms = self._offsets.appended_ms  # before: never newer than the flush
+            stamp_ms = self._offsets.appended_ms  # read first: never newer than the flush
             try:
                 flushed = self._log.flush()
             except OSError as error:
@@ -71,7 +71,7 @@ class LogFlusher:
 
 
 class FlushRealTimeService:
-    """ASYNC_FLUSH: flushes when enough pages are dirty, and at the latest after a while."""
+    """ASYNC_FLUSH: flushes when enough pages are dirty, or after a maximum interval."""
 
     name: Final = "FlushRealTimeService"
 
@@ -95,7 +95,7 @@ class FlushRealTimeService:
 
 
 class GroupCommitService:
-    """SYNC_FLUSH: one flush for all who wait.
+    """SYNC_FLUSH: one flush for all waiting callers.
 
     Attributes:
         wake: set by the owner to the runner's wake-up.
@@ -111,7 +111,7 @@ class GroupCommitService:
         offsets.on_wait = self.request
 
     def request(self) -> None:
-        """Ask for a flush soon; cheap when one was asked for already."""
+        """Request a flush soon; cheap if one is requested already."""
         if not self._asked:
             self._asked = True
             self.wake()
@@ -126,7 +126,7 @@ class GroupCommitService:
 
 
 class FlushDeadlineService:
-    """Ends the waiting of those whose flush takes too long."""
+    """Fails callers that have waited too long for a flush."""
 
     name: Final = "FlushDeadlineService"
 
@@ -134,7 +134,7 @@ class FlushDeadlineService:
         self._offsets = offsets
 
     def step(self, now_ms: int) -> int:
-        """Answer who waited too long; see `rocketpy.runtime.service.Service.step`."""
+        """Fail waiters past their deadline; see `rocketpy.runtime.service.Service.step`."""
         self._offsets.expire(now_ms)
         return now_ms + _DEADLINE_INTERVAL_MS
 
@@ -142,9 +142,9 @@ class FlushDeadlineService:
 class FlushConsumeQueueService:
     """Flushes consume queues and full index files, and writes the checkpoint after them.
 
-    The checkpoint moves only with a thorough flush, and what came after it is read again after a
-    crash. So a thorough flush comes with time, as in Apache, and earlier where much was written:
-    the start after a crash then takes a few seconds at most, however busy the broker was.
+    The checkpoint advances only with a complete flush, and recovery reads everything after it.
+    Complete flushes are therefore periodic, as in Apache, and more frequent under high load, so
+    that recovery takes a few seconds at most.
     """
 
     name: Final = "FlushConsumeQueueService"
@@ -164,12 +164,12 @@ class FlushConsumeQueueService:
 
         Args:
             table: the queues.
-            checkpoint: its stamp for queues is moved here.
-            latch: falls when a flush fails.
+            checkpoint: its values for queues are advanced here.
+            latch: trips when a flush fails.
             config: intervals.
-            offsets: say which message was dispatched last.
-            flush_index: brings full index files to disk.
-            append_lock: held by whoever dispatches.
+            offsets: provides the last dispatched message.
+            flush_index: flushes full index files.
+            append_lock: held while messages are dispatched.
         """
         self._table = table
         self._checkpoint = checkpoint
@@ -180,11 +180,11 @@ class FlushConsumeQueueService:
         self._offsets = offsets
         self._flush_index = flush_index
         self._append_lock = append_lock
-        self._mutex = threading.Lock()  # retention flushes as well, before it deletes
+        self._mutex = threading.Lock()  # retention also flushes, before it deletes
         self._last_thorough_ms: int | None = None
 
     def step(self, now_ms: int) -> int:
-        """Flush what is due; see `rocketpy.runtime.service.Service.step`."""
+        """Flush if due; see `rocketpy.runtime.service.Service.step`."""
         if self._last_thorough_ms is None:
             self._last_thorough_ms = now_ms
         is_old = now_ms - self._last_thorough_ms >= self._thorough_ms
@@ -192,10 +192,10 @@ class FlushConsumeQueueService:
         thorough = is_old or is_much
         if self.flush(thorough=thorough) and thorough:
             self._last_thorough_ms = now_ms
-        return now_ms + (self._interval_ms // _LOOKS_WHEN_MUCH if is_much else self._interval_ms)
+        return now_ms + (self._interval_ms // _CHECKS_WHEN_MUCH if is_much else self._interval_ms)
 
     def flush(self, *, thorough: bool) -> bool:
-        """Flush queues and checkpoint; False when the disk failed now or earlier."""
+        """Flush queues and checkpoint; return False if the disk failed now or earlier."""
         with self._mutex:
             return self._latch.reason is None and self._flush(thorough=thorough)
 
@@ -213,7 +213,7 @@ class FlushConsumeQueueService:
                 self._checkpoint.queues_reached(dispatched, stamp_ms, entry_count)
             self._checkpoint.flush()
         except ResourceShortError:
-            logger.debug("no space or descriptor to write queues or checkpoint")
+            logger.debug("flush postponed: no space or descriptor for queues or checkpoint")
             return False
         except OSError as error:
             self._latch.trip("flush of the consume queues", error)
@@ -222,4 +222,4 @@ class FlushConsumeQueueService:
 
 
 def _nothing() -> None:
-    """Stand in for a callback nobody has set."""
+    """Default of a callback that is not set."""

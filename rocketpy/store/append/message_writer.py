@@ -1,14 +1,14 @@
-"""Writing: one message or one batch, from the checks to its place in the log.
+"""Message writer: checks a message or batch and appends it to the log.
 
-Under the append lock a message gets its store time, its place in the log and in its queue, and is
-handed to the dispatchers. Everything that can be done before it is.
+Under the append lock a message gets its store time, its physical offset and its queue offset, and
+is passed to the dispatchers. All other work is done before taking the lock.
 
 Invariants:
-    - room in the queue and in the log is reserved before a byte is written: what fails is one
-      put, with a status, and nothing of it is stored. Only a failed flush stops the store;
-    - store time never goes down while the store is open, whatever the clock does;
-    - a queue that was deleted is known as such under the append lock: a put that looked it up
-      before goes to the new queue of that name.
+    - space in queue and log is reserved before a byte is written: a failure affects one put, which
+      returns a status and stores nothing. Only a failed flush stops the store;
+    - store time never descends while the store is open, also if the clock is set back;
+    - a deleted queue is marked under the append lock: a put that looked it up earlier goes to the
+      new queue of that name.
 
 Source: DefaultMessageStore.asyncPutMessage, CommitLog.asyncPutMessage(s), HookUtils (5.4.0).
 """
@@ -67,17 +67,17 @@ _LOOPBACK: Final = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"  # 127.0.0.1:10911
 logger: logging.Logger = logging.getLogger(__name__)
 
 _QUIET_MS: Final = 10_000
-"""A resource that runs short is not reported again sooner."""
+"""Shortest interval between two log lines about a short resource."""
 _REFUSALS: Final = (ResourceShortError, StoreFormatError, struct.error, OSError)
 
 
 class _Topic:
-    """What a put needs to know of a topic, looked up once.
+    """Cached data of a topic that puts need.
 
     Attributes:
-        field: the topic as records hold it.
-        fixed_bytes: of a record beside body and properties, with IPv4 hosts.
-        queues: those that were put to, by id.
+        field: encoded topic field of records.
+        fixed_bytes: size of a record without body and properties, with IPv4 hosts.
+        queues: known queues by id.
     """
 
     __slots__ = ("field", "fixed_bytes", "queues")
@@ -112,14 +112,14 @@ class MessageWriter:
 
         Args:
             config: limits.
-            clock: wall time stamps messages, monotonic time measures.
+            clock: wall time for store times, monotonic time for durations.
             append_lock: orders all appends to the log.
-            gate: says whether messages are taken.
-            log: gets the records.
-            offsets: is asked for a flush when a message waits for it.
-            table: finds and makes queues.
-            dispatchers: are told of what was appended.
-            stats: counts.
+            gate: decides whether messages are accepted.
+            log: the commit log.
+            offsets: offsets of the store; a waiting message requests a flush there.
+            table: finds and creates queues.
+            dispatchers: called with appended messages.
+            stats: statistics.
         """
         self.store_host = _LOOPBACK
         self._append_lock = append_lock
@@ -141,13 +141,13 @@ class MessageWriter:
         self._quiet_until_ms = 0
 
     def configure(self, config: MessageStoreConfig) -> None:
-        """Take over changed limits."""
+        """Apply changed limits."""
         self._busy_ms = config.os_page_cache_busy_time_out_mills
         self._max_body_bytes = config.max_message_size
 
     @property
     def lock_time_ms(self) -> int:
-        """How long the append under way holds the lock; 0 when there is none."""
+        """Time that the current append has held the lock; 0 if there is none."""
         begin_ms = self._lock_begin_ms
         return max(0, self._monotonic_ms() - begin_ms) if begin_ms else 0
 
@@ -155,11 +155,11 @@ class MessageWriter:
         """Append one message.
 
         Returns:
-            PUT_OK and its place, or why not: SERVICE_NOT_AVAILABLE (closed, read-only, disk
+            PUT_OK and the position, or the reason: SERVICE_NOT_AVAILABLE (closed, read-only, disk
             nearly full), OS_PAGE_CACHE_BUSY, MESSAGE_ILLEGAL (topic, queue id, body over
             ``maxMessageSize``, a number out of range), PROPERTIES_SIZE_EXCEEDED, or
-            CREATE_MAPPED_FILE_FAILED (space, descriptors or memory run short). Nothing is
-            stored then.
+            CREATE_MAPPED_FILE_FAILED (space, descriptors or memory run short). Then nothing is
+            stored.
         """
         if self._gate.refusal is not None or self._lock_begin_ms:
             refusal = self._refusal()
@@ -195,7 +195,7 @@ class MessageWriter:
     def _append(
         self, message: PutMessage, known: _Topic, variable_bytes: int, begin_ms: int
     ) -> tuple[PutMessageResult, int | None]:
-        """Append one checked message; return its tags code too if consumers may see it now."""
+        """Append one checked message; also return its tags code if it is visible at once."""
         store_host = message.store_host or self.store_host
         sys_flag = message.sys_flag & ~HOST_FLAGS
         size = known.fixed_bytes + variable_bytes
@@ -245,23 +245,23 @@ class MessageWriter:
             stats = self._stats
             stats.put_count += 1
             stats.put_bytes += size
-        # As `PutMessageResult(...)`, without its Python frame.
+        # Equivalent to `PutMessageResult(...)`, without its Python frame.
         result = _new(PutMessageResult, (_OK, phy_offset, size, queue_offset, now_ms, ()))
         return result, code if is_visible and queue is not None else None
 
     def next_store_ms(self) -> int:
-        """Return the store time of the next record (append lock held): it never goes down."""
+        """Return the store time of the next record, which never descends (append lock held)."""
         now_ms = self._time_ms()
         if now_ms < self._last_ms:
             return self._last_ms
         self._last_ms = now_ms
         return now_ms
 
-    def hold(self) -> int | None:
-        """Take the append lock for a run of records, and return their store time.
+    def lock(self) -> int | None:
+        """Take the append lock for a direct append, and return the store time.
 
         Returns:
-            None when messages are refused, or somebody else appends just now; nothing was done.
+            None if messages are rejected or another thread is appending; nothing was done.
         """
         if self._gate.refusal is not None or not self._append_lock.acquire(False):
             return None
@@ -275,8 +275,8 @@ class MessageWriter:
         self._last_ms = now_ms
         return now_ms
 
-    def let_go(self) -> None:
-        """Give the append lock back after `hold`."""
+    def unlock(self) -> None:
+        """Release the append lock after `lock`."""
         elapsed_ms = self._monotonic_ms() - self._lock_begin_ms
         self._lock_begin_ms = 0
         self._append_lock.release()
@@ -284,16 +284,16 @@ class MessageWriter:
             self._stats.put_took(elapsed_ms)
 
     def known_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return a queue that was put to before; None: `put` finds or makes it."""
+        """Return a cached queue; None if `put` must find or create it."""
         known = self._topics.get(topic)
         return None if known is None else known.queues.get(queue_id)
 
     def put_batch(self, batch: PutBatch) -> PutMessageResult:
-        """Append messages of one queue side by side, all of them or none.
+        """Append messages of one queue contiguously, all of them or none.
 
         Returns:
-            As `put`; a batch larger than ``maxMessageSize`` or a log file is
-            MESSAGE_ILLEGAL, and so is an empty one.
+            See `put`; an empty batch, or one larger than ``maxMessageSize`` or a log file, is
+            MESSAGE_ILLEGAL.
         """
         refusal = self._refusal()
         if refusal is not None:
@@ -367,8 +367,8 @@ class MessageWriter:
         begin_ms = self._lock_begin_ms
         if begin_ms:
             left_ms = begin_ms + self._busy_ms - self._monotonic_ms()
-            # Nobody waits longer than that for an append that hangs, so that requests which run
-            # on a connection's loop do not stop it.
+            # The wait is bounded, because requests that run on a connection's event loop would
+            # block it while another append hangs.
             if left_ms < 0 or not self._append_lock.acquire(timeout=left_ms / 1000):
                 return PutMessageStatus.OS_PAGE_CACHE_BUSY
             self._append_lock.release()
@@ -379,7 +379,7 @@ class MessageWriter:
         return PutMessageResult(status)
 
     def _status_of(self, error: Exception) -> PutMessageStatus:
-        """Say why one put failed; what ran short may be there for the next one."""
+        """Return the status of a failed put; a short resource may be available for the next one."""
         if not isinstance(error, (ResourceShortError, OSError)):
             return PutMessageStatus.MESSAGE_ILLEGAL
         now_ms = self._monotonic_ms()
@@ -387,12 +387,12 @@ class MessageWriter:
             self._quiet_until_ms = now_ms + _QUIET_MS
             what = "no space" if isinstance(error, DiskFullError) else "a resource runs short"
             logger.error(
-                "%s, messages are refused: path=%s reason=%s", what, self._log.directory, error
+                "%s, messages rejected: path=%s reason=%s", what, self._log.directory, error
             )
         return PutMessageStatus.CREATE_MAPPED_FILE_FAILED
 
     def _admit(self, topic: str) -> _Topic | None:
-        """Remember a topic that may be stored; None when it may not."""
+        """Cache a valid topic; return None if the topic is invalid."""
         limit = 255 if topic.startswith("%") else self._max_topic_bytes
         if not is_safe_topic(topic) or len(topic.encode()) > limit:
             return None
@@ -410,18 +410,18 @@ class MessageWriter:
         return queue
 
     def forget_topic(self, topic: str) -> None:
-        """Drop what was looked up of a topic (under the append lock)."""
+        """Drop the cached data of a topic (append lock held)."""
         self._topics.pop(topic, None)
 
     def forget_topics(self) -> None:
-        """Drop what was looked up of all topics."""
+        """Drop the cached data of all topics."""
         self._topics = {}
 
 
 def _with_wide_hosts(
     size: int, sys_flag: int, born_host: bytes, store_host: bytes
 ) -> tuple[int, int]:
-    """Add what IPv6 hosts take, and the flags that say so."""
+    """Add the size of IPv6 hosts, and their flags."""
     if len(born_host) == V6_HOST_BYTES:
         size, sys_flag = size + V6_HOST_BYTES - V4_HOST_BYTES, sys_flag | BORN_HOST_V6
     if len(store_host) == V6_HOST_BYTES:

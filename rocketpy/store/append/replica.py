@@ -1,8 +1,8 @@
-"""The log of another store, appended byte by byte: what a slave does.
+"""Replica writer: appends the log of a master byte by byte.
 
-A master sends its log as it lies there, blanks and all, in pieces that may end within a record.
-The pieces are appended where they lay; what is whole is dispatched as recovery would do it.
-Afterwards the same pulls and look-ups give the same answers.
+A master sends its log unchanged, including blanks, in parts that may end within a record. The parts
+are appended at their physical offsets; complete records are dispatched like in recovery. Afterwards
+pulls and look-ups return the same results as on the master.
 
 Source: HAClient.dispatchReadRequest, CommitLog.appendData (5.4.0).
 """
@@ -25,7 +25,7 @@ from rocketpy.store.write_gate import WriteGate
 
 
 class ReplicaWriter:
-    """Appends pieces of a master's log."""
+    """Appends parts of a master's log."""
 
     def __init__(
         self,
@@ -47,23 +47,21 @@ class ReplicaWriter:
         self._delays_ms = delays_ms
 
     def append_raw(self, phy_offset: int, data: bytes) -> int:
-        """Append a piece of the log and dispatch the records that are whole now.
+        """Append a part of the log and dispatch the records that are complete now.
 
         Args:
-            phy_offset: where the piece lies in the master's log; exactly where ours ends.
-            data: the bytes.
+            phy_offset: its offset in the master's log, which must be the end of this log.
+            data: bytes of the part.
 
         Returns:
-            Where the next piece must begin.
+            The offset of the next part.
 
         Raises:
-            StoreReadOnlyError: the store takes nothing now.
-            LogGapError: the piece does not begin where the log ends.
-            StoreFormatError: the bytes are no records.
-            DiskFullError: no space; nothing of what did not fit counts as appended.
-            ResourceShortError: queues hold too much that is not on disk. The piece is in the log,
-                not all of it is dispatched yet: call again with no bytes where it ends, or with
-                the next piece.
+            StoreReadOnlyError: the store is not writable. LogGapError: the offset is not the end of
+                the log. StoreFormatError: the bytes are not records. DiskFullError: no space; the
+                part that did not fit is not appended. ResourceShortError: queues hold too many
+                unflushed bytes. The part is in the log, but not completely dispatched: call again
+                with no bytes at its end, or with the next part.
         """
         arrivals: list[Arrival] = []
         shortage: ResourceShortError | None = None
@@ -83,7 +81,7 @@ class ReplicaWriter:
         return end
 
     def _dispatch(self, end: int, arrivals: list[Arrival]) -> None:
-        """Move ``appended`` over the records that are whole, and dispatch them."""
+        """Advance ``appended`` over complete records, and dispatch them."""
         offsets = self._offsets
         for phy_offset, found in self._log.whole_records(offsets.appended, end):
             if found.state is not RecordState.RECORD:

@@ -182,7 +182,7 @@ class ConsumeQueue:
         self.put_entries(queue_offset, entries, phy_offsets[-1] + sizes_bytes[-1])
 
     def open_run(self, count: int) -> tuple[bytearray, int] | None:
-        """Make room for entries that somebody else writes (append lock held).
+        """Reserve space for entries that the caller writes (append lock held).
 
         Returns:
             The tail's bytes and the position of the next entry in them; None while messages wait

@@ -1,1 +1,1 @@
-"""Read."""
+"""Reading of queues: entries, messages, filters, limits, and caches of entries."""

@@ -1,7 +1,7 @@
-"""Entries of a queue taken together, in steps over whole columns.
+"""Bulk reads: processes queue entries as columns instead of one by one.
 
-Most reads meet nothing but entries whose records lie one behind the other in one file. What a loop
-asks of each entry is then asked of all at once, and every step is a call over a column.
+In most reads the records of all entries are consecutive in one file. The checks of each entry then
+apply to all of them at once, with one call for a column.
 """
 
 import itertools
@@ -18,28 +18,28 @@ _new: Final = tuple.__new__
 
 
 class BulkReadPlan(NamedTuple):
-    """Where a read begins whose records can be taken by whoever asks, with no look at any of them.
+    """Plan of a read whose records the caller can take without further checks.
 
     Attributes:
-        entries: of the queue, whole ones.
-        view: the log file that the first record is in.
+        entries: complete entries of the queue.
+        view: memory of the log file with the first record.
         base: physical offset of its first byte.
-        end: physical offset where what is written of it ends.
-        first: physical offset of the first entry's record; none before it is plain.
+        end: physical offset of the end of its written part.
+        first: physical offset of the first entry's record; earlier records need the general path.
         low: first offset of the queue.
         high: offset after the last of the queue.
-        messages: to be taken at most.
-        size_bytes: of them at most, but one is always taken.
-        is_cut: whether a read that finds nothing in these entries looks at more of them.
-        cut_at: queue offset of the first entry that is not among them because its message has to
-            be checked first; 0 without such.
-        check_before: physical offset of the first message that needs no check: who takes an
-            earlier one checks it (`record_check.is_intact`). 0 when none does.
-        proven: leading entries whose messages were checked before.
-        queue: whose entries these are, while some have to be checked.
+        messages: most messages to take.
+        size_bytes: most bytes of messages, but one is always taken.
+        is_cut: whether a read without matches must continue after these entries.
+        cut_at: queue offset of the first excluded entry whose message must be checked first; 0 if
+            there is none.
+        check_before: physical offset of the first message that needs no check; the caller must
+            check earlier ones (`record_check.is_intact`). 0 if none needs a check.
+        proven: leading entries whose messages are verified.
+        queue: the queue, while some entries need a check.
         start: queue offset of the first entry.
-        is_usual: nothing in it has to be checked: `MessageReader.end_plain` then says of a read
-            that took records what it always says.
+        is_usual: no entry needs a check, so `MessageReader.end_plain` accepts any read that took
+            records.
     """
 
     entries: memoryview
@@ -61,12 +61,12 @@ class BulkReadPlan(NamedTuple):
 
 
 class BulkRead(NamedTuple):
-    """Leading entries of a window.
+    """Records of the leading entries of a window.
 
     Attributes:
         places: physical offset of each record, ascending.
-        records: the records, views of the file, one each unless some were joined.
-        size_bytes: of all of them.
+        records: views of the file, one for each record unless some were joined.
+        size_bytes: size of all records.
     """
 
     places: Sequence[int]
@@ -75,13 +75,13 @@ class BulkRead(NamedTuple):
 
 
 class RecordRun(NamedTuple):
-    """Records one behind the other in memory, all of them to be looked at.
+    """Consecutive records in memory that a filter must check.
 
     Attributes:
-        view: of the file that they are in.
+        view: memory of their file.
         base: physical offset of its first byte.
         offsets: physical offset of each record.
-        sizes: of each, bytes.
+        sizes: size of each record, bytes.
     """
 
     view: memoryview
@@ -100,21 +100,20 @@ def plain_run(
     """Return the leading entries whose records lie in one file and fit a number of bytes.
 
     Args:
-        window: whole entries, at least one.
-        most_bytes: that the records may have together; the first may have more.
-        file: its memory, the physical offset where it begins, and where what is written ends.
-        may_join: records with nothing between them may come as one.
+        window: complete entries, at least one.
+        most_bytes: most bytes of all records; the first may be larger.
+        file: memory, first physical offset and end of the written part of the file.
+        may_join: adjacent records may be returned as one.
 
     Returns:
-        At least one entry; None when the entries are not as they usually are: in the order of
-        their records, which do not overlap.
+        At least one entry; None if records are out of order or overlap.
     """
     view, base, file_end = file
     places, sizes = columns_of(window)
     ends = tuple(map(add, places, sizes))
     if places[0] < base or min(sizes) <= 0:
         return None
-    # As mostly in a batch: compared at once, where a look at each pair costs as much as the rest.
+    # Batches are usually adjacent: one comparison, because a check of each pair is expensive.
     is_joined = ends[:-1] == places[1:]
     if not is_joined and not all(map(le, ends, places[1:])):
         return None

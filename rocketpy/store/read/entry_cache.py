@@ -1,15 +1,15 @@
-"""Queue entries that were read from disk and are asked for next, in a few kilobytes a reader.
+"""Cache of queue entries that were read from disk for the next pulls of the same consumers.
 
-A consumer that drains a queue takes 32 messages a pull. Its entries come from a file that is opened
-for each read, because queues at rest hold no descriptor; so one read brings more than is needed,
-and the rest is kept for the pulls that follow; whoever comes to its end gets four times as much
-with the next one. Entries on disk do not change while their queue lives. The last of what one read
-brought are read again with those that follow them: a pull ends where its entries do, and one with a
-filter would bring a few messages only.
+A consumer that drains a queue takes 32 messages a pull. Idle queues hold no descriptor, so each
+read opens the file; it therefore reads more entries than requested and caches the rest for later
+pulls. A consumer that reaches the end of its cached entries gets four times as many with the next
+read. Entries on disk never change while their queue exists. The last entries of a read are read
+again with the following ones: a pull ends at the end of its entries, and one with a filter would
+return only a few messages.
 
-Several groups read one queue, each at its own place. So a queue keeps what its last few reads
-brought: each of a few groups finds its own, and one that follows another closely finds the other's.
-What somebody read to its end is given up for what follows it.
+Several groups read one queue at different offsets. A queue therefore caches its last few reads:
+each of a few groups finds its own, and a group that closely follows another one uses the other's. A
+read that was consumed to its end is replaced by the next one.
 """
 
 import collections
@@ -24,20 +24,20 @@ _MAX_READS: Final = 256
 _MAX_KEPT_BYTES: Final = 4 << 20
 _MAX_QUEUE_READS: Final = 8
 _FURTHER: Final = 4
-"""So many times as much is read for whoever reads on."""
+"""Growth factor of sequential reads."""
 _MOST_READERS: Final = 32
-"""Of those who drain at the same time, before each is given the usual amount only."""
+"""Concurrent sequential readers, above which reads have the normal size."""
 _REREAD_PART: Final = 8
-"""The last of a read is read again: an eighth of what is asked for."""
+"""The last eighth of a requested read is read again by the next one."""
 
 
 class CachedEntries(NamedTuple):
-    """What one read of a queue's file brought.
+    """Entries of one read of a queue's file.
 
     Attributes:
         start: queue offset of the first entry.
-        entries: whole ones.
-        end: bytes of them from which pulls are served.
+        entries: complete entries.
+        end: bytes of them that serve pulls.
     """
 
     start: int
@@ -46,10 +46,10 @@ class CachedEntries(NamedTuple):
 
 
 class EntryCache:
-    """Remembers what was read last of each of a few queues; any thread.
+    """Caches the last reads of some queues; safe to use from any thread.
 
     Attributes:
-        kept: reads by `ConsumeQueue.life`, the last one first; each tuple is replaced as a whole.
+        kept: reads by `ConsumeQueue.life`, the last one first; tuples are replaced, not changed.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class EntryCache:
         max_queue_reads: int = _MAX_QUEUE_READS,
         max_kept_bytes: int = _MAX_KEPT_BYTES,
     ) -> None:
-        """Set the bounds.
+        """Set the limits.
 
         Args:
-            max_reads: of all queues.
-            max_queue_reads: of one; with the usual settings a read brings 16 KB.
-            max_kept_bytes: of all queues; a queue's own may be more.
+            max_reads: most cached reads of all queues.
+            max_queue_reads: most cached reads of one queue; a read has 16 KB by default.
+            max_kept_bytes: most bytes of all queues; a single queue may have more.
         """
         self._max_reads = max_reads
         self._max_kept_bytes = max_kept_bytes
@@ -71,14 +71,14 @@ class EntryCache:
         self._lock = threading.Lock()
         self._made_count = 0
         self._made: dict[tuple[object, int], int] = {}
-        """How many reads were made before each that is kept, by a queue's life and start."""
+        """Sequence number of each cached read, by a queue's life and start."""
         self._kept_bytes = 0
         self.kept: collections.OrderedDict[object, tuple[CachedEntries, ...]] = (
             collections.OrderedDict()
         )
 
     def window(self, queue: ConsumeQueue, queue_offset: int, max_bytes: int) -> memoryview | None:
-        """Return whole entries from an offset on; see `ConsumeQueue.window`.
+        """Return complete entries from an offset on; see `ConsumeQueue.window`.
 
         Raises:
             OSError: the disk failed.
@@ -106,13 +106,13 @@ class EntryCache:
         return found
 
     def _is_recent(self, life: object, start: int) -> bool:
-        """Whether few others have read since a read was made: then there is room for more."""
+        """Return whether few other reads followed a read, so that it may grow."""
         return self._made_count - self._made.get((life, start), -_MOST_READERS) < _MOST_READERS
 
     def _keep(self, life: object, read: CachedEntries, before: int) -> None:
-        """Keep a read before the others of its queue, in place of the one it goes on from.
+        """Cache a read as the latest of its queue, and replace the one that it continues.
 
-        The oldest one of the queue goes, or the oldest queue's.
+        Evicts the oldest read of the queue, or of the oldest queue.
         """
         most = self._max_queue_reads - 1
         with self._lock:
@@ -130,7 +130,7 @@ class EntryCache:
                 self._forget(*self.kept.popitem(last=False))
 
     def _forget(self, life: object, reads: Iterable[CachedEntries]) -> None:
-        """Count reads no more that are not kept any longer."""
+        """Remove the accounting of evicted reads."""
         for each in reads:
             self._kept_bytes -= len(each.entries)
             self._made.pop((life, each.start), None)

@@ -1,19 +1,18 @@
-"""Reading a queue: entries first, then the messages they point to.
+"""Message reader: reads queue entries, then the messages that they point to.
 
-What a consumer may see is bounded by the consume queue: an entry is written only when its message
-may be seen. Messages that were stored before this start are checked on their way out: the disk may
-have changed them while nobody looked. What was read in the order of its queue is remembered, and
-not checked again (`VerifiedRanges`). A message that fails the check is left out, and said once by
-its offset.
+The consume queue bounds what consumers may read: an entry is written only when its message is
+visible. Messages stored before this start are checked when they are read, because the disk may have
+changed them meanwhile. Ranges that were read in queue order are recorded and not checked again
+(`VerifiedRanges`). A message that fails the check is skipped and logged once.
 
-One read is bounded, so that no consumer holds up the others: in messages and bytes (less for old
-messages, which have to come from the disk), in queue entries that a filter turns down, and in
-bytes that are looked at for nothing. When a bound is reached before anything was found, the status
-is NO_MATCHED_MESSAGE and the consumer goes on at once at the next offset.
+A read is bounded, so that no consumer delays the others: in messages and bytes (fewer for old
+messages, which come from the disk), in queue entries that a filter rejects, and in bytes checked
+without a match. If a limit is reached before a match, the status is NO_MATCHED_MESSAGE and the
+consumer continues at once at the next offset.
 
-Messages older than the memory of the machine reaches are read by a system call, not through the
-mapping. While it waits for the disk other threads run, and a sector that cannot be read is an
-error for one message; under a mapping it is a signal that ends the process.
+Messages that are probably not in the page cache are read by a system call instead of the mapping:
+other threads run during the wait for the disk, and an unreadable sector is an error for one
+message; through the mapping it would be a signal that ends the process.
 
 Source: DefaultMessageStore.getMessage, isTheBatchFull, estimateInMemByCommitOffset (5.4.0).
 """
@@ -41,14 +40,14 @@ _new: Final = tuple.__new__
 
 _NO_LIMIT: Final = (1 << 63) - 1
 _FEWEST_ENTRIES: Final = 32
-"""That one read looks at, whatever a look costs."""
+"""Least number of entries that one read checks, independent of the cost of a check."""
 
 
 class MessageReader:
     """Reads messages of a queue. Safe to use from any thread.
 
     Attributes:
-        count_plain: counts reads made after `begin_plain`, see `StoreStats.got_many`.
+        count_plain: counts reads of the fast path, see `StoreStats.got_many`.
     """
 
     def __init__(
@@ -67,11 +66,11 @@ class MessageReader:
         Args:
             config: limits.
             table: the queues.
-            log: the messages.
-            stats: counts.
-            clock: measures.
-            memory_bytes: of the machine; None asks it.
-            expect: hears at which physical offset a read begins.
+            log: the commit log.
+            stats: statistics.
+            clock: measures durations.
+            memory_bytes: memory of the machine; None to query it.
+            expect: called with the physical offset of each read.
         """
         self._expect = expect
         self._table, self._log = table, log
@@ -89,7 +88,7 @@ class MessageReader:
             config.max_transfer_count_on_message_in_disk,
             config.max_transfer_bytes_on_message_in_disk,
         )
-        # Consumers ask for the same again and again.
+        # Consumers repeat the same limits.
         self._limits: Callable[[int, int], tuple[ReadLimit, ReadLimit]] = lru_cache(maxsize=64)(
             self._limits_of
         )
@@ -127,7 +126,7 @@ class MessageReader:
         return result
 
     def plain_limit(self, max_count: int, max_bytes: int) -> tuple[int, int]:
-        """Return how many messages, and bytes of them, a read takes that `begin_plain` begins."""
+        """Return the limits of messages and bytes of a fast-path read."""
         return ReadLimit(max_count, max_bytes).within(self._recent)
 
     def begin_plain(
@@ -140,25 +139,25 @@ class MessageReader:
         *,
         checks: bool = False,
     ) -> BulkReadPlan | None:
-        """Return where a read begins, for who takes its records without `get`.
+        """Return the plan of a read for a caller that takes the records without `get`.
 
-        What `get` takes of it: entry by entry, those that a filter leaves, until there is as much
-        as may be taken or no entry is left. All that holds as long as each record that tags do not
-        leave out is plain: its size is above 0, it is not before `first`, it ends where the written
-        part of the file does, or before, and it begins behind the end of the one before; and as
-        long as a condition does not turn down more than 4 MiB of them. Else `get` is to be asked.
-        Messages of a former life are among it once they were checked, or if the caller does that.
+        The result equals that of `get`: the entries that a filter accepts, until a limit is reached
+        or no entry is left. This holds while each record that tags do not exclude has a size above
+        0, is not before `first`, ends within the written part of the file, and starts after the end
+        of the previous one; and while a condition rejects at most 4 MiB of them. Otherwise the
+        caller must use `get`. Messages of an earlier start are included if they are verified, or if
+        the caller checks them.
 
         Args:
-            topic: of the queue.
-            queue_id: of the queue.
-            queue_offset: of the first entry.
-            limit: what `plain_limit` says.
-            weight: of the filter, see `MessageFilter`; 1 without.
-            checks: whether the caller checks what the part says; `get` is for what is not intact.
+            topic: topic of the queue.
+            queue_id: queue within the topic.
+            queue_offset: queue offset of the first entry.
+            limit: result of `plain_limit`.
+            weight: weight of the filter, see `MessageFilter`; 1 without.
+            checks: whether the caller checks the messages that the plan names.
 
         Returns:
-            None when `get` is to be asked anyway.
+            None if the caller must use `get`.
 
         Raises:
             OSError: the disk failed.
@@ -190,24 +189,24 @@ class MessageReader:
             else:
                 cut_at, window = proven_to, window[: proven * ENTRY_BYTES]
                 if not window:
-                    return None  # `get` checks them, once
-        # As `BulkReadPlan(...)`, without its Python frame.
+                    return None  # `get` checks them once
+        # Equivalent to `BulkReadPlan(...)`, without its Python frame.
         return _new(BulkReadPlan, (
             window, *file, phy_offset, low, high, *limit, is_cut, cut_at, check_before, proven,
             unproven, queue_offset, is_usual,
         ))  # fmt: skip
 
     def end_plain(self, part: BulkReadPlan, next_offset: int, count: int) -> bool:
-        """Say whether a read is whole that was made after `begin_plain`; `count_plain` counts it.
+        """Return whether a fast-path read is complete; `count_plain` counts it.
 
         Args:
-            part: where it began.
-            next_offset: queue offset of the first entry that was not looked at.
-            count: records taken; with none of them nothing matched.
+            part: plan of the read.
+            next_offset: queue offset of the first entry that was not checked.
+            count: number of records taken; 0 if nothing matched.
 
         Returns:
-            False when `get` would look at more entries, as none was taken or as the next one has to
-            be checked. Never of a usual part (`BulkReadPlan.is_usual`) of which records were taken.
+            False if `get` would check more entries, because none was taken or the next one must be
+            checked. Never for a plan with `BulkReadPlan.is_usual` of which records were taken.
         """
         if not count and next_offset < part.high and part.is_cut:
             return False
@@ -218,7 +217,7 @@ class MessageReader:
         return True
 
     def end_of(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
-        """Return the bounds of a queue that ends where a read begins, and count the read."""
+        """Return the bounds of a queue that ends at the start of a read, and count the read."""
         queue = self._table.get(topic, queue_id)
         if queue is None or not queue_offset or queue_offset != queue.max_offset:
             return None
@@ -232,7 +231,7 @@ class MessageReader:
         queue = self._table.get(topic, queue_id)
         if queue is None or queue_offset < 0:
             return []
-        # As much as a read asks for: what is left over serves the reads that follow.
+        # The size of a normal read, so that the rest serves later reads.
         window = self._ahead.window(queue, queue_offset, self._scan_count * ENTRY_BYTES)
         if window is None:
             return []
@@ -240,7 +239,7 @@ class MessageReader:
 
     @property
     def sources(self) -> ReadSources:
-        """What reads look at."""
+        """Objects that fast-path reads compare with a `ReadCursor`."""
         log = self._log
         return ReadSources(
             log.queue,
@@ -252,15 +251,15 @@ class MessageReader:
         )
 
     def known_place(self, topic: str, queue_id: int, part: BulkReadPlan) -> ReadCursor | None:
-        """Return what lets reads go on without `begin_plain`, after one that had nothing to check.
+        """Return a cursor that lets later reads skip `begin_plain`, after one without checks.
 
         Args:
-            topic: of the queue.
-            queue_id: of the queue.
-            part: what `begin_plain` returned; a usual one.
+            topic: topic of the queue.
+            queue_id: queue within the topic.
+            part: a plan with `BulkReadPlan.is_usual`.
 
         Returns:
-            None when queue or file have gone since.
+            None if the queue or the file was deleted meanwhile.
         """
         queue, log = self._table.get(topic, queue_id), self._log
         damaged_count, mapped = len(log.damaged), log.queue.find(part.first)
@@ -277,11 +276,12 @@ class MessageReader:
         )
 
     def recent_part(self, phy_offset: int) -> tuple[memoryview, int, int] | None:
-        """Return the memory of the log's file with an offset, for who checks records himself.
+        """Return the log file with an offset, for a caller that checks records itself.
 
         Returns:
-            The file's memory, the physical offset where it begins, and where what is written ends,
-            or the next damaged record begins. None for what `get` reads from the disk, or is one.
+            The file's memory, its first physical offset, and the end of the written part or the
+            start of the next damaged record. None for offsets that `get` reads from the disk, and
+            for damaged records.
         """
         if phy_offset < self._log.offsets.appended - self._recent_bytes:
             return None
@@ -290,12 +290,12 @@ class MessageReader:
         return None if end <= phy_offset else (view, base, end)
 
     def _limits_of(self, max_count: int, max_bytes: int) -> tuple[ReadLimit, ReadLimit]:
-        """Return what remains of a read's bounds for recent messages, and for old ones."""
+        """Return the limits of a read for recent messages, and for old ones."""
         wanted = ReadLimit(max_count, max_bytes)
         return wanted.within(self._recent), wanted.within(self._old)
 
     def _most_entries(self, weight: int) -> int:
-        """Return how many entries one read looks at."""
+        """Return the number of entries that one read checks."""
         most = self._scan_count
         return most if weight == 1 else max(most // weight, min(_FEWEST_ENTRIES, most))
 
@@ -323,7 +323,7 @@ class MessageReader:
                 looked_at = selection.take_run(window, queue, queue_offset, may_join=may_join)
             else:
                 looked_at = selection.take_runs(window, message_filter)
-            # With as many as any entry allows there is nothing to look at.
+            # A full selection needs no further entries.
             if selection.count < most:
                 looked_at += selection.take(window[looked_at * ENTRY_BYTES :], message_filter)
             queue_offset += looked_at

@@ -1,11 +1,11 @@
-"""Where a consumer's reads of a queue go on, for as long as what the first found still holds.
+"""Cached preconditions of a consumer's sequential reads of a queue.
 
-A consumer reads a queue from front to back, a few messages at a time. What `MessageReader` asks for
-each read (the queue, the file of the log, whether messages have to be checked, whether what follows
-is in memory) is the same for thousands of them. Whoever takes the records himself may keep it and
-compare; `MessageReader.begin_plain` says what such a comparison stands for.
+A consumer reads a queue from front to back, a few messages at a time. The preconditions that
+`MessageReader` checks for each read (queue, log file, whether messages must be checked, whether
+they are in memory) are the same for thousands of reads. A caller of the fast path may cache them in
+a cursor and compare; `MessageReader.begin_plain` describes the meaning of the comparison.
 
-Nothing here holds memory of a file: a deleted one must go although somebody once read it.
+A cursor holds no memory of a file, so that a deleted file can be freed.
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,20 @@ from rocketpy.store.store_offsets import StoreOffsets
 
 
 class ReadCursor(NamedTuple):
-    """What held when a read was begun that had nothing to check.
+    """Preconditions of a read that needed no checks.
 
-    It holds for a read that begins at a message from ``usual_from`` to before ``expected_to``,
-    while the queue is not deleted, the log has the same file at the same place, no other record was
-    found damaged, and the message is one of the recent ones.
+    They are valid for a read that starts at a message from ``usual_from`` to before
+    ``expected_to``, while the queue is not deleted, the log has the same file at the same index, no
+    further record was found damaged, and the message is recent.
 
     Attributes:
-        queue: that is read.
-        file_index: place of the log file among all.
-        file_base: physical offset where it begins.
-        usual_from: physical offset; no message from there on has to be checked.
-        intact_to: physical offset of the next record that is damaged; far away without one.
-        damaged_count: of records known to be damaged.
-        expected_to: physical offset; `LogPrefetcher` was told of reads that begin before it.
+        queue: the queue.
+        file_index: index of the log file.
+        file_base: first physical offset of the file.
+        usual_from: physical offset from which messages need no check.
+        intact_to: physical offset of the next damaged record; very large without one.
+        damaged_count: number of damaged records.
+        expected_to: physical offset up to which `LogPrefetcher` was notified of reads.
     """
 
     queue: ConsumeQueue
@@ -45,15 +45,15 @@ class ReadCursor(NamedTuple):
 
 
 class ReadSources(NamedTuple):
-    """What reads look at, the same ones for as long as the store is open.
+    """Objects that fast-path reads compare with a cursor; constant while the store is open.
 
     Attributes:
-        log_files: of the commit log.
-        offsets: how far the log goes.
-        damaged: physical offsets of records that are known to be damaged.
-        kept_reads: entries that were read from queue files, by `ConsumeQueue.life`.
-        scan_count: entries that one read looks at, at most.
-        recent_bytes: how far before its end the log is read from memory.
+        log_files: files of the commit log.
+        offsets: offsets of the store.
+        damaged: physical offsets of damaged records.
+        kept_reads: cached entries of queue files, by `ConsumeQueue.life`.
+        scan_count: most entries that one read checks.
+        recent_bytes: bytes before the end of the log that are read from memory.
     """
 
     log_files: MappedFileQueue

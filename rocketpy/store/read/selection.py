@@ -1,16 +1,12 @@
-"""What one read of a queue takes: records of entries, one by one or many at once.
+"""Selection of messages in one read of a queue, its limits, and verified ranges.
 
-Entries whose records lie as usual are taken in steps over whole columns; the others one by one,
-with what is to be done about each: gone, damaged, unchecked, out of order, turned down by a filter.
+Entries with consecutive records are processed in bulk as columns; others one by one, because their
+message may be deleted, damaged, unchecked, out of order, or rejected by a filter.
 
-How much one read of a queue returns.
-
-Which messages of former lives of the store were found intact since it was opened.
-
-Such a message is checked when it is first read: the disk may have changed it while nobody looked.
-Then it is as good as one written since the start, which is not checked either. What is remembered
-is a few ranges of queue offsets a queue: consumers read queues in order, but one that asks ahead
-reads the rest of a response that was cut after what lies behind it.
+A message of an earlier start is checked when it is first read, because the disk may have changed
+it. Afterwards it needs no further check, like one written since the start. `VerifiedRanges` records
+a few ranges of queue offsets for each queue: consumers read queues in order, except that one that
+pulls ahead reads the rest of a truncated response after later messages.
 """
 
 import collections
@@ -32,32 +28,32 @@ _MAX_RESULT_BYTES: Final = 128 << 20
 
 
 class ReadLimit(NamedTuple):
-    """How much one read returns.
+    """Limits of one read.
 
     Attributes:
-        messages: at most.
-        size_bytes: of them, at most.
+        messages: most messages.
+        size_bytes: most bytes of messages.
     """
 
     messages: int
     size_bytes: int
 
     def within(self, allowed: Self) -> "ReadLimit":
-        """Return what remains of it where no more than another one is allowed."""
+        """Return the smaller of two limits."""
         messages, most = min(self[0], allowed[0]), min(self[1], allowed[1], _MAX_RESULT_BYTES)
         return ReadLimit(messages, most)
 
 
 _MAX_QUEUES = 256
 _MAX_RANGES = 8
-"""Of a queue; those of the most messages stay."""
+"""Most ranges of a queue; the largest ones stay."""
 
 
 class VerifiedRanges:
-    """Remembers ranges of each of some queues, those that were read last; any thread."""
+    """Verified ranges of the queues that were read last; safe to use from any thread."""
 
     def __init__(self, max_queues: int = _MAX_QUEUES, max_ranges: int = _MAX_RANGES) -> None:
-        """Set the bounds; a queue takes about 200 bytes, and a range 130."""
+        """Set the limits; a queue takes about 200 bytes, and a range 130."""
         self._max_queues = max_queues
         self._max_ranges = max_ranges
         self._lock = threading.Lock()
@@ -66,18 +62,18 @@ class VerifiedRanges:
         )
 
     def covers(self, queue: ConsumeQueue, start: int, end: int) -> bool:
-        """Whether every message from one queue offset to before another was found intact."""
+        """Return whether every message in [start, end) is verified."""
         return any(
             first <= start and end <= last for first, last in self._ranges.get(queue.life, ())
         )
 
     def end_behind(self, queue: ConsumeQueue, start: int) -> int:
-        """Return before which offset every message from `start` on was found intact."""
+        """Return the end of the verified range that contains `start`."""
         ranges = self._ranges.get(queue.life, ())
         return max((last for first, last in ranges if first <= start < last), default=start)
 
     def add(self, queue: ConsumeQueue, start: int, end: int) -> None:
-        """Note that those messages are intact; of too many ranges the smallest is forgotten."""
+        """Record verified messages; drop the smallest of too many ranges."""
         with self._lock:
             apart: list[tuple[int, int]] = []
             for first, last in self._ranges.pop(queue.life, ()):
@@ -95,22 +91,22 @@ class VerifiedRanges:
 logger: logging.Logger = logging.getLogger(__name__)
 
 _MAX_WASTED_BYTES: Final = 8 << 20
-"""Bytes of messages that one read looks at and leaves out."""
+"""Most bytes of messages that one read checks and rejects."""
 _SHORTEST_RUN: Final = 8
 _LONGEST_RUN: Final = 256
-"""Entries that a filter is asked about at once."""
+"""Most entries that a filter checks at once."""
 _RUN_ENTRIES: Final = 4
-"""Fewer are looked at one by one."""
+"""Fewer entries are checked one by one."""
 
 
 class Selection:
-    """What one read found so far.
+    """Messages that one read has selected so far.
 
     Attributes:
-        buffers: whole records, one each unless some were joined.
-        count: of records.
-        size_bytes: of all records.
-        is_full: no further entry is looked at.
+        buffers: complete records, one each unless some were joined.
+        count: number of records.
+        size_bytes: size of all records.
+        is_full: whether a limit was reached.
     """
 
     __slots__ = (
@@ -148,7 +144,7 @@ class Selection:
 
     @property
     def status(self) -> GetMessageStatus:
-        """Why the read returns what it returns."""
+        """Status of the read."""
         if self.buffers:
             return GetMessageStatus.FOUND
         if self._is_removing:
@@ -158,10 +154,10 @@ class Selection:
     def take_run(
         self, window: memoryview, queue: ConsumeQueue, queue_offset: int, *, may_join: bool
     ) -> int:
-        """Add the leading entries, unless one of them is unusual; return how many were added.
+        """Add leading entries in bulk, unless one needs the general path; return how many.
 
-        `take` goes on behind them: it knows what to do about each. Records with nothing between
-        them may come as one where nobody looks at each of them.
+        `take` continues after them with the general path. Adjacent records may be joined if no
+        filter checks each of them.
         """
         log, (most, most_bytes) = self._log, self._recent
         if min(most, len(window) // ENTRY_BYTES) < _RUN_ENTRIES:
@@ -192,11 +188,11 @@ class Selection:
         return count
 
     def take(self, window: memoryview, message_filter: MessageFilter | None) -> int:
-        """Add what entries point to, until there is enough; return how many were looked at."""
+        """Add the messages of entries until a limit is reached; return the number checked."""
         log, buffers, recent_from = self._log, self.buffers, self._recent_from
         verified_from, damaged = log.verified_from, log.damaged
         looked_at, count, size_bytes = 0, self.count, self.size_bytes
-        # The file of the last recent record: its memory, where it begins, what of it is written.
+        # File of the last recent record: memory, first offset, end of the written part.
         view, base, end, recent = window, 0, 0, 0
         for phy_offset, size, tags_code in ENTRY.iter_unpack(window):
             most, most_bytes = self._recent if phy_offset >= recent_from else self._old
@@ -220,7 +216,7 @@ class Selection:
                 if phy_offset >= recent_from:
                     recent = phy_offset
                     view, base, end = log.written_part(phy_offset)
-            self._skip_before = phy_offset + 1  # a hole in the queue is filled with its successor
+            self._skip_before = phy_offset + 1  # a gap in the queue is filled with its successor
             sound = phy_offset >= verified_from or self._check(record, phy_offset)
             if (
                 not sound
@@ -236,10 +232,10 @@ class Selection:
         return looked_at
 
     def take_runs(self, window: memoryview, message_filter: MessageFilter) -> int:
-        """Do what `take` does, for many entries at once as long as they are the usual ones.
+        """Add messages like `take`, in bulk while entries have consecutive records.
 
         Returns:
-            How many were looked at; `take` goes on behind them.
+            The number of checked entries; `take` continues after them.
         """
         buffers, most = self.buffers, self._recent.messages  # none of them was joined
         looked_at, wanted = 0, 2 * most
@@ -262,15 +258,15 @@ class Selection:
             self._skip_before = offsets[end - 1] + 1
             self._is_removing = False
             looked_at += end
-            # What will do if those that follow are taken almost as often as those before.
+            # Estimate from the hit rate so far how many entries are needed.
             wanted = (missing - len(taken)) * looked_at * 17 // (16 * max(1, len(buffers))) + 2
         return looked_at
 
     def _run(self, window: memoryview, wanted: int) -> RecordRun | None:
-        """Return records that need nothing but to be matched; None when the next ones need more.
+        """Return records that only need matching; None if the next ones need the general path.
 
-        They are recent, of this life of the broker, undamaged, in one file, and no limit in bytes
-        comes into play before their end.
+        They are recent, written since the start, undamaged, in one file, and below the limit of
+        bytes.
         """
         most = min(max(wanted, _SHORTEST_RUN), _LONGEST_RUN)
         offsets, sizes = columns_of(window[: most * ENTRY_BYTES])
@@ -298,7 +294,7 @@ class Selection:
         return RecordRun(view, base, offsets, sizes)
 
     def _record(self, phy_offset: int, size: int) -> memoryview | None:
-        """Return a record's bytes; None when they are gone, or cannot be read."""
+        """Return a record's bytes; None if they were deleted or are unreadable."""
         if phy_offset >= self._recent_from:
             record = self._log.record(phy_offset, size)
         else:
@@ -316,11 +312,11 @@ class Selection:
         return record
 
     def _check(self, record: memoryview, phy_offset: int) -> bool:
-        """Whether a record is what was stored; an entry that does not fit it is left out."""
+        """Return whether a record is intact and belongs to its entry."""
         if is_intact(record, phy_offset):
             return True
         if self._log.intact_record(phy_offset, self._log.max_phy_offset) is None:
             self._log.report_damage(phy_offset, "its frame or checksum is wrong")
         else:
-            logger.error("a queue entry names another record: phy_offset=%d", phy_offset)
+            logger.error("queue entry skipped, names another record: phy_offset=%d", phy_offset)
         return False

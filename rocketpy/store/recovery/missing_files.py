@@ -54,7 +54,7 @@ def check_log_is_there(
     if end < on_disk_to:
         raise StoreFormatError(
             f"{directory / file_name(end)} is missing: the log was on disk up to {on_disk_to}, "
-            f"and its files end at {end}. Bring it back; or, to go on without its messages, remove "
+            f"and its files end at {end}. Restore it; or, to continue without its messages, remove "
             f"{directory.parent / 'checkpoint'} (for an empty store: all of {directory})"
         )
 

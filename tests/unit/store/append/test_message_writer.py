@@ -92,10 +92,10 @@ def test_a_shortage_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) 
     kit.files.capacity_bytes = 0
     for _ in range(5):
         assert store.put_message(message(bytes(400))).status is SHORT
-    assert caplog.text.count("no space, messages are refused") == 1
+    assert caplog.text.count("no space, messages rejected") == 1
     kit.clock.advance(10_000)
     store.put_message(message(bytes(400)))
-    assert caplog.text.count("no space, messages are refused") == 2
+    assert caplog.text.count("no space, messages rejected") == 2
 
 
 def test_long_append_makes_store_busy_regardless_of_wall_clock() -> None:
