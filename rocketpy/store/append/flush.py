@@ -31,10 +31,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _IDLE_MS: Final = 1_000
 _DEADLINE_INTERVAL_MS: Final = 100
+# Unflushed queue entries that trigger a complete flush: 0.3 s of recovery.
 _MUCH_DIRTY_BYTES: Final = 32_768 * ENTRY_BYTES
-"""Unflushed queue entries that trigger a complete flush: 0.3 s of recovery."""
+# Checks an interval under high load: the rate determines how much recovery has to read.
 _CHECKS_WHEN_MUCH: Final = 4
-"""Checks an interval under high load: the rate determines how much recovery has to read."""
 
 
 class LogFlusher:

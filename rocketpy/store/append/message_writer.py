@@ -66,8 +66,8 @@ _LOOPBACK: Final = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"  # 127.0.0.1:10911
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+# Shortest interval between two log lines about a short resource.
 _QUIET_MS: Final = 10_000
-"""Shortest interval between two log lines about a short resource."""
 _REFUSALS: Final = (ResourceShortError, StoreFormatError, struct.error, OSError)
 
 

@@ -43,8 +43,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _STEP_BYTES: Final = 16 << 20
 _SMALL_STEP_BYTES: Final = 64 << 10
+# Bytes faulted in ahead of the write position: 1 us a page, instead of 7 on first touch.
 _POPULATE_BYTES: Final = 1 << 20
-"""Bytes faulted in ahead of the write position: 1 us a page, instead of 7 on first touch."""
 
 
 class CommitLog:

@@ -32,8 +32,8 @@ from rocketpy.store.files.store_files import PlainFile, StoreFiles
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+# Entries read at a time in the search for the end: more than a page, so they usually hold it.
 _BLOCK_ENTRIES: Final = 256
-"""Entries read at a time in the search for the end: more than a page, so they usually hold it."""
 
 
 class QueueFiles:

@@ -271,12 +271,12 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 _MANY: Final = 32
+# Eight concurrent flushes took 0.2 ms a new file, sequential ones 3.4 ms (ext4).
 _FLUSH_THREADS: Final = 8
-"""Eight concurrent flushes took 0.2 ms a new file, sequential ones 3.4 ms (ext4)."""
+# Files that a thread handles at a time; handing over single files cost 0.1 ms of CPU time.
 _PIECE: Final = 16
-"""Files that a thread handles at a time; handing over single files cost 0.1 ms of CPU time."""
+# A longer wait means that reads came from the disk; a piece in memory takes under 1 ms.
 _WAITED_S: Final = 0.002
-"""A longer wait means that reads came from the disk; a piece in memory takes under 1 ms."""
 
 
 def _names(directory: Path, *, directories: bool) -> list[str]:

@@ -22,13 +22,13 @@ from typing import Final
 
 from rocketpy.store.index.index_file import IndexFile
 
+# Entries of chains a look-up follows: about 10 ms.
 _STEPS: Final = 20_000
-"""Entries of chains a look-up follows: about 10 ms."""
+# Bytes of entries a look-up searches: about 5 ms.
 _SEARCHED_BYTES: Final = 4 << 20
-"""Bytes of entries a look-up searches: about 5 ms."""
 _JUMP_AFTER: Final = 256
+# Entries older than the range that are followed; slots hold four on average.
 _PAST_RANGE: Final = 64
-"""Entries older than the range that are followed; slots hold four on average."""
 _SECOND_MS: Final = 1_000
 _CHUNK_ENTRIES: Final = 8_192
 _HASH: Final = struct.Struct(">i")

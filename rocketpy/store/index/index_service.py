@@ -42,8 +42,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 INDEX_TYPE_TAG: Final = "T"
 _NAME_DIGITS: Final = 17
 _QUERY_MAX: Final = 64
+# Failures after which messages are indexed later, from the log.
 _NOT_WRITTEN: Final = (ResourceShortError, OSError)
-"""Failures after which messages are indexed later, from the log."""
 
 
 class IndexedMessage(Protocol):

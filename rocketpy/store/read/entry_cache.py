@@ -23,12 +23,12 @@ from rocketpy.store.consume_queue.queue_entry import ENTRY_BYTES
 _MAX_READS: Final = 256
 _MAX_KEPT_BYTES: Final = 4 << 20
 _MAX_QUEUE_READS: Final = 8
+# Growth factor of sequential reads.
 _FURTHER: Final = 4
-"""Growth factor of sequential reads."""
+# Concurrent sequential readers, above which reads have the normal size.
 _MOST_READERS: Final = 32
-"""Concurrent sequential readers, above which reads have the normal size."""
+# The last eighth of a requested read is read again by the next one.
 _REREAD_PART: Final = 8
-"""The last eighth of a requested read is read again by the next one."""
 
 
 class CachedEntries(NamedTuple):

@@ -39,8 +39,8 @@ from rocketpy.store.stats import StoreStats
 _new: Final = tuple.__new__
 
 _NO_LIMIT: Final = (1 << 63) - 1
+# Least number of entries that one read checks, independent of the cost of a check.
 _FEWEST_ENTRIES: Final = 32
-"""Least number of entries that one read checks, independent of the cost of a check."""
 
 
 class MessageReader:

@@ -45,8 +45,8 @@ class ReadLimit(NamedTuple):
 
 
 _MAX_QUEUES = 256
+# Most ranges of a queue; the largest ones stay.
 _MAX_RANGES = 8
-"""Most ranges of a queue; the largest ones stay."""
 
 
 class VerifiedRanges:
@@ -90,13 +90,13 @@ class VerifiedRanges:
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+# Most bytes of messages that one read checks and rejects.
 _MAX_WASTED_BYTES: Final = 8 << 20
-"""Most bytes of messages that one read checks and rejects."""
 _SHORTEST_RUN: Final = 8
+# Most entries that a filter checks at once.
 _LONGEST_RUN: Final = 256
-"""Most entries that a filter checks at once."""
+# Fewer entries are checked one by one.
 _RUN_ENTRIES: Final = 4
-"""Fewer entries are checked one by one."""
 
 
 class Selection:

@@ -10,8 +10,8 @@ from rocketpy.errors import BadBodyError, StoreFormatError
 from rocketpy.proto.wire import fastjson
 
 _DIGITS: Final = 20
+# Files of a store without messages.
 _SIGNS: Final = ("checkpoint", "lock", "abort")
-"""Files of a store without messages."""
 
 
 class LogFile(NamedTuple):

@@ -29,8 +29,8 @@ from rocketpy.store.scan.directory import LogFile, StoreDirectory
 _MAGIC_START: Final = b"\xda\xa3\x20"
 _OPEN_FILES: Final = 4
 _SEARCHED_AT_ONCE: Final = 8 << 20
+# The last bytes of a record are never all zero: properties, or topic and an empty length.
 _NEVER_ZEROS: Final = 3
-"""The last bytes of a record are never all zero: properties, or topic and an empty length."""
 
 
 class MappedLog:

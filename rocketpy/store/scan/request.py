@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 ScanBy = Literal["queue", "log", "index"]
 DataLoss = Literal["fail", "skip", "mark"]
+# A smaller tags code is an address in Apache's consumequeue_ext and not a tag hash.
 _EXTENSION_BELOW: Final = -(1 << 31)
-"""A smaller tags code is an address in Apache's consumequeue_ext and not a tag hash."""
 
 
 class QueueName(NamedTuple):

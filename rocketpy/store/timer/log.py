@@ -45,8 +45,8 @@ _BLANK: Final = struct.Struct(">iqi")
 _BLANK_BYTES: Final = 16
 _BLOCK_UNITS: Final = 1_260
 _BLOCK_BYTES: Final = _BLOCK_UNITS * UNIT_BYTES
+# Cached blocks of 64 KiB for readers.
 _MOST_BLOCKS: Final = 16
-"""Cached blocks of 64 KiB for readers."""
 
 
 class TimerUnit(NamedTuple):
