@@ -184,15 +184,19 @@ class DirectAppend:
             offsets, log, store_host = self._offsets, self._log, writer.store_host
             waits_for_flush = self.is_sync_flush
             file = log.file
+            # The compiled path writes the record layout with IPv4 hosts only.
             if file is None or len(store_host) != V4_HOST_BYTES:
                 return None
             appended = offsets.appended
+            # Without SYNC_FLUSH entries are published at once, which must not overtake pending
+            # messages.
             if not waits_for_flush and (
                 self._pending or appended + log_bytes > offsets.visible_bound
             ):
                 return None
             position = file.write_position
             end = position + log_bytes
+            # Space for a blank stays free, because the next record may start a new file.
             if end > file.size_bytes - BLANK_BYTES:  # noqa: PLR1730 - quicker
                 end = file.size_bytes - BLANK_BYTES
             if end <= position:
@@ -204,6 +208,7 @@ class DirectAppend:
                 queue = writer.known_queue(topic, queue_id)
                 queues.append(queue)
                 tails.append(None if queue is None else open_run(queue, count))
+            # Last of the steps that can fail for lack of space: nothing has to be undone before.
             if end + BLANK_BYTES > log.limit:
                 log.reserve(end - position)
             index_file = index_run = None
@@ -219,6 +224,7 @@ class DirectAppend:
         except (ResourceShortError, StoreFormatError, OSError):
             return None  # single puts may still succeed
         finally:
+            # The lock stays held until `end` when there is space to write.
             if space is None:
                 writer.unlock()
         return space
@@ -243,6 +249,7 @@ class DirectAppend:
         log_position, counts, phy_ends, index_count, slots_used, last_phy_offset, _, _, _ = run
         offsets, stats = self._offsets, self._stats
         size_bytes = log_position - log.write_position
+        # Until here readers and recovery see the store unchanged.
         log.write_position = log_position
         appended = offsets.appended = log.base_offset + log_position
         offsets.appended_ms = store_ms

@@ -194,6 +194,7 @@ def read_back(
     code = tags_code(tags)
     delay = properties.get(PROPERTY_DELAY_TIME_LEVEL, "")
     if topic == SCHEDULE_TOPIC and delay.isascii() and delay.isdigit():
+        # The property comes from a client: limit its digits before the conversion.
         code = delivery_time_ms(int(delay[:9]), found.store_timestamp_ms, delays_ms)
     return DispatchRequest(
         None,
@@ -285,6 +286,7 @@ class DispatcherList:
             Whether it was dispatched; the caller then announces it without the lock.
         """
         offsets = self._offsets
+        # A message must not overtake pending ones, even if it is visible itself.
         if self.pending or phy_offset + size_bytes > offsets.visible_bound:
             self.pending.append(
                 DispatchRequest(
@@ -321,6 +323,7 @@ class DispatcherList:
                 )
         except Exception:  # the message is in the log: it costs one entry
             logger.exception("dispatch failed: phy_offset=%d", phy_offset)
+        # Advanced even after a failure: the message would otherwise block all later ones.
         offsets.dispatched = phy_offset + size_bytes
         offsets.dispatched_ms = store_timestamp_ms
         return True
@@ -344,12 +347,14 @@ class DispatcherList:
         """Dispatch messages that have become visible, and call the listener."""
         arrivals: list[Arrival] = []
         offsets = self._offsets
+        # Queue entries are written under the append lock, like those of direct dispatch.
         with self._append_lock:
             for each in self.pending.take(visible):
                 self._dispatch_one(each)
                 arrivals += arrivals_of(each)
                 offsets.dispatched = each.phy_end
                 offsets.dispatched_ms = each.store_timestamp_ms
+        # Without the lock: a listener may take a lock of the broker that a put holds.
         self.announce(arrivals)
 
     def _dispatch_one(self, request: Pending) -> None:
@@ -385,6 +390,7 @@ def arrival_failed(topic: str, queue_id: int, error: Exception) -> None:
 def arrivals_of(request: Pending) -> list[Arrival]:
     """Return the arrivals of a request: one a message, or one a tags code of a batch."""
     if isinstance(request, EncodedRun):
+        # Topics may be deleted while their messages wait for the flush.
         gone = {(q.topic, q.queue_id) for q, *_ in request.places if q.is_deleted}
         return [each for each in request.arrivals if each[:2] not in gone]
     queue = request.queue
@@ -408,4 +414,5 @@ def batch_arrivals(
         following: queue offset after its last message.
         tags_codes: tags codes of its messages.
     """
+    # One arrival for each tags code is enough to wake every matching pull.
     return [(topic, queue_id, following, code) for code in set(tags_codes)]

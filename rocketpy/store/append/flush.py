@@ -56,11 +56,14 @@ class LogFlusher:
 
     def flush(self) -> bool:
         """Flush everything appended before the call; return False if the latch has tripped."""
+        # Services, retention and `close` flush; the offsets must advance in order.
         with self._mutex:
+            # A flush after a failed one may report success for pages that the kernel dropped.
             if self._latch.reason is not None:
                 return False
             stamp_ms = self._offsets.appended_ms  # read first: never newer than the flush
             try:
+                # Other threads append during the flush; only bytes from before it count as flushed.
                 flushed = self._log.flush()
             except OSError as error:
                 self._latch.trip("flush of the commit log", error)

@@ -161,11 +161,13 @@ class MessageWriter:
             CREATE_MAPPED_FILE_FAILED (space, descriptors or memory run short). Then nothing is
             stored.
         """
+        # Both are plain attribute reads: the common case takes no lock and makes no call.
         if self._gate.refusal is not None or self._lock_begin_ms:
             refusal = self._refusal()
             if refusal is not None:
                 return self._failed(refusal)
         begin_ms = self._monotonic_ms()
+        # Sizes and names are checked before the lock, so that an invalid message delays no other.
         known = self._topics.get(message.topic) or self._admit(message.topic)
         body_bytes, properties_bytes = len(message.body), len(message.properties)
         if known is None or body_bytes > self._max_body_bytes:
@@ -178,6 +180,7 @@ class MessageWriter:
             return self._failed(self._status_of(error))
         finally:
             self._lock_begin_ms = 0
+        # Listeners run without the lock: they may put messages themselves.
         if code is not None:
             on_arrival = self._dispatchers.on_arrival
             if on_arrival is not None:
@@ -185,6 +188,7 @@ class MessageWriter:
                     on_arrival(message.topic, message.queue_id, result.queue_offset + 1, code)
                 except Exception as error:  # noqa: BLE001 - see `arrival_failed`
                     arrival_failed(message.topic, message.queue_id, error)
+        # With SYNC_FLUSH the sender waits: request a flush instead of waiting for the next check.
         elif result.phy_end > self._offsets.visible:
             self._offsets.ask()
         elapsed_ms = self._monotonic_ms() - begin_ms
@@ -201,31 +205,41 @@ class MessageWriter:
         size = known.fixed_bytes + variable_bytes
         if len(message.born_host) + len(store_host) != _V4_HOSTS_BYTES:
             size, sys_flag = _with_wide_hosts(size, sys_flag, message.born_host, store_host)
+        # The checksum is computed outside of the lock: it is the longest part of a put.
         crc = crc32(message.body) & CRC_MASK  # `body_crc`, inlined
         code = message.tags_code
         queue: ConsumeQueue | None = None
         queue_offset = 0
         with self._append_lock:
+            # Checked again under the lock: `close` sets it there, and nothing is appended
+            # afterwards.
             if not self._gate.is_open:
                 return self._failed(PutMessageStatus.SERVICE_NOT_AVAILABLE), None
             self._lock_begin_ms = begin_ms
             now_ms = self._time_ms()
+            # Index files and the checkpoint rely on store times that never descend.
             if now_ms < self._last_ms:  # `next_store_ms`, inlined
                 now_ms = self._last_ms
             else:
                 self._last_ms = now_ms
+            # Half and rolled-back messages have no queue entry and take no queue offset.
             if sys_flag & TRANSACTION_MASK in {0, TRANSACTION_COMMIT}:
                 queue = known.queues.get(message.queue_id)
+                # A deletion marks the queue under this lock, so a stale cached queue is detected
+                # here.
                 if queue is None or queue.is_deleted:
                     queue = self._queue(known, message)
                 queue_offset = queue.next_offset
+                # Reserving before the append makes a full queue memory fail this put only.
                 if queue_offset >= queue.reserved_offset:
                     queue.reserve()
             phy_offset = self._log.append(
                 message, size, crc, queue_offset, sys_flag, now_ms, store_host, known.field
             )
             if queue is not None:
+                # Advanced after the append, so that a failed append leaves no gap in the queue.
                 queue.next_offset = queue_offset + 1
+            # Only now is the store time known, from which the delivery time is computed.
             if message.delay_level and message.topic == SCHEDULE_TOPIC:
                 code = delivery_time_ms(message.delay_level, now_ms, self._delays_ms)
             is_visible = self._dispatchers.submit(
@@ -263,6 +277,7 @@ class MessageWriter:
         Returns:
             None if messages are rejected or another thread is appending; nothing was done.
         """
+        # A direct append never waits: the general path reports the reason and a bounded wait.
         if self._gate.refusal is not None or not self._append_lock.acquire(False):
             return None
         if not self._gate.is_open:
@@ -305,6 +320,7 @@ class MessageWriter:
             return self._failed(PutMessageStatus.MESSAGE_ILLEGAL)
         if max(map(len, messages.properties)) > MAX_PROPERTIES_BYTES:
             return self._failed(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+        # Apache rejects transactional batches as well.
         if batch.sys_flag & TRANSACTION_MASK:
             return self._failed(PutMessageStatus.MESSAGE_ILLEGAL)
         begin_ms = self._monotonic_ms()
@@ -351,6 +367,7 @@ class MessageWriter:
         queue = known.queues.get(batch.queue_id)
         if queue is None or queue.is_deleted:
             queue = self._queue(known, batch)
+        # All entries are reserved at once: a batch is stored completely or not at all.
         queue.reserve(len(sizes))
         first = queue.next_offset
         phy_offsets = self._log.append_run(
@@ -371,6 +388,7 @@ class MessageWriter:
             # block it while another append hangs.
             if left_ms < 0 or not self._append_lock.acquire(timeout=left_ms / 1000):
                 return PutMessageStatus.OS_PAGE_CACHE_BUSY
+            # Acquired only to wait for the current append; the put takes it again for itself.
             self._append_lock.release()
         return None
 
@@ -383,6 +401,7 @@ class MessageWriter:
         if not isinstance(error, (ResourceShortError, OSError)):
             return PutMessageStatus.MESSAGE_ILLEGAL
         now_ms = self._monotonic_ms()
+        # A full disk would otherwise write a log line for each send, to the same disk.
         if now_ms >= self._quiet_until_ms:
             self._quiet_until_ms = now_ms + _QUIET_MS
             what = "no space" if isinstance(error, DiskFullError) else "a resource runs short"
@@ -393,12 +412,16 @@ class MessageWriter:
 
     def _admit(self, topic: str) -> _Topic | None:
         """Cache a valid topic; return None if the topic is invalid."""
+        # Names of retry and dead-letter topics are longer than the topic or group that they
+        # contain.
         limit = 255 if topic.startswith("%") else self._max_topic_bytes
         if not is_safe_topic(topic) or len(topic.encode()) > limit:
             return None
+        # Messages of batch queues have another layout that other brokers would misread.
         if self._table.is_batch_topic(topic):
             return None
         known = _Topic(topic_field(topic))
+        # Two threads may get here at once; both must use the same object, because it caches queues.
         return self._topics.setdefault(topic, known)
 
     def _queue(self, known: _Topic, message: PutMessage | PutBatch) -> ConsumeQueue:

@@ -136,16 +136,21 @@ class ConsumeQueue:
         wanted = self.next_offset + count
         room_end = self._tail_start + len(self._buffer) // ENTRY_BYTES
         if wanted > room_end:
+            # Flushed entries are dropped from the new tail: readers find them on disk.
             start = self.flushed_offset
+            # Doubling keeps the number of copies logarithmic while a flush is delayed.
             room = max(_FIRST_ENTRIES, wanted - start, 2 * (self.max_offset - start))
+            # Fails before anything changes if all queues together hold too much.
             self._space.take((room * ENTRY_BYTES) - len(self._buffer))
             self._move_tail(start, room)
             room_end = start + room
+        # Registered at the reservation, so that a flush that starts now finds the entry.
         self._space.add(self)
         self.reserved_offset = room_end
 
     def _move_tail(self, start: int, room: int) -> None:
         """Replace the tail by one that starts at an offset and has room for some entries."""
+        # A new buffer instead of a resized one: readers may hold a view of the old one.
         buffer = bytearray(room * ENTRY_BYTES)
         kept = (self.max_offset - start) * ENTRY_BYTES
         at = (start - self._tail_start) * ENTRY_BYTES
@@ -164,6 +169,7 @@ class ConsumeQueue:
         at = (queue_offset - self._tail_start) * ENTRY_BYTES
         _pack_into(self._buffer, at, phy_offset, size_bytes, tags_code)
         self.max_phy_end = phy_offset + size_bytes
+        # Last, because readers check this offset without a lock before they read the entry.
         self.max_offset = queue_offset + 1
 
     def put_run(
@@ -191,6 +197,8 @@ class ConsumeQueue:
         Raises:
             ResourceShortError: as `reserve`.
         """
+        # Messages that wait for a flush have offsets but no entries: writing behind them would
+        # leave a gap.
         if self.is_deleted or self.next_offset != self.max_offset:
             return None
         if self.next_offset + count > self.reserved_offset:
@@ -243,6 +251,7 @@ class ConsumeQueue:
     def settle(self) -> bool:
         """Free the tail if every entry is on disk; return whether it did."""
         is_on_disk = self.flushed_offset == self.max_offset == self.next_offset
+        # Zeros after the end must reach the disk before the queue counts as settled.
         if not self.is_deleted and (not is_on_disk or self._has_unsynced_zeros):
             return False
         self._drop_tail()
@@ -268,6 +277,7 @@ class ConsumeQueue:
         if end > flushed:
             data = tail[(flushed - start) * ENTRY_BYTES : (end - start) * ENTRY_BYTES]
             self._disk.write(flushed, data)
+            # Only after `write` has flushed the file: the checkpoint relies on it.
             self.flushed_offset = end
         elif self._has_unsynced_zeros:
             self._disk.sync(end)
@@ -286,6 +296,7 @@ class ConsumeQueue:
             OSError: the disk failed.
             ResourceShortError: no descriptor.
         """
+        # Read before the tail: a tail that was replaced meanwhile still holds these entries.
         end = self.max_offset
         start, tail = self.tail
         count = min(max_bytes // ENTRY_BYTES, end - queue_offset)
@@ -293,6 +304,8 @@ class ConsumeQueue:
             at = (queue_offset - start) * ENTRY_BYTES
             found = tail[at : at + count * ENTRY_BYTES]
         else:
+            # Entries in memory may be newer than those in the file, so a read never crosses the
+            # boundary.
             found = memoryview(self._disk.read(queue_offset, min(count, start - queue_offset)))
         return found if count > 0 and found else None
 
@@ -356,6 +369,7 @@ class ConsumeQueue:
         self._find_end(_NO_LIMIT)
         self.min_offset = self._disk.begin
         if after_crash and self._disk.file_count:
+            # The killed process may not have synced the directory.
             self._disk.distrust_names()
             self._has_unsynced_zeros = True
             self._space.add(self)
@@ -378,6 +392,7 @@ class ConsumeQueue:
         before = self.max_offset
         if self.max_phy_end > trusted_phy_offset or self._disk.has_stray_bytes:
             kept = self._first_from(trusted_phy_offset, self.flushed_offset)
+            # The end lies in the tail: the files stay unchanged.
             if kept > self.flushed_offset:
                 self.max_offset = self.next_offset = kept
                 self.max_phy_end = self._phy_end_before(kept)
@@ -416,13 +431,16 @@ class ConsumeQueue:
             OSError: the disk failed.
         """
         if queue_offset != self.max_offset:
+            # The same entry was written before the crash; any other entry there is a conflict.
             if self.entry(queue_offset) == (phy_offset, size_bytes, tags_code):
                 return False
             raise QueueGapError(expected=self.max_offset, got=queue_offset)
         if queue_offset >= self.reserved_offset:
+            # Recovery puts more entries than memory may hold, and no service flushes yet.
             self._space.relieve()
             self.reserve()
         self.put(queue_offset, phy_offset, size_bytes, tags_code)
+        # Offsets that were assigned before must not be assigned again.
         self.next_offset = max(self.next_offset, self.max_offset)
         return True
 
@@ -439,6 +457,7 @@ class ConsumeQueue:
     def restart_at(self, queue_offset: int) -> None:
         """Drop all entries; the next entry gets this offset."""
         self._disk.remove_all()
+        # Caches of the old entries become invalid by identity, without being notified.
         self.life = object()
         self.next_offset = self.max_offset = self.min_offset = self.flushed_offset = queue_offset
         self.max_phy_end = 0
@@ -468,6 +487,7 @@ class ConsumeQueue:
     def correct_min_offset(self, min_phy_offset: int) -> None:
         """Set ``min_offset`` to the first entry whose message still exists."""
         low = self._disk.begin if self._disk.file_count else self.flushed_offset
+        # The common case after a deletion: no entry has to be read.
         if low < self.max_offset and self._disk.first_phy >= min_phy_offset:
             self.min_offset = low
         else:
@@ -478,6 +498,8 @@ class ConsumeQueue:
         deleted = 0
         while self._disk.file_count > 1:
             following = self._disk.begin + self._disk.file_entries
+            # The last entry decides: physical offsets ascend, so the earlier ones are expired as
+            # well.
             if following > self.max_offset or self._phy_of(following - 1) >= min_phy_offset:
                 break
             self._disk.remove_first()
@@ -487,6 +509,7 @@ class ConsumeQueue:
 
     def mark_deleted(self) -> None:
         """Prevent the creation of files (append lock and `TailMemory.names` held)."""
+        # The queue object lives on in caches of other threads; they check this flag.
         self.is_deleted = self._disk.is_deleted = True
 
     def destroy(self) -> None:

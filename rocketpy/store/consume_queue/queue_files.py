@@ -110,6 +110,8 @@ class QueueFiles:
             raise StoreFormatError(
                 f"{self._directory} has files of another length than {file_bytes} bytes"
             )
+        # From the end: the newest file defines the end of the queue even if an earlier one is
+        # missing.
         last = first = int(names[-1])
         for name in reversed(names[:-1]):
             if int(name) != first - file_bytes or not self._size_bytes(name):
@@ -146,6 +148,7 @@ class QueueFiles:
         except FileNotFoundError:  # deleted meanwhile
             return b""
         with contextlib.closing(file):
+            # Checked after opening: the deletion renames the directory before it sets the flag.
             if self.is_deleted:  # the file may belong to a new queue of this name
                 return b""
             return file.read((queue_offset - base) * ENTRY_BYTES, count * ENTRY_BYTES)
@@ -163,6 +166,7 @@ class QueueFiles:
         while data:
             if self.begin == self.end:
                 self.begin = self.end = self._base(queue_offset)
+                # Readers of Apache expect entry n at byte n * 20, so earlier entries become filler.
                 blank = BLANK_ENTRY * (queue_offset - self.begin)
             else:
                 blank = b""
@@ -175,6 +179,8 @@ class QueueFiles:
                 if blank:
                     file.write(0, blank)
                 file.write((queue_offset - base) * ENTRY_BYTES, data[: count * ENTRY_BYTES])
+                # Each file is flushed before the next one is written, so that entries reach the
+                # disk in order.
                 file.flush()
             self.end = max(self.end, base + self.file_entries)
             queue_offset += count
@@ -187,6 +193,7 @@ class QueueFiles:
         the lock around creations, and the second check after opening.
         """
         path = self._path(base)
+        # Creations hold the lock of deletions: a file must not appear in a renamed directory.
         if base >= self.end:
             with self._names:
                 if self.is_deleted:
@@ -236,6 +243,8 @@ class QueueFiles:
         base = self.end - self.file_entries
         while base >= self.begin:
             with contextlib.closing(self._files.open_file(self._path(base))) as file:
+                # A crash between creation and sizing leaves an empty last file; others must not be
+                # empty.
                 if file.size_bytes == 0 and base == self.end - self.file_entries:
                     self._remove_empty(base)
                     base = self.end - self.file_entries
@@ -243,6 +252,7 @@ class QueueFiles:
                 self._check_length(file, base)
                 count, entry = self._whole_entries(file, limit_phy, is_first=base == self.begin)
             if entry is not None:
+                # Files after the last valid entry hold only bytes that must be erased.
                 self.has_stray_bytes |= base + self.file_entries < self.end
                 return base + count, entry
             base -= self.file_entries
@@ -266,6 +276,7 @@ class QueueFiles:
         self, file: PlainFile, limit_phy: int, *, is_first: bool
     ) -> tuple[int, Entry | None]:
         """Return the number of valid entries at the start of a file, and the last of them."""
+        # The file system knows where unwritten parts start, which saves reading zeros.
         hole = file.first_hole()
         low, high = 0, min(-(-hole // ENTRY_BYTES), self.file_entries)
         middle = max(0, high - _BLOCK_ENTRIES)  # the end usually lies before the first hole
@@ -303,6 +314,7 @@ class QueueFiles:
         """
         while self.file_count > 1 and self.end - self.file_entries >= queue_offset:
             self.end -= self.file_entries
+            # From the end, so that an interrupted erasure leaves no gap.
             self._files.remove(self._path(self.end))
         if self.begin <= queue_offset < self.end:
             base = self._base(queue_offset)
@@ -332,6 +344,7 @@ class QueueFiles:
         """Delete every file."""
         while self.begin < self.end:
             self.remove_first()
+        # Files before a gap are not part of [begin, end), but must not reappear.
         for name in self._files.list_files(self._directory) if self.has_gap else ():
             self._files.remove(self._directory / name)
         self.begin = self.end = 0

@@ -90,6 +90,7 @@ class MappedFileQueue:
             mapped = MappedFile(path, int(name), self._store_files.open(path))
             mapped.write_position = mapped.flushed = self.file_bytes
             mapped.data_end = mapped.region.first_hole()
+            # Only the last file is written again; the others need no descriptor.
             if name != names[-1]:
                 mapped.region.rest()
             loaded.append(mapped)
@@ -107,6 +108,7 @@ class MappedFileQueue:
         behind = names[names.index(empty[0]) + 1 :]
         if not rebuildable and any(self._has_begun(name) for name in behind if name not in empty):
             return  # the length check reports it
+        # From the end, so that an interrupted removal leaves contiguous files.
         for name in (*reversed(behind), empty[0]):
             logger.warning("unwritten file removed: path=%s", self.directory / name)
             self._store_files.remove(self.directory / name)
@@ -145,6 +147,7 @@ class MappedFileQueue:
     @property
     def first(self) -> MappedFile | None:
         """Oldest file, or None."""
+        # One read of the tuple: retention may replace it at any time.
         files = self.files
         return files[0] if files else None
 
@@ -216,6 +219,8 @@ class MappedFileQueue:
         path = self.directory / file_name(base_offset)
         mapped = MappedFile(path, base_offset, self._store_files.create(path, self.file_bytes))
         try:
+            # A file without space must not stay: its name would claim offsets that cannot be
+            # written.
             mapped.allocate(min(self.step_bytes, 4096), self.step_bytes)
         except BaseException:
             mapped.close()
@@ -227,13 +232,16 @@ class MappedFileQueue:
         """Append a file made by `make`."""
         with self._mutex:
             assert not self.files or self.files[-1].end_offset == mapped.base_offset
+            # Replaced instead of changed, so that readers need no lock.
             self.files = (*self.files, mapped)
 
     def remove_first(self) -> None:
         """Delete the oldest file."""
         with self._mutex:
             mapped, self.files = self.files[0], self.files[1:]
+        # Removed from the tuple first: no new reader can find the file while it is deleted.
         self._store_files.remove(mapped.path)
+        # A flush uses the descriptor that closing would release.
         with self._flush_mutex:
             mapped.close()
 
@@ -264,10 +272,12 @@ class MappedFileQueue:
         last = self.last
         if last is not None and offset < last.end_offset:
             position = max(0, offset - last.base_offset)
+            # Stale records after the end would look valid to a later recovery.
             erased = last.region.erase(position, self.file_bytes)
             last.write_position = last.flushed = last.allocated = position
             if erased:
                 logger.info("bytes after the end erased: path=%s position=%d", last.path, position)
+                # Before new records overwrite a part of the old ones.
                 last.region.flush()
 
     def flush(self) -> None:
