@@ -175,6 +175,7 @@ class CleanCommitLogService:
         manual = self._manual_rounds > 0
         if manual:
             self._manual_rounds -= 1
+        # Apache compares with the local hour as well.
         timely = self._local_hour(self._clock.time_ms()) in self.policy.delete_hours
         self._left_in_round = self.policy.delete_batch_max if urgent or manual or timely else 0
         if urgent and not self._can_delete():
@@ -184,14 +185,17 @@ class CleanCommitLogService:
         policy, ratios = self.policy, self._disk_ratios()
         used = max(ratios.commit_log, ratios.consume_queue)
         self._on_disk_full(used > policy.warning_ratio)
+        # Above this level free space is more important than the age of a file.
         self._forced = policy.clean_forcibly and (
             used > min(policy.clean_forcibly_ratio, policy.warning_ratio)
         )
+        # If the usage is unknown, deleting expired files is the safe choice.
         unknown = min(ratios.commit_log, ratios.consume_queue) < 0
         over_any = min(policy.max_used_ratio, policy.clean_forcibly_ratio, policy.warning_ratio)
         return unknown or used > over_any
 
     def _can_delete(self) -> bool:
+        # The last file is being written.
         if self._files.file_count() <= 1:
             return False
         if self._forced:
@@ -203,6 +207,7 @@ class CleanCommitLogService:
         if not self._can_delete():
             return False
         is_secure = self._secure()
+        # Without durable entries a deletion would make the queue restart at offset 0.
         if not (is_secure or self._forced) or not self._files.delete_oldest():
             return False
         if not is_secure:

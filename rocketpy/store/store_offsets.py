@@ -108,6 +108,7 @@ class StoreOffsets:
 
     def flush_reached(self, phy_offset: int) -> None:
         """Advance ``flushed`` and call waiting callbacks."""
+        # Flushes may finish out of order with a restart of the offsets.
         self.flushed = max(self.flushed, phy_offset)
         self._moved()
 
@@ -123,6 +124,7 @@ class StoreOffsets:
 
     def _moved(self) -> None:
         self._bind()
+        # Dispatch first: a sender that is answered may read its message at once.
         self.on_visible(self.visible)
         self.answer_visible()
 
@@ -144,6 +146,7 @@ class StoreOffsets:
             callback(True)
             return
         with self._mutex:
+            # Added before the second check, so that a flush in between finds the waiter.
             self._waiters.append((phy_end, deadline_ms, callback))
         if self._failed:
             self.fail()
@@ -174,6 +177,7 @@ class StoreOffsets:
             if not answered:
                 return
             self._waiters = deque(each for each in self._waiters if not chosen(each))
+        # Outside of the lock: callbacks may wait for further offsets.
         for _, _, callback in answered:
             callback(is_visible)
 

@@ -113,10 +113,12 @@ def write_entries(
     for number, key_hash in enumerate(key_hashes, first):
         slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % slots)
         before = newest[slot_at] if slot_at in newest else _unpack_slot(buffer, slot_at)[0]
+        # A slot may hold any bytes after a crash: only smaller numbers are links.
         previous.append(before if 0 < before < number else 0)
         newest[slot_at] = number
     entries = b"".join(map(_ENTRY.pack, key_hashes, phy_offsets, repeat(seconds), previous))
     entry_at = run.entries_at + ENTRY_BYTES * first
+    # Entries before slots, slots before the header: readers run concurrently.
     buffer[entry_at : entry_at + len(entries)] = entries
     for slot_at, number in newest.items():
         _pack_slot(buffer, slot_at, number)
@@ -170,6 +172,7 @@ class IndexFile:
         self._end_phy = header.end_phy_offset
         self._slots_used = header.hash_slot_count
         count = header.index_count
+        # A damaged count must not let readers follow unwritten entries.
         self._count = count if 0 < count <= max_index_count else 1
 
     @property
@@ -240,6 +243,7 @@ class IndexFile:
             self._begin_ms = store_timestamp_ms
             self._begin_phy = phy_offset
         seconds = (store_timestamp_ms - self._begin_ms) // 1000
+        # The field is unsigned in meaning: clamp instead of wrapping.
         if seconds < 0:
             seconds = 0
         elif seconds > _SECONDS_MAX:
@@ -255,8 +259,10 @@ class IndexFile:
             _pack_entry(
                 buffer, entries_at + ENTRY_BYTES * count, key_hash, phy_offset, seconds, previous
             )
+            # After the entry, so that a reader never follows a slot to an unwritten entry.
             _pack_slot(buffer, slot_at, count)
             count += 1
+        # The header counts the entries last: an interrupted put leaves no trace.
         if count > first:
             self._count = count
             self._end_ms = store_timestamp_ms
@@ -274,6 +280,7 @@ class IndexFile:
         if count >= self._max_count or phy_offset < self._end_phy:
             return False
         if store_timestamp_ms < self._end_ms:
+            # A new file starts where store time descends.
             return False  # `takes_time` decides
         buffer = self._buffer
         entry_at = self._entries_at + ENTRY_BYTES * count
@@ -356,6 +363,7 @@ class IndexFile:
         first = self._count
         if (
             first >= self._max_count
+            # The first entries of a file set its times, which this caller does not.
             or (first == 1 and not may_be_first)
             or phy_offset < self._end_phy
             or store_timestamp_ms < self._end_ms
@@ -444,6 +452,7 @@ class IndexFile:
 
     def _allocate(self, end: int) -> None:
         start = self._allocated
+        # In steps: a system call for each entry would cost more than the put.
         stop = min(self._total, max(end, start + _ALLOCATE_STEP_BYTES))
         self._region.allocate(start, stop)
         self._allocated = stop

@@ -160,6 +160,7 @@ class IndexService:
                 if not is_complete or mark(file) > vouched:
                     file.close()
                     file = None
+                # Files reach the disk in order, so the first untrusted one ends the trusted part.
                 trusted = file is not None and mark(file) < vouched
             if file is None:
                 trusted = False
@@ -167,12 +168,14 @@ class IndexService:
             else:
                 loaded.append(file)
         for file in loaded[:-1]:
+            # Full files are only read: release their descriptors.
             file.rest()
         self._index_files = tuple(loaded)
         self._current = loaded[-1] if loaded else None
 
     def lacks_keys_of(self, last: IndexedMessage) -> bool:
         """Return whether keys of the last message belong to a next file that does not exist."""
+        # One read: another thread may roll to a new file.
         current = self._current
         if current is None or not current.is_full:
             return False
@@ -240,6 +243,7 @@ class IndexService:
         if self._missing_from is not None:
             return
         current = self._current
+        # Most messages have one key, for which a list and a loop would double the cost.
         if current is not None and uniq_key is not None and not keys and not tags:
             try:
                 if current.put_one(
@@ -287,6 +291,7 @@ class IndexService:
         current = self._current
         if self._missing_from is not None or not hashes:
             return
+        # The general path below skips messages that were indexed.
         with suppress(*_NOT_WRITTEN):  # a part may have been written
             if current is not None and current.put_run(hashes, phy_offsets, store_timestamp_ms):
                 return
@@ -351,9 +356,14 @@ class IndexService:
         files = self._index_files
         is_behind = self._missing_from is not None
         lookup = IndexLookup(
-            IndexKeyHasher().hash(topic, key), min(max_count, self._query_max), begin_ms, end_ms
+            # Its own hasher: the cached one is used by the appending thread.
+            IndexKeyHasher().hash(topic, key),
+            min(max_count, self._query_max),
+            begin_ms,
+            end_ms,
         )
         for file in reversed(files):
+            # From the newest file on, which answers most look-ups.
             if lookup.is_done:
                 break
             if file.covers(begin_ms, end_ms):
@@ -376,7 +386,9 @@ class IndexService:
                 file.flush()
                 file.rest()
                 if self._on_file_flushed is not None:
+                    # Only after the flush may the checkpoint cover the file.
                     self._on_file_flushed(file.end_phy_offset, file.end_timestamp_ms)
+                # Last: a failed flush leaves the file in the list.
                 self._unflushed_full.pop(0)
 
     def flush(self) -> None:
@@ -432,6 +444,7 @@ class IndexService:
         try:
             if current is None or current.is_full:
                 current = self._roll()
+            # Indexed before the crash or by the catch-up.
             if phy_offset < current.end_phy_offset:
                 return True
             if not current.takes_time(store_timestamp_ms):

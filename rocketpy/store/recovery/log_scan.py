@@ -104,6 +104,7 @@ class LogScan:
             elif found.state is RecordState.DAMAGED:
                 if self._is_torn(position, found.size_bytes):
                     break
+                # Decided by the bytes that follow: damage within the log, or a torn tail.
                 unproven.append((position, found))
             elif found.state is not RecordState.BLANK:
                 following = self._pass(position, found)
@@ -119,6 +120,8 @@ class LogScan:
                 if found.state is RecordState.RECORD:
                     position = self._behind_runs(position)
                 self.end = position
+        # Nothing follows: only records of the trusted range are kept, because they were intact
+        # once.
         while unproven and self._is_kept(*unproven[0]):
             self.end = unproven[0][0] + unproven[0][1].size_bytes
             yield from self._settled([unproven.pop(0)])
@@ -130,6 +133,8 @@ class LogScan:
             mapped = self._log.queue.find(position)
             if mapped is None:
                 break
+            # Bytes after the first hole were never written, so reading them would only fault in
+            # zeros.
             end = min(mapped.size_bytes - BLANK_BYTES, mapped.data_end) + mapped.base_offset
             if not self._memory_survived:  # later records may be torn
                 end = min(end, self._vouched.phy_offset or 0)
@@ -137,6 +142,7 @@ class LogScan:
             if run is None:
                 break
             if not run.is_taken:
+                # Trying the same records in bulk again would fail again.
                 self._one_by_one_to = run.end
                 break
             position = run.end

@@ -142,6 +142,7 @@ class Recovery:
             covers = self._deleted.covers
             self._index.keep(index_files_before_gap(self._index.headers, self._log, covers))
         start = self._start.find()
+        # Each round starts further back; the limit guards against a log that keeps contradicting.
         for _ in range(_ROUNDS):
             try:
                 report = self._read_from(start)
@@ -150,12 +151,14 @@ class Recovery:
                 start = lost.start
                 logger.warning("queue entries missing, scan restarted: phy_offset=%d", start)
         else:
+            # The complete log is the last resort: no earlier entry can be missing.
             report = self._read_from(self._log.min_phy_offset)
         self._keep_places()
         self._finish(report)
         return report
 
     def _without_log(self) -> None:
+        # Flushed before anything is removed: a crash in between must not trust the old checkpoint.
         self._checkpoint.distrust()
         self._checkpoint.flush()
         for queue in self._table:
@@ -176,13 +179,14 @@ class Recovery:
 
     def _read_from(self, start: int) -> RecoveryReport:
         checkpoint = self._checkpoint
-        if (
-            self._index is not None
-        ):  # the checkpoint must not cover later files in place of lost ones
+        # The checkpoint must not cover later index files in place of lost ones.
+        if self._index is not None:
             checkpoint.lower_index(*self._index.on_disk_to)
+        # The entries after `start` are about to be erased: no checkpoint on disk may cover them.
         checkpoint.lower(checkpoint.log_phy_offset, start, self._store_ms_at(start))
         self._look_for_missing(start)
         for queue in self._table:
+            # Also valid-looking entries go: only the checkpoint tells which ones reached the disk.
             queue.cut(start)
         for queue in self._start.to_remake:
             queue.restart_at(0)
@@ -238,6 +242,7 @@ class Recovery:
         if (missing := count - self._table.entry_count({})) > 0:
             logger.error("queue files missing: entries=%d", missing)
             self._missed = expected
+            # A shorter queue can only be rebuilt from the beginning of the log.
             if start > self._log.min_phy_offset:
                 raise EntriesLost(self._log.min_phy_offset)
 
@@ -263,6 +268,7 @@ class Recovery:
         missing = count - sum(queue.entries_before(vouched_to) for queue in self._table)
         if missing <= 0:
             return
+        # The start fails: nothing that the operator may restore is given up.
         checkpoint = self._checkpoint  # the next start must find the same
         self._table.flush()
         checkpoint.queues_phy_offset, checkpoint.entry_count = vouched_to, count
@@ -283,6 +289,7 @@ class Recovery:
         """
         low, last_phy = self._log.min_phy_offset, index.end_phy_offset
         found = self._log.check(last_phy, check_crc=False) if last_phy >= low else None
+        # The last message may lack keys; putting them again is harmless.
         if self._after_crash or found is None:
             return max(last_phy, low)
         last = read_back(found, last_phy, self._delays_ms)
@@ -315,10 +322,14 @@ class Recovery:
                 or request.queue_id < 0
                 or not self._is_safe(request.topic, safe_topics)
             ):
+                # A record with an impossible queue would create files outside of the store's
+                # layout.
                 scan.damaged.append(phy_offset)
                 continue
+            # Entries of batch queues have another layout and are kept unchanged.
             if not self._table.is_batch_topic(request.topic):
                 queues.dispatch(*request)
+            # Damaged records keep their queue offset, but are not indexed.
             if phy_offset >= index_from and found.state is RecordState.RECORD:
                 for dispatcher in others:
                     dispatcher.dispatch(*request)
@@ -355,9 +366,11 @@ class Recovery:
                 "log shorter than flushed: end=%d flushed=%d", report.end, checkpoint.log_phy_offset
             )
         checkpoint.physic_ms = min(checkpoint.physic_ms, self._last_ms)
+        # Before the tail of the log is erased.
         checkpoint.lower(report.end, report.end, self._last_ms)
         self._deleted.cut(report.end)
         log.set_end(report.end, self._last_ms)
+        # Before the store opens: consumers must not read bytes that a power cut could still take.
         log.sync_from(report.start)
         for phy_offset in report.damaged:
             log.report_damage(phy_offset, "its body or header is not what was stored")
@@ -367,9 +380,11 @@ class Recovery:
         self._rebuilder.begin(log.min_phy_offset)
         min_phy_offset = log.min_phy_offset
         for queue in self._table:
+            # Entries can reach the disk before the messages that they point to.
             if queue.max_phy_end > report.end:
                 queue.cut(report.end)
             queue.correct_min_offset(min_phy_offset)
+            # The next message continues exactly at the rebuilt end.
             queue.next_offset = queue.max_offset
         self._table.load_batch(report.end)
         if self._index is not None:
