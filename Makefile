@@ -14,7 +14,7 @@ QUICK := -q -m "not interop and not spark and not long" $(WORKERS)
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills fmt lint types layers public-api docs clean
+.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills fmt lint types layers public-api stubs docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -123,6 +123,9 @@ bench-sdk: setup jdk ## what a message costs the client's process, beside aiokaf
 
 public-api: setup ## write the public names and signatures down anew, after a change on purpose
 	$(BIN)/python -m tests.tidy.public_api
+
+stubs: setup ## write the type stubs of derived names anew, after a change of signatures
+	@$(BIN)/python -m tests.tidy.stubs
 
 docs: setup ## the guide and the reference as a site in ./site; a link that leads nowhere is an error
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

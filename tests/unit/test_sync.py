@@ -160,7 +160,7 @@ def test_an_interrupted_call_is_not_left_running(monkeypatch: pytest.MonkeyPatch
         raise KeyboardInterrupt
 
     with client_on(NoNetwork()) as client:
-        face = sync.PullConsumer(client._running(), hanging)  # type: ignore[arg-type]
+        face = sync.PullConsumer(client._thread, hanging)
         with monkeypatch.context() as patched:
             patched.setattr(Future, "result", interrupted)
             with pytest.raises(KeyboardInterrupt):
@@ -229,7 +229,7 @@ def test_a_blocking_call_on_the_client_s_own_thread_says_what_to_do() -> None:
         async def handler() -> None:
             producer.send("t", b"x")
 
-        thread = client._running()
+        thread = client._thread
         with pytest.raises(ClientError, match="plain `def`"):
             thread.run(handler())
 

@@ -1,1 +1,1 @@
-"""Blocking."""
+"""Blocking classes of the client, derived from the asynchronous ones."""

@@ -18,7 +18,8 @@ from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.options.durations import Duration
 from rocketpy.client.producer.batch import listed, partly_sent, split_batches
-from rocketpy.client.producer.producer_base import PreparedSend, ProducerBase
+from rocketpy.client.producer.pipeline import PreparedSend
+from rocketpy.client.producer.producer_base import ProducerBase
 from rocketpy.client.producer.request_reply import ask, near, reply_place
 from rocketpy.client.producer.transaction import Transaction, check_transactional, half_properties
 from rocketpy.client.sending.outgoing_message import (

@@ -1,10 +1,8 @@
 """What a producer's ways to send have in common: the limits, the time, the start of one send."""
 
 import asyncio
-from typing import NamedTuple
 
 from rocketpy.client.cluster.instance import Instance
-from rocketpy.client.cluster.message_ids import MsgIds
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.lifecycle import AsyncClosable, running_loop
 from rocketpy.client.messages.message import Message
@@ -13,6 +11,7 @@ from rocketpy.client.options.durations import to_s
 from rocketpy.client.options.validation import checked_group
 from rocketpy.client.producer.linger import BatchAccumulator, can_be_batched
 from rocketpy.client.producer.oneway import OnewaySends
+from rocketpy.client.producer.pipeline import PreparedSend, SendPipeline
 from rocketpy.client.producer.transaction import (
     CheckBackResponder,
     EndTransactionClient,
@@ -20,7 +19,6 @@ from rocketpy.client.producer.transaction import (
 )
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import (
-    Outgoing,
     build_outgoing,
     check_send_topic,
     queue_chooser,
@@ -33,14 +31,6 @@ from rocketpy.client.tracing import Tracer
 from rocketpy.errors import ClosedError, RocketPyError, TooManyInFlightError
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.record.properties import PROPERTY_INSTANCE_ID
-
-
-class PreparedSend(NamedTuple):
-    """A message that is built and within the limits, and where to send it."""
-
-    topic: str
-    message: Outgoing
-    options: SendOptions
 
 
 class ProducerBase(AsyncClosable):
@@ -127,8 +117,16 @@ class ProducerBase(AsyncClosable):
         if self._closed or not self._instance.is_running:
             raise ClosedError("the producer's client is not started, or closed")
 
-    def _other_msg_ids(self) -> MsgIds:
-        return self._instance.other_msg_ids()
+    def _pipeline(self) -> SendPipeline:
+        """Return the steps of a send for callers on other threads."""
+        return SendPipeline(
+            check_open=self._check_open,
+            next_msg_id=self._instance.other_msg_ids().next,
+            prepare=self._prepare,
+            start=lambda prepared: self._start(self._transport(), prepared, is_pipelined=True),
+            start_oneway=self._start_oneway,
+            window=self._window,
+        )
 
     def _prepare(
         self, topic: str | Message, body: object, options: SendOptions, msg_id: str

@@ -21,6 +21,7 @@ from rocketpy.errors import (
     RequestTimeoutError,
     RocketPyError,
 )
+from rocketpy.proto.record import compression
 from rocketpy.proto.record.sys_flag import CompressionType, with_compression
 from rocketpy.proto.wire.command import (
     RemotingCommand,
@@ -277,7 +278,7 @@ async def test_bodies_that_inflate_to_more_than_a_gigabyte_together_are_taken_on
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes: list[int] = []
-    original = rocketpy.proto.record.compression.inflate
+    original = compression.inflate
 
     def counted(*arguments: Any) -> bytes:
         body = original(*arguments)

@@ -140,7 +140,7 @@ def test_one_wake_up_is_for_all_that_were_sent_meanwhile_and_a_close_waits_for_t
     with client_on(network) as client:
         producer = client.producer()
         producer.send("t", b"the route is known")
-        thread = client._running()
+        thread = client._thread
         wakes: list[Any] = []
         held, go_on = threading.Event(), threading.Event()
         call_soon = thread.call_soon

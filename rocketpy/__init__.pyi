@@ -1,0 +1,41 @@
+# Written by `make stubs`.
+from rocketpy import errors as errors
+from rocketpy.app.application import App as App
+from rocketpy.app.binding import Headers as Headers
+from rocketpy.client.callbacks.hooks import SendRetry as SendRetry
+from rocketpy.client.callbacks.middleware import Handle as Handle
+from rocketpy.client.callbacks.middleware import Proceed as Proceed
+from rocketpy.client.callbacks.middleware import Sending as Sending
+from rocketpy.client.client import Client as Client
+from rocketpy.client.client import connect as connect
+from rocketpy.client.consumer.pull_consumer import PullConsumer as PullConsumer
+from rocketpy.client.consumer.push_consumer import Consumer as Consumer
+from rocketpy.client.credentials import Credentials as Credentials
+from rocketpy.client.health import ClientHealth as ClientHealth
+from rocketpy.client.health import ConsumerHealth as ConsumerHealth
+from rocketpy.client.messages.message import Message as Message
+from rocketpy.client.messages.message import ReceivedMessage as ReceivedMessage
+from rocketpy.client.messages.outcomes import Retry as Retry
+from rocketpy.client.messages.outcomes import ToDLQ as ToDLQ
+from rocketpy.client.messages.outcomes import TxState as TxState
+from rocketpy.client.messages.send_options import SendOptions as SendOptions
+from rocketpy.client.messages.serializers import Serializer as Serializer
+from rocketpy.client.messages.serializers import json as json
+from rocketpy.client.messages.serializers import msgpack as msgpack
+from rocketpy.client.messages.serializers import plain as plain
+from rocketpy.client.messages.serializers import text as text
+from rocketpy.client.messages.typed_serializer import TypedSerializer as TypedSerializer
+from rocketpy.client.pop.pop_consumer import PopConsumer as PopConsumer
+from rocketpy.client.pop.popped_message import PoppedMessage as PoppedMessage
+from rocketpy.client.producer.producer import Producer as Producer
+from rocketpy.client.producer.transaction import Transaction as Transaction
+from rocketpy.client.sending.result import SendResult as SendResult
+from rocketpy.client.sending.result import SendStats as SendStats
+from rocketpy.client.sending.result import SendStatus as SendStatus
+from rocketpy.proto.allocation import by_machine_room as by_machine_room
+from rocketpy.proto.allocation import consistent_hash as consistent_hash
+from rocketpy.proto.allocation import fixed_queues as fixed_queues
+from rocketpy.proto.allocation import machine_room_nearby as machine_room_nearby
+from rocketpy.proto.message_queue import MessageQueue as MessageQueue
+
+__version__: str
