@@ -1,1 +1,1 @@
-"""Fast path."""
+"""Compiled fast path of sends, pulls and due messages; the operations are its reference."""

@@ -1,9 +1,9 @@
-"""The compiled path of plain sends: whether there is one, and what it asks Python.
+"""Loader of the compiled path of sends and pulls, and its interface to Python.
 
-`_plain_sends` (Cython) serves plain sends at the start of received bytes in one call. It is
-optional: without it, or with ROCKETPY_PURE=1 in the environment, Python serves everything, with the
-same responses and the same bytes on disk; ROCKETPY_COMPILED=1 makes its absence an error.
-docs/decisions/0008 says why and what it takes.
+`_plain_sends` (Cython) serves fast-path eligible requests at the start of received bytes in one
+call. It is optional: without it, or with ROCKETPY_PURE=1 in the environment, Python serves all
+requests, with the same responses and the same bytes on disk. ROCKETPY_COMPILED=1 makes its absence
+an error. docs/decisions/0008 contains the reasons and the cost.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ _MODULE: Final = "rocketpy.broker.fast_path._plain_sends"
 
 
 class KnowsRules(Protocol):
-    """Says what the rules are now."""
+    """Interface of the owner of the current rules."""
 
     plain_rules: PlainSendRules
 
 
 class CompiledPath(DueMessageWriter, Protocol):
-    """The compiled path: a `ByteHandler`, with its `LookAhead`, and what is due."""
+    """Interface of the compiled path: a `ByteHandler` with `LookAhead`, and the bulk writer."""
 
     def __call__(self, channel: Channel, data: bytes, /) -> tuple[int, bytes]:
         """See `rocketpy.remoting.connection.dispatch.ByteHandler`."""
@@ -46,15 +46,15 @@ class CompiledPath(DueMessageWriter, Protocol):
 MakeHandler: TypeAlias = Callable[
     [KnowsRules, DirectAppend, int, BulkParticipant, FastPullService | None], CompiledPath
 ]
-"""Of the rules, where records are written, the limit of a frame in bytes, who takes part in halves
-and commits, and who begins and ends pulls; None takes no pulls."""
+"""Arguments: the rules, the writer of records, the limit of a frame in bytes, the bulk handling of
+transactions, and the service of fast pulls; None serves no pulls."""
 
 
 def compiled_sends() -> MakeHandler | None:
-    """Return what makes a handler of received bytes; None when it is not there or not wanted.
+    """Return the constructor of the compiled path; None when it is missing or disabled.
 
     Raises:
-        StartError: it is not there and ROCKETPY_COMPILED=1 says that it must be.
+        StartError: it is missing, and ROCKETPY_COMPILED=1 requires it.
     """
     try:
         module = load_compiled(_MODULE)
@@ -70,15 +70,15 @@ def compiled_sends() -> MakeHandler | None:
 
 
 def is_compiled() -> bool:
-    """Whether the compiled path is there and wanted."""
+    """Return whether the compiled path is available and enabled."""
     return compiled_sends() is not None
 
 
 def send_path(pool: BusinessPool | None) -> str:
-    """Return what serves plain sends: ``compiled`` or ``python``.
+    """Return the path of fast-path eligible sends: ``compiled`` or ``python``.
 
     Args:
-        pool: of sends; one with threads takes requests, not bytes.
+        pool: pool of sends; with threads it takes requests, not bytes.
     """
     is_inline = pool is None or pool.runs_inline
     return "compiled" if is_inline and is_compiled() else "python"

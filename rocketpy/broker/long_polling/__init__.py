@@ -1,1 +1,1 @@
-"""Long polling."""
+"""Suspended requests that wait for messages, and the queue that resumes them."""

@@ -1,5 +1,5 @@
-"""What a broker does for its clients, on values: no connection, command, header field or frame.
+"""Operations of the broker on plain values, without connections, commands, header fields or frames.
 
-`rocketpy/broker/processor/` turns requests of the remoting protocol into these and their outcomes
-into responses; another protocol would do the same beside it.
+`rocketpy/broker/processor/` translates requests of the remoting protocol into these, and their
+outcomes into responses. Another protocol would be a second adapter beside it.
 """

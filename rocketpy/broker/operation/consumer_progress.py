@@ -1,4 +1,4 @@
-"""How far a group has consumed a queue: asked for and committed.
+"""Queries and commits of a group's progress in a queue.
 
 Source: ConsumerManageProcessor.java (5.4.0).
 """
@@ -14,22 +14,22 @@ from rocketpy.proto.wire.codes import ResponseCode
 
 
 class QueueStart(Protocol):
-    """What these requests need of the store."""
+    """Interface of the store: start of a queue, and recent messages."""
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """First offset of a queue."""
+        """Return the first offset of a queue."""
         ...
 
     def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a message is recent enough to count as in memory."""
+        """Return whether a message is recent enough to count as in memory."""
         ...
 
 
 class ConsumerProgress:
-    """Answers for the progress of groups.
+    """Queries and commits consumer offsets.
 
     Args:
-        store: where queues begin.
+        store: starts of queues.
         configs: the broker's settings.
         topics: topic table.
         groups: group table.
@@ -52,16 +52,16 @@ class ConsumerProgress:
         self._offsets = offsets
 
     def query(self, group: str, topic: str, queue_id: int, *, may_be_zero: bool) -> int | Refusal:
-        """The committed offset.
+        """Return the committed offset.
 
-        A group that never committed starts at 0 on a young queue (nothing deleted yet, its
-        first message still in memory); otherwise the client decides, told by code 22.
+        A group without a commit starts at 0 on a young queue (nothing deleted yet, its first
+        message still in memory). Otherwise code 22 leaves the start to the client.
 
         Args:
             group: consumer group.
-            topic: of the queue.
-            queue_id: of the queue.
-            may_be_zero: False: a group that never committed is always told so.
+            topic: topic of the queue.
+            queue_id: queue within the topic.
+            may_be_zero: False always returns code 22 without a commit.
         """
         offset = self._offsets.query(group, topic, queue_id)
         if offset != NO_OFFSET:
@@ -78,11 +78,11 @@ class ConsumerProgress:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> Refusal | str | None:
         """Commit an offset.
 
-        An offset of a queue that does not exist is answered like any other, as Apache does, but
-        not kept: such offsets would be written to disk for ever.
+        An offset of a missing queue is answered with success, as in Apache, but not stored: it
+        would stay on disk for ever.
 
         Returns:
-            What to remark beside success: that a reset waits to be delivered, so that nothing
+            A refusal, or the remark of a success: that a reset was not delivered yet, so nothing
             was committed.
         """
         if self._groups.get(group) is None:
@@ -91,6 +91,7 @@ class ConsumerProgress:
         found = self._topics.get(topic)
         if found is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        # Until the reset is delivered, a commit comes from the position before it.
         if self._configs.broker.use_server_side_reset_offset and self._offsets.has_reset(
             group, topic, queue_id
         ):

@@ -1,4 +1,4 @@
-"""Locking queues for consumption in order.
+"""Queue locks for ordered consumption: checks of topics and members.
 
 Source: AdminBrokerProcessor.lockBatchMQ, unlockBatchMQ (5.4.0).
 """
@@ -13,13 +13,12 @@ from rocketpy.runtime.clock import Clock
 
 
 class QueueLocking:
-    """Grants locks of queues that exist to connected members of a group, and to nobody else.
+    """Grants locks of existing queues to connected members of a group.
 
-    A client that is not known yet does not get a lock: it could not pull either. Its next
-    heartbeat makes it known.
+    An unknown client gets no lock: it could not pull either. Its next heartbeat registers it.
 
     Args:
-        locks: who holds what.
+        locks: the locks.
         topics: topic table.
         consumers: connected consumers.
         clock: time.
@@ -36,7 +35,7 @@ class QueueLocking:
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Take or renew locks; those of the queues that the client holds now."""
+        """Acquire or renew locks; returns the queues that the client holds now."""
         members = self._consumers.group(group)
         member = None if members is None else members.find_client(client_id)
         if members is None or member is None:
@@ -45,7 +44,8 @@ class QueueLocking:
         held = []
         for queue in queues:
             topic = self._topics.get(queue.topic)
-            # The names of the tables, not those of the request, are what is kept.
+            # The names of the tables are kept, not those of the request, which would stay alive
+            # as separate strings for each lock.
             if (
                 topic is not None
                 and 0 <= queue.queue_id < topic.read_queue_nums
@@ -57,5 +57,5 @@ class QueueLocking:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back; those of others stay."""
+        """Release locks; locks of other clients stay."""
         self._locks.unlock(group, ((one.topic, one.queue_id) for one in queues), client_id)

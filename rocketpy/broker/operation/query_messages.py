@@ -1,7 +1,7 @@
-"""Finding single messages: by key, by physical offset.
+"""Queries of single messages, by key or by physical offset.
 
-A look-up by key reads the index and then every record it names, so it belongs on a pool, never on
-a loop; it is bounded in records and bytes.
+A query by key reads the index and then each record it names, so it runs on a pool and never on an
+event loop. It is bounded in records and bytes.
 
 Source: QueryMessageProcessor.java (5.4.0).
 """
@@ -16,13 +16,14 @@ from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.store.results import QueryIndexResult
 
 _MAX_RECORDS_BYTES: Final = 15 * 1024 * 1024
+"""Bound of one response: frames are limited to 16 MiB."""
 _UNIQUE_KEY: Final = "U"
 _KEY: Final = "K"
 _TAG: Final = "T"
 
 
 class MessageFinder(Protocol):
-    """What these requests need of the store."""
+    """Interface of the store: index and records."""
 
     def query_index(
         self,
@@ -37,21 +38,21 @@ class MessageFinder(Protocol):
         ...
 
     def look_message(self, phy_offset: int) -> memoryview | None:
-        """One whole record."""
+        """Return one complete record."""
         ...
 
 
 class KeyQuery(NamedTuple):
-    """What to look for.
+    """Parameters of a query by key.
 
     Attributes:
-        topic: of the messages.
+        topic: topic of the messages.
         key: one of their keys, their unique id or their tag.
-        max_count: how many at most.
-        begin_ms: stored then or later.
-        end_ms: stored then or before.
+        max_count: maximal number of messages.
+        begin_ms: earliest store time.
+        end_ms: latest store time.
         index_type: ``K`` key, ``U`` unique id, ``T`` tag; None is key or unique id.
-        is_unique: the key is a unique id: as many as are found, up to the default.
+        is_unique: whether the key is a unique id; then `max_count` is replaced by the default.
     """
 
     topic: str
@@ -67,7 +68,7 @@ class FoundMessages(NamedTuple):
     """Messages with a key.
 
     Attributes:
-        records: as stored, newest first as the index has them.
+        records: the stored records, newest first, in the order of the index.
         last_update_timestamp_ms: store time of the newest indexed message.
         last_update_phy_offset: physical offset of the newest indexed message.
     """
@@ -78,12 +79,12 @@ class FoundMessages(NamedTuple):
 
 
 class QueryMessages:
-    """Finds single messages.
+    """Queries single messages.
 
     Args:
-        store: where to look.
-        default_count: how many a look-up by unique id returns at most.
-        max_count: how many any look-up returns at most.
+        store: the message store.
+        default_count: maximal number of results of a query by unique id.
+        max_count: maximal number of results of any query.
     """
 
     def __init__(self, store: MessageFinder, *, default_count: int, max_count: int) -> None:
@@ -92,7 +93,7 @@ class QueryMessages:
         self._max_count = max_count
 
     def by_key(self, query: KeyQuery) -> FoundMessages | Refusal:
-        """The messages with a key."""
+        """Return the messages with a key."""
         wanted_count, index_type = query.max_count, query.index_type
         if query.is_unique:
             wanted_count = self._default_count
@@ -112,7 +113,7 @@ class QueryMessages:
         return FoundMessages(records, found.last_update_timestamp_ms, found.last_update_phy_offset)
 
     def by_phy_offset(self, phy_offset: int) -> bytes | Refusal:
-        """The message at a physical offset."""
+        """Return the message at a physical offset."""
         try:
             record = self._store.look_message(phy_offset) if phy_offset >= 0 else None
         except RocketPyError:
@@ -134,9 +135,10 @@ class QueryMessages:
                 if record is None or not _has_key(record, topic, key, index_type):
                     continue
             except RocketPyError:
-                # A damaged record costs only itself.
+                # A damaged record must not hide the others.
                 continue
             size_bytes += len(record)
+            # The first record is returned whatever its size.
             if records and size_bytes > _MAX_RECORDS_BYTES:
                 break
             records.append(record)
@@ -144,7 +146,7 @@ class QueryMessages:
 
 
 def _has_key(record: bytes, topic: str, key: str, index_type: str | None) -> bool:
-    """The index knows hashes only; the record knows its keys."""
+    """Return whether a record has the key; the index contains only hashes, which collide."""
     message = decode_message(record, inflate=False)
     if message.topic != topic:
         return False

@@ -1,14 +1,14 @@
-"""The outcome of an operation that was not carried out."""
+"""Outcome of an operation that was refused."""
 
 from typing import NamedTuple
 
 
 class Refusal(NamedTuple):
-    """Why an operation was not carried out.
+    """Reason why an operation was refused.
 
     Attributes:
         code: a `ResponseCode`.
-        remark: the reason, for whoever reads the client's log.
+        remark: the reason, as it appears in the client's log.
     """
 
     code: int

@@ -1,4 +1,4 @@
-"""What a sender wants stored, and what became of it."""
+"""Parameters and outcome of a send."""
 
 from typing import NamedTuple
 
@@ -7,21 +7,21 @@ class SendRequest(NamedTuple):
     """A message, or a batch of messages, to store.
 
     Attributes:
-        topic: where to.
-        queue_id: queue within the topic; below 0 is any queue.
+        topic: target topic.
+        queue_id: queue within the topic; below 0 means any queue.
         body: as it is to be stored (compressed or not); of a batch: its messages, encoded.
-        properties: encoded, as the sender made them (see `rocketpy.proto.record.properties`).
+        properties: encoded, as sent by the client (see `rocketpy.proto.record.properties`).
         born_host: the sender's address, ip (4 or 16 bytes) and i32 port.
-        producer: the sender's address for people, ``ip:port``.
-        flag: the application's own flag.
+        producer: the sender's address for display, ``ip:port``.
+        flag: flag of the application.
         sys_flag: system flags.
-        born_timestamp_ms: when the sender made it.
-        reconsume_times: how often it was tried, for a retry topic.
-        max_reconsume_times: from how many tries on it is a dead letter; None: as the group says.
+        born_timestamp_ms: when the sender created it.
+        reconsume_times: number of attempts so far, for a retry topic.
+        max_reconsume_times: attempts after which it is a dead letter; None: the group's setting.
         template: topic to inherit from when `topic` must be created.
-        template_queue_nums: queues at most when `topic` must be created.
-        is_unit: the unit bit of a topic that must be created.
-        is_batch: `body` holds several messages.
+        template_queue_nums: upper limit for the queues when `topic` must be created.
+        is_unit: unit bit of a topic that must be created.
+        is_batch: whether `body` contains several messages.
     """
 
     topic: str
@@ -42,18 +42,18 @@ class SendRequest(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """Where a message, or a batch, was stored.
+    """Outcome of a send: where the message or batch was stored.
 
     Attributes:
-        phy_offset: of the first record.
+        phy_offset: position of the first record in the log.
         queue_id: the queue.
-        queue_offset: of the first message.
+        queue_offset: offset of the first message in the queue.
         uniq_key: UNIQ_KEY of the message, or of the batch.
-        durable_at: the sender is answered once the log is on disk up to here; 0: at once.
-        new_topic: the sender is answered once this topic's table is on disk, and the name servers
-            know the topic; empty when there is nothing to wait for.
-        phy_offsets: of each record of a batch; empty for a single message.
-        recall_handle: with which a timed message can be called back; empty for others.
+        durable_at: the response may be sent once the log is flushed up to here; 0: at once.
+        new_topic: the response may be sent once this topic is on disk and the name servers know
+            it; empty when there is nothing to wait for.
+        phy_offsets: positions of the records of a batch; empty for a single message.
+        recall_handle: handle that recalls a timed message; empty for other messages.
     """
 
     phy_offset: int

@@ -1,1 +1,1 @@
-"""One module a kind of request."""
+"""Request processors: adapters from remoting requests to operations, by kind of request."""

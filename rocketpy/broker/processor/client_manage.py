@@ -1,11 +1,10 @@
-"""HEART_BEAT, UNREGISTER_CLIENT and CHECK_CLIENT_CONFIG (34, 35, 46), and what follows from them.
+"""Adapter of HEART_BEAT, UNREGISTER_CLIENT and CHECK_CLIENT_CONFIG (34, 35, 46).
 
-A heartbeat names every group of a client. For each consumer group the broker makes sure that
-the group and its %RETRY% topic exist, keeps its subscriptions, and tells the other members
-when something changed (40).
+A heartbeat names all groups of a client. For each consumer group the broker creates the group and
+its %RETRY% topic if necessary, stores its subscriptions, and notifies the members of changes (40).
 
 Heartbeat V2: a client with a fingerprint may leave its subscriptions out while the broker knows
-them; a broker which does not (it restarted) says so with IS_SUB_CHANGE.
+them. A broker that does not, as after a restart, answers with IS_SUB_CHANGE.
 
 Source: ClientManageProcessor.java, DefaultConsumerIdsChangeListener.java (5.4.0).
 """
@@ -66,7 +65,7 @@ _MAX_KIND_CHARS: Final = 64
 
 
 class ClientManageProcessor:
-    """Keeps the tables of connected clients. Also a background service: see `step`."""
+    """Maintains the tables of connected clients; also the background service that expires them."""
 
     name = "ClientHousekeeping"
 
@@ -94,7 +93,7 @@ class ClientManageProcessor:
 
     @property
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor; the heartbeat, which has a pool of its own, is not here."""
+        """Processors by request code, without the heartbeat, which has a separate pool."""
         return {
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
@@ -103,10 +102,10 @@ class ClientManageProcessor:
     def heartbeat(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand | DeferredResponse:
-        """34: a client is there, with these groups; told once all they need is on disk.
+        """Process HEART_BEAT (34); answered when groups and retry topics are on disk.
 
         Raises:
-            BadBodyError: the body is no heartbeat.
+            BadBodyError: the body is not a heartbeat.
         """
         limit_bytes = self._configs.broker.max_heartbeat_bytes
         if len(request.body) > limit_bytes:
@@ -126,7 +125,7 @@ class ClientManageProcessor:
             return make_response(request, ResponseCode.SYSTEM_ERROR, refusal)
         sub_changed = False
         names = [entry.group_name for entry in data.consumer_data_set]
-        # A client with many new groups costs one write of each file, not one a group.
+        # One write of each file for all new groups of a client, instead of one for each group.
         with self._topics.write_soon(), self._groups.write_soon():
             for entry in data.consumer_data_set:
                 if self._take_consumer(client, entry, data):
@@ -160,7 +159,7 @@ class ClientManageProcessor:
         groups: list[str],
         topics: list[str],
     ) -> RemotingCommand | DeferredResponse:
-        """Return the response, for now or for when groups and their retry topics are on disk."""
+        """Return the response, now or once groups and their retry topics are on disk."""
         if all(map(self._groups.is_written, groups)) and all(map(self._topics.is_written, topics)):
             return response
         deferred = channel.defer(request)
@@ -181,7 +180,7 @@ class ClientManageProcessor:
         return deferred
 
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """35: a client says good-bye for one producer or consumer group."""
+        """Process UNREGISTER_CLIENT (35): remove a client from one group."""
         header = UnregisterClientRequestHeader.from_ext(request.ext_fields)
         if header.producer_group:
             self._producers.unregister(header.producer_group, channel)
@@ -190,7 +189,7 @@ class ClientManageProcessor:
         return make_response(request)
 
     def check_config(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """46: may this subscription be used here."""
+        """Process CHECK_CLIENT_CONFIG (46): check whether a subscription is permitted."""
         limit_bytes = self._configs.broker.max_heartbeat_bytes
         if len(request.body) > limit_bytes:
             remark = f"the request is longer than {limit_bytes} bytes (maxHeartbeatBytes)"
@@ -210,18 +209,18 @@ class ClientManageProcessor:
         return make_response(request)
 
     def on_open(self, channel: Channel) -> None:
-        """Nothing to do: a client counts from its first heartbeat."""
+        """Do nothing: a client is registered by its first heartbeat."""
 
     def on_idle(self, channel: Channel) -> None:
-        """Nothing to do: the close that follows is reported too."""
+        """Do nothing: the close that follows is reported as well."""
 
     def on_close(self, channel: Channel) -> None:
-        """Forget the clients of a closed connection."""
+        """Remove the clients of a closed connection."""
         self._producers.forget_channel(channel)
         self._consumers.forget_channel(channel)
 
     def step(self, now_ms: int) -> int:
-        """Forget silent clients; see `rocketpy.runtime.service.Service.step`."""
+        """Remove silent clients; see `rocketpy.runtime.service.Service.step`."""
         oldest_ms = self._clock.monotonic_ms() - self._configs.broker.channel_expired_timeout
         dead = self._producers.expire(oldest_ms) + self._consumers.expire(oldest_ms)
         for channel in dict.fromkeys(dead):
@@ -233,7 +232,7 @@ class ClientManageProcessor:
         return now_ms + SCAN_INTERVAL_MS
 
     def _refusal(self, client: ClientChannel, data: HeartbeatData) -> str | None:
-        """Say why the tables have no room for the groups of a client; None when they have."""
+        """Return why the tables have no room for the groups of a client; None when they have."""
         own_bytes = client.size_bytes
         producers = {one.group_name: own_bytes for one in data.producer_data_set}
         consumers = {
@@ -246,7 +245,9 @@ class ClientManageProcessor:
         )
         for table, sizes in tables:
             if not table.make_room(client.channel, sizes):
-                _log.warning("no room for a client", client=client.client_id, groups=len(sizes))
+                _log.warning(
+                    "client rejected: table full", client=client.client_id, groups=len(sizes)
+                )
                 return (
                     f"too many groups or subscriptions: at most {table.max_per_channel} groups on "
                     f"one connection, {table.max_members} members in all"
@@ -307,13 +308,12 @@ def _tell_member(channel: Channel, group: str) -> None:
 
 
 def read_heartbeat(body: bytes) -> HeartbeatData:
-    """Read a heartbeat and leave nothing in it that is longer than it needs to be.
+    """Parse a heartbeat, and bound the texts that are kept of it.
 
-    Groups whose names are longer than any group's may be are left out, and so are kinds longer
-    than any there is.
+    Groups with names that are too long are left out; so are unknown kinds that are too long.
 
     Raises:
-        BadBodyError: it is no heartbeat, or a client id or an expression is too long.
+        BadBodyError: it is not a heartbeat, or a client id or an expression is too long.
     """
     data = HeartbeatData.from_json(loads_plain(body))
     if not data.client_id:
@@ -333,10 +333,10 @@ def read_heartbeat(body: bytes) -> HeartbeatData:
 
 
 def complete_subscription(sent: SubscriptionData) -> SubscriptionData:
-    """Fill in what a client left to the broker: tags and codes of an expression.
+    """Complete a subscription with the tags and codes of its expression, if the client sent none.
 
     Raises:
-        BadBodyError: it has no topic, its expression is too long or has no tag.
+        BadBodyError: it has no topic, or its expression is too long or has no tag.
     """
     if not sent.topic:
         raise BadBodyError("subscription without topic")
@@ -346,7 +346,7 @@ def complete_subscription(sent: SubscriptionData) -> SubscriptionData:
             return build_subscription(sent.topic, sent.sub_string, sub_version=sent.sub_version)
     except ValueError as error:
         raise BadBodyError(f"subscription of {sent.topic[:255]}: {error}") from None
-    # Of a kind that there is, or of none: then it is as unknown without its end.
+    # An unknown kind is as unknown when it is truncated.
     kind = sent.expression_type and sent.expression_type[:_MAX_KIND_CHARS]
     return replace(sent, sub_string=sent.sub_string or SUB_ALL, expression_type=kind)
 

@@ -1,10 +1,8 @@
-"""Progress and members of consumer groups: 14, 15 and 38.
+"""Adapter of requests of consumer groups: offsets, members and queue locks.
 
-Source: ConsumerManageProcessor.java (5.4.0).
+Offsets and members are 14, 15 and 38; queue locks of ordered consumers are 41 and 42.
 
-LOCK_BATCH_MQ and UNLOCK_BATCH_MQ (41, 42): who consumes a queue in order.
-
-Source: AdminBrokerProcessor.lockBatchMQ, unlockBatchMQ (5.4.0).
+Source: ConsumerManageProcessor.java, AdminBrokerProcessor.lockBatchMQ, unlockBatchMQ (5.4.0).
 """
 
 from typing import Final
@@ -29,7 +27,7 @@ from rocketpy.remoting.connection.dispatch import Processor
 
 
 class ConsumerManageProcessor:
-    """Answers what a consumer group asks about itself."""
+    """Processes requests of a consumer group about its offsets and members."""
 
     def __init__(self, progress: ConsumerProgress, consumers: ConsumerTable) -> None:
         self._progress = progress
@@ -37,7 +35,7 @@ class ConsumerManageProcessor:
 
     @property
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Processors by request code."""
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
@@ -45,7 +43,7 @@ class ConsumerManageProcessor:
         }
 
     def query_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """14: the committed offset."""
+        """Process QUERY_CONSUMER_OFFSET (14): return the committed offset."""
         header = QueryConsumerOffsetRequestHeader.from_ext(request.ext_fields)
         offset = self._progress.query(
             header.consumer_group,
@@ -58,7 +56,7 @@ class ConsumerManageProcessor:
         return make_response(request, ext_fields=OffsetResponseHeader(offset=offset).to_ext())
 
     def update_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """15: commit an offset; nothing is committed while a reset waits to be delivered."""
+        """Process UPDATE_CONSUMER_OFFSET (15): commit an offset, unless a reset is pending."""
         header = UpdateConsumerOffsetRequestHeader.from_ext(request.ext_fields)
         outcome = self._progress.commit(
             header.consumer_group, header.topic, header.queue_id, header.commit_offset
@@ -68,7 +66,7 @@ class ConsumerManageProcessor:
         return make_response(request, remark=outcome)
 
     def list_members(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """38: ids of the connected members."""
+        """Process GET_CONSUMER_LIST_BY_GROUP (38): return the ids of the connected members."""
         header = GetConsumerListByGroupRequestHeader.from_ext(request.ext_fields)
         group = self._consumers.group(header.consumer_group)
         ids = [] if group is None else group.client_ids()
@@ -82,28 +80,28 @@ class ConsumerManageProcessor:
 
 
 MAX_REQUEST_BYTES: Final = 1 << 20
-"""Longest body that is read; some thousands of queues."""
+"""Longest body that is parsed; enough for some thousands of queues."""
 
 
 class LockProcessor:
-    """Hands out queue locks."""
+    """Processes requests for queue locks."""
 
     def __init__(self, locking: QueueLocking) -> None:
         self._locking = locking
 
     @property
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Processors by request code."""
         return {
             RequestCode.LOCK_BATCH_MQ: self.lock,
             RequestCode.UNLOCK_BATCH_MQ: self.unlock,
         }
 
     def lock(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """41: take or renew locks; the body names those that the client holds now.
+        """Process LOCK_BATCH_MQ (41): acquire or renew locks; returns those that the client holds.
 
         Raises:
-            BadBodyError: the body is not what it should be.
+            BadBodyError: the body is invalid.
         """
         if len(request.body) > MAX_REQUEST_BYTES:
             return _too_long(request)
@@ -112,10 +110,10 @@ class LockProcessor:
         return make_response(request, body=LockBatchResponseBody(set(held)).encode())
 
     def unlock(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """42: give locks back.
+        """Process UNLOCK_BATCH_MQ (42): release locks.
 
         Raises:
-            BadBodyError: the body is not what it should be.
+            BadBodyError: the body is invalid.
         """
         if len(request.body) > MAX_REQUEST_BYTES:
             return _too_long(request)

@@ -1,4 +1,4 @@
-"""The response to a pull: a head from a template, then one copy of the record bytes.
+"""Encoder of responses to pulls: a header from a template, then one copy of the records.
 
 Source: PullMessageResponseHeader.java, PullMessageProcessor.composeResponseHeader (5.4.0).
 """
@@ -35,14 +35,14 @@ def pull_frame(
     topic_sys_flag: int,
     group_sys_flag: int,
 ) -> bytes:
-    """The whole answer, bodies included.
+    """Return the complete response frame, records included.
 
     Args:
-        request: gives the opaque and the header type.
-        code: of the response.
-        result: offsets, and the records when something was found.
-        topic_sys_flag: of the topic.
-        group_sys_flag: of the group.
+        request: source of the opaque and the header type.
+        code: response code.
+        result: offsets, and the records if any were found.
+        topic_sys_flag: system flag of the topic.
+        group_sys_flag: system flag of the group.
     """
     buffers = result.buffers
     head = pull_head(
@@ -66,16 +66,16 @@ def pull_head(  # noqa: PLR0917 - the fields of a header, at each pull
     sys_flags: tuple[int, int],
     body_bytes: int,
 ) -> bytes:
-    """The answer up to the bodies; it says that the master is the one to ask next, too.
+    """Return the frame up to the records; it always suggests the master for the next pull.
 
     Args:
-        opaque: of the request.
-        serialize_type: of the request's header.
-        code: of the response.
-        remark: says what was found.
-        offsets: last of the queue, first, and next to be read.
-        sys_flags: of the topic and of the group.
-        body_bytes: of the records, which follow.
+        opaque: opaque of the request.
+        serialize_type: header type of the request.
+        code: response code.
+        remark: status of the read.
+        offsets: end of the queue, its first offset, and the next offset to read.
+        sys_flags: system flags of the topic and of the group.
+        body_bytes: size of the records, which follow.
     """
     if serialize_type == JSON:
         header = _TEMPLATE % (code, sys_flags[1], *offsets, sys_flags[0], opaque, remark.encode())
@@ -95,16 +95,16 @@ def pull_head(  # noqa: PLR0917 - the fields of a header, at each pull
 
 
 def json_parts(code: int, remark: str, sys_flags: tuple[int, int]) -> JsonParts:
-    """A header in JSON as `pull_head` writes it, but three offsets and the opaque.
+    """Return the constant parts of a JSON header, as `pull_head` writes it.
 
     Args:
-        code: of the response.
-        remark: says what was found.
-        sys_flags: of the topic and of the group.
+        code: response code.
+        remark: status of the read.
+        sys_flags: system flags of the topic and of the group.
 
     Returns:
-        What stands before, between and behind the last offset of the queue, the first, the next one
-        to be read, and the opaque.
+        The text before, between and after the values: end of the queue, first offset, next offset
+        to read, and opaque.
     """
     return (
         _PARTS[0] % (code, sys_flags[1]),

@@ -1,8 +1,8 @@
-"""QUERY_ASSIGNMENT (400) and how messages are requested (401, 402).
+"""Adapter of QUERY_ASSIGNMENT (400) and of message request modes (401, 402).
 
-A client that lets the broker balance asks which queues are its own. The response without a list
-means "keep what you have": nobody knows the topic, the group has no members, or the strategy is
-unknown. An empty list takes everything away.
+A client that leaves balancing to the broker asks for its queues. A response without a list means
+that it keeps its queues: the topic is unknown, the group has no members, or the strategy is
+unknown. An empty list takes all queues away.
 
 Source: QueryAssignmentProcessor.java (5.4.0).
 """
@@ -47,7 +47,7 @@ _STRATEGIES: Final = MappingProxyType({"AVG": allocate_average, "AVG_BY_CIRCLE":
 
 
 class QueryAssignmentProcessor:
-    """Answers which queues a client reads."""
+    """Processes queries for the queues of a client."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class QueryAssignmentProcessor:
 
     @property
     def processors(self) -> Mapping[int, Processor]:
-        """Request code to processor."""
+        """Processors by request code."""
         return {
             RequestCode.QUERY_ASSIGNMENT: self.query,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
@@ -76,10 +76,10 @@ class QueryAssignmentProcessor:
         }
 
     async def query(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """400: the queues of a client.
+        """Process QUERY_ASSIGNMENT (400): return the queues of a client.
 
         Raises:
-            BadBodyError: the body is not what it should be.
+            BadBodyError: the body is invalid.
         """
         if len(request.body) > MAX_REQUEST_BYTES:
             remark = f"the request is longer than {MAX_REQUEST_BYTES} bytes"
@@ -89,7 +89,7 @@ class QueryAssignmentProcessor:
         queues = await self._assigned(asked, mode)
         assignments = None
         if queues is not None:
-            # A queue shared by several members stands once, as in Java's set.
+            # A queue that several members share is listed once, as in Java's set.
             assignments = [
                 MessageQueueAssignment(queue, mode.mode) for queue in dict.fromkeys(queues)
             ]
@@ -100,7 +100,7 @@ class QueryAssignmentProcessor:
         if found is not None:
             return found
         config = self._configs.broker
-        # What official clients send back comes through a retry topic of its own, always pulled.
+        # Official clients return failed messages through a retry topic that is always pulled.
         is_pop = config.default_message_request_mode == MODE_POP
         if topic.startswith(RETRY_PREFIX) or not is_pop:
             return SetMessageRequestModeRequestBody(topic, group)
@@ -131,12 +131,12 @@ class QueryAssignmentProcessor:
         return allocate(asked.client_id, sorted_queues(queues), members)
 
     def set_mode(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """401: how a group gets the messages of a topic: PULL or POP.
+        """Process SET_MESSAGE_REQUEST_MODE (401): set PULL or POP for a group and a topic.
 
-        A group that does not exist yet is created, as for a pull.
+        A missing group is created under the same conditions as for a pull.
 
         Raises:
-            BadBodyError: the body is not what it should be.
+            BadBodyError: the body is invalid.
         """
         if len(request.body) > MAX_REQUEST_BYTES:
             remark = f"the request is longer than {MAX_REQUEST_BYTES} bytes"
@@ -162,7 +162,7 @@ class QueryAssignmentProcessor:
         return make_response(request)
 
     def modes(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """402: every mode that was set."""
+        """Process GET_ALL_MESSAGE_REQUEST_MODE (402): return all modes that were set."""
         return make_response(request, body=self._modes.snapshot().encode())
 
 
@@ -173,17 +173,17 @@ def _allocate_for_pop(
     members: Sequence[str],
     shared: int,
 ) -> list[MessageQueue]:
-    """The queues of a member that pops.
+    """Return the queues of a member that pops.
 
     Args:
         allocate: the strategy for queues that are not shared.
         client_id: the member.
-        queues: sorted.
-        members: sorted.
-        shared: how many members that follow a member pop its queues too; below 1: all.
+        queues: all queues, sorted.
+        members: all members, sorted.
+        shared: number of following members that share a member's queues; below 1: all.
     """
     if shared <= 0 or shared >= len(members) - 1:
-        # Everybody pops everything: one entry a broker, which chooses the queues itself.
+        # All members pop all queues: one entry per broker, which chooses the queues itself.
         return [MessageQueue(queue.topic, queue.broker_name, -1) for queue in queues]
     if client_id not in members:
         return []

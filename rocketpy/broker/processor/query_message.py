@@ -1,4 +1,4 @@
-"""QUERY_MESSAGE (12) by key, VIEW_MESSAGE_BY_ID (33): the adapter of `operation.find_messages`.
+"""Adapter of QUERY_MESSAGE (12) and VIEW_MESSAGE_BY_ID (33) to `operation.query_messages`.
 
 Source: QueryMessageProcessor.java (5.4.0).
 """
@@ -17,21 +17,21 @@ from rocketpy.remoting.connection.dispatch import Processor
 
 
 class QueryMessageProcessor:
-    """Answers look-ups of single messages."""
+    """Processes queries of single messages."""
 
     def __init__(self, messages: QueryMessages) -> None:
         self._messages = messages
 
     @property
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Processors by request code."""
         return {
             RequestCode.QUERY_MESSAGE: self.query,
             RequestCode.VIEW_MESSAGE_BY_ID: self.view,
         }
 
     def query(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand | bytes:
-        """12: the messages with a key, newest first as the index has them."""
+        """Process QUERY_MESSAGE (12): return the messages with a key, newest first."""
         header = QueryMessageRequestHeader.from_ext(request.ext_fields)
         found = self._messages.by_key(
             KeyQuery(
@@ -53,7 +53,7 @@ class QueryMessageProcessor:
         return _frame(make_response(request, ext_fields=ext_fields), b"".join(found.records))
 
     def view(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand | bytes:
-        """33: the message at a physical offset."""
+        """Process VIEW_MESSAGE_BY_ID (33): return the message at a physical offset."""
         header = ViewMessageRequestHeader.from_ext(request.ext_fields)
         record = self._messages.by_phy_offset(header.offset)
         if isinstance(record, Refusal):

@@ -1,7 +1,6 @@
-"""The ends of queues: 29 by time, 30 last, 31 first, 32 when the first was stored.
+"""Adapter of queries for the ends of queues (29 to 32).
 
-Any queue is answered, also one that is not there: clients ask before the first message.
-
+A missing queue is answered like an empty one, because clients ask before the first message.
 Source: AdminBrokerProcessor.java (5.4.0).
 """
 
@@ -22,34 +21,34 @@ from rocketpy.remoting.connection.dispatch import Processor
 
 
 class QueueEnds(Protocol):
-    """What these requests need of the store."""
+    """Interface of the store: offsets of queues."""
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """First offset of a queue."""
+        """Return the first offset of a queue."""
         ...
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Offset after the last of a queue."""
+        """Return the offset after the last message of a queue."""
         ...
 
     def offset_by_time(self, topic: str, queue_id: int, ts_ms: int, upper: bool = False) -> int:
-        """First offset stored at or after a time."""
+        """Return the first offset stored at or after a time."""
         ...
 
     def earliest_store_time_ms(self, topic: str, queue_id: int) -> int:
-        """Store time of the first message of a queue, -1 when there is none."""
+        """Return the store time of the first message of a queue; -1 without messages."""
         ...
 
 
 class OffsetProcessor:
-    """Answers where queues begin and end."""
+    """Processes queries for the ends of queues."""
 
     def __init__(self, store: QueueEnds) -> None:
         self._store = store
 
     @property
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Processors by request code."""
         return {
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
             RequestCode.GET_MAX_OFFSET: self.last,
@@ -58,24 +57,24 @@ class OffsetProcessor:
         }
 
     def search(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """29: the first offset stored at or after a time."""
+        """Process SEARCH_OFFSET_BY_TIMESTAMP (29): first offset stored at or after a time."""
         header = SearchOffsetRequestHeader.from_ext(request.ext_fields)
         upper = (header.boundary_type or "").lower() == "upper"
         offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, upper)
         return _offset(request, offset)
 
     def last(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """30: the offset the next message will get."""
+        """Process GET_MAX_OFFSET (30): offset of the next message."""
         header = GetMaxOffsetRequestHeader.from_ext(request.ext_fields)
         return _offset(request, self._store.max_offset(header.topic, header.queue_id))
 
     def first(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """31: the first offset that is still there."""
+        """Process GET_MIN_OFFSET (31): first offset that is not deleted."""
         header = GetMinOffsetRequestHeader.from_ext(request.ext_fields)
         return _offset(request, self._store.min_offset(header.topic, header.queue_id))
 
     def earliest_time(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """32: when the first message that is still there was stored."""
+        """Process GET_EARLIEST_MSG_STORETIME (32): store time of the first message."""
         header = GetEarliestMsgStoretimeRequestHeader.from_ext(request.ext_fields)
         time_ms = self._store.earliest_store_time_ms(header.topic, header.queue_id)
         response = GetEarliestMsgStoretimeResponseHeader(timestamp=time_ms)

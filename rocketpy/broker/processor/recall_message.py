@@ -1,4 +1,4 @@
-"""RECALL_MESSAGE (370): the adapter of `operation.recall`.
+"""Adapter of RECALL_MESSAGE (370) to `operation.scheduling.recall`.
 
 Source: RecallMessageProcessor (5.4.0).
 """
@@ -19,7 +19,7 @@ _NOT_DURABLE: Final = Refusal(
 
 
 class RecallMessageProcessor:
-    """Answers recalls."""
+    """Processes recalls of timed messages."""
 
     def __init__(self, recalls: RecallOperation, region_id: str) -> None:
         self._recalls = recalls
@@ -27,11 +27,11 @@ class RecallMessageProcessor:
 
     @property
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Processors by request code."""
         return {RequestCode.RECALL_MESSAGE: self.recall}
 
     def recall(self, channel: Channel, request: RemotingCommand) -> Response:
-        """370: a timed message is not to be delivered."""
+        """Process RECALL_MESSAGE (370): cancel the delivery of a timed message."""
         header = RecallMessageRequestHeader.from_ext(request.ext_fields)
         done = self._recalls.recall(
             RecallRequest(

@@ -1,7 +1,8 @@
-"""SEND_REPLY_MESSAGE (324, 325): an answer is passed on to the client that asked, and stored.
+"""Adapter of SEND_REPLY_MESSAGE (324, 325): a reply is forwarded to the requester, and stored.
 
-The client that asked is known by the id in REPLY_TO_CLIENT and is connected as a producer. What it
-says of the answer (326) is what the answerer is told, also when the answer is stored.
+The requester is identified by the id in REPLY_TO_CLIENT and connected as a producer. Its response
+to the forwarded reply (326) becomes the response to the replier, even when the reply is stored as
+well.
 
 Source: ReplyMessageProcessor.java (5.4.0).
 """
@@ -45,14 +46,14 @@ _ONEWAY: Final = 2
 
 
 class ReplyMessageProcessor:
-    """Answers senders of answers.
+    """Processes replies of the request-reply pattern.
 
     Args:
-        admit: says whether an answer may be sent where it is sent to.
-        store: stores it.
-        when_settled: calls back once what was stored is on disk, or cannot be.
-        find_client: the connection of a client by its id.
-        store_host: this broker's address as records have it; known once it listens.
+        admit: checks whether a reply may be sent to its topic.
+        store: stores a reply.
+        when_settled: calls back once a stored reply is on disk, or cannot be.
+        find_client: returns the connection of a client by its id.
+        store_host: returns this broker's address in the format of records; known after listening.
         config: the broker's settings; see `configure`.
         clock: time.
     """
@@ -78,17 +79,17 @@ class ReplyMessageProcessor:
 
     @property
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Processors by request code."""
         return dict.fromkeys(
             (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2), self.reply
         )
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
     async def reply(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """324 and 325; the peer's answer is waited for on the connection's loop.
+        """Process a reply (324, 325); waits for the requester on the connection's loop.
 
         Raises:
             HeaderFieldError: a header field is missing or wrong.
@@ -122,7 +123,7 @@ class ReplyMessageProcessor:
         return self._response(request, header, refused, stored)
 
     async def _settled(self, stored: Sent) -> None:
-        """Wait until a stored answer is on disk, with its topic, or cannot be."""
+        """Wait until a stored reply and its topic are on disk, or cannot be."""
         loop = asyncio.get_running_loop()
         settled: asyncio.Future[None] = loop.create_future()
 
@@ -141,7 +142,7 @@ class ReplyMessageProcessor:
         return is_admitted and self._config.store_reply_message_enable
 
     async def _push(self, header: SendMessageRequestHeader, sent: SendRequest) -> Refusal | None:
-        """Pass an answer on; None when the client has it."""
+        """Forward a reply to the requester; None on success."""
         properties = parse_properties(sent.properties)
         asker = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if not asker:
@@ -173,11 +174,11 @@ class ReplyMessageProcessor:
         try:
             answer = await client.channel.invoke(push, PUSH_TIMEOUT_MS)
         except (RequestTimeoutError, ConnectionLostError) as error:
-            _log.info("an answer could not be passed on", client=asker, error=str(error))
+            _log.info("reply not forwarded", client=asker, error=str(error))
         else:
             if answer.code == ResponseCode.SUCCESS:
                 return None
-            _log.info("an answer was not taken", client=asker, remark=answer.remark)
+            _log.info("reply rejected", client=asker, remark=answer.remark)
         return Refusal(ResponseCode.SYSTEM_ERROR, f"push reply message to {asker} fail.")
 
     def _response(

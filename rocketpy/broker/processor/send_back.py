@@ -1,4 +1,4 @@
-"""CONSUMER_SEND_MSG_BACK (36): the adapter of the remoting protocol to `SendBack`.
+"""Adapter of CONSUMER_SEND_MSG_BACK (36) to `SendBack`.
 
 Source: AbstractSendMessageProcessor.consumerSendMsgBack (5.4.0).
 """
@@ -15,11 +15,11 @@ from rocketpy.remoting.connection.dispatch import Response
 
 
 class SendBackProcessor:
-    """Answers consumers that give messages back.
+    """Processes messages that consumers return.
 
     Args:
         operation: stores them again.
-        sync_flush: a consumer is answered when the copy is on disk, and not only its topic.
+        sync_flush: whether responses wait for the copy on disk, and not only for its topic.
     """
 
     def __init__(self, operation: SendBack, *, sync_flush: bool) -> None:
@@ -71,11 +71,11 @@ class SendBackProcessor:
 
 
 def build_send_back(operation: SendBack, *, sync_flush: bool) -> Feature:
-    """Build what a broker needs to take messages back.
+    """Build send-backs as a feature of the broker.
 
     Args:
-        operation: stores them again.
-        sync_flush: a consumer is answered when the copy is on disk.
+        operation: stores returned messages again.
+        sync_flush: whether responses wait until the copy is on disk.
     """
     processor = SendBackProcessor(operation, sync_flush=sync_flush)
 

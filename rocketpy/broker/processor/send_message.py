@@ -1,7 +1,7 @@
-"""SEND_MESSAGE in its three forms (10, 310, 320): a request in, a stored message, a frame out.
+"""Adapter of SEND_MESSAGE in its three forms (10, 310, 320) to `SendOperation`.
 
-The adapter of the remoting protocol to `SendOperation`. An ordinary message takes a short way:
-its header fields are read straight from the request, and its response comes from a template.
+Fast-path eligible messages are read straight from the header fields of the request, and their
+response comes from a template.
 
 Source: SendMessageProcessor.java (5.4.0).
 """
@@ -30,19 +30,19 @@ _new: Final = tuple.__new__
 _MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
 _SYSTEM_BUSY: Final = int(ResponseCode.SYSTEM_BUSY)
 _V3_4_9: Final = 121
-"""Clients before this version do not know `maxReconsumeTimes`: what they send is no limit."""
+"""Clients before this version do not send `maxReconsumeTimes`, so the field is ignored."""
 
 
 class SendMessageProcessor:
-    """Answers sends.
+    """Processes sends.
 
     Args:
-        operation: stores what is sent.
+        operation: stores messages.
         config: the broker's settings; see `configure`.
         delays_ms: the delay levels, level 1 first.
 
     Attributes:
-        plain_rules: what the compiled path goes by.
+        plain_rules: rules of the compiled path.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class SendMessageProcessor:
         self.configure(config)
 
     def listens_on(self, store_host: bytes) -> None:
-        """Note the broker's address as it stands in records, which message ids begin with."""
+        """Set the broker's address in the format of records, the prefix of message ids."""
         self._store_host = store_host
         self.configure(self._config)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
         self._responses = SendResponses(
             self._store_host, region_id=config.region_id, trace_on=config.trace_on
@@ -93,7 +93,7 @@ class SendMessageProcessor:
         frames: bytes,
         asked: Sequence[tuple[int, int]],
     ) -> None:
-        """Answer requests of which opaque and header type are known when the disk has the log."""
+        """Send the responses of a bulk once the log is on disk."""
         deferred = channel.defer_run(len(asked))
         responses = self._responses
 
@@ -112,7 +112,7 @@ class SendMessageProcessor:
         self._operation.when_settled(Sent(0, 0, 0, "", durable_at), settled)
 
     def process(self, channel: Channel, request: RemotingCommand) -> Response:
-        """Store what a request brings; None when nobody waits for a response.
+        """Store the message of a request; None when no response is expected.
 
         Raises:
             HeaderFieldError: a header field is missing or wrong.
@@ -127,21 +127,22 @@ class SendMessageProcessor:
         if sent is None:
             sent = self._operation.send(_send_request(channel, request))
         elif isinstance(sent, Refusal) and sent.code == _MESSAGE_ILLEGAL:
-            _header(request)  # when a number does not fit its field, says which one
+            # Parsed again by the general decoder, which names a number that is out of range.
+            _header(request)
         return self._response(channel, request, sent)
 
     def _send_plain(self, channel: Channel, request: RemotingCommand) -> Sent | Refusal | None:
-        """Send an ordinary message, its header read in part; None for what takes the long way."""
+        """Store a fast-path eligible message; None when it needs the general path."""
         ext = request.ext_fields
         if request.code != _SEND_V2 or ("m" in ext and ext["m"] != "false"):
-            return None  # true in other letters is true, too
+            return None  # a batch, unless "m" is exactly "false"
         try:
             policy = self._known[ext["b"]]
             queue_id, flag, sys_flag, born_ms = ext["e"], ext["h"], ext["f"], ext["g"]
             times = ext.get("j", "0")
             if not (queue_id + flag + sys_flag + born_ms + times).replace("-", "").isdecimal():
-                return None  # `int` takes more than Java does
-            # As `SendRequest(...)`, without its Python frame.
+                return None  # `int` accepts more than Java, such as spaces and underscores
+            # Like `SendRequest(...)`, but without the frame of its Python constructor.
             wanted = _new(SendRequest, (
                 ext["b"], int(queue_id), request.body, ext["i"].encode(),
                 channel.remote_host_bytes, channel.remote_address, int(flag), int(sys_flag),
@@ -181,7 +182,8 @@ class SendMessageProcessor:
             )
         if not sent.durable_at and not sent.new_topic:
             return frame
-        # From here on nothing keeps the request: neither its body nor its fields.
+        # From here on neither the body nor the fields of the request are referenced, so a slow
+        # disk does not keep them in memory.
         deferred = channel.defer(request)
         responses = self._responses
 
@@ -204,7 +206,7 @@ def _header(request: RemotingCommand) -> SendMessageRequestHeader:
 
 
 def _send_request(channel: Channel, request: RemotingCommand) -> SendRequest:
-    """Read all of a header.
+    """Parse all header fields.
 
     Raises:
         HeaderFieldError: a field is missing or wrong.

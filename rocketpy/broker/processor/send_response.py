@@ -1,8 +1,8 @@
-"""The response to a stored message, from templates: one formatting call a message.
+"""Encoder of responses to sends, from templates: one formatting call per message.
 
-A send is answered often enough for the general encoder to be felt, and its response always
-has the same shape. Anything unusual (a header type or a key that needs escaping) takes the
-general way.
+Sends are frequent enough that the general encoder would be noticeable, and their responses always
+have the same structure. Unusual ones (a header type, or a key that must be escaped) are left to the
+general encoder.
 
 Source: SendMessageResponseHeader.java, SendMessageProcessor.java (5.4.0).
 """
@@ -21,26 +21,26 @@ from rocketpy.remoting.connection.channel import Channel
 
 
 class PlainSendRules(NamedTuple):
-    """What is worked out once, in Python, for every plain send; replaced when settings change.
+    """Rules of the compiled send path, computed once and replaced when settings change.
 
     Attributes:
-        known: policies of the topics that were sent to.
-        count_stored: told topic, messages and bytes of what was stored.
-        special_properties: a message with one of these is not plain.
+        known: policies of topics.
+        count_stored: called with topic, number of messages and bytes of stored messages.
+        special_properties: properties that need the general path.
         own_properties: added to each message, encoded.
-        max_body_bytes: limit of a body.
-        json_parts: a response's JSON header around code, physical offset (16 hexadecimal digits),
+        max_body_bytes: maximal size of a body.
+        json_parts: parts of a JSON header around code, physical offset (16 hexadecimal digits),
             queue id, queue offset, UNIQ_KEY and opaque.
-        binary_parts: the same of a ROCKETMQ header: before opaque, up to the length of the ext
-            fields, then before physical offset, queue id, queue offset and UNIQ_KEY, the last three
-            as text behind its length.
-        msgpack_parts: the same of a MSGPACK header: before opaque, physical offset, queue id, queue
+        binary_parts: parts of a ROCKETMQ header before opaque, up to the length of the ext fields,
+            then before physical offset, queue id, queue offset and UNIQ_KEY; the last three are
+            texts after their length.
+        msgpack_parts: parts of a MSGPACK header before opaque, physical offset, queue id, queue
             offset and UNIQ_KEY.
-        batch_msgpack_parts: the same for a batch, before all message ids instead of the offset.
-        answer_later: has responses sent when the disk has the log up to an offset: to the channel,
-            the offset, their bytes, and opaque and header type of each request.
-        next_id: what stands before the physical offset of a batch's second message.
-        delays_ms: how long the delay levels wait, level 1 first.
+        batch_msgpack_parts: the same for a batch, with all message ids in place of the offset.
+        answer_later: sends responses when the log is on disk up to an offset; called with the
+            channel, the offset, the responses, and opaque and header type of each request.
+        next_id: text before the physical offset of a batch's second message.
+        delays_ms: the delay levels, level 1 first.
     """
 
     known: Mapping[str, TopicSendPolicy]
@@ -72,7 +72,7 @@ _PACKED_MARK: Final = b"\xa5\0mark"
 
 
 def _text(text: bytes) -> bytes:
-    """A msgpack text of up to 255 bytes."""
+    """Encode a msgpack text of up to 255 bytes."""
     return bytes((0xD9, len(text))) + text
 
 
@@ -82,10 +82,10 @@ def _entry(key: str, value: bytes) -> bytes:
 
 
 class SendResponses:
-    """Builds answers to sends.
+    """Encodes responses to sends.
 
     Args:
-        store_host: the broker's address as it stands in records: 8 or 20 bytes.
+        store_host: the broker's address in the format of records: 8 or 20 bytes.
         region_id: value of MSG_REGION.
         trace_on: value of TRACE_ON.
     """
@@ -139,20 +139,20 @@ class SendResponses:
 
     @property
     def json_parts(self) -> tuple[bytes, ...]:
-        """What stands around the six values of a JSON header, in their order: see `frame`."""
+        """Parts around the six values of a JSON header, in their order: see `frame`."""
         parts = re.split(rb"%(?:d|b|016X)", self._json.replace(b"%%", b"\0"))
         return tuple(part.replace(b"\0", b"%") for part in parts)
 
     @property
     def binary_parts(self) -> tuple[bytes, ...]:
-        """What stands around the values of a ROCKETMQ header: see `_binary`."""
+        """Parts around the values of a ROCKETMQ header: see `_binary`."""
         fixed = _BINARY_FIXED.pack(0, _LANGUAGE, RPC_VERSION, 0, _RESPONSE_FLAG, 0, 0)
         names = (b"\0\7queueId", b"\0\x0bqueueOffset", b"\0\x0dtransactionId")
         return (fixed[:5], fixed[9:17], self._binary_tail, *names)
 
     @property
     def msgpack_parts(self) -> tuple[bytes, ...]:
-        """What stands before the values of a MSGPACK header: see `_msgpack`."""
+        """Parts before the values of a MSGPACK header: see `_msgpack`."""
         header = self._msgpack(0, 0, 0, b"", b"", b"")[_PREFIX.size :]
         id_end = _MSGPACK_FIXED.size + len(self._msgpack_ext) + 16
         queue_id, queue_offset, uniq_key = header[id_end:].split(b"\xa0")
@@ -160,7 +160,7 @@ class SendResponses:
 
     @property
     def batch_msgpack_parts(self) -> tuple[bytes, ...]:
-        """What stands before opaque and the texts of a batch's MSGPACK header: see `general`."""
+        """Parts before opaque and the texts of a batch's MSGPACK header: see `general`."""
         fields = dict.fromkeys(("msgId", "queueId", "queueOffset", "transactionId"), _MARK)
         sample = encode_msgpack_header(
             0,
@@ -176,15 +176,15 @@ class SendResponses:
 
     @property
     def next_id(self) -> bytes:
-        """What stands before the physical offset of a batch's second message: see `msg_ids`."""
+        """Text before the physical offset of a batch's second message: see `msg_ids`."""
         return b"," + self._ids.encode()
 
     def msg_id(self, phy_offset: int) -> str:
-        """The offset message id of a record."""
+        """Return the offset message id of a record."""
         return f"{self._ids}{phy_offset:016X}"
 
     def msg_ids(self, phy_offsets: Sequence[int]) -> str:
-        """The offset message ids of a batch, as its response lists them."""
+        """Return the offset message ids of a batch, as its response lists them."""
         numbers = struct.pack(f">{len(phy_offsets)}q", *phy_offsets).hex(",", 8).upper()
         return self._ids + numbers.replace(",", "," + self._ids)
 
@@ -197,18 +197,18 @@ class SendResponses:
         queue_offset: int,
         transaction_id: str,
     ) -> bytes:
-        """The whole answer to a stored message.
+        """Return the response frame for a stored message.
 
         Args:
-            request: gives the opaque and the header type.
-            code: 0, or one that means "stored, but".
-            phy_offset: of the record.
-            queue_id: where it went.
-            queue_offset: where it went.
+            request: source of the opaque and the header type.
+            code: 0, or the code of a partial success.
+            phy_offset: position of the record.
+            queue_id: its queue.
+            queue_offset: its offset in the queue.
             transaction_id: the message's UNIQ_KEY.
         """
         kind = request.serialize_type
-        # Letters and digits need no escape in JSON; that is what clients' ids are made of.
+        # Letters and digits, the characters of clients' ids, need no escaping in JSON.
         key = transaction_id.encode()
         if kind == _JSON and key.isalnum():
             header = self._json % (
@@ -241,13 +241,13 @@ class SendResponses:
         queue_offset: int,
         transaction_id: str,
     ) -> bytes:
-        """The whole answer to a stored batch, whose id is a list of ids.
+        """Return the response frame for a stored batch; its message id is a list of ids.
 
         Args:
-            request: gives the opaque and the header type.
-            phy_offsets: of its records.
-            queue_id: where it went.
-            queue_offset: where its first message went.
+            request: source of the opaque and the header type.
+            phy_offsets: positions of its records.
+            queue_id: its queue.
+            queue_offset: offset of its first message.
             transaction_id: the batch's UNIQ_KEY.
         """
         ids, key = self.msg_ids(phy_offsets), transaction_id.encode()
@@ -294,7 +294,7 @@ class SendResponses:
         *,
         recall_handle: str = "",
     ) -> bytes:
-        """The same response by the general encoder; also for what can be called back."""
+        """Return the same response from the general encoder, optionally with a recall handle."""
         ext_fields = {
             "MSG_REGION": self._region,
             "TRACE_ON": self._trace,
@@ -308,7 +308,7 @@ class SendResponses:
         return encode_command(make_response(request, code, remark, ext_fields))
 
     def refusal(self, request: RemotingCommand, code: int, remark: str) -> RemotingCommand:
-        """A no; with ext fields, which clients read without looking whether there are any."""
+        """Return a refusal with ext fields, because clients read them without a check."""
         ext_fields = {"MSG_REGION": self._region, "TRACE_ON": self._trace}
         return make_response(request, code, remark, ext_fields)
 

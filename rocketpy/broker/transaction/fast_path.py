@@ -1,12 +1,12 @@
-"""What the compiled path of sends asks of transactions, once for all halves and commits of a read.
+"""Interface of transactions for the compiled send path, called once for a bulk.
 
-It takes halves and one-way commits among plain sends (docs/decisions/0008), those that are as
-usual in every respect: a half that is stored as it is sent, but for what `HalfMessages` adds, and a
-commit of a half that nobody has decided, checked or moved. Whatever else there is goes the way of
-`EndTransactions`, which also says why it is refused.
+The compiled path (docs/decisions/0008) handles eligible half messages and one-way commits: a half
+that is stored as sent, but for the additions of `HalfMessages`, and the commit of a half that was
+not decided, checked or moved before. All others take the general path, `EndTransactions`, which
+also reports why they are refused.
 
 The order on disk is that of `EndTransactions`: halves are claimed before their messages are
-written, and named by an op message after that.
+written, and named by an op message afterwards.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ from rocketpy.proto.topic_names import TRANS_HALF_TOPIC
 
 
 class BulkTransactions:
-    """Takes part in runs of sends that are written at once; safe from any thread.
+    """Bulk handling of half messages and commits; safe from any thread.
 
     Args:
-        halves: says whether any are taken.
-        ledger: which halves are decided.
-        ops: has decided halves written down.
-        counts: how many transactions of each topic are open.
-        topics: says whether the topic of halves is there.
-        config: the broker's settings; ends that have a pool of threads are left to it.
+        halves: whether half messages are accepted.
+        ledger: states of the halves.
+        ops: op messages for decided halves.
+        counts: number of open transactions by topic.
+        topics: topic table, which must have the topic of halves.
+        config: the broker's settings; with a thread pool for ends, no commits are accepted.
 
     Attributes:
-        counts: how many transactions of each topic are open.
+        counts: number of open transactions by topic.
     """
 
     def __init__(
@@ -52,38 +52,38 @@ class BulkTransactions:
         self.counts = counts
 
     def count(self, topic: str, number: int) -> None:
-        """Count transactions of a topic that began, less those that ended."""
+        """Add a number of open transactions of a topic; negative when they end."""
         self.counts.add(topic, number)
 
     @property
     def takes_halves(self) -> bool:
-        """Whether half messages are stored at the moment."""
+        """Whether half messages are accepted at the moment."""
         return not self._halves.rejects and self._topics.get(TRANS_HALF_TOPIC) is not None
 
     @property
     def op_room_bytes(self) -> int:
-        """How many bytes of names of halves may be added before an op message has to be written.
+        """Free space of the next op message in bytes; 0 or less: commits are not accepted.
 
-        0 or less: none; no commit is taken then.
+        A full op message is written on the general path, in its turn.
         """
         return self._ops.room_bytes if self._takes_ends else 0
 
     def claim(self, places: Sequence[int]) -> int:
-        """Claim halves for their commits, in their order; return how many are this run's.
+        """Claim half messages for their commits, in order; returns the number of claimed ones.
 
-        Each of them has to be given to `committed` or `release`.
+        The caller must pass each of them to `committed` or `release`.
 
         Args:
-            places: queue offsets of halves.
+            places: queue offsets of the halves.
         """
         return self._ledger.claim_run(places, HalfState.COMMITTED)
 
     def committed(self, places: Sequence[int]) -> None:
-        """Have halves named by an op message; what they commit is stored."""
+        """Queue half messages for an op message; their commits are stored."""
         self._ops.add(places)
         self._ledger.settle_run(places)
 
     def release(self, places: Sequence[int]) -> None:
-        """Open halves again whose messages were not stored."""
+        """Release half messages with commits that were not stored."""
         for place in places:
             self._ledger.release((place,))

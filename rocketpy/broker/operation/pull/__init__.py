@@ -1,1 +1,1 @@
-"""Pull."""
+"""Pulls: permissions, filters, reading, and long polling."""

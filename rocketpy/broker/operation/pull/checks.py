@@ -1,9 +1,9 @@
-"""Who may pull what: names, permissions, and what is taken. Checks run in Apache's order.
+"""Checks of pulls: names, permissions and filters, in Apache's order.
 
-A consumer asks for the same with each pull, only at another offset. So what was allowed is
-remembered for as long as nothing changes that it was allowed by: the settings and the tables of
-topics and groups are replaced as a whole with each change, and the table of connected consumers
-counts its own. Refusals are not remembered, nor conditions, which depend on more.
+A consumer repeats the same pull at other offsets. A positive result is therefore cached as long as
+nothing it depends on changes: the settings, and the tables of topics and groups, are replaced as a
+whole with each change, and the table of connected consumers counts its changes. Refusals are not
+cached, nor SQL92 filters, which depend on more.
 
 Source: PullMessageProcessor.processRequest (5.4.0).
 """
@@ -25,11 +25,11 @@ from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.wire.codes import ResponseCode
 
 KEPT_EXPRESSION_CHARS: Final = 200
-"""A longer expression is not kept between pulls."""
+"""Longest expression that is cached, to bound memory."""
 MAX_ALLOWED: Final = 4_096
-"""Pulls that are remembered, about a kilobyte each."""
+"""Cached results, about a kilobyte each."""
 _KEPT_CODES: Final = 32
-"""Who takes more tags is checked each time: each pull has codes of its own."""
+"""Most tags of a cached filter: each result has its own set of codes."""
 _FORBIDDEN_BROKER: Final = 1
 _FORBIDDEN_GROUP: Final = 2
 _FORBIDDEN_TOPIC: Final = 3
@@ -37,12 +37,12 @@ _Key: TypeAlias = tuple[object, ...]
 
 
 class AllowedPull(NamedTuple):
-    """What a pull that may be carried out was found to be.
+    """Result of the checks of a permitted pull.
 
     Attributes:
-        group: whose it is.
-        topic: that it reads.
-        message_filter: what it takes; None takes everything.
+        group: its group.
+        topic: its topic.
+        message_filter: its filter; None accepts everything.
     """
 
     group: SubscriptionGroupConfig
@@ -51,16 +51,16 @@ class AllowedPull(NamedTuple):
 
 
 class ChecksVersion(NamedTuple):
-    """What pulls are allowed by, as it was at one moment.
+    """Everything that the result of checks depends on, at one time, with cached results.
 
     Attributes:
-        number: of no other standing.
+        number: unique number of this version.
         config: the broker's settings.
         topics: topic table.
         groups: group table.
-        forbidden: topics that groups may not read.
+        forbidden: topics that groups must not read.
         consumers: `ConsumerTable.version`.
-        allowed: pulls, by what is the same in each of a consumer's pulls of one queue.
+        allowed: cached results, by the fields that a consumer repeats for a queue.
     """
 
     number: int
@@ -73,21 +73,21 @@ class ChecksVersion(NamedTuple):
 
 
 class PullChecks:
-    """Says who may pull what; any thread.
+    """Checks pulls; safe from any thread.
 
     Args:
         topics: topic table.
         groups: group table.
-        filters: what consumers take.
+        filters: finds filters.
         config: the broker's settings; see `configure`.
 
     Attributes:
-        topics: as given.
-        groups: as given.
-        consumers: what connected consumers said.
-        config: the settings now.
-        last: what `standing` returned last. It is what pulls are allowed by now while these four
-            are as it says: whoever asks at each pull may compare instead.
+        topics: topic table.
+        groups: group table.
+        consumers: connected consumers.
+        config: the current settings.
+        last: last result of `standing`. It is valid while its fields equal these four, so that hot
+            paths may compare instead of calling `standing`.
     """
 
     def __init__(
@@ -106,16 +106,17 @@ class PullChecks:
         self.last: ChecksVersion = self._stand()
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self.config = config
 
     def standing(self) -> ChecksVersion:
-        """Return what pulls are allowed by now: another one once anything of it has changed.
+        """Return the current version; a new one after any change.
 
-        Whoever remembers what a check said asks for this first, and remembers both: what changes
-        during the check then has changed since.
+        A caller that caches the result of a check must get the version before the check, and cache
+        both: a change during the check then invalidates the result.
         """
         found = self.last
+        # Compared by identity: the tables are replaced with each change.
         if (
             found.topics is self.topics.entries
             and found.groups is self.groups.entries
@@ -143,25 +144,27 @@ class PullChecks:
         """Check a pull.
 
         Raises:
-            PullRefused: it may not pull, or not like this.
+            PullRefused: the pull, or its filter, is not permitted.
         """
         allowed = self.standing().allowed
+        # All fields but offsets, sizes and times, which differ between pulls of one queue.
         key = (wanted[0], wanted[1], wanted[2], *wanted[8:])
         found = allowed.get(key)
         if found is None:
             group, topic = self.names(wanted)
             found = AllowedPull(group, topic, self._filters.of(wanted, group))
             if is_kept(wanted, found):
+                # Cleared at once: results in use are added again with the next pull.
                 if len(allowed) >= MAX_ALLOWED:
                     allowed.clear()
                 allowed[key] = found
         return found
 
     def names(self, wanted: PullRequest) -> tuple[SubscriptionGroupConfig, TopicConfig]:
-        """Check all but what is taken.
+        """Check everything but the filter.
 
         Raises:
-            PullRefused: it may not pull.
+            PullRefused: the pull is not permitted.
         """
         config = self.config
         if not config.broker_permission & PERM_READ:
@@ -191,14 +194,14 @@ class PullChecks:
             )
             raise PullRefused.with_code(ResponseCode.INVALID_PARAMETER, remark)
         if topic.is_batch_cq:
-            # Rather than wait for ever beside messages that this version cannot read.
+            # Refused, because the consumer would wait for ever for messages it cannot read.
             remark = "this broker version does not support topics with queue.type BatchCQ"
             raise PullRefused.with_code(ResponseCode.SYSTEM_ERROR, remark)
         return group, topic
 
 
 def is_kept(wanted: PullRequest, allowed: AllowedPull) -> bool:
-    """Whether what was allowed may be remembered as long as the standing is the same."""
+    """Return whether a result may be cached with its version."""
     message_filter = allowed.message_filter
     if message_filter is not None and (
         isinstance(message_filter, SqlFilter) or len(message_filter.codes) > _KEPT_CODES

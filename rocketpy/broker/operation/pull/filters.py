@@ -1,4 +1,4 @@
-"""What a pull takes: by the expression in it, or by what the group's heartbeats said.
+"""Filter of a pull: from the expression in the request, or from the group's heartbeats.
 
 Source: PullMessageProcessor.processRequest (5.4.0).
 """
@@ -25,7 +25,7 @@ _FORBIDDEN_SUBSCRIPTION: Final = 5
 
 
 class PullFilters:
-    """Finds the filter of a pull, or why there is none.
+    """Finds the filter of a pull, or why it is refused.
 
     Args:
         groups: group table.
@@ -34,7 +34,7 @@ class PullFilters:
         config: the broker's settings; see `configure`.
 
     Attributes:
-        consumers: as given.
+        consumers: connected consumers.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class PullFilters:
         self._expressions = ExpressionCache()
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
     def of(self, wanted: PullRequest, group: SubscriptionGroupConfig) -> ConsumerFilter | None:
-        """Return the filter of a pull; None takes everything.
+        """Return the filter of a pull; None accepts everything.
 
         Raises:
-            PullRefused: it may not pull, or not like this.
+            PullRefused: the pull, or its filter, is not permitted.
         """
         if wanted.expression is None:
             return self.of_group(wanted, group)
@@ -70,6 +70,7 @@ class PullFilters:
         except ValueError as error:
             remark = f"parse the consumer's subscription failed: {error}"
             raise PullRefused.with_code(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+        # Compiled before the permission is checked, so that an invalid expression is reported.
         if isinstance(found, SqlFilter) and not self._config.enable_property_filter:
             raise not_supported(EXPRESSION_SQL92)
         return found
@@ -77,10 +78,10 @@ class PullFilters:
     def of_group(
         self, wanted: PullRequest, group: SubscriptionGroupConfig
     ) -> ConsumerFilter | None:
-        """Return the filter that a group subscribed with; None takes everything.
+        """Return the filter that a group subscribed with; None accepts everything.
 
         Raises:
-            PullRefused: the group is not there, may not do this, or has no such subscription.
+            PullRefused: the group is unknown, not permitted, or has no such subscription.
         """
         members = self.consumers.group(wanted.group)
         if members is None:
@@ -96,6 +97,7 @@ class PullFilters:
         if subscription is None:
             remark = "the consumer's subscription not exist"
             raise PullRefused.with_code(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        # The broker has an older heartbeat than the consumer: its filter would be outdated.
         if subscription.sub_version < wanted.sub_version:
             remark = "the consumer's subscription not latest"
             raise PullRefused.with_code(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
@@ -109,6 +111,7 @@ class PullFilters:
         registration = self._sql.get(wanted.topic, wanted.group)
         if registration is None:
             remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+            # Compiled again for the reason: the heartbeat that was rejected gets no response.
             if kind == EXPRESSION_SQL92 and (reason := self._why_none(expression)):
                 remark = f"{remark} {reason}"
             raise PullRefused.with_code(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
@@ -128,6 +131,6 @@ class PullFilters:
 
 
 def not_supported(expression_type: str) -> PullRefused:
-    """Return the refusal of a filter that is no list of tags."""
+    """Return the refusal of a filter type other than TAG."""
     remark = f"The broker does not support consumer to filter message by {expression_type}"
     return PullRefused.with_code(ResponseCode.SYSTEM_ERROR, remark)

@@ -1,4 +1,4 @@
-"""What a consumer asks for with a pull, and what becomes of it."""
+"""Parameters and outcomes of a pull."""
 
 from typing import NamedTuple, Self
 
@@ -7,21 +7,21 @@ from rocketpy.store.results import GetMessageResult
 
 
 class PullRequest(NamedTuple):
-    """What a consumer asks for.
+    """Parameters of a pull.
 
     Attributes:
         group: consumer group.
-        topic: of the queue.
-        queue_id: of the queue.
-        queue_offset: where to read.
-        max_count: messages at most, 1 or more.
-        max_bytes: of messages at most, but one message is always returned.
-        commit_offset: how far the group has consumed the queue; None commits nothing.
-        suspend_ms: how long it may wait for a message; None does not wait.
-        expression: what it takes; None is what the group's heartbeats said.
-        expression_type: of `expression`; None is TAG.
-        sub_version: of the subscription that the consumer knows, when `expression` is None.
-        is_lite: asked for with LITE_PULL_MESSAGE.
+        topic: topic of the queue.
+        queue_id: queue within the topic.
+        queue_offset: first offset to read.
+        max_count: maximal number of messages, at least 1.
+        max_bytes: maximal size of the messages; one message is always returned.
+        commit_offset: offset to commit; None commits nothing.
+        suspend_ms: how long the pull may be suspended; None: not at all.
+        expression: filter expression; None uses the group's subscription.
+        expression_type: type of `expression`; None means TAG.
+        sub_version: version of the subscription that the consumer has, when `expression` is None.
+        is_lite: whether it is a LITE_PULL_MESSAGE.
     """
 
     group: str
@@ -39,13 +39,13 @@ class PullRequest(NamedTuple):
 
 
 class PullResult(NamedTuple):
-    """The outcome of a pull that was carried out.
+    """Outcome of a pull that was carried out.
 
     Attributes:
-        code: of the response.
-        read: offsets, and the records when something was found.
-        topic_sys_flag: of the topic.
-        group_sys_flag: of the group.
+        code: response code.
+        read: offsets, and the records if any were found.
+        topic_sys_flag: system flag of the topic.
+        group_sys_flag: system flag of the group.
     """
 
     code: int
@@ -55,10 +55,10 @@ class PullResult(NamedTuple):
 
 
 class PullForbidden(NamedTuple):
-    """A pull that is not permitted.
+    """Outcome of a pull without permission.
 
     Attributes:
-        kind: what forbids it: 1 broker, 2 group, 3 topic, 4 broadcasting, 5 subscription.
+        kind: origin of the refusal: 1 broker, 2 group, 3 topic, 4 broadcasting, 5 subscription.
         remark: the reason.
     """
 
@@ -67,7 +67,7 @@ class PullForbidden(NamedTuple):
 
 
 class PullRefused(Exception):  # noqa: N818 - an outcome which ends the checks, not an error
-    """A check said no."""
+    """Raised by a check to end a pull with an outcome."""
 
     def __init__(self, outcome: Refusal | PullForbidden) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class PullRefused(Exception):  # noqa: N818 - an outcome which ends the checks, 
 
     @classmethod
     def with_code(cls, code: int, remark: str) -> Self:
-        """Refuse with a response code."""
+        """Create a refusal with a response code."""
         return cls(Refusal(int(code), remark))
 
 

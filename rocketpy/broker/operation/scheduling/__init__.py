@@ -1,1 +1,1 @@
-"""Scheduling."""
+"""Scheduling of messages for later delivery, and recalls of timed messages."""

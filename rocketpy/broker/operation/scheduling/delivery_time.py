@@ -1,9 +1,9 @@
-"""When a timed message is due, to the millisecond.
+"""Delivery time of a timed message, to the millisecond.
 
-The wheel knows the slot only: a message of slot T is due after T, and no later than the slot's
-end. The exact moment stands in the message: TIMER_DELIVER_MS, or when it was stored and how much
-later it is wanted. Where that does not fit the slot (the message was put back meanwhile, or its
-properties changed), it is due at the slot's end, which is what Apache does with all of them.
+The wheel knows only slots: a message of slot T is due after T, and at the end of the slot at the
+latest. The exact time is in the message: TIMER_DELIVER_MS, or its store time plus its delay. A time
+outside the slot (the message was rolled meanwhile, or its properties changed) is replaced by the
+end of the slot, which Apache uses for all messages.
 
 Source: HookUtils.transformTimerMessage, TimerMessageStore.dequeue (5.4.0).
 """
@@ -24,7 +24,7 @@ _LONG_MAX: Final = (1 << 63) - 1
 
 
 def decimal(text: str | None) -> int | None:
-    """Return a number of 64 bits, or None when the text is none."""
+    """Return a number of 64 bits, or None for any other text."""
     if text is None or _DECIMAL.fullmatch(text) is None:
         return None
     value = int(text)
@@ -32,12 +32,12 @@ def decimal(text: str | None) -> int | None:
 
 
 def requested_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """Return when properties want a message delivered; None when they name no number.
+    """Return the requested delivery time; None when the property is not a number.
 
     Args:
         properties: with at least one of TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS; the
-            first one that is there counts.
-        now_ms: what a delay begins at.
+            first one in this order counts.
+        now_ms: start of a delay.
     """
     if PROPERTY_TIMER_DELAY_SEC in properties:
         seconds = decimal(properties[PROPERTY_TIMER_DELAY_SEC])
@@ -49,7 +49,7 @@ def requested_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
 
 
 def slot_ms(deliver_ms: int, precision_ms: int) -> int:
-    """Return the start of the slot for a moment: the last one that begins before it."""
+    """Return the start of the slot of a delivery time: the last one that starts before it."""
     return (deliver_ms - 1) // precision_ms * precision_ms
 
 
@@ -59,13 +59,14 @@ def due_ms(
     """Return when a message of a slot is due.
 
     Args:
-        properties: of the stored message.
-        store_timestamp_ms: when it was stored.
+        properties: properties of the stored message.
+        store_timestamp_ms: its store time.
         slot: start of its slot, ms.
-        precision_ms: time of a slot.
+        precision_ms: duration of a slot.
     """
     end_ms = slot + precision_ms
     if PROPERTY_TIMER_ROLL_TIMES in properties:
-        store_timestamp_ms = end_ms  # it was stored again: only an absolute moment still holds
+        # A rolled message was stored again, so a delay relative to the store time is meaningless.
+        store_timestamp_ms = end_ms
     wanted = requested_ms(properties, store_timestamp_ms)
     return wanted if wanted is not None and slot < wanted <= end_ms else end_ms

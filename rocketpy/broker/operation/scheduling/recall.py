@@ -1,4 +1,4 @@
-"""Calling a timed message back: another timed message of the same moment that takes it out.
+"""Recall of a timed message: a second timed message for the same time, which removes the first.
 
 Source: RecallMessageProcessor, TimerMessageStore.buildDeleteKey (5.4.0).
 """
@@ -41,13 +41,13 @@ _NOT_AVAILABLE: Final = Refusal(
 
 
 class RecallRequest(NamedTuple):
-    """What a producer wants back.
+    """Parameters of a recall.
 
     Attributes:
-        topic: of the message.
-        handle: what the response to the send said.
-        producer_group: who asks.
-        born_host: the asker's address, as in records.
+        topic: topic of the message.
+        handle: recall handle from the response to the send.
+        producer_group: group of the producer.
+        born_host: address of the producer, in the format of records.
     """
 
     topic: str
@@ -57,11 +57,11 @@ class RecallRequest(NamedTuple):
 
 
 class Recalled(NamedTuple):
-    """A recall that is stored.
+    """A stored recall.
 
     Attributes:
-        message_id: of the message that was called back.
-        phy_end: the recall is safe once the commit log is on disk up to here.
+        message_id: id of the recalled message.
+        phy_end: the recall is durable once the commit log is flushed up to here.
     """
 
     message_id: str
@@ -69,13 +69,13 @@ class Recalled(NamedTuple):
 
 
 class RecallOperation:
-    """Calls timed messages back; safe from any thread.
+    """Recalls timed messages; safe from any thread.
 
     Args:
         put: stores the recall.
-        postponement: lets it wait where the message waits.
-        topic_exists: whether the broker has a topic.
-        config: the broker's settings.
+        postponement: schedules the recall for the time of the message.
+        topic_exists: returns whether a topic exists.
+        config: the broker's settings; see `configure`.
         clock: time.
     """
 
@@ -95,22 +95,23 @@ class RecallOperation:
         self._clock = clock
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
     def when_durable(self, recalled: Recalled, callback: Callable[[bool], None]) -> None:
-        """Call back once a recall is as safe as the mode asks for, or that failed."""
+        """Call back once a recall is as durable as the store's mode requires, or failed."""
         self._put.when_durable(recalled.phy_end, callback)
 
     def recall(self, request: RecallRequest) -> Recalled | Refusal:
-        """Call a message back.
+        """Recall a message.
 
-        The message is not delivered when the recall comes into the timer wheel before it is due.
+        The message is not delivered if the recall enters the timer wheel before it is due.
         """
         handle = self._admit(request)
         if isinstance(handle, Refusal):
             return handle
         now_ms = self._clock.time_ms()
+        # The key of the recalled message identifies it in the slot that both share.
         properties = {
             PROPERTY_TAGS: _TAG,
             PROPERTY_TIMER_DEL_UNIQKEY: handle.message_id,
@@ -139,6 +140,8 @@ class RecallOperation:
             return Recalled(handle.message_id, result.phy_end)
         remark = f"recall failed, execute error: {result.status.value}"
         return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+        # A time in the past means that the message was delivered.
 
     def _admit(self, request: RecallRequest) -> RecallHandle | Refusal:
         config, now_ms = self._config, self._clock.time_ms()

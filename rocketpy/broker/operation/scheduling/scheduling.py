@@ -1,19 +1,18 @@
-"""Messages that are to be delivered later: they wait in a topic of the system.
+"""Scheduling of messages for later delivery, in system topics.
 
-A message with a delay level waits in SCHEDULE_TOPIC_XXXX, in the queue of its level; a message with
-a moment (TIMER_*) in rmq_sys_wheel_timer, and in TIMER_OUT_MS stands from when on it is due. Where
-it belongs stands in REAL_TOPIC and REAL_QID; the other properties stay as they are. A level counts
-before a moment. A half message waits from its commit on.
+A message with a delay level is stored in SCHEDULE_TOPIC_XXXX, in the queue of its level. A message
+with a delivery time (TIMER_*) is stored in rmq_sys_wheel_timer, with its slot in TIMER_OUT_MS. Its
+real topic and queue are in REAL_TOPIC and REAL_QID; all other properties are unchanged. A level has
+precedence over a delivery time. The delay of a half message starts with its commit.
 
-Whoever stores a message of the broker's own making (a retry, a decided transaction) asks
+Code that stores messages of the broker itself (a retry, a decided transaction) calls
 `MessageScheduler.postpone` before the put, as a send does.
 
+Recalls are counted by slot of the timer, because their ids are in memory while the slot is
+delivered. A recall is a timed message, which any client may send: RECALL_MESSAGE (370) stores one,
+and a send with TIMER_DEL_UNIQKEY is one. They are counted here because both pass here.
+
 Source: HookUtils.handleScheduleMessage, transformDelayLevelMessage, transformTimerMessage (5.4.0).
-
-How many recalls wait in each slot of the timer: their ids are in memory while it is delivered.
-
-What calls a message back is a timed message itself, which anybody may send: RECALL_MESSAGE (370)
-stores one, and a send with TIMER_DEL_UNIQKEY is one. So they are counted where both come by.
 """
 
 import heapq
@@ -47,24 +46,26 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessage
 
 MAX_RECALLS_PER_SLOT: Final = 100_000
-"""What the ids of one slot take: 10 MB (`rocketpy.broker.timer.slot_reader`)."""
+"""Bound on the memory of one slot's ids: 10 MB (`rocketpy.broker.timer.slot_reader`)."""
 MAX_COUNTED_SLOTS: Final = 10_000
+"""Bound on the slots with a count; the fullest half survives, since only full slots matter."""
 
 
 class RecallCounts:
-    """How many recalls this process took for each slot of the timer; safe from any thread."""
+    """Number of recalls for each slot of the timer, in this process; safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[int] = Counter()
 
     def take(self, slot: int, slot_now: int) -> bool:
-        """Count one more; False when there are too many."""
+        """Count a recall; False when the slot has too many."""
         with self._lock:
             if self._counts[slot] >= MAX_RECALLS_PER_SLOT:
                 return False
             self._counts[slot] += 1
             if len(self._counts) > MAX_COUNTED_SLOTS:
+                # Slots of the past are delivered, and need no count.
                 ahead = {key: n for key, n in self._counts.items() if key >= slot_now}
                 most = heapq.nlargest(MAX_COUNTED_SLOTS // 2, ahead, key=ahead.__getitem__)
                 self._counts = Counter({key: ahead[key] for key in most})
@@ -76,7 +77,7 @@ TIMER_PROPERTIES: Final = (
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELIVER_MS,
 )
-"""What asks for a time of delivery; the first one that is there counts."""
+"""Properties that request a delivery time; the first existing one counts."""
 _TOO_MANY_RECALLS: Final = Refusal(
     ResponseCode.SYSTEM_BUSY, "recall failed, too many messages of that second are called back"
 )
@@ -85,10 +86,10 @@ _INT_MAX: Final = (1 << 31) - 1
 
 
 def delay_level(properties: Mapping[str, str]) -> int | Refusal:
-    """Return the delay level that properties ask for, 0 for none, or why it is none.
+    """Return the delay level of properties, 0 without one, or the refusal of an invalid one.
 
     Args:
-        properties: of one message.
+        properties: properties of one message.
     """
     text = properties.get(PROPERTY_DELAY_TIME_LEVEL)
     if text is None:
@@ -100,10 +101,10 @@ def delay_level(properties: Mapping[str, str]) -> int | Refusal:
 
 
 def refuse_later_in_batch(properties: Mapping[str, str]) -> Refusal | None:
-    """Refuse a batch, or a message of one, that is to be delivered later.
+    """Refuse a batch, or a message of one, with a delay.
 
     Args:
-        properties: of the batch, or of one of its messages.
+        properties: properties of the batch, or of one of its messages.
     """
     level = delay_level(properties)
     if isinstance(level, Refusal):
@@ -116,12 +117,12 @@ def refuse_later_in_batch(properties: Mapping[str, str]) -> Refusal | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerLimits:
-    """What timed messages may ask for.
+    """Limits of timed messages.
 
     Attributes:
-        is_enabled: whether there are any.
-        precision_ms: time of one slot of the timer wheel.
-        max_delay_ms: how far away a moment may be.
+        is_enabled: whether the timer is enabled.
+        precision_ms: duration of one slot of the timer wheel.
+        max_delay_ms: longest delay.
     """
 
     is_enabled: bool = True
@@ -130,12 +131,12 @@ class TimerLimits:
 
 
 class MessageScheduler:
-    """Sends messages that are to be delivered later to where they wait; safe from any thread.
+    """Schedules messages for later delivery; safe from any thread.
 
     Args:
         delays_ms: the delays, level 1 first.
         clock: time.
-        timers: what timed messages may ask for.
+        timers: limits of timed messages.
     """
 
     def __init__(
@@ -147,16 +148,16 @@ class MessageScheduler:
         self._recalls = RecallCounts()
 
     def postpone(self, message: PutMessage) -> Refusal | None:
-        """Change a message, in place, when its properties ask for a later delivery.
+        """Redirect a message, in place, if its properties request a later delivery.
 
-        Only for messages outside of a transaction and for committed ones: a half message is not
-        delivered anyway.
+        Only messages outside of a transaction and committed ones are scheduled; a half message is
+        not delivered.
 
         Args:
-            message: about to be stored; its ``properties`` say whether and how long it waits.
+            message: about to be stored; its ``properties`` contain the delay.
 
         Returns:
-            Why it cannot be stored like this; None when it can.
+            Why it is refused; None when it can be stored.
         """
         if (
             message.sys_flag & TRANSACTION_MASK not in {0, TRANSACTION_COMMIT}
@@ -164,8 +165,10 @@ class MessageScheduler:
         ):
             return None
         encoded = message.properties
+        # Each of the four property names contains one of these texts, so most messages are not
+        # parsed.
         if b"DELAY" not in encoded and b"TIMER_DELIVER_MS" not in encoded:
-            return None  # nothing to parse them for: none of the four names is there
+            return None
         properties = parse_properties(encoded)
         level = delay_level(properties)
         if isinstance(level, Refusal):
@@ -174,7 +177,7 @@ class MessageScheduler:
             self.delay(message, properties, level)
             return None
         if message.topic == TIMER_TOPIC or PROPERTY_TIMER_OUT_MS in properties:
-            return None  # it waited before
+            return None  # it was scheduled before, and is being delivered or rolled
         slot = self._slot(properties)
         if isinstance(slot, Refusal):
             return slot
@@ -186,12 +189,12 @@ class MessageScheduler:
         return None
 
     def refusal(self, properties: Mapping[str, str]) -> Refusal | None:
-        """Say why a message with these properties could not be delivered later.
+        """Return why a message with these properties cannot be scheduled.
 
-        A half message is asked about when it is sent: when it is committed would be too late.
+        Half messages are checked when they are sent: a refusal of the commit would be too late.
 
         Args:
-            properties: of the message.
+            properties: properties of the message.
         """
         level = delay_level(properties)
         if isinstance(level, Refusal):
@@ -200,7 +203,7 @@ class MessageScheduler:
         return slot if isinstance(slot, Refusal) else None
 
     def _slot(self, properties: Mapping[str, str]) -> int | Refusal:
-        """Start of the slot that properties ask for, ms; 0 when they ask for none."""
+        """Return the start of the requested slot, ms; 0 when no delivery time is requested."""
         if not any(name in properties for name in TIMER_PROPERTIES):
             return 0
         timers = self.timers
@@ -212,6 +215,7 @@ class MessageScheduler:
         if deliver_ms is None or deliver_ms - now_ms > timers.max_delay_ms:
             return self._illegal()
         if deliver_ms <= now_ms:
+            # A past delivery time is delivered at once; a past recall would have no effect.
             return self._illegal() if PROPERTY_TIMER_DEL_UNIQKEY in properties else 0
         return slot_ms(deliver_ms, timers.precision_ms)
 
@@ -228,13 +232,14 @@ class MessageScheduler:
         )
 
     def delay(self, message: PutMessage, properties: dict[str, str], level: int) -> None:
-        """Let a message wait for a delay level, in place.
+        """Redirect a message to a delay level, in place.
 
         Args:
             message: about to be stored.
             properties: its properties; both these and the message's own are changed.
             level: from 1; levels above the last one count as the last.
         """
+        # A level has precedence; a delivery time would schedule the message a second time.
         for name in TIMER_PROPERTIES:
             properties.pop(name, None)
         level = min(level, self._max_level)
@@ -249,7 +254,7 @@ class MessageScheduler:
         if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true" and not (
             message.reconsume_times > 0 and properties.get(PROPERTY_DELAY_TIME_LEVEL)
         ):
-            return self.refusal(properties)  # a half message: it waits once it is committed
+            return self.refusal(properties)  # a half message: it is scheduled by its commit
         return self.postpone(message)
 
 

@@ -1,1 +1,1 @@
-"""Send."""
+"""Sends and send-backs: admission, put transforms, and the fast path for repeated properties."""

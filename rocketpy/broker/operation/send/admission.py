@@ -1,7 +1,7 @@
-"""What may be sent where: the checks of a send, with Apache's codes.
+"""Admission of sends: topic, permissions and sizes, with Apache's response codes.
 
-What a topic allows is worked out once (`TopicSendPolicy`) and kept in `SendAdmission.known` until
-the topic changes, so that an ordinary send costs one look-up.
+What a topic allows is computed once (`TopicSendPolicy`) and cached in `SendAdmission.known` until
+the topic changes, so that an ordinary send costs one dictionary lookup.
 
 Source: AbstractSendMessageProcessor.msgCheck, SendMessageProcessor.handlePutMessageResult (5.4.0).
 """
@@ -30,17 +30,17 @@ _UNIT_SUB: Final = 2
 
 
 class TopicSendPolicy(NamedTuple):
-    """What a send needs to know of a topic.
+    """Policy of a topic for sends.
 
     Attributes:
-        config: what this was worked out from.
-        is_simple: an ordinary message needs no look at anything but this.
-        is_open: nothing but the queue id need be checked.
-        is_plain: no `PutTransform` has to do with its messages, as with those of a retry topic.
+        config: the topic, from which the policy was computed.
+        is_simple: whether an ordinary message needs no check besides this policy.
+        is_open: whether only the queue id must be checked.
+        is_plain: whether no `PutTransform` applies to its messages, unlike those of retry topics.
         queue_limit: queue ids from here on are refused.
-        write_queue_nums: for a random choice.
-        sys_flag: bits every message of the topic gets.
-        is_written: the topic was on disk when this was worked out.
+        write_queue_nums: number of queues for a random choice.
+        sys_flag: system flags of all messages of the topic.
+        is_written: whether the topic was on disk when the policy was computed.
     """
 
     config: TopicConfig
@@ -54,18 +54,18 @@ class TopicSendPolicy(NamedTuple):
 
 
 class SendAdmission:
-    """Knows what may be sent where.
+    """Checks sends, and caches the policies of topics.
 
     Args:
         topics: the topic table; changed topics must be reported to `forget`.
         config: the broker's settings; see `configure`.
         clock: time, for a broker that opens later.
-        max_body_bytes: limit of a body.
-        unavailable_reason: why the store refuses writes, if it does.
+        max_body_bytes: maximal size of a body.
+        unavailable_reason: returns why the store refuses writes, if it does.
 
     Attributes:
-        known: policies of the topics that were sent to and are on disk.
-        max_body_bytes: limit of a body.
+        known: policies of topics that were sent to and are on disk.
+        max_body_bytes: maximal size of a body.
     """
 
     def __init__(
@@ -85,37 +85,39 @@ class SendAdmission:
         self._unavailable_reason = unavailable_reason
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
+        # Policies contain the old permissions; a thread that is computing one is handled by
+        # `_remember`.
         self.known.clear()
 
     def forget(self, topic: str) -> None:
-        """A topic changed or went: work out its policy anew."""
+        """Drop the policy of a changed or deleted topic."""
         self.known.pop(topic, None)
 
     def exists(self, topic: str) -> bool:
-        """Whether the broker has the topic."""
+        """Return whether the broker has a topic."""
         return self._topics.get(topic) is not None
 
     def is_written(self, topic: str) -> bool:
-        """Whether the topic is on disk."""
+        """Return whether a topic is on disk."""
         return self._topics.is_written(topic)
 
     def when_settled(self, topic: str, done: Settled) -> None:
-        """Call back once the topic is on disk, or why it is not."""
+        """Call back once a topic is on disk, or with why it is not."""
         self._topics.when_created((topic,), done)
 
     def not_created(self, failure: Exception | None = None) -> Refusal:
-        """A topic that cannot be written is none; the next send tries again.
+        """Return the refusal for a topic that could not be written; the next send tries again.
 
         Args:
-            failure: why not; None: as the table says, unless it was written meanwhile.
+            failure: the reason; None uses that of the topic table.
         """
         why = failure or self._topics.failure or "try again"
         return self.not_available(f"the topic cannot be created: {why}")
 
     def admit(self, request: SendRequest) -> TopicSendPolicy | Refusal:
-        """Check a send whose topic's policy is unknown or not simple; remembers the policy."""
+        """Check a send to a topic without a simple policy, and cache the policy."""
         config = self._config
         opens_ms = config.start_accept_send_request_time_stamp
         if opens_ms > self._clock.time_ms():
@@ -145,20 +147,21 @@ class SendAdmission:
             is_open=opens_ms == 0 and (writable or not found.order),
             is_written=self._topics.is_written(topic),
         )
-        # Who is sent to by the short way is on disk: nobody looks there whether a sender must wait.
+        # Only topics on disk are cached: the fast path never makes a sender wait for its topic.
         if policy.is_written:
             self._remember(topic, policy, config)
         return policy
 
     def _remember(self, topic: str, policy: TopicSendPolicy, config: BrokerConfig) -> None:
         self.known[topic] = policy
-        # Who changes or deletes a topic (or the settings) calls `forget` after the change. If that
-        # came before the line above, the change is seen here; if it comes later, it forgets.
+        # A change of the topic (or the settings) calls `forget` after it was made. If that call
+        # came before the line above, the change is seen here; if it comes later, it removes the
+        # policy. So no outdated policy stays.
         if self._topics.get(topic) is not policy.config or self._config is not config:
             self.known.pop(topic, None)
 
     def admit_batch(self, topic: str, sys_flag: int, body_bytes: int) -> Refusal | None:
-        """Check what only a batch must not do."""
+        """Check what is not allowed for batches."""
         if topic.startswith(RETRY_PREFIX):
             remark = f"batch request does not support retry group {topic}"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
@@ -169,7 +172,7 @@ class SendAdmission:
         return None
 
     def bad_queue(self, request: SendRequest, policy: TopicSendPolicy) -> Refusal:
-        """A queue id the topic does not have."""
+        """Return the refusal of a queue id that the topic does not have."""
         return Refusal(
             ResponseCode.INVALID_PARAMETER,
             f"request queueId[{request.queue_id}] is illegal (topic {request.topic}, "
@@ -177,7 +180,7 @@ class SendAdmission:
         )
 
     def too_large(self) -> Refusal:
-        """Body or properties over the limit."""
+        """Return the refusal of a body or properties over the limit."""
         return Refusal(
             ResponseCode.MESSAGE_ILLEGAL,
             "the message is illegal, maybe msg body or properties length not matched. "
@@ -185,12 +188,12 @@ class SendAdmission:
         )
 
     def not_available(self, reason: str | None = None) -> Refusal:
-        """The store takes nothing now."""
+        """Return the refusal while the store accepts nothing."""
         why = reason or self._unavailable_reason() or "disk full, read-only or shutting down"
         return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {why}")
 
     def not_stored(self, status: PutMessageStatus) -> Refusal:
-        """Say why a put did not end well."""
+        """Return the refusal for the status of a failed put."""
         if status in {PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED}:
             return self.too_large()
         if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
@@ -204,6 +207,7 @@ class SendAdmission:
         created = self._topics.create_on_send(
             topic, request.template, request.template_queue_nums, sys_flag
         )
+        # A retry topic is created even without auto-creation: its group exists.
         if created is None and is_retry:
             created = self._topics.create_on_send_back(topic, 1, topic_sys_flag=sys_flag)
         return created

@@ -1,8 +1,8 @@
-"""What may still change or refuse a message between its admission and the store.
+"""Transforms that may change or refuse a message between admission and store.
 
-A sequence, in the order in which it is applied. A plain message (an ordinary topic, no property
-with a meaning to the broker) passes none of them. What gives a message another topic belongs here:
-a delay, a timer, a half message, a retry that became a dead letter.
+They are a sequence, applied in order. A plain message (ordinary topic, no property with a meaning
+to the broker) skips them. Everything that redirects a message to another topic is a transform:
+delay levels, the timer, half messages, and retries that become dead letters.
 
 Source: HookUtils, SendMessageProcessor.handleRetryAndDLQ (5.4.0).
 """
@@ -26,20 +26,20 @@ from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.store.results import PutMessage
 
 PutTransform: TypeAlias = Callable[[PutMessage, dict[str, str], SendRequest], Refusal | None]
-"""Changes a message in place, or refuses it; given its properties and what the sender asked.
+"""Changes a message in place, or refuses it; called with its properties and the request.
 
-One that changes the properties changes the dictionary, which the next one gets, and encodes it
-into the message.
+A transform that changes properties changes the dictionary, which the next transform receives, and
+encodes it into the message.
 """
 
 DLQ_QUEUE_NUMS: Final = 1
 
 
 def refuse_in_batch(properties: Mapping[str, str]) -> Refusal | None:
-    """Refuse what a message of a batch, or the batch, must not ask for.
+    """Refuse properties that are not allowed for a batch or a message of it.
 
     Args:
-        properties: of the batch, or of one of its messages.
+        properties: properties of the batch, or of one of its messages.
     """
     if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
         return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be transactional")
@@ -47,14 +47,15 @@ def refuse_in_batch(properties: Mapping[str, str]) -> Refusal | None:
 
 
 class RetryRedirect:
-    """Sends a retried message to the dead letters of its group after the last try.
+    """Redirects a retried message to the dead letters of its group after the last attempt.
 
-    A group that consumes in order sends nothing to its retry topic before the last try.
+    Messages of a group that consumes in order become dead letters at once: its members retry
+    locally, and send a message to the retry topic only after the last attempt.
 
     Args:
-        topics: where the dead letters' topic is made.
-        groups: say how often a message is tried.
-        is_ordered: whether a group consumes in order now.
+        topics: topic table, in which the topic of dead letters is created.
+        groups: group table, with the number of attempts.
+        is_ordered: returns whether a group consumes in order now.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class RetryRedirect:
             if group is None:
                 remark = f"subscription group not exist, {group_name}"
                 return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            # The consumer's own limit wins over that of the group, as in Apache.
             limit = request.max_reconsume_times
             if limit is None:
                 limit = group.retry_max_times
@@ -87,6 +89,7 @@ class RetryRedirect:
                 dead_letters = DLQ_PREFIX + group_name
                 self._topics.create_on_send_back(dead_letters, DLQ_QUEUE_NUMS)
                 message.topic, message.queue_id = dead_letters, 0
+                # A dead letter must not be delayed again by the transforms that follow.
                 properties[PROPERTY_DELAY_TIME_LEVEL] = "-1"
                 message.properties = encode_properties(properties)
         except (StoreError, OSError) as error:

@@ -1,9 +1,10 @@
-"""Half and delayed messages on their way to the store, without parsing what was parsed before.
+"""Cache of half and delayed messages as transformed for the store, without parsing again.
 
-What put transforms make of a message depends on its properties, its topic, queue and transaction
-bits; of a message whose properties were seen before, but for its id, that is looked up.
+The result of the put transforms depends on the properties, topic, queue and transaction bits of a
+message. It is cached for property bytes that differ only in their UNIQ_KEY.
 
-Not for what depends on more than that: a timed message (on the time), a retry (on its group).
+Messages with results that depend on more are not cached: timed messages (on the time), and retries
+(on their group).
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -34,7 +35,7 @@ _HOLE: Final = HOLE.encode()
 
 
 class _Rewrite(NamedTuple):
-    """What becomes of messages that differ in their id and body only."""
+    """Result of the transforms for messages that differ only in UNIQ_KEY and body."""
 
     topic: str
     queue_id: int
@@ -45,12 +46,11 @@ class _Rewrite(NamedTuple):
 
 
 class RewriteCache:
-    """What put transforms make of messages, remembered; safe from any thread.
+    """Cached results of put transforms; safe from any thread.
 
     Args:
         transforms: see `rocketpy.broker.operation.send.put_transforms`.
-        complete: adds to a sender's properties what the broker adds to every message; given
-            these and the UNIQ_KEY.
+        complete: adds the broker's properties; called with the sender's properties and UNIQ_KEY.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class RewriteCache:
         self.clear: Callable[[], None] = self._outlines.clear
 
     def message(self, request: SendRequest, topic_flag: int) -> PutMessage | None:
-        """Return the message to store; None when it has to go through the transforms.
+        """Return the message to store; None when it must pass the transforms.
 
         Args:
-            request: to an ordinary topic.
+            request: a send to an ordinary topic.
             topic_flag: system flag of the topic.
         """
         sys_flag = request.sys_flag | topic_flag
@@ -85,6 +85,7 @@ class RewriteCache:
             stored,
             request.born_host,
             request.flag,
+            # The transaction bits of the request are replaced by those of the transformed message.
             sys_flag ^ bits | rewrite.transaction_bits,
             request.born_timestamp_ms,
             outline.tags_code,
@@ -101,6 +102,7 @@ class RewriteCache:
         assert isinstance(place, tuple)
         topic, queue_id, bits = place
         shape = shape_of(properties)
+        # A unique placeholder instead of the UNIQ_KEY marks where each message's key goes.
         full = self._complete(properties, HOLE)
         message = PutMessage(
             topic,
@@ -115,9 +117,11 @@ class RewriteCache:
         )
         request = SendRequest(topic, queue_id, b"", message.properties, b"", "", 0, bits, 0)
         if any(transform(message, full, request) is not None for transform in self._transforms):
-            return None  # who sends it is told why
+            return None  # the general path returns the refusal to the sender
         stored = message.properties
         holes = sum(value == HOLE for value in parse_properties(stored).values())
+        # The placeholder must occur only as a complete value; a client may have sent it as a part
+        # of another one.
         if stored.count(_HOLE) != holes:
             return None
         outline = PropertyTemplate(

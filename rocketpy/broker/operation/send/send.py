@@ -1,14 +1,12 @@
-"""Sending: admission, put transforms, put, outcome.
+"""Sends: admission, put transforms, put, and the outcome for the sender.
 
-These are the busiest lines of the broker: what a topic allows is worked out once and remembered,
-and the client's property bytes are kept as they came.
+This is the busiest code of the broker. The policy of a topic is therefore computed once and cached,
+and the client's property bytes are stored as received.
 
-What a broker adds to each message: CLUSTER, MSG_REGION and TRACE_ON always, UNIQ_KEY when the
-client gave none; a POP_CK is taken out.
+The broker adds properties to each message: CLUSTER, MSG_REGION and TRACE_ON always, UNIQ_KEY when
+the client sent none. It removes POP_CK.
 
 Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java (5.4.0).
-
-Two things that a sender waits for, in whichever order they happen.
 """
 
 import itertools
@@ -57,10 +55,10 @@ from rocketpy.store.results import (
 
 
 class BothDone:
-    """Calls back when two things have happened, with the first refusal among them.
+    """Calls back when two conditions are both done, with the first refusal of the two.
 
     Args:
-        done: called once, with a refusal or None, by who reports the second.
+        done: called once, with a refusal or None, by the thread that reports the second condition.
     """
 
     def __init__(self, done: Callable[[Refusal | None], None]) -> None:
@@ -70,11 +68,12 @@ class BothDone:
         self._refused: Refusal | None = None
 
     def arrived(self, refused: Refusal | None) -> None:
-        """Report one of them; any thread."""
+        """Report one of the conditions; on any thread."""
         with self._lock:
             self._missing -= 1
             self._refused = self._refused or refused
             is_last = self._missing == 0
+        # Outside the lock: the callback may send a response, which takes other locks.
         if is_last:
             self._done(self._refused)
 
@@ -84,14 +83,14 @@ _new: Final = tuple.__new__
 
 
 class MessagePutter(Protocol):
-    """What a send needs of the store."""
+    """Interface of the store: puts and durability."""
 
     def put_message(self, message: PutMessage) -> PutMessageResult:
         """Store one message."""
         ...
 
     def put_batch(self, batch: PutBatch) -> PutMessageResult:
-        """Store several messages side by side."""
+        """Store several messages next to each other."""
         ...
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
@@ -99,7 +98,7 @@ class MessagePutter(Protocol):
         ...
 
     def delete_topics(self, topics: Sequence[str]) -> object:
-        """Drop the queues of topics."""
+        """Delete the queues of topics."""
         ...
 
     @property
@@ -109,26 +108,26 @@ class MessagePutter(Protocol):
 
 
 class SendOperation:
-    """Stores what is sent; safe from any thread.
+    """Stores messages of clients; safe from any thread.
 
     Args:
-        store: where messages go.
-        admission: what may be sent where.
-        transforms: what may change or refuse a message that is not plain, in order.
-        count: told topic, messages and bytes of what was stored.
-        stored_elsewhere: topics that messages are stored in instead of their own, with who is told
-            of their own one then.
+        store: the message store.
+        admission: checks of sends.
+        transforms: change or refuse messages that need the general path, in this order.
+        count: called with topic, number of messages and bytes of stored messages.
+        stored_elsewhere: topics that transforms redirect messages to, each with a function that is
+            called with the original topic.
         config: the broker's settings; see `configure`.
-        sync_flush: a sender that waits is answered when the message is on disk.
-        when_announced: calls back once the name servers know new topics; senders to a topic that
-            was not sent to before are answered then, because a consumer that starts right after
-            looks for the route, and not before the topic is on disk.
+        sync_flush: whether a sender that waits is answered when the message is on disk.
+        when_announced: calls back once the name servers know new topics. The first sender to a
+            topic is answered then, because a consumer that starts right after asks for the route;
+            and not before the topic is on disk.
         clock: time.
-        rng: chooses a queue for those who leave it to the broker.
+        rng: chooses a queue when the sender leaves it to the broker.
 
     Attributes:
-        known: what is sent where, by topic.
-        rewrites: what the transforms make of messages; forgotten when their settings change.
+        known: policies of topics, by name.
+        rewrites: cached results of the transforms; cleared when their settings change.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that a send needs
@@ -147,6 +146,7 @@ class SendOperation:
     ) -> None:
         self.known: dict[str, TopicSendPolicy] = admission.known
         self._store = store
+        # Bound once: these attributes are used for each message.
         self._put = store.put_message
         self._admission = admission
         self._transforms = tuple(transforms)
@@ -164,7 +164,7 @@ class SendOperation:
         self.configure(config)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._own = {
             PROPERTY_MSG_REGION: config.region_id,
             PROPERTY_TRACE_SWITCH: "true" if config.trace_on else "false",
@@ -172,35 +172,35 @@ class SendOperation:
         }
         self._own_bytes = encode_properties(self._own)
         self._broker_name = config.broker_name
+        # Cached results contain the properties of the old settings.
         self.rewrites.clear()
 
     @property
     def own_properties(self) -> bytes:
-        """What is added to each message, encoded."""
+        """Properties that are added to each message, encoded."""
         return self._own_bytes
 
     @property
     def max_body_bytes(self) -> int:
-        """Limit of a body."""
+        """Maximal size of a body."""
         return self._admission.max_body_bytes
 
     @property
     def count(self) -> Callable[[str, int, int], None]:
-        """Told topic, messages and bytes of what was stored."""
+        """Called with topic, number of messages and bytes of stored messages."""
         return self._count
 
     def send_plain(self, policy: TopicSendPolicy, request: SendRequest) -> Sent | Refusal | None:
-        """Store an ordinary message, a half or a delayed one, of a topic that was sent to before.
-
-        The short way; whatever differs in any respect takes the long one, `send`.
+        """Store a fast-path eligible message, a half or a delayed one, of a topic in `known`.
 
         Args:
-            policy: of the topic, from `known`; `TopicSendPolicy.is_simple`.
-            request: no batch; the way a topic is created and the limit of retries say nothing.
+            policy: policy of the topic, from `known`; `TopicSendPolicy.is_simple`.
+            request: not a batch; the fields for auto-creation and the limit of retries are unused.
 
         Returns:
-            None when this is no such message: nothing was done.
+            The outcome, or None when the message needs the general path, `send`; nothing was done.
         """
+        # Unpacked by position: one bytecode instead of an attribute look-up for each field.
         topic, queue_id, body, properties, born_host, _, flag, sys_flag, born_ms, times, *_ = (
             request
         )
@@ -213,10 +213,12 @@ class SendOperation:
             return None
         uniq_key, shape, keys = scanned
         if not shape.is_plain:
+            # A retried message may become a dead letter, which depends on more than is cached.
             rewritten = None if times else self.rewrites.message(request, policy.sys_flag)
             if rewritten is None:
                 return None
             return self._store_any(policy, rewritten, topic, queue_id, uniq_key)
+        # The broker's properties come last; readers use the last value of a repeated name.
         stored = properties + self._own_bytes
         if sys_flag & TRANSACTION_PREPARED or len(stored) > MAX_PROPERTIES_BYTES:
             return None
@@ -227,7 +229,7 @@ class SendOperation:
         return self._store_one(policy, message, queue_id, uniq_key)
 
     def send(self, request: SendRequest) -> Sent | Refusal:
-        """Store a message or a batch of any kind."""
+        """Store a message or a batch, on the general path."""
         topic = request.topic
         policy = self.known.get(topic)
         is_new = policy is None
@@ -245,20 +247,22 @@ class SendOperation:
             sent = self._send_batch(request, policy, queue_id)
         else:
             sent = self._send_single(request, policy, queue_id)
+        # The first send to a topic: its sender waits until the topic is on disk and announced.
         if is_new and isinstance(sent, Sent) and not sent.new_topic:
             return sent._replace(new_topic=topic)
         return sent
 
     def when_settled(self, sent: Sent, done: Callable[[Refusal | None], None]) -> None:
-        """Call back once the sender may be told: None, or why it is no success after all.
+        """Call back once the sender may be answered: with None, or with a refusal after all.
 
         Args:
-            sent: what `send` returned, with `durable_at` or `new_topic`.
+            sent: result of `send`, with `durable_at` or `new_topic`.
             done: called once, on any thread, perhaps at once.
         """
         if not sent.new_topic:
             self._store.when_durable(sent.durable_at, lambda ok: done(self._not_durable(ok)))
             return
+        # Topic and message become durable independently; the slower one answers.
         arrived = BothDone(done).arrived if sent.durable_at else done
 
         def topic_settled(failure: Exception | None) -> None:
@@ -274,6 +278,7 @@ class SendOperation:
     def _not_durable(self, is_durable: bool) -> Refusal | None:
         if is_durable:
             return None
+        # A writable store is slow, not broken: the message will probably be on disk later.
         if self._store.is_writable:
             remark = "the message is stored but not yet on disk"
             return Refusal(ResponseCode.FLUSH_DISK_TIMEOUT, remark)
@@ -305,6 +310,7 @@ class SendOperation:
             request.reconsume_times,
             wait_store_ok=shape.waits,
         )
+        # A plain property shape has nothing for the transforms, so they are skipped.
         is_plain = policy.is_plain and shape.is_plain
         if not is_plain or request.sys_flag & TRANSACTION_PREPARED:
             for transform in self._transforms:
@@ -316,10 +322,11 @@ class SendOperation:
     def _store_any(
         self, policy: TopicSendPolicy, message: PutMessage, topic: str, queue_id: int, uniq_key: str
     ) -> Sent | Refusal:
-        """Put a message that was sent to `topic`, and is perhaps stored elsewhere."""
+        """Put a message that was sent to `topic` and may be redirected to another topic."""
         sent = self._store_one(policy, message, queue_id, uniq_key)
         if message.topic != topic and isinstance(sent, Sent):
-            if not self._admission.is_written(message.topic):  # dead letters, for the first time
+            # The first dead letter of a group: its new topic must be on disk before the answer.
+            if not self._admission.is_written(message.topic):
                 sent = sent._replace(new_topic=message.topic)
             told = self._stored_elsewhere.get(message.topic)
             if told is not None:
@@ -331,31 +338,34 @@ class SendOperation:
     def _store_one(
         self, policy: TopicSendPolicy, message: PutMessage, queue_id: int, uniq_key: str
     ) -> Sent | Refusal:
-        """Put a message that is ready to be stored; its sender is told `queue_id`."""
+        """Put a message that is ready to be stored; the sender gets `queue_id` in the response."""
         topic = message.topic
         status, phy_offset, size_bytes, queue_offset, _, _ = self._put(message)
         if status is not _PUT_OK:
             return self._admission.not_stored(status)
+        # Checked after the put: a deletion before it is found here, one after it finds the queue.
         gone = self._stored(policy, topic, 1, size_bytes)
         if gone is not None:
             return gone
         durable_at = phy_offset + size_bytes if self._sync_flush and message.wait_store_ok else 0
-        # As `Sent(...)`, without its Python frame.
+        # Like `Sent(...)`, but without the frame of its Python constructor.
         return _new(Sent, (phy_offset, queue_id, queue_offset, uniq_key, durable_at, "", (), ""))
 
     def _recall_handle(self, message: PutMessage, topic: str) -> str:
-        """Return with what a timed message can be called back; empty for a retry."""
+        """Return the handle that recalls a timed message; empty for a retry."""
         if topic.startswith(RETRY_PREFIX):
             return ""
         properties = parse_properties(message.properties)
-        moment = int(properties[PROPERTY_TIMER_OUT_MS]) + 1  # of its slot, which begins before it
+        # A time within the slot: `slot_ms` returns a start before the delivery time.
+        moment = int(properties[PROPERTY_TIMER_OUT_MS]) + 1
         name = self._broker_name
         return RecallHandle(topic, name, str(moment), message.uniq_key or "").encode()
 
     def _stored(
         self, policy: TopicSendPolicy, topic: str, count: int, size_bytes: int
     ) -> Refusal | None:
-        """Count what was stored; drop it again when its topic was deleted meanwhile."""
+        """Count a stored message; delete it again if its topic was deleted meanwhile."""
+        # The policy is replaced with each change of the topic, so identity is enough to compare.
         if self.known.get(topic) is not policy:
             gone = self._undo_if_gone(policy, topic)
             if gone is not None:
@@ -364,10 +374,11 @@ class SendOperation:
         return None
 
     def _undo_if_gone(self, policy: TopicSendPolicy, topic: str) -> Refusal | None:
-        """Drop the queue that a message made which was put while its topic was deleted."""
+        """Delete the queue created by a put that raced with the deletion of its topic."""
         if self._admission.exists(topic):
             return None
-        # Perhaps nobody deleted it, and its queues were there before: of a table that was lost.
+        # If the table was lost and not the topic deleted, its queues may hold older messages, which
+        # must not be deleted with the new one.
         if not policy.is_written or policy.config.topic_name != topic:
             return self._admission.not_created()
         self._store.delete_topics([topic])
@@ -385,6 +396,7 @@ class SendOperation:
         refused = refuse_in_batch(own)
         if refused is not None:
             return refused
+        # The whole batch is checked before the put: it is stored completely or not at all.
         try:
             messages = batch_messages(self._scanner, request.body)
         except BadBodyError as error:
@@ -421,8 +433,9 @@ class SendOperation:
         )
 
     def _completed(self, properties: dict[str, str], uniq_key: str) -> dict[str, str]:
-        """Return the sender's properties with this broker's, as they are stored."""
+        """Return the properties to store: the sender's, completed with the broker's."""
         kept = {
+            # POP_CK is removed because a handle from another pop would be mistaken for a valid one.
             name: value
             for name, value in properties.items()
             if name != PROPERTY_POP_CK and name not in self._own
@@ -432,6 +445,7 @@ class SendOperation:
 
 
 def _uniq_keys(clock: Clock, rng: random.Random) -> Callable[[], str]:
+    # Seed, time and counter: unique across broker restarts without a file.
     counter = itertools.count()
     seed = rng.getrandbits(64)
 

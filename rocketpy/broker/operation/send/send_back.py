@@ -1,9 +1,9 @@
-"""Giving a message back: stored again for the same group, later and with its tries counted.
+"""Send-back: a consumer returns a failed message, which is stored again for its group.
 
-It goes through a delay level into the group's retry topic, or, after its last try, into the
-group's dead letters. The copy is all that is left to redeliver once the consumer counts the
-message as done, so with SYNC_FLUSH the consumer is told when the copy is on disk (Apache does not
-wait).
+The copy goes through a delay level into the group's retry topic or, after the last attempt, into
+the group's dead letters. Once the consumer counts the message as consumed, the copy is the only one
+that can be redelivered. With SYNC_FLUSH the consumer is therefore answered when the copy is on
+disk; Apache does not wait.
 
 Source: AbstractSendMessageProcessor.consumerSendMsgBack (5.4.0).
 """
@@ -39,25 +39,25 @@ from rocketpy.store.results import PutMessage, PutMessageStatus
 _log = structlog.get_logger(__name__)
 
 FIRST_RETRY_LEVEL: Final = 3
-"""The delay level of a first retry, 10 s by default; each further one is a level higher."""
+"""Delay level of the first retry, 10 s by default; each further one is a level higher."""
 
 _UNIT_SUB: Final = 2
 _PUT_OK: Final = PutMessageStatus.PUT_OK
 
 Delay: TypeAlias = Callable[[PutMessage, dict[str, str], int], None]
-"""Makes a message a delayed one, in place: the message, its properties, a level from 1."""
+"""Redirects a message to a delay level (from 1), given the message and its properties, in place."""
 
 
 class SendBackRequest(NamedTuple):
-    """Which message is given back, and how.
+    """Parameters of a send-back.
 
     Attributes:
-        group: that could not consume it.
-        phy_offset: where the message lies in this broker's log.
-        delay_level: from 1: as asked; 0: grows with the tries; below 0: a dead letter at once.
-        origin_topic: the topic the consumer read it from; None is not checked.
-        max_reconsume_times: tries after which it is a dead letter; None: as the group says.
-        is_unit: the unit bit of a retry topic that must be created.
+        group: group that could not consume the message.
+        phy_offset: position of the message in this broker's log.
+        delay_level: above 0: this level; 0: grows with the attempts; below 0: dead letter at once.
+        origin_topic: topic the consumer read it from; None is not checked.
+        max_reconsume_times: attempts after which it is a dead letter; None: the group's setting.
+        is_unit: unit bit of a retry topic that must be created.
     """
 
     group: str
@@ -69,12 +69,12 @@ class SendBackRequest(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """The copy that was stored, if one was.
+    """The stored copy, if there is one.
 
     Attributes:
-        phy_end: its end in the log; 0: none was made, because the group wants no retries, or it is
-            a dead letter already.
-        topic: where the group, or who reads its dead letters, finds it in the end.
+        phy_end: end of the copy in the log; 0: no copy was made, because the group wants no
+            retries, or the message is a dead letter already.
+        topic: topic in which the group, or a reader of dead letters, will find it.
     """
 
     phy_end: int = 0
@@ -82,23 +82,23 @@ class Copied(NamedTuple):
 
 
 class MessageLookup(Protocol):
-    """What this needs of the store."""
+    """Interface of the store: records by position."""
 
     def look_message(self, phy_offset: int) -> memoryview | None:
-        """One whole record."""
+        """Return one complete record."""
         ...
 
 
 class SendBack:
-    """Stores messages again for groups that could not consume them; safe from any thread.
+    """Stores failed messages again for their groups; safe from any thread.
 
     Args:
-        store: where the messages are.
+        store: source of the messages.
         internal_put: stores the copies.
-        delay: makes a message a delayed one; None stores it for delivery at once.
-        topics: retry and dead-letter topics, created when they are not there.
-        groups: say how often a message is tried.
-        stats: counts.
+        delay: redirects a message to a delay level; None stores it for delivery at once.
+        topics: topic table, in which retry and dead-letter topics are created.
+        groups: group table, with the number of attempts.
+        stats: counters.
         config: the broker's settings; see `configure`.
         rng: chooses a queue of the retry topic.
     """
@@ -125,11 +125,11 @@ class SendBack:
         self._rng = rng
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
 
     def send_back(self, request: SendBackRequest) -> Copied | Refusal:
-        """Store the message again."""
+        """Store a failed message again."""
         try:
             return self._send_back(request)
         except (StoreError, OSError) as error:
@@ -140,11 +140,11 @@ class SendBack:
         self._internal_put.when_durable(phy_end, callback)
 
     def is_written(self, copied: Copied) -> bool:
-        """Whether the topic of a copy is on disk."""
+        """Return whether the topic of a copy is on disk."""
         return not copied.topic or self._topics.is_written(copied.topic)
 
     def when_settled(self, copied: Copied, done: Settled) -> None:
-        """Call back once the topic of a copy is on disk, or why it is not."""
+        """Call back once the topic of a copy is on disk, or with why it is not."""
         self._topics.when_created((copied.topic,), done)
 
     def _send_back(self, request: SendBackRequest) -> Copied | Refusal:
@@ -158,6 +158,7 @@ class SendBack:
         if group.retry_queue_nums <= 0:
             return Copied()
         retry_topic = RETRY_PREFIX + group.group_name
+        # The topic is checked before the message is read, as in Apache: it may be closed for all.
         refused = self._closed(retry_topic, group.retry_queue_nums, is_unit=request.is_unit)
         if refused is not None:
             return refused
@@ -175,7 +176,8 @@ class SendBack:
 
     def _bury(self, group: SubscriptionGroupConfig, found: MessageExt) -> Copied | Refusal:
         topic = DLQ_PREFIX + group.group_name
-        if found.topic == topic:  # a group that consumes its own dead letters, and fails again
+        # A group that consumes its dead letters must not loop them through its retry topic.
+        if found.topic == topic:
             return Copied()
         refused = self._closed(topic, DLQ_QUEUE_NUMS)
         if refused is not None:
@@ -185,16 +187,16 @@ class SendBack:
             origin = found.properties.get(PROPERTY_RETRY_TOPIC, found.topic)
             self._stats.inc_dead_letter(group.group_name, origin)
             _log.info(
-                "to the dead letters",
+                "message moved to dead letters",
                 group=group.group_name,
                 topic=origin,
-                id=found.msg_id,
+                msg_id=found.msg_id,
                 tries=found.reconsume_times + 1,
             )
         return copied
 
     def _closed(self, topic: str, queue_nums: int, *, is_unit: bool = False) -> Refusal | None:
-        """Ensure that a topic is there, or say why it takes nothing."""
+        """Create a topic if necessary; returns why it cannot be written."""
         config = self._topics.create_on_send_back(
             topic, queue_nums, topic_sys_flag=_UNIT_SUB if is_unit else 0
         )
@@ -208,12 +210,12 @@ class SendBack:
         try:
             record = self._store.look_message(offset) if offset >= 0 else None
             found = None if record is None else decode_message(record, inflate=False)
-        except RocketPyError:  # no record begins there, or it is damaged
+        except RocketPyError:  # the position is not the start of a record, or it is damaged
             found = None
         if found is None:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
-        # Clients name a retried message by the topic it was first sent to. Apache refuses that; its
-        # Go client does not look at the response, and the message is lost.
+        # Clients name a retried message by its original topic. Apache refuses that; its Go client
+        # ignores the response, so the message is lost.
         own = {None, found.topic, found.properties.get(PROPERTY_RETRY_TOPIC)}
         if request.origin_topic not in own:
             remark = f"look message by offset failed to check the topic name{offset}"
@@ -228,9 +230,11 @@ class SendBack:
         queue_id: int,
         level: int,
     ) -> Copied | Refusal:
+        # A copy: the message that was read keeps its properties for the log and the statistics.
         properties = dict(found.properties)
         origin = properties.setdefault(PROPERTY_RETRY_TOPIC, found.topic)
         properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, found.offset_msg_id)
+        # As Apache. The consumer's response waits for the disk through `when_durable` instead.
         properties[PROPERTY_WAIT_STORE_MSG_OK] = "false"
         properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
         message = copy_of(found, topic, queue_id, properties)
@@ -246,5 +250,5 @@ class SendBack:
 
 
 def not_created(failure: Exception) -> Refusal:
-    """Say that a topic cannot be made now."""
+    """Return the refusal for a topic that cannot be created now."""
     return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {failure}")
