@@ -22,7 +22,7 @@ from rocketpy.client.callbacks.handler_threads import HandlerThreads
 from rocketpy.client.callbacks.handlers import make_invoke
 from rocketpy.client.callbacks.middleware import Sending, surrounded
 from rocketpy.client.config import ConsumerConfig, ResponderConfig
-from rocketpy.client.consumer.dispatch.concurrent_service import handled
+from rocketpy.client.consumer.dispatch.concurrent_service import run_handler
 from rocketpy.client.consumer.dispatch.redelivery import FIRST_RETRY_LEVEL
 from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.outcomes import DEAD_LETTER
@@ -93,7 +93,7 @@ class _Line:
             middlewares=self.config.middlewares,
             answer=self._answer if self.is_responder else None,
         )
-        level = await handled(invoke, messages)
+        level = await run_handler(invoke, messages)
         for message in messages:
             self._end(message, self._levels.pop(id(message), level))
         return count

@@ -3,7 +3,6 @@
 Source: MQClientAPIImpl (5.4.0).
 """
 
-import asyncio
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
@@ -76,12 +75,7 @@ def _checked(response: RemotingCommand) -> RemotingCommand:
 
 
 def pull_result(response: RemotingCommand) -> PullResult:
-    """Read the response to a pull.
-
-    Raises:
-        BrokerError: a code that no pull ends with.
-        BadBodyError: a response without offsets.
-    """
+    """Read the response to a pull; raises as `BrokerApi.pull`."""
     status = _PULL_STATUSES.get(response.code)
     if status is None:
         raise BrokerError.from_code(response.code, response.remark)
@@ -259,12 +253,17 @@ class BrokerApi:
         code = RequestCode.UNLOCK_BATCH_MQ
         await self._call(address, code, None, body, timeout_ms=LOCK_TIMEOUT_MS)
 
-    def pull(
+    async def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int
-    ) -> asyncio.Future[RemotingCommand]:
-        """Ask for messages; read the response with `pull_result`."""
+    ) -> PullResult:
+        """Read messages of a queue; a broker may hold the request until there are some.
+
+        Raises:
+            BrokerError: a code that no pull ends with.
+            BadBodyError: a response without offsets.
+        """
         request = make_request(RequestCode.PULL_MESSAGE, header.to_ext())
-        return self.remoting.invoke_future(address, request, timeout_ms)
+        return pull_result(await self.remoting.invoke_future(address, request, timeout_ms))
 
 
 def _offset_of(response: RemotingCommand) -> int:

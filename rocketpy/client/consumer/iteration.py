@@ -44,7 +44,7 @@ class Source(Protocol[M]):
         """Return up to `most` that need not be waited for; none when there are none."""
         ...
 
-    def again(self, message: M) -> None:
+    def redeliver(self, message: M) -> None:
         """Hand it out again, before all others, unless it was acked or given back."""
         ...
 
@@ -54,7 +54,7 @@ def _give_again(source: Source[M], loop: asyncio.AbstractEventLoop, messages: li
 
     def give() -> None:
         for message in reversed(messages):
-            source.again(message)
+            source.redeliver(message)
 
     with contextlib.suppress(RuntimeError):  # no loop runs here, or it is closed
         if asyncio.get_running_loop() is loop:
@@ -101,7 +101,7 @@ class MessageIterator(Generic[M]):
         """End the loop; a message in hand is given again."""
         message, self._in_hand = self._in_hand, None
         if message is not None:
-            self._source.again(message)
+            self._source.redeliver(message)
 
     def __del__(self) -> None:
         """Do the same for a loop that was left."""

@@ -17,7 +17,6 @@ from rocketpy.client.callbacks.hooks import AssignmentHooks
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.cluster.periodic_job import PeriodicJob
 from rocketpy.client.config import PullConsumerConfig
-from rocketpy.client.consumer.dispatch.concurrent_service import Delivery
 from rocketpy.client.consumer.group_consumer import wait_for_first_round
 from rocketpy.client.consumer.group_membership import PullMember
 from rocketpy.client.consumer.offset_store import (
@@ -26,7 +25,12 @@ from rocketpy.client.consumer.offset_store import (
     checked_offset,
     read_address,
 )
-from rocketpy.client.consumer.pulling.process_queue import CacheTotal, Limits, ProcessQueue
+from rocketpy.client.consumer.pulling.process_queue import (
+    CacheTotal,
+    Limits,
+    ProcessQueue,
+    queue_of,
+)
 from rocketpy.client.consumer.pulling.pull_loop import PullSettings
 from rocketpy.client.consumer.pulling.queue_readers import QueueReaders, chosen
 from rocketpy.client.consumer.rebalance import Balance, Rebalancer, find_allocation
@@ -144,7 +148,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribes = False
         self._placed = asyncio.Event()
-        self._arrived: deque[Delivery] = deque()
+        self._arrived: deque[ReceivedMessage] = deque()
         self._positions: dict[MessageQueue, int] = {}  # after what poll handed out
         self._committable: dict[MessageQueue, int] = {}  # handed out by an earlier poll
         self._last_commit_ms = instance.clock.monotonic_ms()
@@ -164,6 +168,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
                 error_pause_ms=to_ms(config.pull_error_pause),
                 post_subscription=True,
                 commit_offset=False,
+                serializer=config.serializer,
             ),
             self._make_queue,
             subscription=self._subscription,
@@ -386,14 +391,14 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         if self._stopped:
             return []
         taken: list[ReceivedMessage] = []
-        held_back: list[Delivery] = []
+        held_back: list[ReceivedMessage] = []
         while self._arrived and len(taken) < max_messages:
-            delivery = self._arrived.popleft()
-            queue, message = delivery
+            message = self._arrived.popleft()
+            queue = queue_of(message)
             if queue.dropped:
                 continue
             if queue.paused:
-                held_back.append(delivery)
+                held_back.append(message)
                 continue
             queue.remove(message)
             self._positions[queue.queue] = message.ext.queue_offset + 1
@@ -487,19 +492,13 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         return True
 
     def _make_queue(self, queue: MessageQueue) -> ProcessQueue:
-        return ProcessQueue(
-            queue,
-            self._limits,
-            serializer=self.config.serializer,
-            total=self._total,
-            namespace=self._instance.config.namespace,
-        )
+        return ProcessQueue(queue, self._limits, total=self._total)
 
     def _subscription(self, topic: str) -> SubscriptionData:
         return self._subscriptions.get(topic) or build_subscription(topic, "*")
 
-    def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        self._arrived.extend([Delivery(queue, message) for message in messages])
+    def _deliver(self, _queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        self._arrived.extend(messages)
         self._wake()
 
     async def _reject(

@@ -13,11 +13,8 @@ from rocketpy.client.callbacks.hooks import AssignmentHooks
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.cluster.periodic_job import PeriodicJob
 from rocketpy.client.config import ConsumerConfig
-from rocketpy.client.consumer.dispatch.concurrent_service import (
-    ConcurrentService,
-    ConsumeService,
-    IteratorService,
-)
+from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentService
+from rocketpy.client.consumer.dispatch.iterator_service import PulledIterator
 from rocketpy.client.consumer.dispatch.ordered_service import OrderedService, key_lane, queue_lane
 from rocketpy.client.consumer.dispatch.redelivery import FailedMessages, Redelivery
 from rocketpy.client.consumer.group_consumer import NOT_TO_ITERATE, GroupConsumer
@@ -76,7 +73,9 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         self._returns = self._make_returns()
         self._give_back: GiveBack = self._returns.give_back
         self._tracer: Tracer | None = None
-        self._service: ConsumeService | None = None
+        self._service: (
+            ConcurrentService[ReceivedMessage] | OrderedService | PulledIterator | None
+        ) = None
         self._readers = QueueReaders(
             instance,
             _pull_settings(group, config),
@@ -155,7 +154,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         self._member.start(invoke)
         if invoke is None:
             trace = None if self._tracer is None else self._tracer.begin_consuming
-            self._service = IteratorService(stats=self._stats, clock=clock, trace=trace)
+            self._service = PulledIterator(stats=self._stats, clock=clock, trace=trace)
         elif config.is_ordered:
             self._service = self._make_ordered(invoke)
         else:
@@ -163,7 +162,6 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
                 invoke,
                 concurrency=config.concurrency,
                 batch=config.batch,
-                give_back=self._give_back,
                 stats=self._stats,
                 clock=clock,
             )
@@ -220,7 +218,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
     # ---- receiving
 
     def _source(self) -> Source[ReceivedMessage]:
-        if not isinstance(self._service, IteratorService):
+        if not isinstance(self._service, PulledIterator):
             raise ClosedError(NOT_TO_ITERATE)
         return self._service
 
@@ -277,9 +275,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         return ProcessQueue(
             queue,
             self._limits,
-            serializer=self.config.serializer,
             give_back=self._returns.give_back,
-            namespace=self._instance.config.namespace,
             clock=self._instance.clock,
         )
 
@@ -316,7 +312,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             self._wake()
             return
         self._fail(error)
-        if isinstance(self._service, IteratorService):
+        if isinstance(self._service, PulledIterator):
             self._service.fail(error)
 
     # ---- messages
@@ -381,4 +377,5 @@ def _pull_settings(group: str, config: ConsumerConfig) -> PullSettings:
         timeout_ms=to_ms(config.pull_timeout),
         error_pause_ms=to_ms(config.pull_error_pause),
         commit_offset=not config.broadcast,
+        serializer=config.serializer,
     )

@@ -39,7 +39,6 @@ from rocketpy.proto.allocation import (
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
-from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 
 _RULES: Final[dict[str, Allocation]] = {
@@ -80,11 +79,11 @@ async def check_group_exists(instance: Instance, group: str, queue: MessageQueue
     instance.heartbeat_soon()
     try:
         address = read_address(instance, queue)
-        response = await instance.api.pull(address, header, _TIMEOUT_MS)
-    except RocketPyError:  # who asks has an error of its own to tell
+        await instance.api.pull(address, header, _TIMEOUT_MS)
+    except SubscriptionGroupNotExistError:
+        raise
+    except RocketPyError:  # the caller has an error already, or tries again
         return
-    if response.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-        raise SubscriptionGroupNotExistError(response.code, response.remark or "")
 
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from typing import Final
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.pop.pop_api import PoppedPlace, PopRequests, place_of
-from rocketpy.client.pop.popped_message import DEAD_LETTER, PoppedMessage
+from rocketpy.client.pop.popped_message import DEAD_LETTER, PoppedMessage, delay_of_level
 from rocketpy.errors import ClientError, NoRouteError, RocketPyError
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
@@ -37,7 +37,7 @@ _RENEWED_AT_A_TIME: Final = 64
 class _Lease:
     """A message in hand, where it lies, and the monotonic time at which it is somebody else's."""
 
-    __slots__ = ("deadline_ms", "invisible_ms", "kept", "message", "place")
+    __slots__ = ("deadline_ms", "has_handler", "invisible_ms", "kept", "message", "place")
 
     def __init__(
         self, message: PoppedMessage, place: PoppedPlace, deadline_ms: int, invisible_ms: int
@@ -46,6 +46,7 @@ class _Lease:
         self.message = message
         self.place = place
         self.deadline_ms = deadline_ms
+        self.has_handler = False
         self.kept: asyncio.Future[None] | None = None  # ends with the request to keep it longer
 
     @property
@@ -83,6 +84,7 @@ class InvisibleMessages:
         self._held: dict[int, _Lease] = {}
         self._room = asyncio.Event()
         self._room.set()
+        self._taken_ms = instance.clock.monotonic_ms()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -91,6 +93,16 @@ class InvisibleMessages:
     def messages(self) -> list[PoppedMessage]:
         """What is in hand, the oldest first."""
         return [held.message for held in self._held.values()]
+
+    @property
+    def without_handler(self) -> list[PoppedMessage]:
+        """Messages that no handler has right now."""
+        return [held.message for held in self._held.values() if not held.has_handler]
+
+    @property
+    def idle_ms(self) -> int:
+        """Time since a handler or an iterator has taken a message."""
+        return self._instance.clock.monotonic_ms() - self._taken_ms
 
     @property
     def has_room(self) -> bool:
@@ -144,6 +156,55 @@ class InvisibleMessages:
         """Let go of everything: the consumer is closed."""
         self._held.clear()
         self._room.set()
+
+    # ---- handlers
+
+    def take_held(self, messages: list[PoppedMessage]) -> list[PoppedMessage]:
+        """Return those of the messages that are still leased, for a handler or an iterator."""
+        found = [each for each in messages if self.holds(each)]
+        if found:
+            self._taken_ms = self._instance.clock.monotonic_ms()
+        return found
+
+    def begin(self, messages: list[PoppedMessage], now_ms: int) -> list[PoppedMessage]:  # noqa: ARG002 - the lease has a time of its own
+        """See `Settlement.begin`."""
+        found = self.take_held(messages)
+        for message in found:
+            self._held[id(message)].has_handler = True
+        return found
+
+    def end(self, messages: list[PoppedMessage]) -> None:
+        """See `Settlement.end`."""
+        for message in messages:
+            held = self._held.get(id(message))
+            if held is not None:
+                held.has_handler = False
+
+    async def settle(self, messages: list[PoppedMessage], now_ms: int) -> None:  # noqa: ARG002
+        """See `Settlement.settle`: acks messages; failures are logged."""
+        self.end(messages)
+        for message in messages:
+            try:
+                await self.ack(message)
+            except RocketPyError as error:
+                logger.warning(
+                    "ack failed, message may be delivered again: message=%(message)r "
+                    "error=%(error)r",
+                    {"message": message, "error": error},
+                )
+
+    async def redeliver(self, messages: list[PoppedMessage], delay_level: int) -> None:
+        """See `Settlement.redeliver`: nacks messages; failures are logged."""
+        delay_s = delay_of_level(delay_level)
+        for message in messages:
+            try:
+                await self.nack(message, delay_s)
+            except RocketPyError as error:
+                logger.info(
+                    "nack failed, message is delivered again after its invisible time: "
+                    "message=%(message)r error=%(error)r",
+                    {"message": message, "error": error},
+                )
 
     # ---- outcomes
 

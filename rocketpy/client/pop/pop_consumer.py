@@ -5,13 +5,15 @@ Source: DefaultMQPushConsumerImpl with clientRebalance=false, RebalanceImpl (5.4
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, Final
 
 from rocketpy.client.callbacks.handlers import Invoke
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.cluster.periodic_job import PeriodicJob
 from rocketpy.client.config import PopConsumerConfig
+from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentService
+from rocketpy.client.consumer.dispatch.iterator_service import IteratorService
 from rocketpy.client.consumer.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.consumer.group_membership import PopMember
 from rocketpy.client.consumer.iteration import Source
@@ -22,18 +24,45 @@ from rocketpy.client.options.durations import to_ms, to_s
 from rocketpy.client.pop.invisible_messages import InvisibleMessages
 from rocketpy.client.pop.pop_api import PopRequests
 from rocketpy.client.pop.pop_loop import PopLoop, PopSettings
-from rocketpy.client.pop.pop_service import PopService
 from rocketpy.client.pop.popped_message import PoppedMessage
 from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.proto.bodies.lock import QueryAssignmentRequestBody
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.pop import INIT_MAX, INIT_MIN
+from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_RETRIES: Final = 16
 _SETTLED_AT_A_TIME: Final = 64
+
+
+class PoppedIterator(IteratorService[PoppedMessage]):
+    """Popped messages for iterators; settling one acks it.
+
+    Args:
+        leases: of the messages.
+        clock: for the time between two messages.
+    """
+
+    def __init__(self, leases: InvisibleMessages, clock: Clock) -> None:
+        super().__init__(clock)
+        self._leases = leases
+
+    def _begin(self, messages: list[PoppedMessage]) -> list[PoppedMessage]:
+        return self._leases.take_held(messages)
+
+    def _end(self, message: PoppedMessage) -> bool:
+        return self._leases.holds(message)
+
+    def done(self, message: PoppedMessage) -> Awaitable[None]:
+        """Return the ack of a message; without effect when it is settled already."""
+        return self._leases.settle([message], self._clock.monotonic_ms())
+
+    def done_all(self, messages: list[PoppedMessage]) -> list[Awaitable[None]]:
+        """Return the acks of messages that were handed out together."""
+        return [self.done(message) for message in messages]
 
 
 class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
@@ -79,7 +108,8 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         self._loops: dict[MessageQueue, tuple[PopLoop, asyncio.Task[None]]] = {}
         self._settlers = asyncio.Semaphore(_SETTLED_AT_A_TIME)
         self._settling: OrderedSet[asyncio.Task[None]] = OrderedSet()
-        self._service: PopService | None = None
+        self._service: ConcurrentService[PoppedMessage] | PoppedIterator | None = None
+        self._is_halted = False
         self._unserved = MissingTopics(group, instance.clock)
         self._jobs = [
             PeriodicJob(f"assignment {group}", self._assign, to_ms(config.rebalance_interval))
@@ -100,16 +130,18 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
     # ---- life
 
     def _start_service(self, invoke: Invoke | None) -> None:
-        config = self.config
+        config, clock = self.config, self._instance.clock
         self._member.start(invoke)
-        self._service = PopService(
-            self._hand,
-            self._stats,
-            self._instance.clock,
-            invoke=invoke,
-            concurrency=config.concurrency,
-            batch=config.batch,
-        )
+        if invoke is None:
+            self._service = PoppedIterator(self._hand, clock)
+        else:
+            self._service = ConcurrentService(
+                invoke,
+                concurrency=config.concurrency,
+                batch=config.batch,
+                stats=self._stats,
+                clock=clock,
+            )
 
     async def _wait_for_positions(self) -> None:
         for loop, _ in list(self._loops.values()):
@@ -124,10 +156,8 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
 
     async def _settle_rest(self) -> None:
         """Give back what a loop left, or a handler that was cancelled; wait for what is settled."""
-        assert self._service is not None
-        for message in self._hand.messages:
-            if not self._service.is_handled(message):
-                self._give_back(message)
+        for message in self._hand.without_handler:
+            self._give_back(message)
         try:
             while self._settling:
                 await asyncio.wait(self._settling)
@@ -139,7 +169,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
     # ---- receiving
 
     def _source(self) -> Source[PoppedMessage]:
-        if self._service is None or self.config.handler is not None:
+        if not isinstance(self._service, PoppedIterator):
             raise ClosedError(NOT_TO_ITERATE)
         return self._service
 
@@ -148,6 +178,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
 
     def _halt(self) -> None:
         assert self._service is not None
+        self._is_halted = True
         for message in self._service.halt():
             self._give_back(message)
         for loop, _ in self._loops.values():
@@ -238,8 +269,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         return None
 
     def _begin(self, queue: MessageQueue) -> None:
-        assert self._service is not None
-        if self._service.is_halted:
+        if self._is_halted:
             return
         loop = PopLoop(
             self._instance,
@@ -261,7 +291,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             "popping stopped by an unexpected error: %(error)r", {"error": error}, exc_info=error
         )
         self._fail(error)
-        if self._service is not None:
+        if isinstance(self._service, PoppedIterator):
             self._service.fail(error)
 
     async def _stop_loops(self, queues: list[MessageQueue]) -> None:
@@ -279,12 +309,12 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
 
     def _deliver(self, messages: list[PoppedMessage]) -> None:
         assert self._service is not None
-        if self._service.is_halted:  # of a pop that waited when we left: for the next member
+        if self._is_halted:  # of a pop that waited when we left: for the next member
             for message in messages:
                 self._give_back(message)
             return
         self._stats.pulled(messages[0].topic, len(messages))
-        self._service.deliver(messages)
+        self._service.deliver(self._hand, messages)
 
     def _give_back(self, message: PoppedMessage) -> None:
         """Have the next member get it at once: no handler of ours will."""
@@ -316,7 +346,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         invisible_ms = self._settings.invisible_ms
         if self.config.renew:
             messages = self._hand.messages
-        elif self._service.idle_ms < invisible_ms:
+        elif self._hand.idle_ms < invisible_ms:
             messages = self._service.waiting
         else:
             return None

@@ -77,7 +77,7 @@ class RoundRobin:
         queues: the topic's writable queues.
         rng: for the first queue.
         faults: brokers to avoid because they are slow; None when that is not wanted.
-        make_destination: looks up the address of a queue and makes its header.
+        make_destination: gives a queue its address and header.
 
     Attributes:
         queues: the topic's writable queues.
@@ -108,13 +108,17 @@ class RoundRobin:
         self._faults = faults
         self._turn = rng.randrange(1 << 31)
 
-    def refresh(self, version: int) -> None:
-        """Forget addresses, because routes have changed; the position in the round stays.
+    def refresh(
+        self, version: int, make_destination: Callable[[MessageQueue], Destination]
+    ) -> None:
+        """Make destinations anew, because routes have changed; the position in the round stays.
 
         Args:
             version: of the routes now.
+            make_destination: makes destinations of them.
         """
         self.version = version
+        self._make_destination = make_destination
         self._destinations.clear()
 
     def destination(self, queue: MessageQueue) -> Destination:

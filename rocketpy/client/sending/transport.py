@@ -5,7 +5,7 @@ Source: DefaultMQProducerImpl.sendKernelImpl, MQFaultStrategy (5.4.0).
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
 from rocketpy.client.callbacks.hooks import RetryReporter
@@ -28,11 +28,14 @@ from rocketpy.proto.wire.request_template import PreparedRequest, RequestTemplat
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
 
-_BORN_TIMESTAMP, _PROPERTIES, _SYS_FLAG, _FLAG, _BATCH, _TRIES, _MAX_TRIES = (
+(
+    _BORN_TIMESTAMP, _PROPERTIES, _SYS_FLAG, _FLAG, _BATCH, _TRIES, _MAX_TRIES, _QUEUE_ID,
+    _BROKER_NAME,
+) = (
     SendMessageRequestHeaderV2.wire_names[name]
     for name in (
         "born_timestamp", "properties", "sys_flag", "flag", "batch", "reconsume_times",
-        "max_reconsume_times",
+        "max_reconsume_times", "queue_id", "bname",
     )
 )  # fmt: skip
 
@@ -116,10 +119,10 @@ class SendTransport:
         queues = routes.cached_publish_queues(topic)
         if not queues:
             return None
+        make = self._destinations_of(topic, queues)
         if found is None or found.queues is not queues:
-            found = RoundRobin(queues, self.rng, self._faults, self._destination)
-            self._rounds[topic] = found
-        found.refresh(routes.version)
+            found = self._rounds[topic] = RoundRobin(queues, self.rng, self._faults, make)
+        found.refresh(routes.version, make)
         return found
 
     def when_routed(self, topic: str, callback: RouteCallback) -> None:
@@ -152,13 +155,18 @@ class SendTransport:
         for callback in self._waiting_for_route.pop(topic):
             callback(None if error is None else own_copy(error))
 
-    def _destination(self, queue: MessageQueue) -> Destination:
-        fields = SendMessageRequestHeaderV2(
+    def _destinations_of(
+        self, topic: str, queues: Iterable[MessageQueue]
+    ) -> Callable[[MessageQueue], Destination]:
+        """Return a function that makes destinations of a topic, as its route is now."""
+        find_address = self._routes.master_address
+        addresses = {name: find_address(name) for name in {each.broker_name for each in queues}}
+        header = SendMessageRequestHeaderV2(
             producer_group=self._group,
-            topic=queue.topic,
+            topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=self._instance.config.default_topic_queues,
-            queue_id=queue.queue_id,
+            queue_id=0,
             sys_flag=0,
             born_timestamp=0,
             flag=0,
@@ -166,9 +174,17 @@ class SendTransport:
             reconsume_times=0,
             unit_mode=False,
             batch=False,
-            bname=queue.broker_name,
+            bname="",
         ).to_ext()
-        return Destination(queue, self._routes.master_address(queue.broker_name), fields, {})
+
+        def make(queue: MessageQueue) -> Destination:
+            name = queue.broker_name
+            fields = header.copy()
+            fields[_QUEUE_ID], fields[_BROKER_NAME] = str(queue.queue_id), name
+            # A queue that a caller names may lie on a broker that is not in the topic's route.
+            return Destination(queue, addresses.get(name) or find_address(name), fields, {})
+
+        return make
 
     # ---- one attempt
 

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from rocketpy.client.cluster.broker_api import PullResult, PullStatus, pull_result
+from rocketpy.client.cluster.broker_api import PullResult, PullStatus
 from rocketpy.errors import (
     BadBodyError,
     ClientError,
@@ -36,7 +36,6 @@ from rocketpy.errors import (
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.record.sys_flag import PULL_SUBSCRIPTION
 from rocketpy.proto.subscription import SUB_ALL
-from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.runtime.clock import Clock
 from rocketpy.spark.offsets import QueueRange
 
@@ -101,9 +100,9 @@ Locate = Callable[[QueueRange], Awaitable[Mapping[int, str]]]
 class PullApi(Protocol):
     """What a fetcher needs of `rocketpy.client.cluster.broker_api.BrokerApi`."""
 
-    def pull(
+    async def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int
-    ) -> asyncio.Future[RemotingCommand]:
+    ) -> PullResult:
         """Ask for messages."""
         ...
 
@@ -280,8 +279,8 @@ class RangeFetcher:
             bname=queue.broker_name,
         )
         limit_ms = min(settings.attempt_ms, settings.timeout_ms)
-        response = await self._api.pull(addresses[broker_id], header, limit_ms)
-        return pull_result(response), broker_id != MASTER_ID
+        result = await self._api.pull(addresses[broker_id], header, limit_ms)
+        return result, broker_id != MASTER_ID
 
     async def _look_again(self, error: RocketPyError) -> None:
         """Wait a moment, and after a failure of the connection ask where the broker is now."""

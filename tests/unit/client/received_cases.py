@@ -9,11 +9,11 @@ import pytest
 from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
 from rocketpy.client.messages.compiled_decoder import decode_compiled
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.serializers import PLAIN
+from rocketpy.client.messages.serializers import PLAIN, Serializer
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.compression import deflate
-from rocketpy.proto.record.message import decode_messages, host_to_bytes
+from rocketpy.proto.record.message import MessageExt, decode_messages, host_to_bytes
 from rocketpy.proto.record.record import body_crc, pack_record, record_size, topic_field
 from rocketpy.proto.record.sys_flag import BORN_HOST_V6, CompressionType, with_compression
 
@@ -111,15 +111,25 @@ def shown(message: ReceivedMessage) -> dict[str, object]:
     return found
 
 
+def received(
+    queue: ProcessQueue,
+    ext: MessageExt,
+    serializer: Serializer | None = None,
+    namespace: str = "",
+) -> ReceivedMessage:
+    """Return a message as the pull loop of a queue makes it of a stored one."""
+    return ReceivedMessage(
+        ext, queue.queue, serializer=serializer, settlement=queue, namespace=namespace
+    )
+
+
 def compare(case: Case) -> int:
     """Make messages by both decoders; return how many the compiled one made.
 
     Raises:
         AssertionError: they differ.
     """
-    entry = ProcessQueue(
-        case.queue, Limits(), serializer=PLAIN, namespace=case.namespace
-    )  # its settlement is itself
+    entry = ProcessQueue(case.queue, Limits())
     plain = decode_compiled(
         case.queue, serializer=PLAIN, settlement=entry, namespace=case.namespace
     )
@@ -127,12 +137,13 @@ def compare(case: Case) -> int:
         pytest.skip("this installation is pure")
     found = plain(case.records)
     try:
-        reference = [entry.receive(ext) for ext in decode_messages(case.records)]
+        exts = decode_messages(case.records)
     except CorruptRecordError:
         assert found is None, "a body that is no row of records"
         return 0
     if found is None:
         return 0
+    reference = [received(entry, ext, PLAIN, case.namespace) for ext in exts]
     assert [type(message) for message in found] == [ReceivedMessage] * len(reference)
     assert [shown(message) for message in found] == [shown(message) for message in reference]
     return len(found)

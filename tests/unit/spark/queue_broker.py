@@ -1,8 +1,8 @@
 """One queue of a broker in memory, with limits and mishaps as a test wants them."""
 
-import asyncio
 from collections.abc import Callable
 
+from rocketpy.client.cluster.broker_api import PullResult, pull_result
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.record.message import MessageExt, encode_message
@@ -51,19 +51,16 @@ class QueueBroker:
         self.slave_high: int | None = None
         self.suggests = 0
 
-    def pull(
+    async def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int
-    ) -> asyncio.Future[RemotingCommand]:
-        future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+    ) -> PullResult:
         self.asked.append((address, header.queue_offset, header.max_msg_nums))
         step = self.script.pop(0) if self.script else None
         if isinstance(step, RocketPyError):
-            future.set_exception(step)
-        elif step is not None:
-            future.set_result(make_response(make_request(11), step, "scripted"))
-        else:
-            future.set_result(self._answer(address, header))
-        return future
+            raise step
+        if step is not None:
+            return pull_result(make_response(make_request(11), step, "scripted"))
+        return pull_result(self._answer(address, header))
 
     def _answer(self, address: str, header: PullMessageRequestHeader) -> RemotingCommand:
         start = header.queue_offset

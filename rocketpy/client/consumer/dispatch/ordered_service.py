@@ -23,8 +23,8 @@ from typing import Final
 
 from rocketpy.client.callbacks.handlers import Invoke
 from rocketpy.client.consumer.consume_stats import ConsumeStats
-from rocketpy.client.consumer.dispatch.concurrent_service import Delivery, Workers, handled
-from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
+from rocketpy.client.consumer.dispatch.concurrent_service import Workers, run_handler
+from rocketpy.client.consumer.pulling.process_queue import ProcessQueue, queue_of
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import DEAD_LETTER
 from rocketpy.errors import RocketPyError
@@ -59,11 +59,11 @@ def key_lane(key_of: Callable[[ReceivedMessage], Hashable | None]) -> LaneOf:
 
 
 class _Lane:
-    __slots__ = ("deliveries", "name")
+    __slots__ = ("messages", "name")
 
     def __init__(self, name: Hashable) -> None:
         self.name = name
-        self.deliveries: deque[Delivery] = deque()
+        self.messages: deque[ReceivedMessage] = deque()
 
 
 class OrderedService:
@@ -112,15 +112,15 @@ class OrderedService:
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
-        """See `ConsumeService.tasks`."""
+        """The workers that call the handler."""
         return self._workers.tasks
 
     def halt(self) -> None:
-        """See `ConsumeService.halt`."""
-        self._workers.halt()
+        """Begin no other lane; handlers continue."""
+        self._workers.line.halt()
 
     async def stop(self, timeout_s: float) -> None:
-        """See `ConsumeService.stop`."""
+        """Halt, and wait for handlers up to a limit."""
         await self._workers.stop(timeout_s)
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
@@ -132,8 +132,8 @@ class OrderedService:
             if lane is None:
                 lane = self._lanes[name] = _Lane(name)
                 fresh.append(lane)
-            lane.deliveries.append(Delivery(queue, message))
-        self._workers.add(fresh)
+            lane.messages.append(message)
+        self._workers.line.add(fresh)
 
     async def give_back(
         self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
@@ -158,47 +158,45 @@ class OrderedService:
             self._wait(lane, BLOCKED_PAUSE_S)
             return
         if await self._handle(queue, messages):
-            self._workers.add([lane])
+            self._workers.line.add([lane])
         else:
             self._wait(lane, self._suspend_s)
 
     def _next(self, lane: _Lane) -> tuple[list[ReceivedMessage], ProcessQueue | None]:
         """Return the next messages of one queue, left in the lane; forget those that are done."""
-        deliveries = lane.deliveries
-        while deliveries and not deliveries[0].queue.holds(deliveries[0].message):
-            deliveries.popleft()
-        if not deliveries:
+        waiting = lane.messages
+        while waiting and not queue_of(waiting[0]).holds(waiting[0]):
+            waiting.popleft()
+        if not waiting:
             return [], None
-        queue = deliveries[0].queue
+        queue = queue_of(waiting[0])
         messages: list[ReceivedMessage] = []
-        for delivery in deliveries:
-            if len(messages) == self._batch or delivery.queue is not queue:
+        for message in waiting:
+            if len(messages) == self._batch or queue_of(message) is not queue:
                 break
-            if queue.holds(delivery.message):
-                messages.append(delivery.message)
+            if queue.holds(message):
+                messages.append(message)
         return messages, queue
 
     async def _handle(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> bool:
         """Call the handler; return whether the lane may go on."""
         started_ms = self._clock.monotonic_ms()
-        for message in messages:
-            queue.begin(message, started_ms)
+        queue.begin(messages, started_ms)
         try:
-            delay_level = await handled(self._invoke, messages)
+            delay_level = await run_handler(self._invoke, messages)
             queue.last_consume_ms = self._clock.time_ms()
-            spent_ms = self._clock.monotonic_ms() - started_ms
+            now_ms = self._clock.monotonic_ms()
             ok = delay_level is None
-            self._stats.handled(messages[0].topic, len(messages), spent_ms, ok=ok)
+            self._stats.handled(messages[0].topic, len(messages), now_ms - started_ms, ok=ok)
             goes_on = True
             for message in messages:
-                if delay_level is None and queue.finish(message):
+                if delay_level is None and queue.finish([message], now_ms)[0]:
                     continue
                 if queue.holds(message):
                     queue.stay(message)
                     goes_on = await self._failed(queue, message, delay_level) and goes_on
         finally:
-            for message in messages:
-                queue.end(message)
+            queue.end(messages)
         return goes_on
 
     async def _failed(
@@ -228,4 +226,4 @@ class OrderedService:
         return True
 
     def _wait(self, lane: _Lane, pause_s: float) -> None:
-        asyncio.get_running_loop().call_later(pause_s, self._workers.add, [lane])
+        asyncio.get_running_loop().call_later(pause_s, self._workers.line.add, [lane])

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Literal
 
-from rocketpy.client.messages.compiled_decoder import decode_compiled
 from rocketpy.client.messages.message import NOT_TO_BE_GIVEN_BACK, ReceivedMessage
-from rocketpy.client.messages.serializers import Serializer
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.record.message import MessageExt
 from rocketpy.runtime.clock import Clock
 
 # The fixed part of a message that its body does not show; keeps tiny messages from being free.
@@ -58,7 +55,7 @@ class CacheTotal:
         if self._waiting and not self.is_full:
             waiting, self._waiting = self._waiting, set()
             for queue in waiting:
-                queue.look_again()
+                queue.check_space()
 
     def wait(self, queue: "ProcessQueue") -> None:
         """Have a queue look again when there is room."""
@@ -72,22 +69,19 @@ class CacheTotal:
 class ProcessQueue:
     """Unfinished messages of one queue, by offset, with the three limits on pulling.
 
-    It is what its messages report their outcome to (`ack`, `nack`).
+    It is the settlement of its messages: `ack` and `nack` of a user, and outcomes of handlers.
 
     Args:
         queue: which queue.
         limits: when `is_full`.
-        serializer: for `message.decode()`.
         give_back: what `message.nack()` calls; None when that is impossible.
         total: what all queues of the consumer count in; None without a common limit.
-        namespace: of the client; topics of messages are without it.
-        clock: of the times given to `begin`; None: nobody is told that messages are in progress.
+        clock: for `in_progress` and reports; None for messages that no handler has.
     """
 
     __slots__ = (
-        "_clock", "_give_back", "_idle_waiter", "_leaving", "_namespace", "_plain",
-        "_serializer", "_space_waiter", "_started",
-        "_total", "broker_max_offset", "broker_min_offset", "closing", "dropped",
+        "_clock", "_give_back", "_idle_waiter", "_leaving", "_space_waiter", "_started", "_total",
+        "broker_max_offset", "broker_min_offset", "closing", "dropped",
         "last_consume_ms", "last_pull_ms", "limits", "messages", "next_pull_offset", "paused",
         "pulled_at_ms", "pulled_end_offset", "queue", "size_bytes",
     )  # fmt: skip
@@ -97,22 +91,15 @@ class ProcessQueue:
         queue: MessageQueue,
         limits: Limits,
         *,
-        serializer: Serializer | None = None,
         give_back: "GiveBack | None" = None,
         total: CacheTotal | None = None,
-        namespace: str = "",
         clock: Clock | None = None,
     ) -> None:
         self.queue: MessageQueue = queue
         self._clock = clock
         self.limits: Limits = limits
-        self._serializer = serializer
-        self._namespace = namespace
         self._give_back = give_back
         self._total = total
-        self._plain = decode_compiled(
-            queue, serializer=serializer, settlement=self, namespace=namespace
-        )
         self.messages: dict[int, ReceivedMessage] = {}  # ascending: pulls only append
         self.size_bytes: int = 0
         self.dropped: bool = False
@@ -132,20 +119,6 @@ class ProcessQueue:
         self._space_waiter: asyncio.Future[None] | None = None
         self._idle_waiter: asyncio.Future[None] | None = None
 
-    def receive(self, ext: MessageExt) -> ReceivedMessage:
-        """Return a stored message as what users get; it is not put in here yet."""
-        return ReceivedMessage(
-            ext,
-            self.queue,
-            serializer=self._serializer,
-            settlement=self,
-            namespace=self._namespace,
-        )
-
-    def receive_plain(self, records: bytes) -> list[ReceivedMessage] | None:
-        """Return the messages of a pull at once, None when it has to be done by `receive`."""
-        return None if self._plain is None else self._plain(records)
-
     def put(self, messages: Sequence[ReceivedMessage]) -> None:
         """Add what a pull brought, in the order of the offsets."""
         if not messages:
@@ -164,7 +137,7 @@ class ProcessQueue:
         self.size_bytes -= len(message.body) + _OVERHEAD_BYTES
         if self._total is not None:
             self._total.add(-1)
-        self.look_again()
+        self.check_space()
         return True
 
     def holds(self, message: ReceivedMessage) -> bool:
@@ -185,21 +158,18 @@ class ProcessQueue:
             raise ClosedError(NOT_TO_BE_GIVEN_BACK)
         await self._give_back(self, message, delay_level)
 
-    def begin(self, message: ReceivedMessage, now_ms: int) -> None:
-        """Note that the message's handler begins now (monotonic)."""
-        if message.offset in self.messages:
-            self._started[message.offset] = now_ms
+    def begin(self, messages: list[ReceivedMessage], now_ms: int) -> list[ReceivedMessage]:
+        """See `Settlement.begin`; nothing of a queue that another member reads now is handled."""
+        if self.dropped:
+            return []
+        table = self.messages
+        for message in messages:
+            if message.offset in table:
+                self._started[message.offset] = now_ms
+        return messages
 
-    def take(self, message: ReceivedMessage, now_ms: int) -> bool:
-        """Note that the message is in hand from now on (monotonic), if it `waits`."""
-        offset = message.offset
-        if self.dropped or offset not in self.messages or offset in self._leaving:
-            return False
-        self._started[offset] = now_ms
-        return True
-
-    def take_run(self, messages: Sequence[ReceivedMessage], now_ms: int) -> list[ReceivedMessage]:
-        """Do as `take` with many, and return those that are in hand now."""
+    def take(self, messages: list[ReceivedMessage], now_ms: int) -> list[ReceivedMessage]:
+        """Begin those messages that are unfinished and not leaving; return them."""
         if self.dropped:
             return []
         table, leaving = self.messages, self._leaving
@@ -207,59 +177,52 @@ class ProcessQueue:
         self._started.update(dict.fromkeys(map(_OFFSET_OF, found), now_ms))
         return found
 
-    def settle(self, message: ReceivedMessage, now_ms: int) -> int | None:
-        """End a message and finish it, unless it is given back meanwhile: it was handled.
-
-        Args:
-            message: of this queue.
-            now_ms: monotonic.
-
-        Returns:
-            How long it was in hand, ms; None when it was not finished here.
-        """
-        offset = message.offset
-        started_ms = self._started.pop(offset, now_ms)
-        if self._idle_waiter is not None:
-            self._look_idle()
-        table = self.messages
-        if self.dropped or offset in self._leaving or table.pop(offset, None) is None:
-            return None
-        self.size_bytes -= len(message.body) + _OVERHEAD_BYTES
-        if self._total is not None:
-            self._total.add(-1)
-        if self._space_waiter is not None and len(table) <= self.limits.messages:
-            self.look_again()
-        return now_ms - started_ms
-
-    def settle_run(self, messages: Sequence[ReceivedMessage], now_ms: int) -> tuple[int, int]:
-        """Do as `settle` with many.
+    def finish(self, messages: list[ReceivedMessage], now_ms: int) -> tuple[int, int]:
+        """End messages that were handled; finish those that were not given back meanwhile.
 
         Args:
             messages: of this queue.
             now_ms: monotonic.
 
         Returns:
-            How many were finished here, none of a queue that is not ours, and how long they were
-            in hand together, ms.
+            Number of messages finished here, 0 for a queue of another member, and the sum of the
+            times since they began, ms.
         """
         table, leaving, is_dropped = self.messages, self._leaving, self.dropped
-        end, finish = self._started.pop, table.pop
+        end, remove = self._started.pop, table.pop
         count = spent_ms = size_bytes = 0
         for message in messages:
             offset = message.offset
             started_ms = end(offset, now_ms)
-            if is_dropped or offset in leaving or finish(offset, None) is None:
+            if is_dropped or offset in leaving or remove(offset, None) is None:
                 continue
             size_bytes += len(message.body)
             count += 1
             spent_ms += now_ms - started_ms
-        self._look_idle()
+        if self._idle_waiter is not None:
+            self._check_idle()
         if count:
             self.size_bytes -= size_bytes + count * _OVERHEAD_BYTES
             if self._total is not None:
                 self._total.add(-count)
-            self.look_again()
+            if self._space_waiter is not None:
+                self.check_space()
+            self._note_consumed()
         return count, spent_ms
+
+    async def settle(self, messages: list[ReceivedMessage], now_ms: int) -> None:
+        """See `Settlement.settle`."""
+        self.finish(messages, now_ms)
+
+    async def redeliver(self, messages: list[ReceivedMessage], delay_level: int) -> None:
+        """See `Settlement.redeliver`."""
+        self._note_consumed()
+        for message in messages:
+            await self.nack(message, delay_level)
+
+    def _note_consumed(self) -> None:
+        if self._clock is not None:
+            self.last_consume_ms = self._clock.time_ms()
 
     def in_progress(self, message: ReceivedMessage) -> None:
         """Count the time that a handler may have the message from now on."""
@@ -267,12 +230,13 @@ class ProcessQueue:
             # At the end, for those of the longest come first.
             self._started[message.offset] = self._clock.monotonic_ms()
 
-    def end(self, message: ReceivedMessage) -> None:
-        """Note that the message's handler has ended, however it ended."""
-        self._started.pop(message.offset, None)
-        self._look_idle()
+    def end(self, messages: list[ReceivedMessage]) -> None:
+        """See `Settlement.end`."""
+        for message in messages:
+            self._started.pop(message.offset, None)
+        self._check_idle()
 
-    def _look_idle(self) -> None:
+    def _check_idle(self) -> None:
         waiter = self._idle_waiter
         if waiter is not None and not self._started and not waiter.done():
             waiter.set_result(None)
@@ -283,12 +247,6 @@ class ProcessQueue:
             self._idle_waiter = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._idle_waiter], timeout=limit_s)
         return not self._started
-
-    def finish(self, message: ReceivedMessage) -> bool:
-        """Finish a message whose handler succeeded; False if it was given back meanwhile."""
-        if message.offset in self._leaving:
-            return False
-        return self.remove(message)
 
     def started_ms(self, message: ReceivedMessage) -> int | None:
         """Return when the message's handler began (monotonic), None when none has it in hand."""
@@ -333,9 +291,8 @@ class ProcessQueue:
     @property
     def commit_offset(self) -> int | None:
         """What may be committed now: the smallest unfinished offset, else the end of what came."""
-        first = self.first_offset
-        if first is not None:
-            return first
+        if self.messages:
+            return next(iter(self.messages))
         return self.next_pull_offset if self.next_pull_offset >= 0 else None
 
     @property
@@ -363,7 +320,7 @@ class ProcessQueue:
             return "all"
         return None
 
-    def look_again(self) -> None:
+    def check_space(self) -> None:
         """End a wait for space if there is some."""
         if self._space_waiter is None:
             return
@@ -413,3 +370,6 @@ class ProcessQueue:
 
 GiveBack = Callable[[ProcessQueue, ReceivedMessage, int], Awaitable[None]]
 """Has a message of a queue delivered again, after a delay of that level."""
+
+queue_of: Final[Callable[[ReceivedMessage], ProcessQueue]] = attrgetter("_settlement")
+"""Process queue of a message that a pull loop delivered."""

@@ -16,10 +16,12 @@ from itertools import islice
 from operator import attrgetter, ge
 from typing import Final, NamedTuple
 
-from rocketpy.client.cluster.broker_api import PullResult, PullStatus, pull_result
+from rocketpy.client.cluster.broker_api import PullResult, PullStatus
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
+from rocketpy.client.messages.compiled_decoder import decode_compiled
 from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.serializers import Serializer
 from rocketpy.errors import (
     BadBodyError,
     BrokerError,
@@ -90,6 +92,7 @@ class PullSettings:
     Attributes:
         post_subscription: send the expression with each pull (the heartbeat does not carry it).
         commit_offset: let pulls carry the offset to store.
+        serializer: reads bodies in `message.decode()`.
     """
 
     group: str
@@ -101,6 +104,7 @@ class PullSettings:
     error_pause_ms: int = 1_000
     post_subscription: bool = False
     commit_offset: bool = True
+    serializer: Serializer | None = None
 
 
 class Pulled(NamedTuple):
@@ -215,6 +219,10 @@ class PullLoop:
         self._reject = reject
         self._offset_moved = offset_moved
         self._on_failure = on_failure
+        self._namespace = instance.config.namespace
+        self._decode_compiled = decode_compiled(
+            queue.queue, serializer=settings.serializer, settlement=queue, namespace=self._namespace
+        )
         self._broker_id = 0
         self._failing = False
         self._fruitless = EmptyPollBackoff(settings.suspend_ms, settings.error_pause_ms)
@@ -286,8 +294,7 @@ class PullLoop:
         header = self._header(subscription, to_slave=is_slave)
         queue.last_pull_ms = self._instance.clock.time_ms()
         queue.pulled_at_ms = self._instance.clock.monotonic_ms()
-        api = self._instance.api
-        return pull_result(await api.pull(address, header, self._settings.timeout_ms))
+        return await self._instance.api.pull(address, header, self._settings.timeout_ms)
 
     async def _use(self, result: PullResult, tags: set[str]) -> None:
         queue = self._queue
@@ -321,41 +328,66 @@ class PullLoop:
             queue.next_pull_offset = result.next_begin_offset
 
     async def _take(self, result: PullResult, tags: set[str]) -> None:
-        """Hand over what came; `tags` as text, because brokers compare their hashes."""
+        """Deliver the messages of a response.
+
+        Args:
+            result: of a pull that found messages.
+            tags: wanted; compared as text, because brokers compare their hashes only.
+        """
         queue = self._queue
-        asked, following = queue.next_pull_offset, result.next_begin_offset
-        plain = None if result.offset_delta else queue.receive_plain(result.body)
-        if plain is not None:
-            check_row(plain, asked, following)
-            if tags:
-                plain = [message for message in plain if message.ext.tags in tags]
-            queue.put(plain)
-            queue.next_pull_offset = following
-            if plain:
-                self._deliver(queue, plain)
-            return
-        exts, bad, is_whole = decode_pulled(result.body)
-        for ext in [*exts, *(ext for ext, _ in bad)]:
-            check_topic(queue.queue.topic, ext.topic)
-            ext.queue_offset += result.offset_delta
-        messages = [queue.receive(ext) for ext in exts]
-        rejected = [(queue.receive(ext), error) for ext, error in bad]
-        everything = messages
-        if rejected:
-            everything = sorted([*messages, *(m for m, _ in rejected)], key=_OFFSET_OF)
-        check_row(everything, asked, following)
-        if not is_whole:
-            following = everything[-1].offset + 1
+        begin, end = queue.next_pull_offset, result.next_begin_offset
+        unreadable: dict[int, Exception] = {}
+        messages = None
+        if self._decode_compiled is not None and not result.offset_delta:
+            messages = self._decode_compiled(result.body)
+        if messages is None:
+            messages, unreadable, is_whole = self._decode(result)
+            check_row(messages, begin, end)
+            if not is_whole:
+                end = messages[-1].offset + 1
+        else:
+            check_row(messages, begin, end)
         if tags:
-            messages = [message for message in messages if message.ext.tags in tags]
-            kept = {*map(_OFFSET_OF, messages), *(m.offset for m, _ in rejected)}
-            everything = [message for message in everything if message.offset in kept]
-        queue.put(everything)
-        queue.next_pull_offset = following
-        if messages:
-            self._deliver(queue, messages)
-        for message, error in rejected:
-            await self._reject(queue, message, error)
+            messages = [m for m in messages if m.offset in unreadable or m.ext.tags in tags]
+        queue.put(messages)
+        queue.next_pull_offset = end
+        readable = messages
+        if unreadable:
+            readable = [message for message in messages if message.offset not in unreadable]
+        if readable:
+            self._deliver(queue, readable)
+        for message in messages if unreadable else ():
+            error = unreadable.get(message.offset)
+            if error is not None:
+                await self._reject(queue, message, error)
+
+    def _decode(
+        self, result: PullResult
+    ) -> tuple[list[ReceivedMessage], dict[int, Exception], bool]:
+        """Decode a response in Python.
+
+        Returns:
+            The messages in order; why the bodies of some cannot be inflated, by their offsets; and
+            whether that is the whole response.
+        """
+        entry = self._queue
+        exts, bad, is_whole = decode_pulled(result.body)
+        if bad:
+            exts = sorted([*exts, *(ext for ext, _ in bad)], key=attrgetter("queue_offset"))
+        for ext in exts:
+            check_topic(entry.queue.topic, ext.topic)
+            ext.queue_offset += result.offset_delta
+        messages = [
+            ReceivedMessage(
+                ext,
+                entry.queue,
+                serializer=self._settings.serializer,
+                settlement=entry,
+                namespace=self._namespace,
+            )
+            for ext in exts
+        ]
+        return messages, {ext.queue_offset: error for ext, error in bad}, is_whole
 
     def _note_success(self) -> None:
         if self._failing:

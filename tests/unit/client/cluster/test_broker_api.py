@@ -225,7 +225,7 @@ def response(code: int = 0, body: bytes = b"", **ext: str) -> RemotingCommand:
     return make_response(make_request(11), code, "remark", ext, body)
 
 
-async def test_a_pull_is_sent_at_once_and_its_response_left_to_the_caller() -> None:
+async def test_pull_sends_its_header_and_returns_the_result() -> None:
     kit = Kit()
     header = PullMessageRequestHeader(
         consumer_group="g",
@@ -238,9 +238,9 @@ async def test_a_pull_is_sent_at_once_and_its_response_left_to_the_caller() -> N
         suspend_timeout_millis=15_000,
         sub_version=5,
     )
-    kit.remoting.set(19, remark="nothing yet")
+    kit.remoting.set(19, remark="nothing yet", **PULLED)
     found = await kit.api.pull(AT, header, 30_000)
-    assert found.code == 19
+    assert found == (PullStatus.NO_NEW_MESSAGE, 9, 2, 11, 1, 0, b"")
     assert kit.last() == (11, header.to_ext(), b"", 30_000)
 
 

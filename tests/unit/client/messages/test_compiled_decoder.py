@@ -19,14 +19,17 @@ QUEUE = MessageQueue("orders", "broker-a", 3)
 PROPERTIES = b"UNIQ_KEY\x01ID\x02KEYS\x01k\x02TAGS\x01paid\x02colour\x01red\x02"
 
 
-def entry(topic: str = "orders") -> ProcessQueue:
-    return ProcessQueue(MessageQueue(topic, "broker-a", 3), Limits())
+def decoder(topic: str = "orders") -> decode_compiled.PlainMessages | None:
+    queue = MessageQueue(topic, "broker-a", 3)
+    entry = ProcessQueue(queue, Limits())
+    return decode_compiled.decode_compiled(queue, serializer=None, settlement=entry, namespace="")
 
 
 def compiled(records: bytes, topic: str = "orders") -> list[ReceivedMessage] | None:
     if decode_compiled.compiled_messages() is None:
         pytest.skip("this installation is pure")
-    return entry(topic).receive_plain(records)
+    decode = decoder(topic)
+    return None if decode is None else decode(records)
 
 
 def test_it_is_there_where_it_can_be_built() -> None:
@@ -42,7 +45,7 @@ def test_it_can_be_asked_for_and_done_without(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
     monkeypatch.delenv("ROCKETPY_COMPILED", raising=False)
     assert decode_compiled.compiled_messages() is None
-    assert entry().receive_plain(stored(b"body")) is None
+    assert decoder() is None
     monkeypatch.setenv("ROCKETPY_COMPILED", "1")
     with pytest.raises(ImportError, match="_none"):
         decode_compiled.compiled_messages()
@@ -51,7 +54,7 @@ def test_it_can_be_asked_for_and_done_without(monkeypatch: pytest.MonkeyPatch) -
 def test_rocketpy_pure_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETPY_PURE", "1")
     assert decode_compiled.compiled_messages() is None
-    assert entry().receive_plain(stored(b"body")) is None
+    assert decoder() is None
 
 
 @pytest.mark.parametrize("hundred", range(5))

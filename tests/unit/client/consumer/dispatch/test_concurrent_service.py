@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from rocketpy.client.consumer.consume_stats import ConsumeStats
-from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentService, IteratorService
+from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentService
+from rocketpy.client.consumer.dispatch.iterator_service import PulledIterator
 from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Retry, ToDLQ
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.testing.sim_clock import SimClock
+from tests.unit.client.received_cases import received
 
 Handle = Callable[[list[ReceivedMessage]], Awaitable[Any]]
 
@@ -27,11 +29,13 @@ class Kit:
     def __init__(self) -> None:
         self.clock = SimClock()
         self.stats = ConsumeStats(self.clock)
-        self.queue = ProcessQueue(MessageQueue("t", "b", 0), Limits())
+        self.queue = ProcessQueue(
+            MessageQueue("t", "b", 0), Limits(), give_back=self.give_back, clock=self.clock
+        )
         self.given_back: list[tuple[int, int]] = []
 
     def messages(self, *offsets: int) -> list[ReceivedMessage]:
-        pulled = [self.queue.receive(MessageExt(topic="t", queue_offset=one)) for one in offsets]
+        pulled = [received(self.queue, MessageExt(topic="t", queue_offset=one)) for one in offsets]
         self.queue.put(pulled)
         return pulled
 
@@ -43,18 +47,17 @@ class Kit:
 
     def handlers(
         self, invoke: Handle, *, concurrency: int = 1, batch: int = 1
-    ) -> ConcurrentService:
+    ) -> ConcurrentService[ReceivedMessage]:
         return ConcurrentService(
             invoke,
             concurrency=concurrency,
             batch=batch,
-            give_back=self.give_back,
             stats=self.stats,
             clock=self.clock,
         )
 
-    def iterator(self) -> IteratorService:
-        return IteratorService(stats=self.stats, clock=self.clock)
+    def iterator(self) -> PulledIterator:
+        return PulledIterator(stats=self.stats, clock=self.clock)
 
     @property
     def rates(self) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from rocketpy.client.messages.outcomes import Retry, ToDLQ
 from rocketpy.errors import RequestTimeoutError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
+from tests.unit.client.received_cases import received
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 
 
@@ -74,13 +75,14 @@ class Kit:
         queue = self.queues[queue_id]
         first = max(0, queue.pulled_end_offset)
         messages = [
-            queue.receive(
+            received(
+                queue,
                 MessageExt(
                     topic="t",
                     queue_offset=first + at,
                     body=name.encode(),
                     properties={"key": keys[name]} if name in keys else {},
-                )
+                ),
             )
             for at, name in enumerate(names)
         ]

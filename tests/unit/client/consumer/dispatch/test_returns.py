@@ -9,6 +9,7 @@ from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import RequestTimeoutError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
+from tests.unit.client.received_cases import received
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 
 
@@ -45,7 +46,8 @@ class Kit:
             consume_timeout_ms=60_000,
         )
         self.messages = [
-            self.queue.receive(MessageExt("t", queue_offset=offset, body=b"x")) for offset in (0, 1)
+            received(self.queue, MessageExt("t", queue_offset=offset, body=b"x"))
+            for offset in (0, 1)
         ]
         self.queue.put(self.messages)
         self.queue.next_pull_offset = 2
@@ -89,12 +91,14 @@ def test_a_handler_that_gives_back_and_runs_on_has_no_other_beside_it() -> None:
         kit = Kit(cluster)
         kit.brokers.failures = 1
         message = kit.messages[0]
-        kit.queue.begin(message, kit.clock.monotonic_ms())
+        kit.queue.begin([message], kit.clock.monotonic_ms())
         await kit.returns.give_back(kit.queue, message, 0)
         await pass_time(30)
         assert not kit.again, "the handler that gave it back still runs"
-        kit.queue.end(message)
-        assert not kit.queue.finish(message), "its success does not undo the giving back"
+        kit.queue.end([message])
+        assert kit.queue.finish([message], kit.clock.monotonic_ms())[0] == 0, (
+            "its success does not undo the giving back"
+        )
         await pass_time(6)
         assert kit.again == [0]
 
@@ -105,16 +109,16 @@ def test_a_message_in_hand_for_too_long_is_given_back_and_its_handler_counts_no_
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         first, second = kit.messages
-        kit.queue.begin(first, kit.clock.monotonic_ms())
+        kit.queue.begin([first], kit.clock.monotonic_ms())
         await pass_time(59)
-        kit.queue.begin(second, kit.clock.monotonic_ms())
+        kit.queue.begin([second], kit.clock.monotonic_ms())
         await kit.returns.give_back_overdue([kit.queue])
         assert not kit.brokers.asked
         await pass_time(2)
         await kit.returns.give_back_overdue([kit.queue])
         assert kit.brokers.taken == [(0, 3)]
-        assert not kit.queue.finish(first)
-        assert kit.queue.finish(second)
+        assert kit.queue.finish([first], kit.clock.monotonic_ms())[0] == 0
+        assert kit.queue.finish([second], kit.clock.monotonic_ms())[0] == 1
 
     run_sim(main)
 
@@ -124,13 +128,13 @@ def test_a_sweep_that_fails_leaves_the_message_to_its_handler() -> None:
         kit = Kit(cluster)
         kit.brokers.failures = 1
         message = kit.messages[0]
-        kit.queue.begin(message, kit.clock.monotonic_ms())
+        kit.queue.begin([message], kit.clock.monotonic_ms())
         await pass_time(61)
         await kit.returns.give_back_overdue([kit.queue])
         await pass_time(60)
         assert not kit.again, "no second handler beside the first"
-        kit.queue.end(message)
-        assert kit.queue.finish(message)
+        kit.queue.end([message])
+        assert kit.queue.finish([message], kit.clock.monotonic_ms())[0] == 1
 
     run_sim(main)
 
@@ -140,11 +144,11 @@ def test_a_handler_that_ends_while_a_sweep_fails_is_followed_by_another() -> Non
         kit = Kit(cluster)
         kit.brokers.failures = 1
         message = kit.messages[0]
-        kit.queue.begin(message, kit.clock.monotonic_ms())
+        kit.queue.begin([message], kit.clock.monotonic_ms())
         await pass_time(61)
         sweep = asyncio.create_task(kit.returns.give_back_overdue([kit.queue]))
         await pass_time(0.5)
-        kit.queue.end(message)
+        kit.queue.end([message])
         await kit.returns.give_back(kit.queue, message, 0)
         assert kit.brokers.asked == 1, "the sweep is at it"
         await sweep

@@ -10,6 +10,7 @@ from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
+from tests.unit.client.received_cases import received
 
 OVERHEAD = 200
 
@@ -21,7 +22,7 @@ def make(limits: Limits | None = None, total: CacheTotal | None = None) -> Proce
 def put(queue: ProcessQueue, *offsets: int, body: bytes = b"x") -> list[ReceivedMessage]:
     """What a pull of these offsets brings."""
     messages = [
-        queue.receive(MessageExt(topic="t", body=body, queue_offset=offset)) for offset in offsets
+        received(queue, MessageExt(topic="t", body=body, queue_offset=offset)) for offset in offsets
     ]
     queue.put(messages)
     if offsets:
@@ -189,32 +190,32 @@ def test_only_messages_whose_handlers_began_are_overdue_the_oldest_first() -> No
     queue = make()
     first, second, third = put(queue, 5, 6, 7)
     assert queue.overdue(1_000, 16) == []
-    queue.begin(second, 1)
-    queue.begin(first, 999)
-    queue.begin(third, 1_000)
+    queue.begin([second], 1)
+    queue.begin([first], 999)
+    queue.begin([third], 1_000)
     assert queue.overdue(999, 16) == [second]
     assert queue.overdue(1_000, 16) == [second, first]
     assert queue.overdue(1_000, 1) == [second]
     queue.remove(second)
     assert queue.overdue(1_000, 16) == [first], "a finished one is not, though its handler runs"
     assert queue.started_ms(second) == 1
-    queue.end(second)
+    queue.end([second])
     assert queue.started_ms(second) is None
-    queue.begin(second, 7)
+    queue.begin([second], 7)
     assert queue.started_ms(second) is None, "it is finished"
 
 
 def test_a_message_is_given_back_by_one_only() -> None:
     queue = make()
     first, second = put(queue, 5, 6)
-    queue.begin(first, 1)
+    queue.begin([first], 1)
     assert queue.leave(first)
     assert not queue.leave(first)
     assert queue.overdue(9, 16) == []
-    assert not queue.finish(first), "its fate is not its handler's any more"
+    assert queue.finish([first], 9)[0] == 0, "its fate is not its handler's any more"
     assert queue.commit_offset == 5
     queue.stay(first)
-    assert queue.finish(first)
+    assert queue.finish([first], 9)[0] == 1
     assert not queue.leave(first), "it is finished"
     queue.drop()
     assert not queue.leave(second), "it is not ours"
@@ -251,14 +252,14 @@ def test_what_is_handled_together_is_finished_together() -> None:
     total = CacheTotal(10)
     queue = make(total=total)
     first, second, third = put(queue, 5, 6, 7)
-    assert queue.take(first, 100)
-    assert queue.take(second, 110)
+    assert queue.take([first], 100)
+    assert queue.take([second], 110)
     assert queue.leave(second), "given back while it was in hand"
-    assert not queue.take(second, 120)
-    assert queue.settle_run([first, second], 150) == (1, 50), "one, which was in hand for 50 ms"
+    assert not queue.take([second], 120)
+    assert queue.finish([first, second], 150) == (1, 50), "one, which was in hand for 50 ms"
     assert (queue.commit_offset, total.messages) == (6, 2)
     assert queue.overdue(1_000, 16) == [], "nothing is in hand any more"
-    assert queue.settle_run([third], 200) == (1, 0), "nobody had begun it"
+    assert queue.finish([third], 200) == (1, 0), "nobody had begun it"
     queue.drop()
-    assert not queue.take(second, 210)
-    assert queue.settle_run([second], 220) == (0, 0), "it is not ours"
+    assert not queue.take([second], 210)
+    assert queue.finish([second], 220) == (0, 0), "it is not ours"

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from rocketpy.client.consumer.pulling import pull_loop
-from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
 from rocketpy.client.consumer.pulling.pull_loop import check_topic, decode_pulled
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import (
@@ -195,7 +194,7 @@ def test_messages_that_are_no_row_are_refused_whole_and_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if decoder == "pure":
-        monkeypatch.setattr(ProcessQueue, "receive_plain", lambda *_: None)
+        monkeypatch.setattr(pull_loop, "decode_compiled", lambda *_, **__: None)
 
     async def main(cluster: Cluster) -> None:
         got: list[bytes] = []
@@ -256,7 +255,7 @@ def test_of_a_pull_that_does_not_hold_what_it_says_nothing_is_passed_over(
     kind: str, decoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if decoder == "pure":
-        monkeypatch.setattr(ProcessQueue, "receive_plain", lambda *_: None)
+        monkeypatch.setattr(pull_loop, "decode_compiled", lambda *_, **__: None)
     fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": "5"}
     fields |= {"minOffset": "0", "maxOffset": "5"}
 

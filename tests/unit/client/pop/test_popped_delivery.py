@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from rocketpy.client.consumer.consume_stats import ConsumeStats
+from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentService
 from rocketpy.client.messages.outcomes import Retry, ToDLQ
-from rocketpy.client.pop.pop_service import PopService
+from rocketpy.client.pop.pop_consumer import PoppedIterator
 from rocketpy.client.pop.popped_message import PoppedMessage
 from rocketpy.errors import ConnectError
 from rocketpy.testing.sim_loop import pass_time
@@ -24,18 +25,15 @@ class Kit(pop_kit.Kit):
     ) -> None:
         super().__init__(max_messages=99, max_retries=16)
         self.stats = ConsumeStats(self.clock)
-        self.service = PopService(
-            self.hand,
-            self.stats,
-            self.clock,
-            invoke=invoke,
-            concurrency=concurrency,
-            batch=batch,
-        )
+        self.service: Any = PoppedIterator(self.hand, self.clock)
+        if invoke is not None:
+            self.service = ConcurrentService(
+                invoke, concurrency=concurrency, batch=batch, stats=self.stats, clock=self.clock
+            )
 
     def deliver(self, *offsets: int, retries: int = 0) -> list[PoppedMessage]:
         messages = [self.take(offset, retries=retries) for offset in offsets]
-        self.service.deliver(messages)
+        self.service.deliver(self.hand, messages)
         return messages
 
     def acked(self) -> list[str]:
@@ -181,7 +179,7 @@ def test_an_outcome_that_could_not_be_told_is_logged_and_the_worker_goes_on(
         await kit.service.stop(1)
 
     run(case)
-    assert "is done, but may come again" in caplog.text
+    assert "ack failed, message may be delivered again" in caplog.text
 
 
 def test_what_cannot_be_given_back_comes_back_by_itself() -> None:
