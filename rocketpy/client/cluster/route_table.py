@@ -5,7 +5,7 @@ Source: MQClientInstance.updateTopicRouteInfoFromNameServer (5.4.0).
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rocketpy.client.cluster.name_servers import NameServers
 from rocketpy.errors import (
@@ -117,8 +117,8 @@ class RouteTable:
         default_queues: most queues a topic gets that its first message creates.
 
     Attributes:
-        version: grows when an address or the writable queues of a topic may have changed, so that
-            what was derived from them is derived anew.
+        writable: the writable queues of each topic; a new tuple whenever they are stored anew.
+        version: grows when the address of a broker changes, so that copies of it are renewed.
     """
 
     def __init__(self, name_servers: NameServers, default_queues: int = 4) -> None:
@@ -127,6 +127,7 @@ class RouteTable:
         self.version: int = 0
         self._routes: dict[str, TopicRouteData] = {}
         self._publish: dict[str, tuple[MessageQueue, ...]] = {}
+        self.writable: Mapping[str, tuple[MessageQueue, ...]] = self._publish
         self._subscribe: dict[str, tuple[MessageQueue, ...]] = {}
         self._closed: dict[str, NoRouteError] = {}  # why a topic that is served takes no message
         self._brokers: dict[str, dict[int, str]] = {}
@@ -284,7 +285,6 @@ class RouteTable:
         self, topic: str, queues: tuple[MessageQueue, ...], route: TopicRouteData
     ) -> None:
         self._publish[topic] = queues
-        self.version += 1
         if queues:
             self._closed.pop(topic, None)
         else:
@@ -320,5 +320,4 @@ class RouteTable:
         )
         if queues:
             self._publish[topic] = tuple(queues)
-            self.version += 1
         return tuple(queues)

@@ -160,16 +160,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         self._total = CacheTotal(config.max_cached_messages_all)
         self._readers = QueueReaders(
             instance,
-            PullSettings(
-                group=group,
-                batch=config.pull_batch,
-                suspend_ms=to_ms(config.pull_wait),
-                timeout_ms=to_ms(config.pull_timeout),
-                error_pause_ms=to_ms(config.pull_error_pause),
-                post_subscription=True,
-                commit_offset=False,
-                serializer=config.serializer,
-            ),
+            _pull_settings(group, config),
             self._make_queue,
             subscription=self._subscription,
             deliver=self._deliver,
@@ -571,3 +562,16 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         """Return the state of every queue and what fails in the background."""
         jobs, unserved = [self._rebalance_job], self._rebalancer.unserved
         return consumer_health(self.group, self._readers, jobs, self._failure, unserved)
+
+
+def _pull_settings(group: str, config: PullConsumerConfig) -> PullSettings:
+    return PullSettings(
+        group=group,
+        batch=config.pull_batch,
+        suspend_ms=to_ms(config.pull_wait),
+        timeout_ms=to_ms(config.pull_timeout),
+        error_pause_ms=to_ms(config.pull_error_pause),
+        post_subscription=True,
+        commit_offset=False,
+        serializer=config.serializer,
+    )

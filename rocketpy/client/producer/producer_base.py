@@ -68,7 +68,7 @@ class ProducerBase(AsyncClosable):
         return f"<Producer of group {self.group}, {self._window.messages} in flight>"
 
     def _time_of(self, options: SendOptions) -> float:
-        timeout = options.get("timeout") if options else None
+        timeout = options.get("timeout")
         return self._timeout_s if timeout is None else to_s(timeout)
 
     async def _wait_for_space(self, timeout_s: float) -> float:
@@ -167,14 +167,15 @@ class ProducerBase(AsyncClosable):
             future = self._gathering.add(topic, message, time_s, queue, is_pipelined=is_pipelined)
         else:
             choose = queue_chooser(options) if options else None
-            time_s = self._time_of(options) if left_s is None else left_s
+            if left_s is None:
+                left_s = self._time_of(options) if options else self._timeout_s
             retries = options.get("retries", self.config.retries)
             operation = SendOperation(
                 self._window,
                 transport,
                 topic,
                 message,
-                timeout_ms=int(time_s * 1000),
+                timeout_ms=int(left_s * 1000),
                 attempts=1 if choose is not None else 1 + retries,
                 choose=choose,
                 # In a chosen queue, messages sent meanwhile would overtake one that waits.

@@ -96,9 +96,6 @@ class SendTransport:
         """
         if topic in self._waiting_for_route:
             return None
-        found = self._rounds.get(topic)
-        if found is not None and found.version == self._routes.version:
-            return found
         return self._current_route(topic)
 
     def route(self, topic: str) -> RoundRobin:
@@ -114,9 +111,9 @@ class SendTransport:
 
     def _current_route(self, topic: str) -> RoundRobin | None:
         found, routes = self._rounds.get(topic), self._routes
-        if found is not None and found.version == routes.version:
+        queues = routes.writable.get(topic)
+        if found is not None and found.queues is queues and found.version == routes.version:
             return found
-        queues = routes.cached_publish_queues(topic)
         if not queues:
             return None
         make = self._destinations_of(topic, queues)

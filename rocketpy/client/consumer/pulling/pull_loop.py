@@ -10,7 +10,7 @@ again at once. One that does not would be asked as fast as it answers, for ever.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter, ge
@@ -160,18 +160,17 @@ def check_topic(wanted: str, topic: str) -> None:
         raise BadBodyError(f"a pull of topic {wanted} brought a message of topic {topic[:255]}")
 
 
-def check_row(messages: Sequence[ReceivedMessage], begin: int, end: int) -> None:
-    """Refuse messages that are no row of one queue: some would come twice, or be passed over.
+def check_offsets(offsets: list[int], begin: int, end: int) -> None:
+    """Check the offsets of a response: messages would be repeated or skipped otherwise.
 
     Args:
-        messages: what a pull brought.
-        begin: the offset that was asked for; none may come before it.
-        end: where the broker goes on; none may come there or later.
+        offsets: of the messages, in their order.
+        begin: the offset that was asked for; none may be smaller.
+        end: the offset of the next pull; all must be smaller.
 
     Raises:
         BadBodyError: the offsets do not ascend, or leave the range, or there are none.
     """
-    offsets = list(map(_OFFSET_OF, messages))
     if not offsets:
         raise BadBodyError(f"a pull from offset {begin} found messages, and brought none")
     first, last = offsets[0], offsets[-1]
@@ -224,11 +223,14 @@ class PullLoop:
             queue.queue, serializer=settings.serializer, settlement=queue, namespace=self._namespace
         )
         self._broker_id = 0
+        # Address to read from, and whether it is a slave's; found for the routes and broker id.
+        self._source: tuple[str, bool] | None = None
+        self._source_key = (-1, 0)
         self._failing = False
         self._fruitless = EmptyPollBackoff(settings.suspend_ms, settings.error_pause_ms)
 
     def _header(
-        self, subscription: SubscriptionData, *, to_slave: bool
+        self, subscription: SubscriptionData, commit_offset: int, *, to_slave: bool
     ) -> PullMessageRequestHeader:
         settings, entry = self._settings, self._queue
         # After a failure the broker shall answer at once, so that it is known when that has passed.
@@ -237,7 +239,6 @@ class PullLoop:
         if settings.post_subscription:
             flag |= PULL_SUBSCRIPTION
             expression = subscription.sub_string
-        commit_offset = entry.commit_offset or 0
         if settings.commit_offset and commit_offset and not to_slave:
             flag |= PULL_COMMIT_OFFSET
         else:
@@ -267,8 +268,9 @@ class PullLoop:
                 continue
             pause_ms = 0
             try:
+                commit_offset = queue.commit_offset or 0
                 subscription = self._subscription()
-                result = await self._pull(subscription)
+                result = await self._pull(subscription, commit_offset)
                 if self._queue.dropped:  # while we waited
                     return
                 asked = queue.next_pull_offset
@@ -285,13 +287,15 @@ class PullLoop:
             if pause_ms:
                 await asyncio.sleep(pause_ms / 1000)
 
-    async def _pull(self, subscription: SubscriptionData) -> PullResult:
-        queue = self._queue
-        found = self._instance.routes.read_address(queue.queue.broker_name, self._broker_id)
-        if found is None:
-            raise NoRouteError(f"broker {queue.queue.broker_name} has no address")
-        address, is_slave = found
-        header = self._header(subscription, to_slave=is_slave)
+    async def _pull(self, subscription: SubscriptionData, commit_offset: int) -> PullResult:
+        queue, routes = self._queue, self._instance.routes
+        if self._source is None or self._source_key != (routes.version, self._broker_id):
+            self._source_key = (routes.version, self._broker_id)
+            self._source = routes.read_address(queue.queue.broker_name, self._broker_id)
+            if self._source is None:
+                raise NoRouteError(f"broker {queue.queue.broker_name} has no address")
+        address, is_slave = self._source
+        header = self._header(subscription, commit_offset, to_slave=is_slave)
         queue.last_pull_ms = self._instance.clock.time_ms()
         queue.pulled_at_ms = self._instance.clock.monotonic_ms()
         return await self._instance.api.pull(address, header, self._settings.timeout_ms)
@@ -341,12 +345,9 @@ class PullLoop:
         if self._decode_compiled is not None and not result.offset_delta:
             messages = self._decode_compiled(result.body)
         if messages is None:
-            messages, unreadable, is_whole = self._decode(result)
-            check_row(messages, begin, end)
-            if not is_whole:
-                end = messages[-1].offset + 1
+            messages, unreadable, end = self._decode(result, begin, end)
         else:
-            check_row(messages, begin, end)
+            check_offsets(list(map(_OFFSET_OF, messages)), begin, end)
         if tags:
             messages = [m for m in messages if m.offset in unreadable or m.ext.tags in tags]
         queue.put(messages)
@@ -362,13 +363,13 @@ class PullLoop:
                 await self._reject(queue, message, error)
 
     def _decode(
-        self, result: PullResult
-    ) -> tuple[list[ReceivedMessage], dict[int, Exception], bool]:
-        """Decode a response in Python.
+        self, result: PullResult, begin: int, end: int
+    ) -> tuple[list[ReceivedMessage], dict[int, Exception], int]:
+        """Decode a response in Python; see `check_offsets` for the range.
 
         Returns:
             The messages in order; why the bodies of some cannot be inflated, by their offsets; and
-            whether that is the whole response.
+            the offset of the next pull.
         """
         entry = self._queue
         exts, bad, is_whole = decode_pulled(result.body)
@@ -377,6 +378,11 @@ class PullLoop:
         for ext in exts:
             check_topic(entry.queue.topic, ext.topic)
             ext.queue_offset += result.offset_delta
+        offsets = [ext.queue_offset for ext in exts]
+        check_offsets(offsets, begin, end)
+        if not is_whole:
+            end = offsets[-1] + 1
+        unreadable = {ext.queue_offset: error for ext, error in bad}
         messages = [
             ReceivedMessage(
                 ext,
@@ -387,7 +393,7 @@ class PullLoop:
             )
             for ext in exts
         ]
-        return messages, {ext.queue_offset: error for ext, error in bad}, is_whole
+        return messages, unreadable, end
 
     def _note_success(self) -> None:
         if self._failing:
