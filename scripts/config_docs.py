@@ -48,7 +48,7 @@ APACHE: dict[str, str] = {
     "serverSelectorThreads": "Apache: 3. More than one was slower under the GIL",
     "defaultThreadPoolNums": "Apache: 16. " + INLINE,
     "clientRequestThreadPoolNums": "Apache: 8. " + INLINE,
-    "storePathRootDir": "Apache: `~/store`. A relative name here, so that nothing is written to a home directory unasked",
+    "storePathRootDir": "Apache: `~/store`. A relative name here, so that nothing is written to a home directory by surprise",
     "fastListenEnable": "Apache always listens there; no client since 4.5.1 needs it",
     "writeBufferHighWaterMark": "Apache: 0, Netty's 64 KiB without a limit above it; ours bounds the memory a slow reader costs",
     "writeBufferLowWaterMark": "Apache: 0, Netty's 32 KiB",
@@ -56,18 +56,18 @@ APACHE: dict[str, str] = {
 """Where our default is not Apache's, and why."""
 
 MORE: dict[str, str] = {
-    "ha_listen_port": "port told to slaves; 0 picks one.",
+    "ha_listen_port": "port announced to slaves; 0 chooses one.",
     "cluster_topic_enable": "the topic named as the cluster may be read and written.",
     "broker_topic_enable": "the topic named as the broker may be read and written.",
-    "trace_topic_enable": "have the topic of message traces from the start.",
+    "trace_topic_enable": "create the topic of message traces at start.",
     "msg_trace_topic_name": "name of that topic.",
-    "validate_system_topic_when_update_topic": "topics of the system cannot be changed by operators.",
-    "broker_fast_failure_enable": "requests that waited too long in a pool are answered with code 2.",
+    "validate_system_topic_when_update_topic": "operators cannot change system topics.",
+    "broker_fast_failure_enable": "answer requests that waited too long in a pool with code 2.",
     "start_accept_send_request_time_stamp": "wall time, ms, before which sends are refused; 0 is never.",
     "lite_pull_message_enable": "serve LITE_PULL_MESSAGE (361).",
     "reject_pull_consumer_enable": "ignore heartbeats of pull consumers.",
-    "use_server_side_reset_offset": "a reset is kept by the broker and given out with the next pull.",
-    "notify_consumer_ids_changed_enable": "tell the members of a group when one comes or goes.",
+    "use_server_side_reset_offset": "the broker stores a reset and returns it with the next pull.",
+    "notify_consumer_ids_changed_enable": "notify the members of a group when one joins or leaves.",
     "consumer_offset_update_version_step": "commits after which the table counts as changed.",
     "server_load_balancer_enable": "assign queues to clients that ask for it (400).",
     "register_broker_timeout_mills": "limit of one registration, ms.",
@@ -77,32 +77,30 @@ HEAD = """# Configuration
 
 <!-- Written by scripts/config_docs.py; change the dataclasses, or the script, and run it again. -->
 
-## Where a value comes from
+## Sources of a value
 
-Strongest first:
+Highest precedence first:
 
 1. the command line: `-D key=value`, repeatable (and the options that stand for a key: `-p`, `-n`, `--port`, `--host`);
-2. the environment: `ROCKETPY_<KEY>` in upper or lower case, underscores and dots left out or put in as you like
-   (`ROCKETPY_LISTEN_PORT`, `ROCKETPY_LISTENPORT`); `NAMESRV_ADDR` is read as the weakest source of `namesrvAddr`;
-3. `live.properties`, what was changed while the server ran (docs/decisions/0003-live-configuration.md);
+2. the environment: `ROCKETPY_<KEY>` in upper or lower case, with or without underscores and dots (`ROCKETPY_LISTEN_PORT`, `ROCKETPY_LISTENPORT`); `NAMESRV_ADDR` is a source of `namesrvAddr` with the lowest precedence;
+3. `live.properties`: changes made while the server ran ([decision 3](decisions/0003-live-configuration.md));
 4. the file of `-c`: Java properties text with Apache's key names;
 5. the default.
 
-## Mistakes
+## Errors
 
-- A value that does not fit is one sentence with file, line and key, and exit code 2; so is a rule between keys.
-- An unknown key in a file is a warning with the nearest known key; `--strict-config` makes it an error. On the command line it always is one.
-- A key of Apache's that has no effect here is a warning that says so.
-- An environment variable `ROCKETPY_...` that names no key is ignored: other programs may use the prefix.
-- `--print-config` prints every effective value, secrets hidden; at start the log lists all that are no defaults.
+- A wrong value is one sentence with file, line and key, and exit code 2; so is a violated rule between keys.
+- An unknown key in a file is a warning with the nearest known key; `--strict-config` makes it an error. On the command line it is always an error.
+- A key of Apache's without effect in RocketPy is a warning.
+- An environment variable `ROCKETPY_...` without a matching key is ignored, because other programs may use the prefix.
+- `--print-config` prints every effective value, with secrets hidden; at start the log lists all values that differ from their defaults.
 
 Each case has a test: [bad-input.md](bad-input.md).
 
 ## Reading the tables
 
-*Live*: may be changed while the server runs, by UPDATE_BROKER_CONFIG (25) or UPDATE_NAMESRV_CONFIG (318); every other key is refused from the
-network with code 16. Names, units and defaults are Apache's where the last column says nothing else; "(ours)" marks keys Apache does not have.
-Times are milliseconds and sizes bytes unless the table says otherwise; options of the client are seconds, or a timedelta.
+*Live* keys may be changed while the server runs, by UPDATE_BROKER_CONFIG (25) or UPDATE_NAMESRV_CONFIG (318); other keys are refused with code 16. Names, units and defaults are Apache's unless the last column says otherwise; "(ours)" marks keys that Apache does not have.
+Times are milliseconds and sizes bytes unless the table says otherwise; options of the client are seconds or a timedelta.
 """
 
 
@@ -146,7 +144,7 @@ def render() -> str:
         ("client.pop_consumer", PopConsumerConfig),
     ):
         base = config_class.__base__
-        words = "" if base is Checked else "What `client.consumer` takes, and:\n\n"
+        words = "" if base is Checked else "The options of `client.consumer`, and:\n\n"
         parts.append(f"\n### {title}\n\n{words}{client_table(config_class)}")
     parts.append(
         "\n### RemotingClientConfig\n\n"
