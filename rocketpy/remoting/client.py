@@ -18,8 +18,7 @@ from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.config import ConnectionLimits, RemotingClientConfig
 from rocketpy.remoting.connection.calls import Call, PendingRequest, RpcHook
 from rocketpy.remoting.connection.dispatch import Processor, ProcessorTable
-from rocketpy.remoting.connection.fair_turns import TurnBudget, WriteScheduler
-from rocketpy.remoting.connection.memory_budget import MemoryBudget
+from rocketpy.remoting.connection.fair_turns import WriteScheduler
 from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.network.selector import wait_until_gone
 from rocketpy.remoting.network.socket_network import SocketNetwork
@@ -77,8 +76,6 @@ class RemotingClient:
         self._opaques = itertools.count()
         self.loop: asyncio.AbstractEventLoop
         self.turns: WriteScheduler
-        self.turn: TurnBudget
-        self.budget: MemoryBudget = MemoryBudget(0)
         self._clock = clock
         self._peers: dict[str, ServerPeer] = {}
         self._tasks: OrderedSet[asyncio.Future[None]] = OrderedSet()
@@ -217,7 +214,6 @@ class RemotingClient:
     def _bind(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.turns = WriteScheduler(self.loop, self.now_ms)
-        self.turn = TurnBudget(self.loop, self.now_ms)
         self._is_bound = True
         if not self._is_closed:
             self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_MS / 1_000, self._sweep)

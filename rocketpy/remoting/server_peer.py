@@ -11,23 +11,23 @@ import logging
 import random
 import re
 import ssl
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from rocketpy.errors import ClosedError, ConnectError, IllegalMessageError, TooManyInFlightError
 from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, encode_command
-from rocketpy.proto.wire.compiled_requests import compiled_sends
+from rocketpy.proto.wire.compiled_requests import StoredAnswer, compiled_sends
 from rocketpy.proto.wire.frame import decode_command
 from rocketpy.proto.wire.request_template import PreparedRequest
 from rocketpy.remoting.config import ConnectionLimits, RemotingClientConfig
 from rocketpy.remoting.connection.calls import Call, PendingCalls, RpcHook
 from rocketpy.remoting.connection.channel import ROCKETPY_FIELD, ROCKETPY_MSGPACK
-from rocketpy.remoting.connection.connection import Connection
-from rocketpy.remoting.connection.connection_owner import ConnectionOwner
-from rocketpy.remoting.connection.dispatch import ProcessorTable
-from rocketpy.remoting.connection.fair_turns import TurnBudget, WriteScheduler
-from rocketpy.remoting.connection.memory_budget import MemoryBudget
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
+from rocketpy.remoting.connection.dispatch import ProcessorTable, Responses
+from rocketpy.remoting.connection.fair_turns import WriteScheduler
+from rocketpy.remoting.connection.frame_connection import FLUSH_BYTES, FrameConnection
+from rocketpy.remoting.connection.pool_handoff import CompletedResponses
 from rocketpy.remoting.network.network import Network
 from rocketpy.runtime.ordered_set import OrderedSet
 
@@ -73,8 +73,6 @@ class PeerContext(Protocol):
     tls: ssl.SSLContext | None
     network: Network
     turns: WriteScheduler
-    turn: TurnBudget
-    budget: MemoryBudget
 
     def next_opaque(self) -> int:
         """Number a request."""
@@ -89,31 +87,45 @@ class PeerContext(Protocol):
         ...
 
 
-class ClientConnection(Connection):
+class ClientConnection(FrameConnection):
     """An opened connection: its responses end calls, its requests come from the server.
+
+    Requests of the server are rare and served as they arrive. While the server does not take what
+    is sent, nothing more is read from it or served.
 
     Attributes:
         speaks_msgpack: the server has named MSGPACK.
-        is_retired: the server sent GO_AWAY; it closes when its last call ends.
+        is_retired: the server sent GO_AWAY; the connection closes when its last call ends.
     """
 
-    reads: int
-    frame_reads: int
-
-    def __init__(self, peer: "ServerPeer", owner: ConnectionOwner[Connection]) -> None:
-        super().__init__(owner, peer.loop)
+    def __init__(self, peer: "ServerPeer") -> None:
+        super().__init__(peer, peer.loop)
         self.has_first_command = True
         self.has_sent = False
         self.speaks_msgpack: bool = False
         self.is_retired = False
         self._peer = peer
+        self._held: list[RemotingCommand] = []
+        self._later_count = 0
         self._seen_reads = 0
-        self._read_ms = owner.now_ms()
+        self._read_ms = peer.now_ms()
+
+    # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set up the channel and watch for calls that time out."""
+        """Also watch for calls that time out."""
         super().connection_made(transport)
         self.channel.in_flight.on_timeout = self._on_timeout
+
+    def data_received(self, data: bytes) -> None:
+        """Give responses to their calls and serve requests."""
+        self.reads += 1
+        if self.is_reading_paused:  # this was on its way when reading stopped
+            self._reader.keep(data)
+        else:
+            self._read(data)
+
+    # ---- responses
 
     def take_response(self, response: RemotingCommand) -> None:
         """Give a response to its call; GO_AWAY sends the call to a new connection, once."""
@@ -121,35 +133,41 @@ class ClientConnection(Connection):
         if pending is not None:
             self._answer(pending, response)
 
-    def data_received(self, data: bytes) -> None:
-        """Give out the answers to sends that come first; read the rest as any connection does."""
-        if _COMPILED is None or self._peer.hooks or not self._may_give_out():
-            super().data_received(data)
-            return
-        whole = self._reader.take(data)
-        size, answers = _COMPILED.read_answers(whole, self._limits.max_frame_bytes)
+    def _read(self, data: bytes) -> None:
+        reader = self._reader
+        has_answers = False
+        if (
+            _COMPILED is not None
+            and not self._peer.hooks
+            and reader.error is None
+            and self.channel.is_open
+        ):
+            data = reader.take(data)
+            size, answers = _COMPILED.read_answers(data, self._limits.max_frame_bytes)
+            if size:
+                has_answers = True
+                self._take_answers(data, answers)
+                data = data[size:]
+        commands = reader.feed(data) if data or reader.pending_bytes else None
+        if commands or has_answers:
+            self.frame_reads += 1
+        if commands:
+            self._serve(commands)
+        if reader.error is not None:
+            self._check_reader()
+        self._close_if_retired()
+
+    def _take_answers(self, data: bytes, answers: Sequence[StoredAnswer]) -> None:
+        """Give the answers to sends that lead a read to their calls, mostly without a command."""
         in_flight, begin = self.channel.in_flight, 0
         for answer in answers:
             end = answer[1]
             call = in_flight.take(answer[0])
             if call is not None and not call.stored(answer):
-                self._answer(call, decode_command(whole[begin:end]))
+                self._answer(call, decode_command(data[begin:end]))
             begin = end
-        if size < len(whole) or self._reader.pending_bytes != self._counted_pending_bytes:
-            super().data_received(whole[size:])
-        else:
-            self.reads += 1
-            self.frame_reads += 1
-        if self.is_retired and not in_flight:
-            self.channel.close("server went away")
-
-    def _may_give_out(self) -> bool:
-        """Whether nothing came before that has to wait, and nobody else waits for this turn."""
-        is_held = self.is_reading_paused or self._turn.is_over or self._reader.error is not None
-        return not is_held and self.channel.is_open
 
     def _answer(self, pending: Call, response: RemotingCommand) -> None:
-        in_flight = self.channel.in_flight
         if not self.speaks_msgpack and response.ext_fields:
             self._read_offer(response)
         if response.code == ResponseCode.GO_AWAY and self._peer.went_away(self, pending):
@@ -157,16 +175,78 @@ class ClientConnection(Connection):
         if self._peer.hooks:
             self._peer.run_after_hooks(pending.command, response)
         pending.answer(response)
-        if self.is_retired and not in_flight:
-            self.channel.close("server went away")
 
-    def _serve(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
-        """Give out the responses that come first; serve the rest as any connection does."""
+    def _read_offer(self, response: RemotingCommand) -> None:
+        if response.ext_fields.get(ROCKETPY_FIELD) == ROCKETPY_MSGPACK:
+            self.speaks_msgpack = self._peer.uses_msgpack
+
+    # ---- requests of the server
+
+    def _serve(self, commands: list[RemotingCommand]) -> None:
+        responses = Responses(self.channel)
+        table = self._peer.table
         for index, command in enumerate(commands):
-            if not command.flag & _RESPONSE:
-                return super()._serve(commands[index:])
-            self.take_response(command)
-        return []
+            if command.flag & _RESPONSE:
+                self.take_response(command)
+                continue
+            route = table.routes.get(command.code) or table.default
+            responses.process(route.processor, command)
+            if responses.size_bytes >= FLUSH_BYTES:
+                self._finish(responses)
+                responses = Responses(self.channel)
+                if not self.channel.is_writable:
+                    self._held = commands[index + 1 :]
+                    break
+        self._finish(responses)
+
+    def _finish(self, responses: Responses) -> None:
+        """Write responses, and count the requests that are answered later."""
+        self._write(responses)
+        self._later_count += responses.later_count
+        for command, coroutine in responses.coroutines:
+            self._peer.spawn(self._respond_later(command, coroutine))
+
+    async def _respond_later(
+        self, command: RemotingCommand, coroutine: Awaitable[RemotingCommand | bytes | None]
+    ) -> None:
+        self._completed(await self._await_response(command, coroutine), 1)
+
+    def complete(self, deferred: DeferredResponse, response: object) -> None:
+        """Write a deferred response that was set; any thread."""
+        CompletedResponses(self.channel, self._completed).add(deferred, response)
+
+    def take_in_hand(self, count: int) -> None:
+        """Count requests that are answered later."""
+        self._later_count += count
+
+    def wrote_much(self, size_bytes: int) -> None:
+        """Ignore big frames: a client has no memory budget for its peers."""
+
+    def _completed(self, responses: Responses, count: int) -> None:
+        self._later_count -= count
+        self._write(responses)
+
+    # ---- flow control and time
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether responses to the server are still to be sent."""
+        return self._later_count > 0
+
+    def _settle(self) -> None:
+        self._pause_reading(not self.channel.is_writable)
+
+    def _resume(self) -> None:
+        """Serve what was held back, in order, then read on; as long as the server keeps up."""
+        held, self._held = self._held, []
+        self._serve(held)
+        if self.channel.is_open and self.channel.is_writable and self._reader.pending_bytes:
+            self._read(b"")
+        self._settle()
+
+    def _close_if_retired(self) -> None:
+        if self.is_retired and self.channel.is_open and not self.channel.in_flight:
+            self.channel.close("server went away")
 
     def sweep(self, now_ms: int) -> None:
         """Also notice when something was last read.
@@ -177,19 +257,14 @@ class ClientConnection(Connection):
         if self.reads != self._seen_reads:
             self._seen_reads = self.reads
             self._read_ms = now_ms
-        if self.is_retired and self.channel.is_open and not self.channel.in_flight:
-            self.channel.close("server went away")
+        self._close_if_retired()
         super().sweep(now_ms)
-
-    def _read_offer(self, response: RemotingCommand) -> None:
-        if response.ext_fields.get(ROCKETPY_FIELD) == ROCKETPY_MSGPACK:
-            self.speaks_msgpack = self._peer.uses_msgpack
 
     def _on_timeout(self, pending: Call) -> None:
         """Close a connection that has been silent for as long as a call waited: it may be dead."""
         silence_ms = max(pending.timeout_ms, _SHORTEST_SILENCE_MS)
         is_silent = self.reads == self._seen_reads
-        if is_silent and self._owner.now_ms() - self._read_ms >= silence_ms:
+        if is_silent and self._peer.now_ms() - self._read_ms >= silence_ms:
             self.channel.abort("silent for longer than a request may take")
 
 
@@ -209,10 +284,7 @@ class ServerPeer:
         self.table: ProcessorTable = context.table
         self.limits: ConnectionLimits = context.limits
         self.turns: WriteScheduler = context.turns
-        self.budget: MemoryBudget = context.budget
-        self.is_draining = False
-        self.turn: TurnBudget = context.turn
-        self.connections: OrderedSet[Connection] = OrderedSet()
+        self.connections: OrderedSet[ClientConnection] = OrderedSet()
         self._host, self._port = split_address(address)
         self._context = context
         self._config = context.config
@@ -266,23 +338,23 @@ class ServerPeer:
             except Exception:  # noqa: BLE001 - user's hook: the call has its response either way
                 _log.exception("after_response hook failed address=%s", self.address)
 
-    # ---- ConnectionOwner
+    # ---- FrameConnectionOwner
 
     def now_ms(self) -> int:
         """Monotonic time, ms."""
         return self._context.now_ms()
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: ClientConnection) -> None:
         """Remember a connection until it is gone."""
         self.connections.add(connection)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: ClientConnection) -> None:
         """Forget a connection; the next call opens a new one."""
         self.connections.discard(connection)
         if self._connection is connection:
             self._connection = None
 
-    def idle(self, connection: Connection) -> None:
+    def idle(self, connection: ClientConnection) -> None:
         """Nothing to tell: an idle connection just closes."""
 
     def spawn(self, coroutine: Awaitable[None]) -> None:
@@ -384,7 +456,7 @@ class ServerPeer:
         self._waiting.add(self._waiting_count, pending)
 
     async def _connect(self) -> None:
-        connection = ClientConnection(self, self)
+        connection = ClientConnection(self)
         timeout_ms = self._config.connect_timeout_millis
         try:
             async with asyncio.timeout(timeout_ms / 1000):

@@ -1,28 +1,43 @@
-"""The protocol of one connection: bytes in, requests dispatched, responses out in one write.
+"""A server's connection: requests served in order, flow control, memory accounting.
 
 What holds at any moment:
 
 - Everything here runs on the connection's loop, except `complete`.
 - Responses of one socket read leave in one write, but never more than `FLUSH_BYTES` are gathered
-  before they are written and the peer is looked at again.
-- We read from the peer only while it takes its responses and may have more requests in hand.
-  Whatever comes or is left over meanwhile is suspended (`in_hand.py`) and served first, in order.
-- What the connection holds is told to the budget each time it may have grown.
+  before they are written and the peer is checked again.
+- What the connection holds is reported to the memory budget each time it may have grown.
 - Many requests of one read are served for `_SLICE_MS` at a time, `BEHIND_MS` while others wait.
 
-Source: NettyServerHandler, NettyClientHandler, NettyRemotingAbstract (5.4.0).
+Its flow state says what holds requests back. The connection reads from its peer in READING only:
+
+    from       event                                                           to
+    READING    the peer does not take responses, or too much is in progress    BLOCKED
+    READING    other connections have used up this iteration of the loop       UNREAD
+    READING    requests are left over: slice, limits, budget or a full peer    SUSPENDED
+    BLOCKED    the peer and the limits accept more                             READING
+    BLOCKED    bytes arrive that were on their way, in a used-up iteration     UNREAD
+    BLOCKED    requests arrive that were on their way                          SUSPENDED
+    UNREAD     its turn: the bytes are read now                                READING
+    UNREAD     leftovers of a pool are back, or more bytes complete a frame    SUSPENDED
+    SUSPENDED  everything is served                                            READING, BLOCKED
+    SUSPENDED  the requests are served, received bytes are not read yet        UNREAD
+
+Suspended requests (`requests_in_progress.py`) and unread bytes are older than anything still in the
+socket, so they are served first, in the order they arrived. UNREAD and SUSPENDED wait for an event
+(the peer accepts more, a request is done) or for a turn of `WriteScheduler`.
+
+Source: NettyServerHandler, NettyRemotingAbstract (5.4.0).
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import cast
+from enum import Enum, auto
+from typing import Final
 
 from rocketpy.proto.wire.command import RemotingCommand
-from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.byte_handler import offer
-from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection_owner import ConnectionOwner
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.dispatch import (
@@ -30,10 +45,10 @@ from rocketpy.remoting.connection.dispatch import (
     Responses,
     reject_going_away,
 )
-from rocketpy.remoting.connection.fair_turns import BEHIND_MS, WriteScheduler
+from rocketpy.remoting.connection.fair_turns import BEHIND_MS
+from rocketpy.remoting.connection.frame_connection import FLUSH_BYTES, FrameConnection
 from rocketpy.remoting.connection.memory_budget import UnsentOutput
 from rocketpy.remoting.connection.pool_handoff import (
-    FLUSH_BYTES,
     CompletedResponses,
     RequestBatch,
     hand_over,
@@ -46,8 +61,6 @@ from rocketpy.remoting.connection.requests_in_progress import (
     reject_expired,
     request_bytes,
 )
-from rocketpy.remoting.connection.timeouts import ConnectionTimeouts
-from rocketpy.remoting.connection.transport import WriteTransport
 
 _log = logging.getLogger(__name__)
 
@@ -56,67 +69,62 @@ _SLICE_MS = 10
 _SLICE_LOOK_REQUESTS = 4  # time is looked at each time so many requests were served
 
 
-class Connection(asyncio.Protocol):
-    """One accepted connection; the client's is a subclass that takes responses differently.
+class FlowState(Enum):
+    """What holds a connection's requests back; `after` are the states that may follow."""
+
+    after: tuple["FlowState", ...]
+
+    READING = auto()
+    BLOCKED = auto()
+    UNREAD = auto()
+    SUSPENDED = auto()
+
+
+TRANSITIONS: Final[dict[FlowState, tuple[FlowState, ...]]] = {
+    FlowState.READING: (FlowState.BLOCKED, FlowState.UNREAD, FlowState.SUSPENDED),
+    FlowState.BLOCKED: (FlowState.READING, FlowState.UNREAD, FlowState.SUSPENDED),
+    FlowState.UNREAD: (FlowState.READING, FlowState.SUSPENDED),
+    FlowState.SUSPENDED: (FlowState.READING, FlowState.BLOCKED, FlowState.UNREAD),
+}
+# On the members themselves: a look-up by an enum member costs a hash in Python.
+for _state, _after in TRANSITIONS.items():
+    _state.after = _after
+
+
+class Connection(FrameConnection):
+    """One accepted connection.
 
     Attributes:
-        channel: what the layers above see of it; there once it is attached.
-        transport: where bytes go; there once it is attached.
-        in_hand: requests in hand and suspended.
-        proxied_source: IP and port of the client, when a proxy in front has told them.
-        is_attached: whether it has a transport.
-        has_first_command: whether a whole frame has ever come.
-        is_reading_paused: whether we do not read at the moment.
-        reads: socket reads so far.
-        frame_reads: those of them that completed a frame.
-        gone: done when the transport is closed.
+        in_hand: requests in progress and suspended.
     """
 
     def __init__(
         self, owner: "ConnectionOwner[Connection]", loop: asyncio.AbstractEventLoop
     ) -> None:
-        self.channel: Channel
-        self.transport: WriteTransport
-        self.turns: WriteScheduler = owner.turns
-        self._turn = owner.turn
+        super().__init__(owner, loop)
         self.in_hand: RequestsInProgress = RequestsInProgress(
             owner.limits.max_in_flight, owner.limits.max_in_flight_bytes
         )
-        self.proxied_source: tuple[str, int] | None = None
-        self.is_attached: bool = False
-        self.has_first_command: bool = False
-        self.is_reading_paused: bool = False
-        self.reads: int = 0
-        self.frame_reads: int = 0
-        self.gone: asyncio.Future[None] = loop.create_future()
-        self._watch: ConnectionTimeouts
         self._owner = owner
-        self._loop = loop
-        self._budget, self._limits = owner.budget, owner.limits
-        self._reader = CommandReader(owner.limits.max_frame_bytes)
-        self._counted_pending_bytes = 0
+        self._turn = owner.turn
+        self._budget = owner.budget
         self._table, self._routes = owner.table, owner.table.routes
         self._has_byte_handler = owner.table.byte_handler is not None
+        self._state = FlowState.READING
+        self._counted_pending_bytes = 0
         self._completed: CompletedResponses
         self._unsent = UnsentOutput()
-        self._takes_much = False
-        self._waits_for_turn = False
-        self._has_unread = False
-        self._looks_at_late = False
+        self._is_turn_queued = False
+        self._is_expiry_check_queued = False
 
     # ---- asyncio.Protocol
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set up the channel and tell the owner: from here on requests may come."""
-        self._attach(cast("asyncio.Transport", transport))
-        self._owner.opened(self)
-
     def data_received(self, data: bytes) -> None:
-        """Decode what has come and dispatch all of it."""
+        """Decode what was received and serve it, as far as the limits allow."""
         self.reads += 1
         reader = self._reader
         for offers_left in _OFFERS_LEFT:
-            if self._turn.is_over:
+            if self._turn.is_over and self._state is not FlowState.SUSPENDED:
                 self._read_later(data)
                 return
             rest = b""
@@ -131,89 +139,61 @@ class Connection(asyncio.Protocol):
                     )
                     self.frame_reads += has_served
                     if self.in_hand.is_full:
-                        self._update_reading()
+                        self._settle()
             commands = reader.feed(data) if data or reader.pending_bytes else None
             if commands:
                 self.frame_reads += 1
                 if self.is_reading_paused:  # this was on its way when reading stopped
                     self._keep(commands)
+                    self._settle()
                 elif self._budget.is_exhausted:
                     self._suspend(commands)
                 else:
                     self._dispatch(commands)
             if reader.pending_bytes != self._counted_pending_bytes or reader.error is not None:
-                self._look_at_reader()
+                self._check_reader()
             if not rest:
                 return
             data = rest
 
-    def eof_received(self) -> bool:
-        """Close when the peer has finished sending."""
-        return False
-
     def pause_writing(self) -> None:
-        """Stop reading from a peer that does not take its responses."""
-        self.channel.set_writable(False)
-        self._watch.stalled(self._owner.now_ms())
+        """Also report the unsent output to the memory budget."""
+        super().pause_writing()
         self._count()
-        self._update_reading()
 
     def resume_writing(self) -> None:
-        """Go on where the slow peer made us stop."""
-        self.channel.set_writable(True)
-        self._watch.resumed()
+        """Also restart the waiting time of suspended requests: it was the peer's until now."""
+        super().resume_writing()
         self.in_hand.reset_wait(self._owner.now_ms())
         self._count()
-        self._loop.call_soon(self._go_on)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail waiting calls, let go of what is held and tell the owner."""
-        self._let_go()
-        # The loop frees what the transport holds at the end of this turn, not before.
+        """Also release everything that is held."""
+        self._release()
+        # The loop frees what the transport holds at the end of this iteration, not before.
         self._budget.end(self)
         self._loop.call_soon(self._budget.release, self)
-        if self.is_attached:
-            self.channel.lost(f"connection lost: {exc}" if exc else "closed by the peer")
-        self._owner.closed(self)
-        if not self.gone.done():
-            self.gone.set_result(None)
-
-    # ---- set-up
+        super().connection_lost(exc)
 
     def _attach(self, transport: asyncio.Transport) -> None:
-        limits = self._limits
-        transport.set_write_buffer_limits(limits.high_water_bytes, limits.low_water_bytes)
-        self.transport = transport
-        peer = self.proxied_source or transport.get_extra_info("peername")
-        self.channel = Channel(
-            self._loop,
-            transport,
-            (peer[0], peer[1]) if peer else ("0.0.0.0", 0),  # noqa: S104 - already gone
-            hard_limit_bytes=limits.hard_limit_bytes,
-            host=self,
-        )
+        super()._attach(transport)
         self._completed = CompletedResponses(self.channel, self._deferred_done)
-        self._watch = ConnectionTimeouts(self, limits, self._owner.now_ms())
-        self.is_attached = True
 
     # ---- requests
 
     def _read_later(self, data: bytes) -> None:
-        """Keep what came as it is: requests of others have taken this turn of the loop."""
+        """Keep received bytes uncut: requests of others have used up this iteration."""
         self._reader.keep(data)
-        self._has_unread = True
-        self._look_at_reader()
-        self._update_reading()
+        self._check_reader()
+        if self._state is not FlowState.UNREAD:
+            self._go(FlowState.UNREAD)
         self._wait_for_turn()
 
-    def _look_at_reader(self) -> None:
-        """Count what the reader holds, and refuse what it could not read."""
+    def _check_reader(self) -> None:
+        """Also report what the reader holds to the memory budget."""
         self._counted_pending_bytes = self._reader.pending_bytes
         self._count()
-        if self._reader.error is not None and self.channel.is_open:
-            reason, peer = str(self._reader.error), self.channel.remote_address
-            _log.warning("malformed frame, connection closed peer=%s reason=%s", peer, reason)
-            self.channel.close(f"malformed frame: {reason}")
+        super()._check_reader()
 
     def _dispatch(
         self, commands: list[RemotingCommand], taken: ResumedRequests | None = None
@@ -231,15 +211,15 @@ class Connection(asyncio.Protocol):
             # Numbered after the batches that `_serve` handed over: they came before.
             self._suspend(leftover, taken)
         elif self.in_hand.is_full:
-            self._update_reading()
+            self._settle()
 
     def _suspend(
         self, commands: list[RemotingCommand], taken: ResumedRequests | None = None
     ) -> None:
         """Keep requests until the peer, what is in hand and the budget allow to go on."""
         self._keep(commands, taken)
-        self._update_reading()
-        if self._budget.is_exhausted or self._may_go_on():
+        self._settle()
+        if self._budget.is_exhausted or self._may_serve():
             self._wait_for_turn()
 
     def _keep(self, commands: list[RemotingCommand], taken: ResumedRequests | None = None) -> None:
@@ -248,23 +228,23 @@ class Connection(asyncio.Protocol):
         else:
             self.in_hand.suspend_again(len(commands), taken)
         self._count()
-        if not self._looks_at_late:
-            self._looks_at_late = True
-            self._loop.call_later(LOOK_INTERVAL_MS / 1000, self._look_at_late)
+        if not self._is_expiry_check_queued:
+            self._is_expiry_check_queued = True
+            self._loop.call_later(LOOK_INTERVAL_MS / 1000, self._reject_expired)
 
-    def _look_at_late(self) -> None:
-        """Refuse what waited too long, unless the peer or a turn of the loop is waited for.
+    def _reject_expired(self) -> None:
+        """Refuse suspended requests that waited too long, unless they wait for the peer or a turn.
 
-        What waits for a turn only is served in it: on a machine whose processors are busy
-        elsewhere, refusing would cost as much and help nobody.
+        A request that waits for its turn only is served in it: on a machine whose processors are
+        busy elsewhere, refusing would cost as much as serving.
         """
-        self._looks_at_late = False
+        self._is_expiry_check_queued = False
         if self.in_hand.has_suspended and self.channel.is_open:
-            if self.channel.is_writable and not self._may_go_on():
+            if self.channel.is_writable and not self._may_serve():
                 responses = Responses(self.channel)
                 reject_expired(self.in_hand, self._owner.table, self._owner.now_ms(), responses)
                 self._finish(responses)
-                self._go_on()
+                self._resume()
             self._keep([])
 
     def _serve(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
@@ -298,7 +278,7 @@ class Connection(asyncio.Protocol):
                 ):
                     self._finish(responses)
                     responses = Responses(self.channel)
-                    if not self._may_go_on():
+                    if not self._may_serve():
                         leftover = commands[index:]
                         break
             else:
@@ -342,7 +322,6 @@ class Connection(asyncio.Protocol):
 
     def wrote_much(self, size_bytes: int) -> None:
         """Count what lies unsent, now and when the loop has turned."""
-        self._takes_much = True
         self._unsent.wrote(size_bytes)
         self._count()
         self._loop.call_soon(self._turned, size_bytes)
@@ -355,10 +334,8 @@ class Connection(asyncio.Protocol):
         self._done(responses, count, count * DEFERRED_BYTES)
 
     def _finish(self, responses: Responses) -> None:
-        """Write responses, and take in hand what comes later."""
-        frames = responses.frames
-        if frames:
-            self.channel.write(frames[0] if len(frames) == 1 else frames)
+        """Write responses, and count the requests that are answered later."""
+        self._write(responses)
         if responses.later_count:
             deferred_count = responses.later_count - len(responses.coroutines)
             self.in_hand.add(deferred_count, deferred_count * DEFERRED_BYTES)
@@ -374,97 +351,96 @@ class Connection(asyncio.Protocol):
         coroutine: Awaitable[RemotingCommand | bytes | None],
         size_bytes: int,
     ) -> None:
-        responses = Responses(self.channel)
-        try:
-            responses.add(command, await coroutine)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # we are: the server stops
-            responses.add_error(command, RuntimeError("cancelled from within"))
-        except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
-            responses.add_error(command, error)
-        self._done(responses, 1, size_bytes)
+        self._done(await self._await_response(command, coroutine), 1, size_bytes)
 
     def _done(self, responses: Responses, count: int, size_bytes: int) -> None:
-        """Have so many requests less in hand, and go on if that makes room."""
+        """Count requests that are answered, and continue if that makes room."""
         self.in_hand.add(-count, -size_bytes)
         self._finish(responses)
         self._count()
-        self._go_on()
+        self._resume()
 
-    # ---- pressure
+    # ---- flow control
 
-    def _go_on(self) -> None:
-        """Serve what is suspended and read on, as far as the peer and the limits allow."""
+    def _go(self, state: FlowState) -> None:
+        assert state in self._state.after, f"{self._state} -> {state}"
+        self._state = state
+        self._pause_reading(state is not FlowState.READING)
+
+    def _settle(self) -> None:
+        """Enter the state that follows from what is held back, the peer and the limits."""
+        if self.transport.is_closing():
+            return
+        state = self._state
+        if self.in_hand.has_suspended:
+            state = FlowState.SUSPENDED
+        elif state is FlowState.SUSPENDED and self._reader.pending_bytes:
+            # Perhaps an unfinished frame only; that is known once it is fed again.
+            state = FlowState.UNREAD
+        elif state is not FlowState.UNREAD:
+            is_blocked = self.in_hand.is_full or not self.channel.is_writable
+            state = FlowState.BLOCKED if is_blocked else FlowState.READING
+        if state is not self._state:
+            self._go(state)
+
+    def _resume(self) -> None:
+        """Serve suspended requests and unread bytes, as far as the peer and the limits allow."""
         in_hand = self.in_hand
-        # Not while batches are out: leftovers of theirs may have come first.
+        # Not while batches are on a pool: their leftovers may have arrived first.
         if in_hand.has_suspended and not in_hand.batches and self.channel.is_open:
-            if self._may_go_on():
+            if self._may_serve():
                 taken = in_hand.take_suspended()
                 self._dispatch(taken.commands, taken)
                 self._count()
             elif self._budget.is_exhausted:
+                # No event says that others hold less: each turn checks again.
                 self._wait_for_turn()
         elif self._may_read_on():
-            self._has_unread = False
-            self._update_reading()
+            self._go(FlowState.READING)
             self.data_received(b"")
+        if self.is_reading_paused:
+            self._settle()
         if self._may_read_on():
             self._wait_for_turn()
-        if self.is_reading_paused:
-            self._update_reading()
 
-    def _may_read_on(self) -> bool:
-        if not self._has_unread or self.in_hand.batches or self.in_hand.is_full:
-            return False
-        return self.channel.is_open and self.channel.is_writable
-
-    def _wait_for_turn(self) -> None:
-        """Go on when others had their turn and the budget allows it; once at a time."""
-        if not self._waits_for_turn:
-            self._waits_for_turn = True
-            is_small = self.frame_reads > 1 and not self._takes_much
-            self.turns.add_connection(self.channel, self._take_turn, is_small=is_small)
-
-    def _take_turn(self) -> None:
-        self._waits_for_turn = False
-        self._turn.go_on()
-        self._go_on()
-
-    def _may_go_on(self) -> bool:
+    def _may_serve(self) -> bool:
         return not (
             self.in_hand.is_full or not self.channel.is_writable or self._budget.is_exhausted
         )
 
-    def _update_reading(self) -> None:
-        if self.transport.is_closing():
-            return
-        in_hand = self.in_hand
-        paused = (
-            not self.channel.is_writable
-            or in_hand.has_suspended
-            or in_hand.is_full
-            or self._has_unread
-        )
-        if paused != self.is_reading_paused:
-            self.is_reading_paused = paused
-            if paused:
-                self.transport.pause_reading()
-            else:
-                self.transport.resume_reading()
+    def _may_read_on(self) -> bool:
+        if (
+            self._state is not FlowState.UNREAD
+            or self.in_hand.has_suspended
+            or self.in_hand.batches
+            or self.in_hand.is_full
+        ):
+            return False
+        return self.channel.is_open and self.channel.is_writable
+
+    def _wait_for_turn(self) -> None:
+        """Queue the connection, once, until others had their turn and the budget allows it."""
+        if not self._is_turn_queued:
+            self._is_turn_queued = True
+            is_small = self.frame_reads > 1 and not self._unsent.has_seen_big_frame
+            self.turns.add_connection(self.channel, self._take_turn, is_small=is_small)
+
+    def _take_turn(self) -> None:
+        self._is_turn_queued = False
+        self._turn.go_on()
+        self._resume()
 
     # ---- memory
 
     @property
-    def pending_bytes(self) -> int:
-        """Bytes of an unfinished frame."""
-        return self._reader.pending_bytes
+    def is_busy(self) -> bool:
+        """Whether requests are in progress: such a connection is not idle."""
+        return self.in_hand.count > 0
 
     @property
     def is_stalled(self) -> bool:
         """Whether the peer does not keep up and has taken nothing since the last sweep."""
-        return self.is_attached and self._watch.is_stalled
+        return self.is_attached and self._timeouts.is_stalled
 
     @property
     def unsent_bytes(self) -> int:
@@ -486,29 +462,24 @@ class Connection(asyncio.Protocol):
             held_bytes,
         )
         self.channel.abort(f"{held_bytes} bytes held, too much for all peers together")
-        self._let_go()
+        self._release()
 
     def _count(self) -> None:
         if self.channel.is_open:
             self._budget.count(self)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self.in_hand.drop()
         if self.is_attached:
             self._completed.clear()
         self._reader.drop()
 
-    # ---- time
-
     def sweep(self, now_ms: int) -> None:
-        """Close what is silent, stuck or half-open; called about once a second.
+        """Also report what is held to the memory budget.
 
         Args:
             now_ms: monotonic time.
         """
-        if not self.is_attached:
-            return
-        self._count()
-        if self._watch.is_idle(now_ms):
-            self._owner.idle(self)
-            self.channel.close("idle")
+        if self.is_attached:
+            self._count()
+        super().sweep(now_ms)

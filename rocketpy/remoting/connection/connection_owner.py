@@ -1,4 +1,4 @@
-"""What a connection needs of the selector or the client that it belongs to."""
+"""Interfaces of the selector or client to its connections."""
 
 from collections.abc import Awaitable
 from typing import Protocol, TypeVar
@@ -11,32 +11,37 @@ from rocketpy.remoting.connection.memory_budget import MemoryBudget
 C_contra = TypeVar("C_contra", contravariant=True)
 
 
-class ConnectionOwner(Protocol[C_contra]):
-    """The selector or client a connection belongs to."""
+class FrameConnectionOwner(Protocol[C_contra]):
+    """Owner of connections, on either side."""
 
-    table: ProcessorTable
     limits: ConnectionLimits
-    is_draining: bool
-    turn: TurnBudget
     turns: WriteScheduler
-    budget: MemoryBudget
 
     def now_ms(self) -> int:
         """Monotonic time, ms."""
         ...
 
     def opened(self, connection: C_contra) -> None:
-        """A connection is ready for requests."""
+        """Note that a connection is ready for requests."""
         ...
 
     def closed(self, connection: C_contra) -> None:
-        """A connection is gone."""
+        """Note that a connection is gone."""
         ...
 
     def idle(self, connection: C_contra) -> None:
-        """A connection is about to be closed for silence."""
+        """Note that a connection is about to be closed because it is silent."""
         ...
 
     def spawn(self, coroutine: Awaitable[None]) -> None:
         """Run a coroutine on the loop and keep it alive until it ends."""
         ...
+
+
+class ConnectionOwner(FrameConnectionOwner[C_contra], Protocol[C_contra]):
+    """Owner of a server's connections."""
+
+    table: ProcessorTable
+    is_draining: bool
+    turn: TurnBudget
+    budget: MemoryBudget

@@ -139,21 +139,26 @@ class MemoryBudget:
 
 
 class UnsentOutput:
-    """Knows the sizes of the big frames that a transport may still hold; on one loop only.
+    """Sizes of the big frames that a transport may still hold; used on one loop only.
 
     A transport holds a frame until its last byte has left, however little is left of it, and until
-    the next turn of the loop when the kernel took all of it at once.
+    the next iteration of the loop when the kernel took all of it at once.
+
+    Attributes:
+        has_seen_big_frame: whether the peer was ever sent a big frame.
     """
 
-    __slots__ = ("_frames", "_frames_bytes", "_fresh_bytes")
+    __slots__ = ("_frames", "_frames_bytes", "_fresh_bytes", "has_seen_big_frame")
 
     def __init__(self) -> None:
+        self.has_seen_big_frame: bool = False
         self._frames: collections.deque[int] = collections.deque()
         self._frames_bytes = 0
         self._fresh_bytes = 0
 
     def wrote(self, frame_bytes: int) -> None:
         """Note a big frame; small ones need not be noted."""
+        self.has_seen_big_frame = True
         self._frames.append(frame_bytes)
         self._frames_bytes += frame_bytes
         self._fresh_bytes += frame_bytes

@@ -18,10 +18,8 @@ from rocketpy.remoting.connection.dispatch import (
     overloaded,
     waited_too_long,
 )
+from rocketpy.remoting.connection.frame_connection import FLUSH_BYTES
 from rocketpy.remoting.connection.requests_in_progress import RequestsInProgress, request_bytes
-
-FLUSH_BYTES = 1024 * 1024
-"""Responses are written when they are this big together, before more are made."""
 
 
 class BatchOwner(Protocol):

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from rocketpy.remoting.config import ConnectionLimits
 from rocketpy.remoting.connection.channel import Channel
-from rocketpy.remoting.connection.requests_in_progress import RequestsInProgress
 from rocketpy.remoting.connection.transport import WriteTransport, reset
 
 _log = logging.getLogger(__name__)
@@ -33,7 +32,6 @@ class Watched(Protocol):
 
     channel: Channel
     transport: WriteTransport
-    in_hand: RequestsInProgress
     reads: int
     frame_reads: int
     has_first_command: bool
@@ -42,6 +40,11 @@ class Watched(Protocol):
     @property
     def pending_bytes(self) -> int:
         """Bytes of an unfinished frame."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether responses are still to be sent."""
         ...
 
 
@@ -122,9 +125,7 @@ class ConnectionTimeouts:
         elif self._is_frame_stuck(now_ms):
             self._cut_off("a frame never ends", "unfinished_bytes", watched.pending_bytes)
         else:
-            return (
-                0 < limits.idle_timeout_ms <= now_ms - self._active_ms and not watched.in_hand.count
-            )
+            return 0 < limits.idle_timeout_ms <= now_ms - self._active_ms and not watched.is_busy
         return False
 
     def _is_frame_stuck(self, now_ms: int) -> bool:

@@ -16,6 +16,7 @@ from rocketpy.remoting.connection.channel import Channel, ChannelListener
 from rocketpy.remoting.connection.connection import Connection
 from rocketpy.remoting.connection.dispatch import ProcessorTable
 from rocketpy.remoting.connection.fair_turns import TurnBudget, WriteScheduler
+from rocketpy.remoting.connection.frame_connection import FrameConnection
 from rocketpy.remoting.connection.memory_budget import MemoryBudget
 from rocketpy.remoting.connection.transport import reset
 from rocketpy.remoting.network.admission import Admission
@@ -228,7 +229,7 @@ class Selector:
                 _log.exception("listener failed call=%s peer=%s", event, channel.remote_address)
 
 
-async def wait_until_gone(connections: Iterable[Connection], timeout_ms: int) -> None:
+async def wait_until_gone(connections: Iterable[FrameConnection], timeout_ms: int) -> None:
     """Wait until the transports of closed connections are gone, or the time is up."""
     gone = [connection.gone for connection in connections]
     if gone:

@@ -7,12 +7,24 @@ from typing import Any
 import pytest
 
 from rocketpy.errors import ClosedError, ConnectError, RequestTimeoutError
-from rocketpy.proto.wire.command import make_request
+from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_request, make_response
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.remoting.connection.calls import PendingRequest
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.dispatch import ProcessorTable
-from rocketpy.remoting.server_peer import ServerPeer, split_address
-from tests.unit.remoting.fakes import LIMITS, FakeFuture, FakeLoop, ManualClock
+from rocketpy.remoting.connection.fair_turns import WriteScheduler
+from rocketpy.remoting.connection.frame_connection import FLUSH_BYTES
+from rocketpy.remoting.server_peer import ClientConnection, ServerPeer, split_address
+from tests.unit.remoting.fakes import (
+    LIMITS,
+    FakeFuture,
+    FakeLoop,
+    FakeTransport,
+    ManualClock,
+    echo,
+    request,
+)
 
 
 class FakeContext:
@@ -25,9 +37,7 @@ class FakeContext:
         self.rng = random.Random(3)
         self.tls = None
         self.network: Any = None
-        self.turns: Any = None
-        self.turn: Any = None
-        self.budget: Any = None
+        self.turns = WriteScheduler(self.loop, lambda: 0)
         self.next_opaque = iter(range(1000)).__next__
         self.clock = ManualClock()
         self.connects = 0
@@ -36,6 +46,7 @@ class FakeContext:
         return self.clock.now
 
     def spawn(self, coroutine: Awaitable[None]) -> None:
+        """Count a connect; it is never made here."""
         self.connects += 1
         coroutine.close()  # type: ignore[attr-defined]
 
@@ -137,3 +148,91 @@ def test_closed_peer_fails_what_waits_and_what_comes() -> None:
     peer.close()
     assert isinstance(waiting.error, ClosedError)
     assert isinstance(call(peer, context).error, ClosedError)
+
+
+class ConnectedKit:
+    """A peer with one open connection; request code 7 is echoed, 8 is answered at length."""
+
+    def __init__(self) -> None:
+        self.context = FakeContext()
+        self.context.table.register(7, echo, None)
+        self.context.table.register(8, long_response, None)
+        self.peer = make_peer(self.context)
+        self.connection = ClientConnection(self.peer)
+        self.transport = FakeTransport()
+        self.connection.connection_made(self.transport)  # type: ignore[arg-type]
+        self.peer._connected(self.connection)
+
+    def receive(self, *commands: RemotingCommand) -> None:
+        self.connection.data_received(b"".join(map(encode_command, commands)))
+
+    def responses(self) -> list[int]:
+        return [command.opaque for command in self.transport.responses()]
+
+
+def long_response(_channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    return make_response(command, 0, None, None, bytes(FLUSH_BYTES // 2))
+
+
+def test_client_connection_gives_response_to_call_and_answers_requests_in_one_write() -> None:
+    kit = ConnectedKit()
+    future = call(kit.peer, kit.context)
+    asked = kit.transport.responses()[0]
+    kit.transport.writes.clear()
+    kit.receive(request(7, 1), make_response(asked, 5, "said"), request(7, 2))
+    assert (future.value.code, future.value.remark) == (5, "said")
+    assert kit.responses() == [1, 2]
+    assert len(kit.transport.writes) == 1
+
+
+def test_client_connection_stops_reading_while_server_does_not_take_and_loses_nothing() -> None:
+    kit = ConnectedKit()
+    future = call(kit.peer, kit.context)
+    asked = kit.transport.responses()[0]
+    kit.transport.writes.clear()
+    kit.connection.pause_writing()
+    assert not kit.transport.is_reading
+    kit.receive(request(7, 1), make_response(asked, 5))
+    assert (kit.responses(), future.done()) == ([], False)
+    kit.connection.resume_writing()
+    kit.context.loop.run()
+    assert kit.transport.is_reading
+    assert (kit.responses(), future.value.code) == ([1], 5)
+
+
+def test_client_connection_holds_requests_back_while_its_responses_fill_the_transport() -> None:
+    kit = ConnectedKit()
+    write = kit.transport.write
+
+    def fill(data: bytes) -> None:
+        write(data)
+        kit.connection.pause_writing()
+
+    kit.transport.write = fill  # type: ignore[method-assign]
+    kit.receive(*(request(8, opaque) for opaque in range(6)))
+    assert kit.responses() == [0, 1]
+    kit.receive(request(8, 6), request(8, 7))
+    for served in (4, 6, 8):
+        assert not kit.transport.is_reading
+        kit.connection.resume_writing()
+        kit.context.loop.run()
+        assert kit.responses() == list(range(served))
+    kit.connection.resume_writing()
+    kit.context.loop.run()
+    assert kit.transport.is_reading
+
+
+def test_client_connection_is_busy_until_deferred_response_is_set() -> None:
+    kit = ConnectedKit()
+    held: list[DeferredResponse] = []
+
+    def defer(channel: Channel, command: RemotingCommand) -> DeferredResponse:
+        held.append(channel.defer(command))
+        return held[0]
+
+    kit.context.table.register(9, defer, None)
+    kit.receive(request(9, 1))
+    assert kit.connection.is_busy
+    held[0].set(make_response(held[0].request, 3))
+    kit.context.loop.run()
+    assert (kit.responses(), kit.connection.is_busy) == ([1], False)
