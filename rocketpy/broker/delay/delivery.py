@@ -30,12 +30,11 @@ import structlog
 from rocketpy.broker.delay.offsets import DelayOffsets
 from rocketpy.broker.feature import DueMessageWriter
 from rocketpy.broker.metadata.topics import SCHEDULE_QUEUE_NUMS
-from rocketpy.broker.system_topics.durable_progress import DurableProgress
-from rocketpy.broker.system_topics.property_cache import (
+from rocketpy.broker.property_templates import (
     PropertyTemplate,
     PropertyTemplates,
-    outline_of,
 )
+from rocketpy.broker.system_topics.durable_progress import DurableProgress
 from rocketpy.broker.system_topics.put_retry import PutRetry
 from rocketpy.broker.system_topics.skipped_messages import SkippedMessages
 from rocketpy.broker.system_topics.system_queue import SystemQueue
@@ -108,9 +107,9 @@ def _real_place(properties: Mapping[str, str]) -> tuple[str, int] | str:
     return topic, int(queue_id)
 
 
-def _outlined(properties: dict[str, str], _: object) -> tuple[str, int, PropertyTemplate] | str:
+def _placed(properties: dict[str, str], _: object) -> tuple[str, int, PropertyTemplate] | str:
     place = _real_place(properties)
-    return place if isinstance(place, str) else (*place, outline_of(properties))
+    return place if isinstance(place, str) else (*place, PropertyTemplate.of(properties))
 
 
 def delivered(stored: MessageExt) -> PutMessage | str:
@@ -215,7 +214,7 @@ class DelayDelivery:
         self._lost = SkippedMessages("delayed message skipped", clock)
         self._turn = 0
         self._delivered = 0
-        self._places = PropertyTemplates(_outlined)
+        self._places = PropertyTemplates(_placed)
         self._wake: Callable[[], None] = no_wake
 
     def use_runs(self, runs: DueMessageWriter) -> None:

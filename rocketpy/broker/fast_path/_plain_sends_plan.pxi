@@ -1,8 +1,8 @@
 # Judging requests before anything is touched, for _plain_sends.pyx: which messages they bring.
 #
-#     read_properties  operation/property_shapes.py    PropertyScanner.scan
-#     plan_batch       proto/record/message.py                iter_batch
-#                      operation/send.py               SendOperation._batch_messages
+#     read_properties  property_templates.py          PropertyScanner.scan
+#     plan_batch       proto/record/message.py        iter_batch
+#                      operation/send/send.py         _batch_messages
 
 cdef enum:
     MAX_SENDS = 1024

@@ -11,10 +11,10 @@ from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.send.property_scanner import SPECIAL_PROPERTIES
 from rocketpy.broker.operation.send.send import SendOperation
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.broker.processor.send_response import PlainSendRules, SendResponses
+from rocketpy.broker.property_templates import SPECIAL_PROPERTIES
 from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_request

@@ -9,7 +9,7 @@ TransactionalMessageBridge.renewHalfMessageInner (5.4.0).
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from rocketpy.broker.system_topics.property_cache import PropertyTemplate, filled
+from rocketpy.broker.property_templates import PropertyTemplate
 from rocketpy.proto.record.message import MessageExt, host_to_bytes
 from rocketpy.proto.record.properties import (
     PROPERTY_KEYS,
@@ -69,7 +69,7 @@ def copy_of(
 
 
 def copy_of_raw(
-    stored: RawRecord, topic: str, queue_id: int, outline: PropertyTemplate, uniq_key: bytes
+    stored: RawRecord, topic: str, queue_id: int, template: PropertyTemplate, uniq_key: bytes
 ) -> PutMessage:
     """Return a copy of a stored message for another queue like `copy_of`, without decoding it.
 
@@ -77,10 +77,10 @@ def copy_of_raw(
         stored: the stored message.
         topic: target topic.
         queue_id: target queue.
-        outline: template of the properties of the copy.
+        template: template of the properties of the copy.
         uniq_key: value of UNIQ_KEY, from `PropertyTemplates`.
     """
-    properties, key = filled(outline, uniq_key)
+    properties, key = template.fill(uniq_key)
     return PutMessage(
         topic,
         queue_id,
@@ -90,10 +90,10 @@ def copy_of_raw(
         stored.flag,
         stored.sys_flag,
         stored.born_timestamp_ms,
-        outline.tags_code,
+        template.tags_code,
         key,
-        outline.keys,
-        outline.tags,
+        template.keys,
+        template.tags,
         stored.reconsume_times,
         stored.prepared_transaction_offset,
         store_host=stored.store_host,

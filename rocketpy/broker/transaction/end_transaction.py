@@ -15,13 +15,13 @@ import structlog
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.property_templates import PropertyTemplates
 from rocketpy.broker.stats.pending_counts import PendingCounts
-from rocketpy.broker.system_topics.property_cache import PropertyTemplates
 from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.transaction.half_message import (
-    HalfOutline,
+    HalfTemplate,
     committed_message,
-    half_outline,
+    half_template,
     immunity_ms,
     real_queue,
     resumed_half,
@@ -83,7 +83,7 @@ class _Half(NamedTuple):
 
     stored: RawRecord
     uniq_key: bytes
-    outline: HalfOutline
+    template: HalfTemplate
 
 
 class _Store(Protocol):
@@ -130,7 +130,7 @@ class EndTransactions:
         self._counts = counts
         self._timeout_ms = config.transaction_time_out
         self._clock = clock
-        self._outlines = PropertyTemplates(half_outline)
+        self._templates = PropertyTemplates(half_template)
 
     def configure(self, config: BrokerConfig) -> None:
         """Apply changed settings."""
@@ -193,19 +193,19 @@ class EndTransactions:
         half = split_record(record)
         if half.topic != _HALF_TOPIC:
             return _NOT_FOUND
-        uniq_key, outline = self._outlines.of(half.properties)
-        immune_ms = immunity_ms(outline.properties, self._timeout_ms)
+        uniq_key, template = self._templates.of(half.properties)
+        immune_ms = immunity_ms(template.properties, self._timeout_ms)
         if immune_ms is not None and not end.is_from_check:
             age_ms = self._clock.time_ms() - half.born_timestamp_ms
             if age_ms > immune_ms:
                 remark = "the time in which it was not to be checked is over: wait for the check"
                 return Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
-        if outline.properties.get(PROPERTY_PRODUCER_GROUP) != end.producer_group:
+        if template.properties.get(PROPERTY_PRODUCER_GROUP) != end.producer_group:
             return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if half.queue_offset != end.half_offset:
             remark = "The transaction state table offset wrong"
             return Refusal(ResponseCode.SYSTEM_ERROR, remark)
-        return _Half(half, uniq_key, outline)
+        return _Half(half, uniq_key, template)
 
     def _look(self, phy_offset: int) -> MessageExt | None:
         record = self._store.look_message(phy_offset)
@@ -222,12 +222,12 @@ class EndTransactions:
         if claim is Claim.YES:
             self._ops.add(places)
             self._ledger.settle(places)
-            place = half.outline.place
+            place = half.template.place
             self._counts.add(place.topic if place else "", -1)
         done(_ANSWERS.get(claim))
 
     def _commit(self, half: _Half, done: Done) -> None:
-        place = half.outline.place
+        place = half.template.place
         if place is None:
             done(_NOT_FOUND)
             return
@@ -240,7 +240,7 @@ class EndTransactions:
         if claim is not Claim.YES:
             done(_ANSWERS.get(claim))
             return
-        message = committed_message(half.stored, place, half.outline.committed, half.uniq_key)
+        message = committed_message(half.stored, place, half.template.committed, half.uniq_key)
         message.queue_id = queue_id
         refused = self._postpone(message)
         if refused is None:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
-from rocketpy.broker.system_topics.property_cache import PropertyTemplate, outline_of
+from rocketpy.broker.property_templates import PropertyTemplate
 from rocketpy.broker.system_topics.system_writer import copy_of, copy_of_raw
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.record.properties import (
@@ -138,7 +138,7 @@ def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
     return timeout_ms if seconds == -1 else seconds * 1000
 
 
-class HalfOutline(NamedTuple):
+class HalfTemplate(NamedTuple):
     """Parsed properties of a half message, as far as its commit or rollback needs them.
 
     Attributes:
@@ -152,14 +152,14 @@ class HalfOutline(NamedTuple):
     committed: PropertyTemplate
 
 
-def half_outline(properties: dict[str, str], _: object = None) -> HalfOutline:
+def half_template(properties: dict[str, str], _: object = None) -> HalfTemplate:
     """Parse the properties of a half message, as `PropertyTemplates` expects it."""
     wanted = (PROPERTY_PRODUCER_GROUP, PROPERTY_CHECK_IMMUNITY_TIME)
     kept = {name: properties[name] for name in wanted if name in properties}
     place = real_queue(properties)
     properties.pop(PROPERTY_REAL_TOPIC, None)
     properties.pop(PROPERTY_REAL_QUEUE_ID, None)
-    return HalfOutline(kept, place, outline_of(properties))
+    return HalfTemplate(kept, place, PropertyTemplate.of(properties))
 
 
 def committed_message(
@@ -170,7 +170,7 @@ def committed_message(
     Args:
         half: the stored half.
         place: topic and queue of the message.
-        properties: see `HalfOutline`.
+        properties: see `HalfTemplate`.
         uniq_key: value of UNIQ_KEY in the properties.
     """
     message = copy_of_raw(half, place.topic, place.queue_id, properties, uniq_key)

@@ -10,14 +10,14 @@ Messages with results that depend on more are not cached: timed messages (on the
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple
 
-from rocketpy.broker.operation.send.property_scanner import SPECIAL_PROPERTIES, shape_of
 from rocketpy.broker.operation.send.put_transforms import PutTransform
 from rocketpy.broker.operation.send_request import SendRequest
-from rocketpy.broker.system_topics.property_cache import (
+from rocketpy.broker.property_templates import (
     HOLE,
+    SPECIAL_PROPERTIES,
     PropertyTemplate,
     PropertyTemplates,
-    filled,
+    summary_of,
 )
 from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
@@ -42,7 +42,7 @@ class _Rewrite(NamedTuple):
     transaction_bits: int
     delay_level: int
     waits: bool
-    outline: PropertyTemplate
+    template: PropertyTemplate
 
 
 class RewriteCache:
@@ -60,8 +60,8 @@ class RewriteCache:
     ) -> None:
         self._transforms = tuple(transforms)
         self._complete = complete
-        self._outlines: PropertyTemplates[_Rewrite | None] = PropertyTemplates(self._make)
-        self.clear: Callable[[], None] = self._outlines.clear
+        self._templates: PropertyTemplates[_Rewrite | None] = PropertyTemplates(self._make)
+        self.clear: Callable[[], None] = self._templates.clear
 
     def message(self, request: SendRequest, topic_flag: int) -> PutMessage | None:
         """Return the message to store; None when it must pass the transforms.
@@ -72,12 +72,12 @@ class RewriteCache:
         """
         sys_flag = request.sys_flag | topic_flag
         bits = sys_flag & TRANSACTION_MASK
-        found = self._outlines.find(request.properties, (request.topic, request.queue_id, bits))
+        found = self._templates.find(request.properties, (request.topic, request.queue_id, bits))
         if found is None or found[1] is None:
             return None
         uniq_key, rewrite = found[0], found[1]
-        outline = rewrite.outline
-        stored, key = filled(outline, uniq_key)
+        template = rewrite.template
+        stored, key = template.fill(uniq_key)
         return PutMessage(
             rewrite.topic,
             rewrite.queue_id,
@@ -88,10 +88,10 @@ class RewriteCache:
             # The transaction bits of the request are replaced by those of the transformed message.
             sys_flag ^ bits | rewrite.transaction_bits,
             request.born_timestamp_ms,
-            outline.tags_code,
+            template.tags_code,
             key,
-            outline.keys,
-            outline.tags,
+            template.keys,
+            template.tags,
             wait_store_ok=rewrite.waits,
             delay_level=rewrite.delay_level,
         )
@@ -101,7 +101,7 @@ class RewriteCache:
             return None
         assert isinstance(place, tuple)
         topic, queue_id, bits = place
-        shape = shape_of(properties)
+        summary = summary_of(properties)
         # A unique placeholder instead of the UNIQ_KEY marks where each message's key goes.
         full = self._complete(properties, HOLE)
         message = PutMessage(
@@ -110,10 +110,10 @@ class RewriteCache:
             b"",
             encode_properties(full),
             sys_flag=bits,
-            tags_code=shape.tags_code,
+            tags_code=summary.tags_code,
             uniq_key=HOLE,
             keys=properties.get(PROPERTY_KEYS),
-            tags=shape.tags,
+            tags=summary.tags,
         )
         request = SendRequest(topic, queue_id, b"", message.properties, b"", "", 0, bits, 0)
         if any(transform(message, full, request) is not None for transform in self._transforms):
@@ -124,7 +124,7 @@ class RewriteCache:
         # of another one.
         if stored.count(_HOLE) != holes:
             return None
-        outline = PropertyTemplate(
+        template = PropertyTemplate(
             tuple(stored.split(_HOLE)), HOLE, message.keys, message.tags, message.tags_code
         )
         return _Rewrite(
@@ -132,6 +132,6 @@ class RewriteCache:
             message.queue_id,
             message.sys_flag,
             message.delay_level,
-            shape.waits,
-            outline,
+            summary.waits,
+            template,
         )

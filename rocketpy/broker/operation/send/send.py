@@ -19,16 +19,13 @@ from typing import Final, Protocol
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send.admission import SendAdmission, TopicSendPolicy
-from rocketpy.broker.operation.send.property_scanner import (
-    PropertyScanner,
-    batch_messages,
-    shape_of,
-)
 from rocketpy.broker.operation.send.put_transforms import PutTransform, refuse_in_batch
 from rocketpy.broker.operation.send.rewrites import RewriteCache
 from rocketpy.broker.operation.send_request import SendRequest, Sent
+from rocketpy.broker.property_templates import PropertyScanner, summary_of
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.recall_handle import RecallHandle
+from rocketpy.proto.record.message import split_batch
 from rocketpy.proto.record.properties import (
     PROPERTY_CLUSTER,
     PROPERTY_KEYS,
@@ -47,6 +44,8 @@ from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import (
+    BatchColumns,
+    BatchEntry,
     PutBatch,
     PutMessage,
     PutMessageResult,
@@ -211,8 +210,8 @@ class SendOperation:
             or len(body) > self._admission.max_body_bytes
         ):
             return None
-        uniq_key, shape, keys = scanned
-        if not shape.is_plain:
+        uniq_key, summary, keys = scanned
+        if not summary.is_plain:
             # A retried message may become a dead letter, which depends on more than is cached.
             rewritten = None if times else self.rewrites.message(request, policy.sys_flag)
             if rewritten is None:
@@ -224,7 +223,7 @@ class SendOperation:
             return None
         message = PutMessage(
             topic, queue_id, body, stored, born_host, flag, sys_flag | policy.sys_flag, born_ms,
-            shape.tags_code, uniq_key, keys, shape.tags, times, 0, shape.waits,
+            summary.tags_code, uniq_key, keys, summary.tags, times, 0, summary.waits,
         )  # fmt: skip
         return self._store_one(policy, message, queue_id, uniq_key)
 
@@ -288,7 +287,7 @@ class SendOperation:
         self, request: SendRequest, policy: TopicSendPolicy, queue_id: int
     ) -> Sent | Refusal:
         properties = parse_properties(request.properties)
-        shape = shape_of(properties)
+        summary = summary_of(properties)
         uniq_key = properties.get(PROPERTY_UNIQ_KEY) or self._new_uniq_key()
         full = self._completed(properties, uniq_key)
         stored = encode_properties(full)
@@ -303,15 +302,15 @@ class SendOperation:
             request.flag,
             request.sys_flag | policy.sys_flag,
             request.born_timestamp_ms,
-            shape.tags_code,
+            summary.tags_code,
             uniq_key,
             properties.get(PROPERTY_KEYS),
-            shape.tags,
+            summary.tags,
             request.reconsume_times,
-            wait_store_ok=shape.waits,
+            wait_store_ok=summary.waits,
         )
-        # A plain property shape has nothing for the transforms, so they are skipped.
-        is_plain = policy.is_plain and shape.is_plain
+        # A plain summary has nothing for the transforms, so they are skipped.
+        is_plain = policy.is_plain and summary.is_plain
         if not is_plain or request.sys_flag & TRANSACTION_PREPARED:
             for transform in self._transforms:
                 refused = transform(message, full, request)
@@ -398,7 +397,7 @@ class SendOperation:
             return refused
         # The whole batch is checked before the put: it is stored completely or not at all.
         try:
-            messages = batch_messages(self._scanner, request.body)
+            messages = _batch_messages(self._scanner, request.body)
         except BadBodyError as error:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"bad batch: {error}")
         if isinstance(messages, Refusal):
@@ -442,6 +441,33 @@ class SendOperation:
         }
         kept[PROPERTY_UNIQ_KEY] = uniq_key
         return kept | self._own
+
+
+def _batch_messages(scanner: PropertyScanner, body: bytes) -> BatchColumns | Refusal:
+    """Take a batch apart, or say why one of its messages cannot be stored.
+
+    Args:
+        scanner: reads properties.
+        body: of the request.
+
+    Raises:
+        BadBodyError: it is no batch.
+    """
+    entries: list[BatchEntry] = []
+    for flag, message_body, given in zip(*split_batch(body), strict=True):
+        scanned = scanner.scan(given)
+        if scanned is not None and scanned[1].is_plain:
+            uniq_key, summary, keys = scanned
+        else:
+            properties = parse_properties(given)
+            refused = refuse_in_batch(properties)
+            if refused is not None:
+                return refused
+            uniq_key = properties.get(PROPERTY_UNIQ_KEY)  # type: ignore[assignment] # optional
+            summary, keys = summary_of(properties), properties.get(PROPERTY_KEYS)
+        entry = message_body, given, flag, summary.tags_code, uniq_key, keys, summary.tags
+        entries.append(BatchEntry._make(entry))
+    return BatchColumns.of(entries)
 
 
 def _uniq_keys(clock: Clock, rng: random.Random) -> Callable[[], str]:

@@ -204,7 +204,7 @@ def transactions_of(broker: Broker) -> dict[str, object]:
     ledger, ops = runs._ledger, runs._ops
     return {
         "states": bytes(ledger._states),
-        "in hand": sorted(ledger._in_hand),
+        "unsettled": sorted(ledger._unsettled),
         "to be written": list(ops._pending),
         "op messages": list(ops._written),
         "open": {topic: runs.counts.of(topic) for topic in TOPICS},

@@ -99,7 +99,7 @@ def test_any_ends_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int, op_byt
     states = compiled.transactions["states"]
     assert isinstance(states, bytes)
     assert states.count(1) > 50, "halves that were committed"
-    assert compiled.transactions["in hand"] == []
+    assert compiled.transactions["unsettled"] == []
 
 
 @pytest.mark.parametrize("seed", range(10, 11))
@@ -138,7 +138,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
     segments = with_ends(monkeypatch, rng, None, little_space)
     pure, compiled = both_ways(monkeypatch, segments, None, little_space)
     assert_same(pure, compiled)
-    assert compiled.transactions["in hand"] == []
+    assert compiled.transactions["unsettled"] == []
 
 
 def warm() -> list[bytes]:
@@ -213,4 +213,4 @@ def test_what_cannot_be_written_is_open_again(monkeypatch: pytest.MonkeyPatch) -
     found = outcome_of([warm(), [FIRST, end(answer)]], None, fail_at_the_end)
     assert found.responses[1].endswith(b"!"), "the connection was closed"
     assert found.transactions["states"] == b"\0\0\0\0"
-    assert found.transactions["in hand"] == []
+    assert found.transactions["unsettled"] == []

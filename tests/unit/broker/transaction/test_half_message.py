@@ -6,12 +6,12 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.send_request import SendRequest
-from rocketpy.broker.system_topics.property_cache import PropertyTemplates
+from rocketpy.broker.property_templates import PropertyTemplates
 from rocketpy.broker.transaction.half_message import (
     HalfMessages,
     abandoned_half,
     committed_message,
-    half_outline,
+    half_template,
     immunity_ms,
     is_half_message,
     real_queue,
@@ -116,10 +116,10 @@ def _half(**properties: str) -> MessageExt:
 
 def test_committed_message_equals_apache() -> None:
     half = split_record(encode_message(_half()))
-    uniq_key, outline = PropertyTemplates(half_outline).of(half.properties)
-    assert outline.place == ("T", 3)
-    assert outline.properties == {"PGROUP": "p"}
-    message = committed_message(half, outline.place, outline.committed, uniq_key)
+    uniq_key, template = PropertyTemplates(half_template).of(half.properties)
+    assert template.place == ("T", 3)
+    assert template.properties == {"PGROUP": "p"}
+    message = committed_message(half, template.place, template.committed, uniq_key)
     assert (message.topic, message.queue_id, message.sys_flag) == ("T", 3, 0x309)
     assert message.prepared_transaction_offset == 900
     assert parse_properties(message.properties) == SENT  # TRAN_MSG stays, as on Apache's disk

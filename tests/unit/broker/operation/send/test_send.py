@@ -10,10 +10,10 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send.admission import SendAdmission
-from rocketpy.broker.operation.send.property_scanner import shape_of
 from rocketpy.broker.operation.send.put_transforms import PutTransform
 from rocketpy.broker.operation.send.send import SendOperation
 from rocketpy.broker.operation.send_request import SendRequest, Sent
+from rocketpy.broker.property_templates import summary_of
 from rocketpy.errors import DiskFullError
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.record.message import BatchItem, encode_batch
@@ -249,7 +249,7 @@ def one_by_one(items: list[BatchItem]) -> BatchColumns:
     entries = []
     for item in items:
         properties = parse_properties(item.properties)
-        shape = shape_of(properties)
+        shape = summary_of(properties)
         entries.append(
             BatchEntry(
                 item.body,

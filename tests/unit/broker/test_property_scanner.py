@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpy.broker.operation.send.property_scanner import SPECIAL_PROPERTIES, PropertyScanner
+from rocketpy.broker.property_templates import SPECIAL_PROPERTIES, PropertyScanner
 from rocketpy.proto.record.properties import encode_properties, parse_properties
 from rocketpy.proto.record.tags import tags_code
 
@@ -101,15 +101,7 @@ def test_the_memory_is_bounded() -> None:
     for number in range(10_000):
         scanner.scan(encoded(UNIQ_KEY=KEY, n=str(number)))
 
-    assert len(scanner._shapes) <= 4_096
-
-
-def test_the_memory_of_names_is_bounded() -> None:
-    scanner = PropertyScanner()
-    for number in range(5_000):
-        scanner.scan(encoded(UNIQ_KEY=KEY, KEYS="k") + encoded(**{f"n{number}": "v"}))
-
-    assert len(scanner._names) <= 4_096
+    assert len(scanner._summaries._made) <= 2_048
 
 
 @given(
@@ -127,59 +119,3 @@ def test_whatever_is_out_of_order_is_seen(pieces: list[str]) -> None:
     assert scanned[2] == parsed.get("KEYS")
     is_regular = encode_properties(parsed) == data
     assert scanned[1].is_plain or not is_regular
-
-
-pairs = st.sampled_from(
-    [
-        "UNIQ_KEY\x01{0}\x02",
-        "UNIQ_KEY\x01{0}%s\x02",
-        "KEYS\x01k{0}\x02",
-        "KEYS\x01k {0}\x02",
-        "TAGS\x01t{0}\x02",
-        "TAGS\x01t\x02",
-        "WAIT\x01false\x02",
-        "DELAY\x011\x02",
-        "%d\x01\u00e9{0}\x02",
-        "n\x01\x02",
-        "n\x01{0}",
-        "\x02",
-    ]
-)
-
-
-@given(st.lists(pairs, max_size=5), st.lists(st.lists(pairs, max_size=5), max_size=2))
-def test_columns_are_what_each_message_alone_would_be(
-    most: list[str], others: list[list[str]]
-) -> None:
-    each = [most, *others, most, most]
-    run = ["".join(texts).format(number).encode() for number, texts in enumerate(each)]
-    scanner = PropertyScanner()
-    columns = scanner.scan_columns(run)
-    if columns is None:
-        return
-    found = [scanner.scan(properties) for properties in run]
-    assert None not in found
-    alone = [one for one in found if one is not None]
-    assert list(columns.uniq_keys) == [key for key, _, _ in alone]
-    assert list(columns.keys) == [keys for _, _, keys in alone]
-    assert list(columns.tags) == [shape.tags for _, shape, _ in alone]
-    assert list(columns.tags_codes) == [shape.tags_code for _, shape, _ in alone]
-    assert columns.waits == all(shape.waits for _, shape, _ in alone)
-    assert {columns.is_plain} == {shape.is_plain for _, shape, _ in alone}
-
-
-def test_usual_properties_are_taken_by_columns() -> None:
-    run = [encoded(KEYS=f"k{n}", UNIQ_KEY=f"{KEY}{n}", TAGS=f"t{n}", a="%s") for n in range(3)]
-    columns = PropertyScanner().scan_columns(run)
-
-    assert columns is not None
-    assert columns.is_plain
-    assert columns.waits
-    assert columns.keys == ["k0", "k1", "k2"]
-    assert columns.tags == ["t0", "t1", "t2"]
-
-
-def test_pairs_that_end_in_another_message_are_not_taken_by_columns() -> None:
-    whole = encoded(UNIQ_KEY=KEY, KEYS="k")
-    assert PropertyScanner().scan_columns([whole, whole + b"a", b"\x01b\x02" + whole]) is None
-    assert PropertyScanner().scan_columns([whole[:-1], b"\x02" + whole]) is None

@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpy.broker.system_topics.property_cache import (
+from rocketpy.broker.property_templates import (
     HOLE,
     PropertyTemplate,
     PropertyTemplates,
-    filled,
-    outline_of,
 )
 from rocketpy.broker.system_topics.system_writer import copy_of, copy_of_raw
 from rocketpy.proto.record.message import MessageExt, decode_message, encode_message
@@ -21,8 +19,8 @@ ID = "7F00000100002A139A1F00000000"
 OTHER_ID = "7F00000100002A139A1F0000ABCD"
 
 
-def _outlines() -> PropertyTemplates[PropertyTemplate]:
-    return PropertyTemplates(lambda properties, _place: outline_of(properties))
+def _templates() -> PropertyTemplates[PropertyTemplate]:
+    return PropertyTemplates(lambda properties, _place: PropertyTemplate.of(properties))
 
 
 def _expected(properties: bytes) -> tuple[bytes, str | None]:
@@ -60,27 +58,27 @@ IRREGULAR = (
 
 @pytest.mark.parametrize("text", [*REGULAR, *IRREGULAR])
 def test_the_bytes_are_those_of_parsing_and_encoding(text: str) -> None:
-    outlines = _outlines()
+    templates = _templates()
     for _ in range(2):  # learned, and remembered
         for own in (ID, OTHER_ID):
             properties = text.replace(ID, own).encode()
-            uniq_key, outline = outlines.of(properties)
-            assert filled(outline, uniq_key) == _expected(properties)
+            uniq_key, template = templates.of(properties)
+            assert template.fill(uniq_key) == _expected(properties)
 
 
 @pytest.mark.parametrize(("texts", "is_found"), [(REGULAR, True), (IRREGULAR, False)])
 def test_only_what_is_regular_is_remembered(texts: tuple[str, ...], is_found: bool) -> None:
-    outlines = _outlines()
+    templates = _templates()
     for text in texts:
-        assert (outlines.find(text.encode()) is not None) == is_found, text
+        assert (templates.find(text.encode()) is not None) == is_found, text
 
 
 def test_bytes_that_are_no_text_are_made_anew() -> None:
-    outlines = _outlines()
+    templates = _templates()
     properties = f"UNIQ_KEY\x01{ID}\x02x\x01".encode() + b"\xff\x02"
-    assert outlines.find(properties) is None
-    uniq_key, outline = outlines.of(properties)
-    assert filled(outline, uniq_key) == _expected(properties)
+    assert templates.find(properties) is None
+    uniq_key, template = templates.of(properties)
+    assert template.fill(uniq_key) == _expected(properties)
 
 
 _PIECES = ["UNIQ_KEY", "__transactionId__", "TAGS", "\x01", "\x02", ID, OTHER_ID, HOLE, "a", "ü"]
@@ -88,14 +86,14 @@ _PIECES = ["UNIQ_KEY", "__transactionId__", "TAGS", "\x01", "\x02", ID, OTHER_ID
 
 @given(st.lists(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join), max_size=4))
 def test_whatever_the_bytes_are(texts: list[str]) -> None:
-    outlines = _outlines()
+    templates = _templates()
     for text in texts:
         for own in (ID, OTHER_ID):
             properties = text.replace(ID, own).encode()
-            uniq_key, outline = outlines.of(properties)
-            assert filled(outline, uniq_key) == _expected(properties)
+            uniq_key, template = templates.of(properties)
+            assert template.fill(uniq_key) == _expected(properties)
             tags = parse_properties(properties).get("TAGS")
-            assert (outline.tags, outline.tags_code) == (tags, tags_code(tags) if tags else 0)
+            assert (template.tags, template.tags_code) == (tags, tags_code(tags) if tags else 0)
 
 
 def test_it_is_made_once_for_a_shape_and_place_and_again_after_a_change() -> None:
@@ -105,21 +103,21 @@ def test_it_is_made_once_for_a_shape_and_place_and_again_after_a_change() -> Non
         made.append((properties["UNIQ_KEY"], place))
         return len(made)
 
-    outlines = PropertyTemplates(make)
+    templates = PropertyTemplates(make)
     first, second = (f"UNIQ_KEY\x01{own}\x02".encode() for own in (ID, OTHER_ID))
-    assert outlines.find(first, 1) == (ID.encode(), 1)
-    assert outlines.find(second, 1) == (OTHER_ID.encode(), 1)
-    assert outlines.find(first, 2) == (ID.encode(), 2)
-    outlines.clear()
-    assert outlines.find(first, 1) == (ID.encode(), 3)
+    assert templates.find(first, 1) == (ID.encode(), 1)
+    assert templates.find(second, 1) == (OTHER_ID.encode(), 1)
+    assert templates.find(first, 2) == (ID.encode(), 2)
+    templates.clear()
+    assert templates.find(first, 1) == (ID.encode(), 3)
     assert made == [(HOLE, 1), (HOLE, 2), (HOLE, 1)]
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    outlines = _outlines()
+    templates = _templates()
     for number in range(5_000):
-        outlines.find(f"UNIQ_KEY\x01{ID}\x02x\x01{number}\x02".encode())
-    assert len(outlines._made) <= 2_048
+        templates.find(f"UNIQ_KEY\x01{ID}\x02x\x01{number}\x02".encode())
+    assert len(templates._made) <= 2_048
 
 
 def test_a_copy_is_the_one_of_the_decoded_message() -> None:
@@ -130,8 +128,8 @@ def test_a_copy_is_the_one_of_the_decoded_message() -> None:
         )  # fmt: skip
         record = encode_message(stored)
         raw = split_record(record)
-        uniq_key, outline = _outlines().of(raw.properties)
+        uniq_key, template = _templates().of(raw.properties)
         decoded = decode_message(record, inflate=False)
-        assert copy_of_raw(raw, "T", 4, outline, uniq_key) == copy_of(
+        assert copy_of_raw(raw, "T", 4, template, uniq_key) == copy_of(
             decoded, "T", 4, decoded.properties
         )
