@@ -73,18 +73,21 @@ class MessageStore:
             DiskFullError: no space to recover.
         """
         self._files.make_directories(self._root)
+        # Before anything is read: another process may be writing.
         self._lock = self._files.lock(self._root / "lock")
         try:
             self._load()
         except BaseException:
             self._let_go()
             raise
+        # Last: no put may happen before recovery is complete.
         self._gate.set_open(True)
 
     def _load(self) -> None:
         parts, log, checkpoint = self._parts, self._log, self._parts.checkpoint
         after_crash, power_cut = self._last_end()
         checkpoint.load()
+        # Before the log is mapped, because loading removes empty files.
         check_log_is_there(log.directory, log.file_bytes, self._files, checkpoint.log_phy_offset)
         log.load()
         self._table.load(after_crash=after_crash)
@@ -93,6 +96,7 @@ class MessageStore:
             self._index.load(after_crash, checkpoint.index_ms, checkpoint.index_phy_offset)
         self.recovery = parts.recovery(after_crash=after_crash, power_cut=power_cut).run()
         mark = f"{os.getpid()}\n{self._files.boot_id()}"
+        # After recovery: until then the mark of the previous process must stay.
         self._files.write_bytes(self._root / "abort", mark.encode())
         logger.info(
             "store opened: path=%s after_crash=%s min_phy_offset=%d max_phy_offset=%d records=%d",
@@ -139,8 +143,10 @@ class MessageStore:
         """Stop the services, flush everything and release the directory; idempotent."""
         if not self._gate.is_open:
             return
+        # A put in progress finishes first; later ones see the closed gate.
         with self._append_lock:
             self._gate.set_open(False)
+        # The threads are about to stop and must not be woken any more.
         self._log.on_step = self._parts.group.wake = self._parts.cold_reads.wake = lambda: None
         for thread in reversed(self._threads):
             thread.stop()
@@ -148,6 +154,7 @@ class MessageStore:
         try:
             if self._parts.flush_all(self._monotonic_ms()):
                 self._log.drop_spare()
+                # Only after a successful flush: its absence means a clean stop.
                 self._files.remove(self._root / "abort")
                 self._files.sync_directories()
         except (OSError, ResourceShortError) as error:  # the next start recovers
@@ -158,6 +165,7 @@ class MessageStore:
 
     def _let_go(self) -> None:
         self._parts.close()
+        # Queues of a closed store must not be used by a store opened later.
         self._writer.forget_topics()
         if self._lock is not None:
             self._lock.close()
@@ -286,6 +294,7 @@ class MessageStore:
 
         The record is checked; with SYNC_FLUSH it is on disk.
         """
+        # The offset comes from the network: only a complete, visible, intact record is returned.
         return self._log.intact_record(phy_offset, self._offsets.visible)
 
     def query_index(
@@ -311,6 +320,7 @@ class MessageStore:
             return QueryIndexResult([])
         found = self._index.query(topic, key, max_count, begin_ms, end_ms, index_type)
         covers = self._parts.deleted.covers
+        # The index still holds entries of deleted topics.
         kept = [each for each in found.phy_offsets if not covers(topic, each)]
         return dataclasses.replace(found, phy_offsets=kept)
 
@@ -394,6 +404,7 @@ class MessageStore:
         try:
             self._files.sync_directories()  # also renames that an earlier call could not sync
         except OSError as error:
+            # A failed sync leaves unknown what is on disk, like a failed flush of the log.
             self._parts.latch.trip("flush of directories", error)
             raise
         return len(deleted)
@@ -407,6 +418,7 @@ class MessageStore:
             with self._table.names:  # no queue creates a file in between
                 parts.deleted.add(topic, self._offsets.appended, self._table.topic_directory(topic))
                 queues = self._table.unhook_topic(topic)
+            # Under the lock: the next put must look the queue up again.
             self._writer.forget_topic(topic)
         logger.info("topic deleted: topic=%s queues=%d", topic, len(queues))
         return True

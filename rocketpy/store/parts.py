@@ -76,6 +76,7 @@ class StoreParts:
         )
         self.deleted: DeletedTopics = DeletedTopics(root, files)
         self.rebuilder: QueueRebuilder = QueueRebuilder(self.table, self.log, self.deleted.covers)
+        # Queues first: a message that is found by key must be readable.
         self.dispatcher_list: list[Dispatcher] = [ConsumeQueueDispatcher(self.rebuilder)]
         if self.index is not None:
             self.dispatcher_list.append(IndexDispatcher(self.index))

@@ -84,6 +84,7 @@ class EntryCache:
             OSError: the disk failed.
             ResourceShortError: no descriptor.
         """
+        # Views of the tail cost nothing, and the tail still changes.
         if queue.is_in_memory(queue_offset):
             return queue.window(queue_offset, max_bytes)
         life, before = queue.life, -1
@@ -92,6 +93,7 @@ class EntryCache:
             if 0 <= at < end:
                 return entries[at : at + max_bytes]
             if end <= at <= len(entries):
+                # The reader has consumed this read to its end, so it is sequential.
                 before = start
         asked_bytes = max_bytes
         if before >= 0 and self._is_recent(life, before):
@@ -99,6 +101,7 @@ class EntryCache:
         found = queue.window(queue_offset, asked_bytes)
         if found is not None and len(found) > ENTRY_BYTES:
             size = len(found)
+            # Fewer entries than requested: the read reached the end of the file part.
             is_all = size + ENTRY_BYTES <= asked_bytes
             served = size if is_all else size - min(size, max_bytes) // _REREAD_PART
             self._keep(life, CachedEntries(queue_offset, found, served), before)
@@ -119,11 +122,13 @@ class EntryCache:
             others = self.kept.pop(life, ())
             left = [each for each in others if each.start not in {before, read.start}]
             self._forget(life, [each for each in others if each.start in {before, read.start}])
+            # The oldest reads of the queue are evicted.
             self._forget(life, left[most:])
             self.kept[life] = (read, *left[:most])
             self._made_count += 1
             self._made[life, read.start] = self._made_count
             self._kept_bytes += len(read.entries)
+            # The newest queue is never evicted, even if its own reads exceed the limit.
             while len(self.kept) > 1 and (
                 len(self._made) > self._max_reads or self._kept_bytes > self._max_kept_bytes
             ):

@@ -115,6 +115,7 @@ class MessageReader:
             ends = (0, 0) if batch is None else (batch.min_offset, batch.max_offset)
             result = GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, *ends)
         else:
+            # Read once: both advance concurrently.
             ends = queue.min_offset, queue.max_offset
             if ends[0] <= queue_offset < ends[1]:
                 limits = self._limits(max_count, max_bytes)
@@ -171,10 +172,12 @@ class MessageReader:
             return None
         most = self._scan_count if weight == 1 else self._most_entries(weight)
         scanned_bytes = most * ENTRY_BYTES
+        # The cache serves entries on disk; those in memory are views of the tail.
         window = self._ahead.window(queue, queue_offset, scanned_bytes)
         if window is None:
             return None
         phy_offset: int = ENTRY.unpack_from(window)[0]
+        # Before the read, so that the prefetch runs during it.
         self._expect(phy_offset)
         if (file := self.recent_part(phy_offset)) is None:
             return None
@@ -187,6 +190,7 @@ class MessageReader:
             if checks:
                 check_before, unproven = log.verified_from, queue
             else:
+                # Only verified messages: the caller does not check any.
                 cut_at, window = proven_to, window[: proven * ENTRY_BYTES]
                 if not window:
                     return None  # `get` checks them once
@@ -212,6 +216,7 @@ class MessageReader:
             return False
         if part.cut_at and next_offset == part.cut_at < part.high and count < part.messages:
             return False
+        # Only a read that took every entry has checked every message of the range.
         if part.queue is not None and part.proven < count == next_offset - part.start:
             self._proven.add(part.queue, part.start, next_offset)
         return True
@@ -219,6 +224,7 @@ class MessageReader:
     def end_of(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
         """Return the bounds of a queue that ends at the start of a read, and count the read."""
         queue = self._table.get(topic, queue_id)
+        # Offset 0 of an empty queue needs the general path, which decides about a moved minimum.
         if queue is None or not queue_offset or queue_offset != queue.max_offset:
             return None
         self._stats.got(0, 0)
@@ -283,6 +289,7 @@ class MessageReader:
             start of the next damaged record. None for offsets that `get` reads from the disk, and
             for damaged records.
         """
+        # Older pages may have left the page cache: touching the mapping would block the thread.
         if phy_offset < self._log.offsets.appended - self._recent_bytes:
             return None
         view, base, end = self._log.written_part(phy_offset)
@@ -311,6 +318,7 @@ class MessageReader:
         low, high = ends
         recent_from = self._log.offsets.appended - self._recent_bytes
         selection = Selection(self._log, self._proven, *limits, recent_from)
+        # `left` bounds the entries of one read, also if a filter rejects all of them.
         begin, left, most = queue_offset, self._scan_count, max(1, limits[0][0], limits[1][0])
         if message_filter is not None:
             left = self._most_entries(message_filter.weight)
@@ -328,8 +336,11 @@ class MessageReader:
                 looked_at += selection.take(window[looked_at * ENTRY_BYTES :], message_filter)
             queue_offset += looked_at
             left -= looked_at
+            # A read returns what it has instead of scanning on for a full response.
             if selection.buffers:
                 break
+        # No entry could be read: continue in the next file, or consumers would repeat the same
+        # offset.
         if queue_offset == begin:
             following = min(max(queue.next_file_offset(queue_offset), low), high)
             return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)

@@ -82,6 +82,7 @@ class VerifiedRanges:
                 else:
                     apart.append((first, last))
             if len(apart) >= self._max_ranges:
+                # The smallest range is the cheapest to check again.
                 apart.remove(min(apart, key=lambda each: each[1] - each[0]))
             self._ranges[queue.life] = [*apart, (start, end)]
             if len(self._ranges) > self._max_queues:
@@ -160,9 +161,11 @@ class Selection:
         filter checks each of them.
         """
         log, (most, most_bytes) = self._log, self._recent
+        # For few entries the set-up of the bulk path costs more than the loop.
         if min(most, len(window) // ENTRY_BYTES) < _RUN_ENTRIES:
             return 0
         first: int = ENTRY.unpack_from(window)[0]
+        # Old records are read by system calls, one by one.
         if first < max(self._recent_from, self._skip_before):
             return 0
         is_old = first < log.verified_from
@@ -172,11 +175,13 @@ class Selection:
             log.written_part(first),
             may_join=may_join and not is_old,
         )
+        # The general path skips damaged records one by one.
         if run is None or (log.damaged and not log.damaged.isdisjoint(run.places)):
             return 0
         count = len(run.places)
         end = queue_offset + count
         if is_old and not self._proven.covers(queue, queue_offset, end):
+            # Some record is damaged: the general path finds out which one and reports it.
             if not all(map(is_intact, run.records, run.places)):
                 return 0
             self._proven.add(queue, queue_offset, end)
@@ -196,6 +201,8 @@ class Selection:
         view, base, end, recent = window, 0, 0, 0
         for phy_offset, size, tags_code in ENTRY.iter_unpack(window):
             most, most_bytes = self._recent if phy_offset >= recent_from else self._old
+            # Rejected bytes count too: a filter without matches must not read the whole log in one
+            # call.
             if self._wasted_bytes > _MAX_WASTED_BYTES or (
                 count and (count >= most or size_bytes + size > most_bytes)
             ):
@@ -206,6 +213,7 @@ class Selection:
                 message_filter is not None and not message_filter.matches_tags_code(tags_code)
             ):
                 continue
+            # The same file as before: no look-up of the file is necessary.
             if recent <= phy_offset and phy_offset + size <= end:
                 record = view[phy_offset - base : phy_offset - base + size]
             else:
@@ -217,6 +225,8 @@ class Selection:
                     recent = phy_offset
                     view, base, end = log.written_part(phy_offset)
             self._skip_before = phy_offset + 1  # a gap in the queue is filled with its successor
+            # Records written since the start are not checked: nothing but a disk error could change
+            # them.
             sound = phy_offset >= verified_from or self._check(record, phy_offset)
             if (
                 not sound
@@ -248,6 +258,7 @@ class Selection:
             answers = message_filter.match_records(view, positions, sizes)
             if answers is None:
                 break
+            # The filter may accept more than the read may return.
             taken = list(compress(count(), answers))[:missing]
             end = taken[-1] + 1 if len(taken) == missing else len(sizes)
             buffers += [view[positions[at] : positions[at] + sizes[at]] for at in taken]
@@ -284,6 +295,7 @@ class Selection:
         ends = list(map(add, offsets, sizes))
         view, base, end = log.written_part(first)
         if (
+            # Any of these conditions needs a decision for a single record.
             first < max(self._recent_from, log.verified_from, self._skip_before)
             or ends[-1] > end
             or min(sizes) <= 0
@@ -301,11 +313,14 @@ class Selection:
             try:
                 record = self._log.record_from_disk(phy_offset, size)
             except OSError as error:
+                # An unreadable sector costs one message instead of the whole read.
                 self._log.report_damage(phy_offset, f"it cannot be read: {error.strerror}")
                 return None
         if record is None:
             if not self.buffers:
                 self._is_removing = True
+                # The file was deleted: all further entries that point into it are skipped without a
+                # look-up.
                 self._skip_before = self._log.next_file_offset(phy_offset)
             return None
         self._is_removing = False
@@ -315,6 +330,7 @@ class Selection:
         """Return whether a record is intact and belongs to its entry."""
         if is_intact(record, phy_offset):
             return True
+        # Distinguishes a damaged record from a damaged queue entry.
         if self._log.intact_record(phy_offset, self._log.max_phy_offset) is None:
             self._log.report_damage(phy_offset, "its frame or checksum is wrong")
         else:

@@ -125,6 +125,7 @@ class TimerLog:
             if len(name) != 20 or not name.isdigit():
                 continue
             size_bytes = self._files.size_bytes(self._directory / name)
+            # A crash came between the creation and the sizing of the file.
             if size_bytes == 0:
                 self._files.remove(self._directory / name)
                 continue
@@ -146,6 +147,7 @@ class TimerLog:
             aside,
         )
         self._files.remove_tree(aside)
+        # Moved instead of deleted: an operator may restore the files.
         self._files.rename(self._directory, aside)
 
     def close(self) -> None:
@@ -178,6 +180,7 @@ class TimerLog:
             unit.topic_hash,
             0,
         )
+        # One write for many units: a system call for each would dominate the cost.
         self._unwritten += data
         self._block += data
         self.end = position + UNIT_BYTES
@@ -196,6 +199,7 @@ class TimerLog:
             self._begin_file(self._bases[-1] + self._file_bytes if self._bases else 0)
         elif self.end - self._bases[-1] > self._last_unit_at:
             rest = self._bases[-1] + self._file_bytes - self.end
+            # The blank follows the last unit in the file.
             self.write()
             self._open_last().write(self.end - self._bases[-1], _BLANK.pack(rest, 0, BLANK_MAGIC))
             self._begin_file(self._bases[-1] + self._file_bytes)
@@ -205,6 +209,7 @@ class TimerLog:
         self.write()
         file = self._files.create_file(self._path(base), self._file_bytes)
         if self._file is not None:
+            # Closed after its flush, which runs on another thread.
             self._retired.append(self._file)
         self._file = file
         self._bases.append(base)
@@ -247,6 +252,7 @@ class TimerLog:
                 file.write(at, data)
                 block_at = position - (position - base) % _BLOCK_BYTES
                 if block_at == self._growing_at:
+                    # The growing block is not read back from the file, so it is changed as well.
                     in_block = position - block_at + _MAGIC_AT
                     self._block[in_block : in_block + len(data)] = data
                 else:
@@ -263,12 +269,14 @@ class TimerLog:
     def pending_flush(self) -> "PendingFlush":
         """Return a flush of everything written so far, for another thread to run."""
         retired, self._retired = self._retired, []
+        # Units appended during the flush belong to the next one.
         begin, self._flushed_end = self._flushed_end, self.end
         last = self._file if self.end != begin else None
         return PendingFlush(begin, self.end, last, retired, self._files)
 
     def take_back(self, pending: "PendingFlush") -> None:
         """Undo the accounting of a flush that failed."""
+        # In front, to keep the order of the files.
         self._retired[:0] = pending.retired
         self._flushed_end = pending.begin
 
@@ -304,6 +312,7 @@ class TimerLog:
         in_file = position % self._file_bytes
         block_at = position - in_file % _BLOCK_BYTES
         block = self._block_at(block_at)
+        # Positions come from files and may be damaged.
         if in_file % UNIT_BYTES or position - block_at + UNIT_BYTES > len(block):
             return None
         return _unit_of(block, position - block_at)
@@ -329,6 +338,7 @@ class TimerLog:
             self._blocks.popitem(last=False)
 
     def _read(self, position: int, size_bytes: int) -> bytes:
+        # Only the last file stays open.
         base = self._base_of(position)
         if self._file is not None and base == self._bases[-1]:
             return self._file.read(position - base, size_bytes)
@@ -387,6 +397,7 @@ class TimerLog:
                 if unit is not None:
                     yield position + at, unit
                 elif not past_damage:
+                    # Without `past_damage` the log ends here: later bytes may be left-overs.
                     return
                 at += UNIT_BYTES
             if at + _BLANK_BYTES <= len(data) and _is_blank(data, at):
@@ -406,6 +417,7 @@ class TimerLog:
         Raises:
             OSError: the disk failed.
         """
+        # The open file may be one of those that are removed.
         self.close()
         while self._bases and self._bases[-1] > end - end % self._file_bytes:
             self._files.remove(self._path(self._bases.pop()))
@@ -433,6 +445,7 @@ class TimerLog:
         while len(self._bases) > 1:
             data = self._read(self._bases[0] + self._last_unit_at, UNIT_BYTES)
             unit = _unit_of(data, 0)
+            # The last unit decides: earlier ones point to earlier messages.
             if unit is None or unit.phy_offset >= min_phy_offset:
                 break
             base = self._bases.pop(0)
@@ -478,6 +491,8 @@ class PendingFlush:
             OSError: the disk failed.
         """
         while self.retired:
+            # Removed from the list after the flush only, so that a failure keeps the file for the
+            # next try.
             self.retired[0].flush()
             self.retired.pop(0).close()
         if self._last is not None:

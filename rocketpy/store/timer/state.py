@@ -94,10 +94,13 @@ class TimerState:
         self._log.load()
         read_tick = self._wheel.tick(self.marks.read_ms)
         self._left_before = read_tick
+        # Without a wheel every unit has to be placed again.
         start = self.marks.log_position if has_wheel else 0
         end = self._recover_log(start, read_tick, max_phy_offset)
+        # Before the wheel is used: slots must not point beyond the end of the log.
         self._log.cut(end)
         self._log.sync_from(self.marks.log_position)
+        # A killed process may have written pages that never reached the disk.
         self._wheel.sync()
         self._files.sync_directories()
         self.is_cut_short = end < self.marks.log_position
@@ -131,6 +134,7 @@ class TimerState:
             if wheel.tick(unit.due_ms) < read_tick:
                 continue  # added while the clock was set back; its slot is over: it gets another
             if position >= self.marks.log_position:
+                # Its message will be read again, but must not get a second unit.
                 self._logged.add(unit.phy_offset)
             self._revise(position, unit)
         return end
@@ -150,6 +154,7 @@ class TimerState:
         for slot in self._wheel.slots():
             if slot.tick < read_tick:
                 continue
+            # No broker writes such a position: the page is damaged.
             if not self._log.may_begin_at(slot.last):
                 self._wheel.damaged_pages.add(self._wheel.page_of(slot.tick))
                 continue
@@ -180,6 +185,7 @@ class TimerState:
         starts = [slot.first for slot in beyond if 0 <= slot.first < end]
         logger.warning("timer wheel slots truncated, units lost: slots=%d", len(ticks))
         for tick in ticks:
+            # The chain of the slot is rebuilt from the log below.
             self._wheel.clear(tick)
         for position, unit in self._log.scan(min(starts, default=end), past_damage=True):
             if self._wheel.tick(unit.due_ms) in ticks:
@@ -235,6 +241,7 @@ class TimerState:
             position = self._log.append(unit._replace(prev_position=slot.last))
             self._wheel.put(slot._replace(last=position, num=slot.num + _count(unit)))
         self.pending_count += _count(unit)
+        # The checkpoint must not pass this unit before it covers the message.
         self._recent.append((queue_offset, position))
         return position
 
