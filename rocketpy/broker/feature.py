@@ -104,7 +104,7 @@ def _no_requests(_table: RequestTable) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """One feature of a broker.
+    """Feature of a broker: a capability beyond sending and pulling.
 
     Attributes:
         name: name for logs.

@@ -1,17 +1,16 @@
-"""What the compiled path asks of Python about each pull it serves, and tells of it.
+"""Fast pulls: the rules of pulls for the compiled path, in Python so that each exists once.
 
-A pull that finds nothing yet waits as any other does (`PullOperation.wait_plain`); once it is woken
-it is served as if it had come then, as long as what it was allowed by still holds.
+The compiled path (`_plain_sends_pulls.pxi`) parses the header of a pull, takes the records and
+writes the body of the response. Permissions, the readable part of a queue, commits, statistics and
+the head of the response come from here.
 
-The compiled path (`_plain_sends_pulls.pxi`) reads a pull's header, takes the records and writes the
-response's body. Who may pull what, how far a queue can be read, what is committed and counted, and
-the response's head are asked for here, so that each rule exists once.
+A consumer's pulls of one queue differ only in their offsets. The rest is a `PullPlan`, made of the
+first pull and kept by the compiled path. The compiled path itself checks, with a few comparisons,
+whether the plan's permissions (`PullChecks.standing`) and its place in the log (`read.read_cursor`)
+are still valid, and whether there is a message. Only when a comparison fails is `begin` called.
 
-A consumer's pulls of one queue differ in their offsets only. What is the same is a `PullPlan`: it
-is made of the first of them, and kept by the compiled path. What it was allowed by is looked at
-again when any of that has changed (`PullChecks.standing`), and so is where it reads
-(`read.read_cursor`): both by the compiled path itself, in a few comparisons, also whether
-there is no message yet. Only when one of them fails `begin` is asked.
+A pull without a message is suspended like any other (`PullOperation.wait_plain`). When it is
+resumed, it is served like a new one, as long as its permissions are still valid.
 """
 
 import logging
@@ -40,28 +39,30 @@ from rocketpy.store.results import GetMessageStatus
 _log = logging.getLogger(__name__)
 
 _MAX_CODES: Final = 8
-"""Tags that are compared one after the other; who takes more of them is served by Python."""
+"""Tags that the compiled path compares one by one; with more, Python serves the pull."""
 _OUTCOMES: Final = tuple(
     (CODE_BY_STATUS[status], status.remark)
     for status in (GetMessageStatus.NO_MATCHED_MESSAGE, GetMessageStatus.FOUND)
 )
-"""Code and remark of responses without messages, and with some."""
+"""Code and remark of responses without messages, and with messages."""
 _AT_END: Final = GetMessageStatus.OFFSET_OVERFLOW_ONE
 _new: Final = tuple.__new__
 
 PullFields: TypeAlias = tuple[int, str, str, int, int, int, str | None, str | None, int, int | None]
-"""Code and header of a pull, but the offsets and how long it may wait."""
+"""Code and header of a pull, without the offsets and the time it may be suspended."""
 
 AnswersPull: TypeAlias = Callable[["PullPlan", int, int, int], bytes | None]
-"""Makes the response to a pull of which all is known but queue offset, opaque and header type; None
-when the request is to go the ordinary way: nothing was committed or counted then."""
+"""Makes the response to a pull by plan, queue offset, opaque and header type.
+
+Returns None when it needs the general path; nothing was committed or counted then.
+"""
 
 
 class ReadsPlain(Protocol):
-    """What is needed of the store: see `rocketpy.store.read.message_reader.MessageReader`."""
+    """Interface of the store: see `rocketpy.store.read.message_reader.MessageReader`."""
 
     def plain_limit(self, max_count: int, max_bytes: int) -> tuple[int, int]:
-        """Return how much a read takes."""
+        """Return the limits of a read."""
         ...
 
     def begin_plain(
@@ -74,52 +75,52 @@ class ReadsPlain(Protocol):
         *,
         checks: bool,
     ) -> BulkReadPlan | None:
-        """Return where a read begins, for who takes its records, and checks them where needed."""
+        """Return where a read starts; checks records unless they are checked later."""
         ...
 
     def end_plain(self, part: BulkReadPlan, next_offset: int, count: int) -> bool:
-        """Say whether a read that was made is whole; False when it has to go on."""
+        """Return whether a read is complete; False when it must continue."""
         ...
 
     def known_place(self, topic: str, queue_id: int, part: BulkReadPlan) -> ReadCursor | None:
-        """Return what lets reads go on without `begin_plain`."""
+        """Return the cursor with which later reads need no `begin_plain`."""
         ...
 
     @property
     def sources(self) -> ReadSources:
-        """What reads look at."""
+        """Parts of the store that reads access."""
         ...
 
     @property
     def count_plain(self) -> Callable[[int, int, int, int], None]:
-        """Counts reads that were made: with records, without, the records, and ms of all."""
+        """Counts reads: with records, without, the records, and the duration of all in ms."""
         ...
 
     def end_of(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
-        """Return the bounds of a queue that ends there, and count a read of nothing."""
+        """Return the bounds of a queue that ends at an offset, and count an empty read."""
         ...
 
 
 class PullPlan:
-    """What is the same in a consumer's pulls of one queue.
+    """Fields that a consumer's pulls of one queue have in common, with the result of their checks.
 
     Attributes:
-        wanted: what it asks for, at whatever offset.
-        commits: whether the offset that it names is committed.
-        waits: whether it waits for a message when there is none yet.
-        limit: of what a read takes.
-        group: whose it is.
-        topic: that it reads.
-        queue_id: that it reads.
-        standing: number of what it was allowed by; 0 asks each time.
-        message_filter: what it takes, while it has a standing; None takes everything.
-        codes: of the tags it takes; None takes any.
-        condition: what it takes has to meet; None takes everything. Given up after each pull.
-        weight: of the condition, see `rocketpy.store.results.MessageFilter`.
-        sys_flags: of its topic and group.
-        heads: of responses in JSON, without messages and with some.
-        place: where it reads, while it takes no condition and has a standing; None is looked for
-            at the next pull.
+        wanted: the pull, at any offset.
+        commits: whether its commit offset is committed.
+        waits: whether it may be suspended.
+        limit: limits of a read.
+        group: its group.
+        topic: its topic.
+        queue_id: its queue.
+        standing: number of the version of its checks; 0 checks each time.
+        message_filter: its filter, while it has a version; None accepts everything.
+        codes: codes of its tags; None accepts any.
+        condition: its SQL92 condition; None accepts everything. Dropped after each pull.
+        weight: cost of the condition, see `rocketpy.store.results.MessageFilter`.
+        sys_flags: system flags of its topic and group.
+        heads: heads of JSON responses, without messages and with messages.
+        place: cursor of its reads, without a condition and with a version; None: the next pull
+            gets one.
     """
 
     __slots__ = (
@@ -175,7 +176,7 @@ class PullPlan:
         self.place: ReadCursor | None = None
 
     def allow(self, allowed: AllowedPull, standing: int) -> bool:
-        """Take over what a check said; False when it takes more tags than are compared here."""
+        """Apply the result of checks; False when it has too many tags for the compiled path."""
         message_filter = allowed.message_filter
         self.message_filter = self.codes = self.condition = None
         self.weight, self.standing = 1, 0
@@ -194,24 +195,23 @@ class PullPlan:
 
 
 PlainRead: TypeAlias = tuple[PullPlan, int, int, int, int]
-"""A pull that was answered: the offset of the next one, the offset to commit (-1 for none), how
-many messages it took, and their bytes."""
+"""An answered pull: plan, next offset, offset to commit (-1: none), number and size of messages."""
 
 
 class FastPullService:
-    """Begins and ends plain pulls.
+    """Starts and ends pulls of the fast path.
 
     Args:
-        processor: knows who checks them, commits and counts, and has those answered that waited.
-        reader: the store's.
+        processor: general path of pulls, with the operation behind it.
+        reader: reader of the store.
 
     Attributes:
-        checks: say who may pull what.
-        resets: offsets that wait to be delivered.
-        has_reset: says whether one waits for a group, topic and queue id.
-        sources: what reads look at.
+        checks: permissions and filters.
+        resets: resets that were not delivered yet.
+        has_reset: returns whether a reset of a group, topic and queue id is pending.
+        sources: parts of the store that reads access.
         now_ms: returns the monotonic time.
-        answer: their answer to a pull that waited; None while there is nobody.
+        answer: compiled answer to a resumed pull; None without a compiled path.
     """
 
     def __init__(self, processor: PullMessageProcessor, reader: ReadsPlain) -> None:
@@ -229,22 +229,22 @@ class FastPullService:
         self.answer: AnswersPull | None = None
 
     def know(self, *fields: *PullFields) -> PullPlan:
-        """Return what is the same in a consumer's pulls of one queue; nothing is checked yet.
+        """Return the plan of a consumer's pulls of one queue, without any check.
 
         Args:
-            fields: of a header.
+            fields: fields of a header.
         """
         return PullPlan(fields, self._reader)
 
     def begin(self, known: PullPlan, queue_offset: int) -> BulkReadPlan | None:
-        """Check a pull, and note what holds for those that follow it (`PullPlan.place`).
+        """Check a pull, and prepare the plan for the following ones (`PullPlan.place`).
 
         Args:
-            known: what it asks for.
-            queue_offset: where.
+            known: plan of the pull.
+            queue_offset: its offset.
 
         Returns:
-            None when the request is to go the ordinary way, which also says what is wrong with it.
+            None when it needs the general path, which also reports what is wrong with it.
         """
         known.place = None
         try:
@@ -257,7 +257,7 @@ class FastPullService:
                 queue_offset,
                 known.limit,
                 known.weight,
-                # Conditions are asked about records that were checked before.
+                # Conditions are evaluated on records that were checked before.
                 checks=known.condition is None,
             )
             if part is not None and part.is_usual and known.standing and known.condition is None:
@@ -267,10 +267,10 @@ class FastPullService:
         return part
 
     def _allows(self, known: PullPlan) -> bool:
-        """Check a pull, unless that was done; False when the ordinary way is to do it.
+        """Check a pull unless its last check is valid; False when it needs the general path.
 
         Raises:
-            PullRefused: it may not pull.
+            PullRefused: the pull is not permitted.
         """
         standing = self.checks.standing().number
         if known.standing != standing:
@@ -280,15 +280,15 @@ class FastPullService:
         return not self.has_reset(known.group, known.topic, known.queue_id)
 
     def ends(self, part: BulkReadPlan, next_offset: int, count: int) -> bool:
-        """Say whether a pull that was begun is whole.
+        """Return whether a pull is complete.
 
-        Not when the read has to go on, as none was taken or as what follows has to be checked: the
-        request is to go the ordinary way then.
+        It is not when the read must continue, because no record was taken or the following records
+        must be checked; the request then needs the general path.
 
         Args:
-            part: where it was read.
-            next_offset: queue offset behind the entries that were looked at.
-            count: records that were taken.
+            part: plan of the read.
+            next_offset: queue offset after the visited entries.
+            count: number of records.
         """
         return self._reader.end_plain(part, next_offset, count)
 
@@ -301,28 +301,28 @@ class FastPullService:
         count: int,
         size_bytes: int,
     ) -> bytes:
-        """Return a response up to its records; the compiled path writes those in JSON itself.
+        """Return a response up to its records; the compiled path writes JSON heads itself.
 
         Args:
-            known: what was asked for.
-            offsets: of the queue's end and begin, and where the next pull begins.
-            opaque: of the request.
-            serialize_type: of the request's header.
-            count: records that were taken.
-            size_bytes: of them.
+            known: plan of the pull.
+            offsets: end and start of the queue, and the next offset to pull.
+            opaque: opaque of the request.
+            serialize_type: header type of the request.
+            count: number of records.
+            size_bytes: size of the records.
         """
         code, remark = _OUTCOMES[count > 0]
         assert known.sys_flags is not None, "begun before"
         return pull_head(opaque, serialize_type, code, remark, offsets, known.sys_flags, size_bytes)
 
     def settle(self, reads: Sequence[PlainRead], began_ms: int) -> None:
-        """Commit what the pulls of one call read, and count it.
+        """Commit and count the pulls of one call.
 
         Args:
-            reads: at least one.
-            began_ms: when the first of them began.
+            reads: at least one answered pull.
+            began_ms: start of the first pull.
         """
-        if len(reads) == 1:  # as mostly
+        if len(reads) == 1:  # the common case
             known, next_offset, commit_offset, taken, size_bytes = reads[0]
             group, topic = known.group, known.topic
             self._commit_read(group, topic, known.queue_id, next_offset, commit_offset)
@@ -360,20 +360,20 @@ class FastPullService:
         serialize_type: int,
         channel: Channel,
     ) -> bytes | None:
-        """Let a pull wait that finds nothing, if it only came too early.
+        """Suspend a pull without a message, if it is at the end of its queue.
 
         Args:
-            known: what was asked for.
-            queue_offset: where.
-            commit_offset: of the request.
-            suspend_ms: how long it may wait.
-            opaque: of the request.
-            serialize_type: of the request's header.
-            channel: who asks.
+            known: plan of the pull.
+            queue_offset: its offset.
+            commit_offset: commit offset of the request.
+            suspend_ms: how long it may be suspended.
+            opaque: opaque of the request.
+            serialize_type: header type of the request.
+            channel: connection of the request.
 
         Returns:
-            Nothing while it waits, or the response. None when the request is to go the ordinary
-            way: nothing was touched then.
+            Empty bytes when it is suspended, or the response. None when the request needs the
+            general path, and nothing was changed.
         """
         wanted = known.wanted
         if known.standing != self.checks.standing().number or self.has_reset(*wanted[:3]):
@@ -402,12 +402,12 @@ class FastPullService:
     def reply(
         self, known: PullPlan, opaque: int, serialize_type: int, pull: SuspendedPull
     ) -> bytes:
-        """Return the response to a pull that was suspended and is resumed."""
+        """Return the response to a resumed pull."""
         if self.answer is not None and known.standing == self.checks.standing().number:
             try:
                 response = self.answer(known, pull.wanted[3], opaque, serialize_type)
             except Exception:  # noqa: BLE001 - its client must have an answer
-                _log.exception("compiled pull failed, Python resumes it group=%s", known.wanted[0])
+                _log.exception("compiled pull failed group=%s", known.wanted[0])
                 response = None
             if response is not None:
                 self._pulls.release(pull)
@@ -419,10 +419,10 @@ class PlannedPullReply(NamedTuple):
     """Makes the response to a suspended pull by its plan, as long as that is valid.
 
     Attributes:
-        service: reads by plans.
-        plan: what was asked for.
-        opaque: of the request.
-        serialize_type: of the request's header.
+        service: serves pulls by plans.
+        plan: plan of the pull.
+        opaque: opaque of the request.
+        serialize_type: header type of the request.
     """
 
     service: FastPullService

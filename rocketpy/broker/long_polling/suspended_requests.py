@@ -1,20 +1,20 @@
-"""Requests that wait for something: found by what they wait for, by who waits, and by time.
+"""Suspended requests, found by what they wait for, by connection, and by time.
 
-A request is suspended under keys of its caller's choice (a pull: its queue and the tags it takes).
-Whoever makes something happen wakes a key. Long polling of every kind stands on this table; it
-knows nothing of connections, topics or frames.
+A request is suspended under keys chosen by its operation (a pull: its queue and its tags). An event
+wakes a key. All kinds of long polling use this table, which knows no connections, topics or frames.
 
-What must hold:
+Invariants:
 
-- An entry that waits is under each of its keys, under its owner and in one time slot; one that was
-  woken is under its owner only, until it is released. So it is resumed at most once, and its
-  memory counts until its response has been made.
-- Nothing looks at all entries: a wake looks at one key, a lost connection at its own entries, a
-  step at the time slot that has come. Entries come and go in constant time.
-- The owner's `resume` is called without the lock, on the thread that wakes, often the one that
-  stores a message: it only queues the request (`WriteScheduler.add`), whose `run` answers it later.
-- Over a limit the owner with the most gives way, not the one who comes last: half of what it has
-  is resumed early, which answers those requests with what there is.
+- A waiting entry is under each of its keys, under its owner, and in one time slot. A resumed entry
+  is only under its owner, until it is released. So it is resumed at most once, and its memory
+  counts until its response was made.
+- No operation visits all entries: a wake visits one key, a lost connection its own entries, a step
+  the time slots that are due. Entries are added and removed in constant time.
+- The owner's `resume` is called without the lock, on the thread that wakes, often one that stores a
+  message. It only queues the request (`WriteScheduler.add`); its `run` makes the response later.
+- When a limit is reached, the owner with the most entries must give way, not the latest one: half
+of
+  its entries are resumed early, and answered with what there is.
 
 Source: PullRequestHoldService.java, ManyPullRequest.java, PopLongPollingService.java (5.4.0).
 """
@@ -29,21 +29,22 @@ from rocketpy.remoting.business_pool import BusinessPool
 
 STEP_INTERVAL_MS: Final = 1_000
 MAX_BYTES: Final = 192 * 1024 * 1024
-"""Estimated memory of all entries; see `SuspendedRequest.size_bytes`."""
+"""Bound on the estimated memory of all entries; see `SuspendedRequest.size_bytes`."""
 ENTRY_BYTES: Final = 1_300
-"""What an entry with its places in the table takes, measured and rounded up."""
+"""Memory of an entry with its references in the table, measured and rounded up."""
 
 _SLOT_MS: Final = 100
 _COUNT_INTERVAL_MS: Final = 1_000
-"""So often it may be counted who has most of what waits for a full key."""
+"""Shortest time between two counts of the owners at a full key, which visit all its entries."""
 _MAX_STEP_ENTRIES: Final = 1_000
+"""Bound of one step, which runs on the loop of the connections."""
 
 
 class RequestOwner(Hashable, Protocol):
-    """The connection a request came from."""
+    """Interface of the connection of a request."""
 
     def resume(self, request: "SuspendedRequest", pool: BusinessPool | None = None) -> None:
-        """Call the request's `run` in the connection's turn; any thread; must not block."""
+        """Call the request's `run` in the connection's turn; on any thread; must not block."""
         ...
 
 
@@ -51,10 +52,10 @@ RequestT_contra = TypeVar("RequestT_contra", bound="SuspendedRequest", contravar
 
 
 class Reply(Protocol[RequestT_contra]):
-    """Makes the response to a resumed request; keeps what that needs of the request."""
+    """Makes the response to a resumed request; references only what that needs."""
 
     def __call__(self, request: RequestT_contra, /) -> bytes | None:
-        """Return a frame; None: the request waits again, or is answered later.
+        """Return a frame, or None when the request is suspended again or answered later.
 
         Errors become responses as well: no caller above could answer the client.
         """
@@ -62,16 +63,16 @@ class Reply(Protocol[RequestT_contra]):
 
 
 class SuspendedRequest:
-    """One request that waits; subclasses add the fields that its response needs.
+    """A suspended request; subclasses add the fields that its response needs.
 
     Attributes:
         keys: what it waits for; any of them may wake it.
-        owner: the channel it came from; its entries go together.
+        owner: its connection; all entries of an owner are released together.
         reply: makes its response.
-        deadline_ms: monotonic time at which it is resumed whatever happened.
-        size_bytes: estimated memory, `ENTRY_BYTES` and whatever large it keeps.
-        is_waiting: it can still be woken.
-        slot: where the table finds it by time; the table's own.
+        deadline_ms: monotonic time at which it is resumed in any case.
+        size_bytes: estimated memory: `ENTRY_BYTES` and any large objects.
+        is_waiting: whether it can still be resumed.
+        slot: its time slot; used by the table only.
     """
 
     __slots__ = ("deadline_ms", "is_waiting", "keys", "owner", "reply", "size_bytes", "slot")
@@ -93,20 +94,20 @@ class SuspendedRequest:
         self.slot: int = 0
 
     def run(self) -> bytes | None:
-        """Return the frame of the response; called in the turn of the owner, once."""
+        """Return the frame of the response; called once, in the owner's turn."""
         return self.reply(self)
 
     def is_ready(self) -> bool:
-        """Whether what it waits for is there already, whoever forgot to wake it."""
+        """Return whether what it waits for exists, even without a wake."""
         return False
 
     def looks_next(self, now_ms: int) -> int:  # noqa: ARG002 - for subclasses
-        """When to ask `is_ready` next; at the deadline unless a subclass wants it earlier."""
+        """Return when to call `is_ready` next; the deadline unless a subclass is earlier."""
         return self.deadline_ms
 
 
 class _Owner:
-    """The entries of one owner, and what they take."""
+    """Entries of one owner, and their memory."""
 
     __slots__ = ("entries", "size_bytes")
 
@@ -116,18 +117,18 @@ class _Owner:
 
 
 class SuspendedRequests:
-    """All suspended requests of one kind; safe from any thread. Also a service: see `step`.
+    """All suspended requests of one kind, and the service that ends them; safe from any thread.
 
     Args:
-        name: of the service.
-        max_count: how many requests may be suspended or resumed and not yet released.
-        max_per_key: how many of them may wait for one key.
-        max_bytes: their estimated memory.
-        pool: where resumed requests run; one without threads is the loop of their channel.
+        name: name of the service.
+        max_count: maximal number of requests that are suspended, or resumed and not released.
+        max_per_key: maximal number of requests at one key.
+        max_bytes: maximal estimated memory.
+        pool: runs resumed requests; without threads they run on the loop of their channel.
 
     Attributes:
-        count: suspended or resumed, and not yet released; 0 is read without a lock by who tells
-            of each message, so that telling nobody costs nothing.
+        count: number of requests that are suspended, or resumed and not released. It is read
+            without a lock for each stored message, so that without requests there is no cost.
         max_count: as given; may be changed.
         max_per_key: as given; may be changed.
     """
@@ -159,18 +160,18 @@ class SuspendedRequests:
         return self._size_bytes
 
     def count_at(self, key: Hashable) -> int:
-        """How many requests wait for a key."""
+        """Return the number of requests that wait for a key."""
         return len(self._by_key.get(key, ()))
 
     def suspend(self, entry: SuspendedRequest, now_ms: int) -> bool:
-        """Let a request wait; it may be resumed before this returns.
+        """Suspend a request; it may be resumed before this returns.
 
         Args:
             entry: the request.
             now_ms: monotonic time.
 
         Returns:
-            False when there is no room for it; nothing was kept then.
+            False when there is no room; the request is not kept then.
         """
         evicted: list[SuspendedRequest] = []
         with self._lock:
@@ -181,7 +182,7 @@ class SuspendedRequests:
             one.owner.resume(one, self._pool)
         if not has_room:
             return False
-        # What it waits for may have come between its caller's last look and this.
+        # The event may have happened between the caller's last read and the suspension.
         if entry.is_ready():
             self._resume_if_waiting(entry)
         return True
@@ -195,14 +196,14 @@ class SuspendedRequests:
         """Resume the requests that wait for a key.
 
         Args:
-            key: what happened.
+            key: key of the event.
             wants: decides for each of them; None resumes all.
-            limit: resume so many at most, those who wait longest; None: all.
+            limit: maximal number of requests, those that wait longest; None: all.
 
         Returns:
-            Whether any was resumed.
+            Whether any request was resumed.
         """
-        if key not in self._by_key:  # nobody waits: the usual case, and no lock for it
+        if key not in self._by_key:  # the common case, without a lock
             return False
         with self._lock:
             waiting = self._by_key.get(key, ())
@@ -214,15 +215,15 @@ class SuspendedRequests:
         return bool(woken)
 
     def release(self, entry: SuspendedRequest) -> None:
-        """Forget a request: it was answered, or never will be."""
+        """Remove a request: it was answered, or never will be."""
         with self._lock:
             self._remove(entry)
 
     def release_owner(self, owner: Hashable) -> list[SuspendedRequest]:
-        """Forget all requests of an owner without resuming them: its connection is lost.
+        """Remove all requests of a lost owner without resuming them.
 
         Returns:
-            Those that were woken and have not gone on: what they were woken for is there still.
+            Requests that were resumed and did not run yet: their events are still unhandled.
         """
         with self._lock:
             mine = self._by_owner.get(owner)
@@ -235,16 +236,16 @@ class SuspendedRequests:
         return woken
 
     def release_all(self) -> None:
-        """Forget everything: the broker stops."""
+        """Remove all requests, because the broker stops."""
         with self._lock:
             for owner in list(self._by_owner.values()):
                 for entry in list(owner.entries):
                     self._remove(entry)
 
     def step(self, now_ms: int) -> int:
-        """Resume what is due; see `rocketpy.runtime.service.Service.step`.
+        """Resume due requests; see `rocketpy.runtime.service.Service.step`.
 
-        Many entries are done in several steps, between which the caller's loop serves others.
+        Many entries are split into several steps, between which the loop serves connections.
         """
         with self._lock:
             due = self._take_due(now_ms)
@@ -278,12 +279,13 @@ class SuspendedRequests:
     def _make_room(
         self, entry: SuspendedRequest, evicted: list[SuspendedRequest], now_ms: int
     ) -> bool:
-        """Whether a new entry may stay, and add who gives way to it."""
+        """Return whether a new entry may stay; adds the entries that must give way to `evicted`."""
         for key in entry.keys:
             waiting = self._by_key.get(key, {})
             if len(waiting) < self.max_per_key:
                 continue
-            # Who filled a key is at one of its ends as a rule; they are not all counted each time.
+            # The owner that filled a key is usually at one of its ends, so the owners are counted
+            # only if that did not help.
             ends = [one.owner for one in (*islice(waiting, 1), *islice(reversed(waiting), 1))]
             self._evict(entry, ends, key, evicted)
             if len(waiting) >= self.max_per_key and now_ms >= self._count_at_ms:
@@ -303,13 +305,13 @@ class SuspendedRequests:
         key: Hashable | None,
         evicted: list[SuspendedRequest],
     ) -> None:
-        """Remove half of what waits of the owner with the most, unless the new entry's has more.
+        """Remove half of the waiting entries of the largest owner, unless the new entry's is it.
 
         Args:
-            entry: the new one.
-            owners: who may have to give way.
-            key: only what waits for it goes; None: all.
-            evicted: those that are removed are added to it.
+            entry: the new entry.
+            owners: owners that may have to give way.
+            key: only entries at this key are removed; None: all.
+            evicted: receives the removed entries.
         """
         mine = self._by_owner.get(entry.owner)
         found_owners = (self._by_owner[owner] for owner in owners if owner in self._by_owner)

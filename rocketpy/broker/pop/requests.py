@@ -1,13 +1,10 @@
-"""POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION and POLLING_INFO (200050, 200052, 200054, 200055).
+"""Adapter of pop requests to `rocketpy.broker.pop`.
 
-The adapter of `rocketpy.broker.pop`.
+POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION and POLLING_INFO are 200050, 200052, 200054 and 200055;
+ACK_MESSAGE, BATCH_ACK_MESSAGE and CHANGE_MESSAGE_INVISIBLETIME are 200051, 200151 and 200053.
 
-Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor,
-PollingInfoProcessor (5.4.0).
-
-ACK_MESSAGE, BATCH_ACK_MESSAGE and CHANGE_MESSAGE_INVISIBLETIME (200051, 200151, 200053).
-
-Source: AckMessageProcessor.java, ChangeInvisibleTimeProcessor.java (5.4.0).
+Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, PollingInfoProcessor,
+AckMessageProcessor, ChangeInvisibleTimeProcessor (5.4.0).
 """
 
 from collections.abc import Callable, Mapping
@@ -56,7 +53,7 @@ _NOT_STORED: Final = "the check points of the messages are not on disk"
 
 
 class Durability(Protocol):
-    """What responses wait for."""
+    """Interface of the store: durability."""
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
         """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
@@ -64,13 +61,13 @@ class Durability(Protocol):
 
 
 class PopMessageProcessor:
-    """Answers pops and notifications, at once or when they are resumed.
+    """Processes pops, peeks and notifications, at once or when they are resumed.
 
     Args:
         pops: carries out pops.
-        peeks: looks at messages.
-        notifications: answers notifications.
-        store: says what is on disk.
+        peeks: carries out peeks.
+        notifications: carries out notifications.
+        store: durability of check points.
         clock: time.
     """
 
@@ -90,7 +87,7 @@ class PopMessageProcessor:
 
     @property
     def processors(self) -> Mapping[int, Processor]:
-        """Request code to processor."""
+        """Processors by request code."""
         return {
             RequestCode.POP_MESSAGE: self.pop,
             RequestCode.PEEK_MESSAGE: self.peek,
@@ -99,10 +96,10 @@ class PopMessageProcessor:
         }
 
     def pop(self, channel: Channel, request: RemotingCommand) -> bytes | None:
-        """200050: hand out messages; None when the response comes later.
+        """Process POP_MESSAGE (200050); None when the response is sent later.
 
         Raises:
-            HeaderFieldError: a field is missing, no number, or out of its type's range.
+            HeaderFieldError: a field is missing, not a number, or out of range.
         """
         header = PopMessageRequestHeader.from_ext(request.ext_fields)
         wanted = PopRequest(
@@ -127,10 +124,10 @@ class PopMessageProcessor:
         return self._pop_frame(channel, head, outcome)
 
     def peek(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """200052: show messages that stay where they are.
+        """Process PEEK_MESSAGE (200052): return messages without popping them.
 
         Raises:
-            HeaderFieldError: a field is missing, no number, or out of its type's range.
+            HeaderFieldError: a field is missing, not a number, or out of range.
         """
         header = PeekMessageRequestHeader.from_ext(request.ext_fields)
         wanted = PeekRequest(
@@ -146,10 +143,10 @@ class PopMessageProcessor:
         return make_response(request, code, remark, fields, b"".join(peeked.records))
 
     def notify(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """200054: say when there is something to pop; None when the response comes later.
+        """Process NOTIFICATION (200054); None when the response is sent later.
 
         Raises:
-            HeaderFieldError: a field is missing, no number, or out of its type's range.
+            HeaderFieldError: a field is missing, not a number, or out of range.
         """
         header = NotificationRequestHeader.from_ext(request.ext_fields)
         wanted = NotificationRequest(
@@ -170,10 +167,10 @@ class PopMessageProcessor:
         return _notified(head, outcome)
 
     def polling_info(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """200055: how many pops wait.
+        """Process POLLING_INFO (200055): return the number of suspended pops.
 
         Raises:
-            HeaderFieldError: a field is missing, no number, or out of its type's range.
+            HeaderFieldError: a field is missing, not a number, or out of range.
         """
         header = PollingInfoRequestHeader.from_ext(request.ext_fields)
         count = self._notifications.count_waiting(
@@ -186,19 +183,20 @@ class PopMessageProcessor:
         )
 
     def on_open(self, channel: Channel) -> None:
-        """Nothing to do."""
+        """Do nothing: state is created by requests."""
 
     def on_idle(self, channel: Channel) -> None:
-        """Nothing to do: the close that follows is reported too."""
+        """Do nothing: the close that follows is reported as well."""
 
     def on_close(self, channel: Channel) -> None:
-        """Forget what a lost connection waits for."""
+        """Drop the suspended requests of a lost connection."""
         self._pops.forget(channel)
         self._notifications.forget(channel)
         self._peers.forget(channel)
 
     def _forget_if_lost(self, channel: Channel) -> None:
-        if not channel.is_open:  # it was lost meanwhile, and is not reported again
+        # The close was reported before the request was suspended, and is not reported again.
+        if not channel.is_open:
             self.on_close(channel)
 
     def _reply_to_pop(
@@ -236,7 +234,7 @@ class PopMessageProcessor:
 
 
 def _head(request: RemotingCommand) -> RemotingCommand:
-    """What a response needs of its request; what waits keeps nothing else."""
+    """Return what a response needs of its request, so that a suspended one keeps nothing else."""
     return RemotingCommand(
         request.code, 0, 0, request.opaque, 0, None, _NO_FIELDS, b"", request.serialize_type
     )
@@ -271,15 +269,15 @@ def _failed(head: RemotingCommand, error: Exception) -> bytes:
 
 
 MAX_REQUEST_BYTES: Final = 1 << 20
-"""Longest body that is read; some thousands of acks."""
+"""Longest body that is parsed; enough for some thousands of acks."""
 
 
 class PopAckProcessor:
-    """Takes acks.
+    """Processes acks and changes of invisible times.
 
     Args:
         acks: carries them out.
-        store: says what is on disk.
+        store: durability of acks.
     """
 
     def __init__(self, acks: AckOperation, store: Durability) -> None:
@@ -288,7 +286,7 @@ class PopAckProcessor:
 
     @property
     def processors(self) -> Mapping[int, Processor]:
-        """Request code to processor."""
+        """Processors by request code."""
         return {
             RequestCode.ACK_MESSAGE: self.ack,
             RequestCode.BATCH_ACK_MESSAGE: self.ack_batch,
@@ -296,10 +294,10 @@ class PopAckProcessor:
         }
 
     def ack(self, channel: Channel, request: RemotingCommand) -> Response:
-        """200051: one message.
+        """Process ACK_MESSAGE (200051).
 
         Raises:
-            HeaderFieldError: a field is missing, no number, or out of its type's range.
+            HeaderFieldError: a field is missing, not a number, or out of range.
         """
         header = AckMessageRequestHeader.from_ext(request.ext_fields)
         queue = GroupQueue(header.topic, header.consumer_group, header.queue_id)
@@ -309,10 +307,10 @@ class PopAckProcessor:
         return self._when_durable(channel, request, outcome.durable_at)
 
     def ack_batch(self, channel: Channel, request: RemotingCommand) -> Response:
-        """200151: messages of several pops; the last refusal is answered, as Apache does.
+        """Process BATCH_ACK_MESSAGE (200151); returns the last refusal, as Apache does.
 
         Raises:
-            BadBodyError: the body is not what it should be.
+            BadBodyError: the body is invalid.
         """
         if len(request.body) > MAX_REQUEST_BYTES:
             remark = f"the request is longer than {MAX_REQUEST_BYTES} bytes"
@@ -335,10 +333,10 @@ class PopAckProcessor:
         return self._when_durable(channel, request, durable_at)
 
     def change_invisible(self, channel: Channel, request: RemotingCommand) -> Response:
-        """200053: when a message comes back.
+        """Process CHANGE_MESSAGE_INVISIBLETIME (200053).
 
         Raises:
-            HeaderFieldError: a field is missing, no number, or out of its type's range.
+            HeaderFieldError: a field is missing, not a number, or out of range.
         """
         header = ChangeInvisibleTimeRequestHeader.from_ext(request.ext_fields)
         queue = GroupQueue(header.topic, header.consumer_group, header.queue_id)

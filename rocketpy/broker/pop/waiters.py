@@ -1,8 +1,8 @@
-"""Pops and notifications that wait for a message.
+"""Suspended pops and notifications.
 
-One message is for one member of a group. So an arrival resumes one waiting request of each group,
-who wakes the next when it leaves something behind. The groups that wait for a topic are known by
-its name, so that an arrival looks at nobody else.
+One message is for one member of a group. An arriving message therefore resumes one suspended
+request of each group; when that leaves messages behind, it resumes the next one. Groups that wait
+are kept by topic, so that an arrival checks no other groups.
 
 Source: PopLongPollingService.java (5.4.0).
 """
@@ -23,27 +23,27 @@ from rocketpy.broker.pop.queue_locks import GroupQueue
 ANY_QUEUE: Final = -1
 
 Listener = Callable[[str, int, int, int], None]
-"""Topic, queue id, next queue offset and tags code of a message that came."""
+"""Called with topic, queue id, next queue offset and tags code of an arriving message."""
 
 
 class Source(Protocol):
-    """What a request waits for."""
+    """Interface of the queues of a request."""
 
     def has_message(self, wanted: Any) -> bool:  # noqa: ANN401 - the operation's own
-        """Whether there is something to read."""
+        """Return whether there is a message to read."""
         ...
 
     def free_at_ms(self, wanted: Any) -> int | None:  # noqa: ANN401
-        """Monotonic time at which the next blocked queue becomes free; None when none is."""
+        """Return the monotonic time at which the next blocked queue is free; None if none is."""
         ...
 
 
 class Waiting(SuspendedRequest):
-    """One request that waits.
+    """A suspended request.
 
     Attributes:
-        wanted: what was asked for, as its operation needs it to continue.
-        filter: what it takes; None takes everything.
+        wanted: the request, as its operation needs it to continue.
+        filter: its filter; None accepts everything.
     """
 
     __slots__ = ("_source", "filter", "wanted")
@@ -66,11 +66,11 @@ class Waiting(SuspendedRequest):
         self._source = source
 
     def is_ready(self) -> bool:
-        """Whether there is something to read."""
+        """Return whether there is a message to read."""
         return self._source.has_message(self.wanted)
 
     def looks_next(self, now_ms: int) -> int:
-        """When a blocked queue becomes free, for requests in order."""
+        """Return when a blocked queue becomes free; the deadline for unordered requests."""
         if not self.wanted.is_ordered:
             return self.deadline_ms
         free_at_ms = self._source.free_at_ms(self.wanted)
@@ -81,12 +81,12 @@ WaitingReply: TypeAlias = Reply[Waiting]
 
 
 class PopWaiters:
-    """Requests of one kind that wait, by topic and group; safe from any thread.
+    """Suspended requests of one kind, by topic and group; safe from any thread.
 
     Args:
-        suspended: where they wait.
-        listen: called once, when the first one waits, with what wants to hear of every message
-            that comes: so who never pops pays nothing.
+        suspended: the table of suspended requests.
+        listen: subscribes a listener to message arrivals; called when the first request is
+            suspended, so that a broker without pops has no cost for each message.
     """
 
     def __init__(self, suspended: SuspendedRequests, listen: Callable[[Listener], None]) -> None:
@@ -97,30 +97,30 @@ class PopWaiters:
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, None]]:
-        """Topics, with the groups that wait or lately waited for them."""
+        """Topics, with the groups that wait for them now or did recently."""
         return self._groups
 
     def suspend(self, waiting: Waiting, queues: Sequence[GroupQueue], now_ms: int) -> bool:
-        """Let a request wait under its keys; it may be resumed before this returns.
+        """Suspend a request; it may be resumed before this returns.
 
         Args:
             waiting: the request; its keys are `keys_of` the queues.
-            queues: what it waits for.
+            queues: the queues that it waits for.
             now_ms: monotonic time.
 
         Returns:
-            False when there is no room for it.
+            False when too many requests are suspended.
         """
         self._note_groups(queues)
         if not self.suspended.suspend(waiting, now_ms):
             return False
         if self._note_groups(queues) and waiting.is_ready():
-            # Its groups were forgotten before it waited: an arrival in between found nobody.
+            # Its groups were dropped before it was suspended, so an arrival in between was missed.
             self.suspended.wake(queues[0], lambda one: one is waiting)
         return True
 
     def on_arrival(self, topic: str, queue_id: int, _next_offset: int, tags_code: int) -> None:
-        """Resume one waiting request of each group; on the putting thread."""
+        """Resume one suspended request of each group; on the thread that stored the message."""
         groups = self._groups.get(topic)
         if not groups:
             return
@@ -128,16 +128,16 @@ class PopWaiters:
             self.wake(GroupQueue(topic, group, queue_id), tags_code)
 
     def on_reset(self, group: str, topic: str, queue_id: int) -> None:
-        """Resume one waiting request of a group whose offset of a queue was reset."""
+        """Resume one suspended request of a group after a reset of its offset."""
         if group in self._groups.get(topic, ()):
             self.wake(GroupQueue(topic, group, queue_id))
 
     def wake(self, queue: GroupQueue, tags_code: int | None = None) -> None:
-        """Resume one request of a group that waits for a queue.
+        """Resume one suspended request of a group for a queue.
 
         Args:
-            queue: where something can be read.
-            tags_code: of the message that came; None: whatever the request takes.
+            queue: queue with a message.
+            tags_code: tags code of the message; None resumes any request.
         """
         topic, group, _ = queue
 
@@ -155,10 +155,10 @@ class PopWaiters:
             self._forget_group(topic, group)
 
     def forget(self, owner: Hashable) -> None:
-        """Forget the requests of an owner that is lost.
+        """Drop the requests of a lost owner.
 
-        A message that came woke one of its group: when that one is lost before its turn, the next
-        is woken in its place.
+        An arriving message may have resumed one of them. It could not read the message, so the next
+        request of the group is resumed in its place.
         """
         for lost in self.suspended.release_owner(owner):
             assert isinstance(lost, Waiting)
@@ -166,7 +166,7 @@ class PopWaiters:
             self.wake(GroupQueue(wanted.topic, wanted.group, max(ANY_QUEUE, wanted.queue_id)))
 
     def _note_groups(self, queues: Iterable[GroupQueue]) -> bool:
-        """Remember who waits for what; whether anything of it was not known."""
+        """Register the groups of queues; returns whether one of them was new."""
         is_new = False
         with self._lock:
             listen, self._listen = self._listen, None
@@ -189,6 +189,6 @@ class PopWaiters:
 
 
 def keys_of(queues: Sequence[GroupQueue]) -> list[Hashable]:
-    """What a request waits under: its groups, by which it is counted, and its queues."""
+    """Return the keys of a request: its groups, which are counted, and its queues."""
     pairs: dict[Hashable, None] = dict.fromkeys((queue.topic, queue.group) for queue in queues)
     return [*pairs, *queues]

@@ -1,4 +1,4 @@
-"""PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361): the adapter of `pull.pull`.
+"""Adapter of PULL_MESSAGE and LITE_PULL_MESSAGE (11, 361) to `operation.pull.pull`.
 
 Source: PullMessageProcessor.java (5.4.0).
 """
@@ -30,23 +30,23 @@ _LITE_PULL: Final = int(RequestCode.LITE_PULL_MESSAGE)
 
 
 class PullMessageProcessor:
-    """Answers pulls, at once or when they are resumed; told about connections too.
+    """Processes pulls, at once or when they are resumed; also a listener of connections.
 
     Args:
-        pulls: carries them out.
+        pulls: carries out pulls.
 
     Attributes:
-        operation: carries them out.
+        operation: carries out pulls.
     """
 
     def __init__(self, pulls: PullOperation) -> None:
         self.operation = pulls
 
     def process(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | bytes | None:
-        """Answer one pull, or return None when it waits.
+        """Process a pull; None when it is suspended.
 
         Raises:
-            HeaderFieldError: a field is missing, no number, or out of its type's range.
+            HeaderFieldError: a field is missing, not a number, or out of range.
         """
         wanted = read_pull(request)
         # A suspended pull must not keep the request: it may have a large body.
@@ -56,33 +56,34 @@ class PullMessageProcessor:
         outcome = self.operation.pull(wanted, channel, reply)
         if outcome is not None:
             return _response(request, outcome)
-        if not channel.is_open:  # it was lost meanwhile, and is not reported again
+        # The close was reported before the pull was suspended, and is not reported again.
+        if not channel.is_open:
             self.on_close(channel)
         return None
 
     def topic_deleted(self, topic: TopicConfig) -> None:
-        """Answer the pulls that wait for messages of a topic that was deleted."""
+        """Answer the suspended pulls of a deleted topic."""
         self.operation.topic_deleted(topic)
 
     def on_open(self, channel: Channel) -> None:
-        """Nothing to do."""
+        """Do nothing: state is created by requests."""
 
     def on_idle(self, channel: Channel) -> None:
-        """Nothing to do: the close that follows is reported too."""
+        """Do nothing: the close that follows is reported as well."""
 
     def on_close(self, channel: Channel) -> None:
-        """Forget the pulls of a lost connection."""
+        """Drop the suspended pulls of a lost connection."""
         self.operation.forget(channel)
 
 
 class GeneralPullReply(NamedTuple):
-    """Makes the response to a pull that was suspended, from what it needs of the request.
+    """Makes the response to a suspended pull, without a reference to its request.
 
     Attributes:
-        operation: reads.
-        code: of the request.
-        opaque: of the request.
-        serialize_type: of the request's header.
+        operation: carries out pulls.
+        code: request code.
+        opaque: opaque of the request.
+        serialize_type: header type of the request.
     """
 
     operation: PullOperation
@@ -91,30 +92,30 @@ class GeneralPullReply(NamedTuple):
     serialize_type: int
 
     def __call__(self, pull: SuspendedPull) -> bytes:
-        """Read again and return the response; an error is a response, too."""
+        """Read again and return the response; an error becomes a response as well."""
         head = RemotingCommand(
             self.code, 0, 0, self.opaque, 0, None, _NO_FIELDS, b"", self.serialize_type
         )
         response: RemotingCommand | bytes
         try:
             response = _response(head, self.operation.resume(pull))
-        except Exception as error:  # noqa: BLE001 - nobody above would answer the client
+        except Exception as error:  # noqa: BLE001 - no caller above would answer the client
             remark = f"{type(error).__name__}: {error}"
             response = make_response(head, ResponseCode.SYSTEM_ERROR, remark)
         return encode_command(response) if isinstance(response, RemotingCommand) else response
 
 
 def read_pull(request: RemotingCommand) -> PullRequest:
-    """Read the header of a pull.
+    """Parse the header of a pull.
 
     Raises:
-        HeaderFieldError: a field is missing, no number, or out of its type's range.
+        HeaderFieldError: a field is missing, not a number, or out of range.
     """
     return pull_request(request.code, PullMessageRequestHeader.from_ext(request.ext_fields))
 
 
 def pull_request(code: int, header: PullMessageRequestHeader) -> PullRequest:
-    """Return what a pull's header asks for."""
+    """Return the parameters of a pull from its header."""
     flags, max_bytes = header.sys_flag, header.max_msg_bytes
     has_expression = flags & PULL_SUBSCRIPTION
     return PullRequest(
@@ -127,7 +128,7 @@ def pull_request(code: int, header: PullMessageRequestHeader) -> PullRequest:
         header.commit_offset if flags & PULL_COMMIT_OFFSET else None,
         header.suspend_timeout_millis if flags & PULL_SUSPEND else None,
         header.subscription or "" if has_expression else None,
-        # Without an expression its type says nothing, and may be as long as a frame.
+        # Without an expression its type is unused, and may be as long as a frame.
         header.expression_type if has_expression else None,
         header.sub_version,
         code == _LITE_PULL,

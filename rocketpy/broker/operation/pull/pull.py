@@ -1,16 +1,13 @@
-"""Pulling: read a queue, or wait for something to read. Checks run in Apache's order.
+"""Pulls: read a queue, or suspend the request until there is a message.
 
-A pull that finds nothing yet is suspended until a message comes that it takes, or its time is
-over. It is kept as a `SuspendedPull` meanwhile, which has the fields it needs to go on and nothing
-else of the request. Its keys are its queue, and its queue with each tag it takes, so that an
-arrival looks at nobody whose tag it is not.
+A pull that finds no message is suspended until a matching message arrives or its time ends. It is
+kept as a `SuspendedPull` with only the fields that it needs to continue. Its keys are its queue,
+and its queue with each of its tags, so that an arrival checks no pull with other tags.
 
-One read looks at a bounded number of queue entries: a filter that takes none of them is answered
-with the offset to go on at, as Apache does.
+One read visits a bounded number of queue entries. If a filter accepts none of them, the response
+contains the offset to continue at, as in Apache. Checks run in Apache's order.
 
 Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java (5.4.0).
-
-The message that came last, read once for all conditions that wait for it.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -44,7 +41,7 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 
 _MOST_WEIGHT: Final = 1_000
-"""Of the conditions that one message is looked at by while it is stored: some 20 ms of them."""
+"""Bound on the conditions evaluated while one message is stored: some 20 ms for its sender."""
 
 
 class _Store(Protocol):
@@ -54,10 +51,10 @@ class _Store(Protocol):
 
 
 class LastArrival:
-    """Properties of the message that came last; any thread.
+    """Properties of the last arrival, read once for all conditions; safe from any thread.
 
     Args:
-        store: has it.
+        store: source of the message.
     """
 
     __slots__ = ("_found", "_store", "_weight_left")
@@ -68,15 +65,15 @@ class LastArrival:
         self._weight_left = _MOST_WEIGHT
 
     def forget(self) -> None:
-        """Another message came: what was read is not asked for again."""
+        """Drop the properties: another message arrived."""
         self._found = None
         self._weight_left = _MOST_WEIGHT
 
     def has_budget_for(self, weight: int) -> bool:
-        """Whether it may be looked at by one more condition: others wait until all have looked.
+        """Reserve the cost of one more condition; False when the sender has waited long enough.
 
         Args:
-            weight: of the condition, see `rocketpy.sql92.condition.Condition`.
+            weight: cost of the condition, see `rocketpy.sql92.condition.Condition`.
         """
         if weight > self._weight_left:
             return False
@@ -84,16 +81,16 @@ class LastArrival:
         return True
 
     def properties(self, topic: str, queue_id: int, queue_offset: int) -> bytes | None:
-        """Return a message's properties as stored; None when they cannot be read like this.
+        """Return the stored properties of a message; None when it cannot be read alone.
 
         Args:
-            topic: of the queue.
-            queue_id: of the queue.
-            queue_offset: of the message.
+            topic: topic of the queue.
+            queue_id: queue within the topic.
+            queue_offset: offset of the message.
 
         Raises:
             OSError: the disk failed.
-            ResourceShortError: no descriptor.
+            ResourceShortError: no file descriptor is free.
         """
         found = self._found
         if found is None or found[:3] != (topic, queue_id, queue_offset):
@@ -107,16 +104,19 @@ class LastArrival:
 
 MAX_SUSPEND_MS: Final = 30_000
 GROWTH_INTERVAL_MS: Final = 5_000
-"""A suspended pull with a filter goes on this often when its queue has grown: so that a consumer
-with a narrow filter moves on, and retention does not overtake it."""
+"""How often a suspended pull with a filter is resumed while its queue grows.
+
+A consumer with a narrow filter thereby advances, and retention does not overtake it.
+"""
 MAX_PULL_BYTES: Final = 8 * 1024 * 1024
 MAX_PULL_COUNT: Final = 1_024
-"""As many as official clients may be told to ask for. A read may look at as many entries, so this
-also bounds what a filter that takes nothing costs the loop."""
+"""Limit that official clients accept. A read may visit as many entries, so this also bounds what a
+filter that accepts nothing costs the loop."""
 
 _MAX_LOOKED_AT: Final = 128
-"""Messages that a suspended pull's condition is asked about for one arrival."""
+"""Messages that a suspended pull's condition may check for one arrival."""
 _MAX_TAG_KEYS: Final = 32
+"""Tags with a key each; with more, the filter is checked for each arrival."""
 
 CODE_BY_STATUS: Final[Mapping[GetMessageStatus, int]] = MappingProxyType(
     {
@@ -141,7 +141,7 @@ _SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 
 class MessageReader(Protocol):
-    """What a pull needs of the store."""
+    """Interface of the store: queues and their ends."""
 
     def get_message(
         self,
@@ -154,34 +154,34 @@ class MessageReader(Protocol):
         *,
         may_join: bool = False,
     ) -> GetMessageResult:
-        """Read a queue."""
+        """Read messages of a queue."""
         ...
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """First offset of a queue."""
+        """Return the first offset of a queue."""
         ...
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Offset after the last of a queue."""
+        """Return the offset after the last message of a queue."""
         ...
 
 
 class PullCounter(Protocol):
-    """What a pull counts."""
+    """Interface of the statistics."""
 
     def inc_get(self, group: str, topic: str, count: int, size_bytes: int, times: int = 1) -> None:
-        """Count messages handed out by so many requests."""
+        """Count messages that a number of requests delivered."""
         ...
 
 
 class PullSources(NamedTuple):
-    """What pulls that wait look at.
+    """Parts of the broker that suspended pulls read.
 
     Attributes:
-        store: to read from.
-        arrived: the message that came last.
+        store: the message store.
+        arrived: properties of the last arrival.
         topics: topic table.
-        offsets: committed ones, and resets.
+        offsets: committed offsets and resets.
     """
 
     store: MessageReader
@@ -191,12 +191,12 @@ class PullSources(NamedTuple):
 
 
 class SuspendedPull(SuspendedRequest):
-    """A pull that waits for a message.
+    """A suspended pull.
 
     Attributes:
-        wanted: the request, without its expression if that is long; what remains is short, for
-            topic and group exist.
-        message_filter: what it takes, when the request said that; None takes everything.
+        wanted: the request, without a long expression. Its other texts are short, because topic and
+            group exist.
+        message_filter: its filter, if the request contained one; None accepts everything.
     """
 
     __slots__ = (
@@ -224,26 +224,26 @@ class SuspendedPull(SuspendedRequest):
         super().__init__(keys, owner, deadline_ms, reply, size_bytes)
 
     def is_ready(self) -> bool:
-        """Whether the queue has grown, whatever the tags, its topic is gone, or a reset waits."""
+        """Return whether the queue has grown, its topic was deleted, or a reset is pending."""
         wanted, sources = self.wanted, self._sources
         if wanted.topic not in sources.topics.entries or sources.offsets.has_reset(*wanted[:3]):
             return True
         return sources.store.max_offset(wanted.topic, wanted.queue_id) > wanted.queue_offset
 
     def looks_next(self, now_ms: int) -> int:
-        """Without a filter every arrival wakes it."""
+        """Return when to check again; without a filter every arrival resumes it."""
         return self.deadline_ms if self.message_filter is None else now_ms + GROWTH_INTERVAL_MS
 
     def wants(self, next_offset: int, tags_code: int) -> bool:
-        """Whether messages that came are ones to wake up for.
+        """Return whether arrived messages resume this pull.
+
+        One call may stand for a batch, so a condition checks all messages since its last check. If
+        these are too many, or too many conditions were evaluated while the sender waits, the pull
+        is resumed and reads in its own turn.
 
         Args:
             next_offset: queue offset after the last of them.
-            tags_code: of one of them, and of all that are told of with no other call.
-
-        A condition looks at whatever came since it looked last, so that one call tells of a batch.
-        When that is more than it may look at here, or too many others have looked at the message
-        while its sender waits, the pull goes on and looks in its own turn.
+            tags_code: tags code of one of them, and of all without a call of their own.
         """
         wanted, message_filter = self.wanted, self.message_filter
         if wanted.queue_offset >= next_offset:
@@ -261,14 +261,14 @@ class SuspendedPull(SuspendedRequest):
             return True
         queue = wanted.topic, wanted.queue_id
         try:
-            if begin == next_offset - 1:  # as mostly: it is read once for all who wait for it
+            if begin == next_offset - 1:  # the common case: read once for all suspended pulls
                 properties = arrived.properties(*queue, begin)
                 if properties is not None:
                     self._looked_to = next_offset
                     return message_filter.condition.matches_stored(properties)
             read = store.get_message(*queue, begin, 1, MAX_PULL_BYTES, message_filter)
         except (RocketPyError, OSError):
-            return True  # it is told so itself: who stored the message has no part in it
+            return True  # the pull itself reports the failure; the sender is not involved
         if read.status is not GetMessageStatus.NO_MATCHED_MESSAGE:
             return True
         self._looked_to = read.next_begin_offset
@@ -279,7 +279,7 @@ PullReply: TypeAlias = Reply[SuspendedPull]
 
 
 def keys_of(topic: str, queue_id: int, message_filter: ConsumerFilter | None) -> list[Hashable]:
-    """What a pull waits for; its queue, under which it is counted, comes first."""
+    """Return the keys of a pull; its queue, at which pulls are counted, comes first."""
     codes = message_filter.codes if isinstance(message_filter, TagFilter) else ()
     any_tag: Hashable = (topic, queue_id, None)
     if not codes or len(codes) > _MAX_TAG_KEYS:
@@ -291,21 +291,21 @@ class PullOperation:
     """Carries out pulls.
 
     Args:
-        store: what to read.
+        store: the message store.
         topics: topic table.
         groups: group table.
-        filters: what consumers take.
+        filters: finds filters.
         offsets: committed offsets.
-        suspended: where pulls wait.
+        suspended: the table of suspended pulls.
         stats: counters.
         config: the broker's settings; see `configure`.
         clock: time.
 
     Attributes:
-        checks: say who may pull what.
-        offsets: as given.
+        checks: permissions and filters.
+        offsets: committed offsets.
         now_ms: returns the monotonic time.
-        count_plain: counts what pulls handed out that somebody else answered, see `PullCounter`.
+        count_plain: counts messages delivered by the fast path, see `PullCounter`.
     """
 
     def __init__(  # noqa: PLR0913 - the parts a pull touches
@@ -333,14 +333,14 @@ class PullOperation:
         self._config = config
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self._config = config
         self.checks.configure(config)
         self._suspended.max_count = config.max_held_pulls
         self._suspended.max_per_key = config.max_held_pulls_per_queue
 
     def on_arrival(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
-        """Wake whoever waits for this message; called by the store on the putting thread."""
+        """Resume pulls for an arriving message; called by the store on the putting thread."""
         suspended = self._suspended
         if not suspended.count:
             return
@@ -349,12 +349,12 @@ class PullOperation:
             suspended.wake(key, lambda one: one.wants(next_offset, tags_code))
 
     def topic_deleted(self, topic: TopicConfig) -> None:
-        """Let the pulls go on that wait for a topic which is gone: each is told so at once."""
+        """Resume the pulls of a deleted topic, so that they are refused at once."""
         for queue_id in range(topic.read_queue_nums):
             self._suspended.wake((topic.topic_name, queue_id))
 
     def offset_reset(self, group: str, topic: str, queue_id: int) -> None:
-        """Let the pulls of a group go on for which an offset waits: they deliver it at once."""
+        """Resume the pulls of a group after a reset, so that they deliver it at once."""
         self._suspended.wake((topic, queue_id), lambda one: one.wanted.group == group)
 
     def pull(
@@ -363,13 +363,13 @@ class PullOperation:
         """Read a queue.
 
         Args:
-            wanted: what to read.
-            owner: who asks; what waits goes with it.
-            reply: makes the response when the pull was suspended and is resumed: calls `resume`
-                once, or never when the owner is lost.
+            wanted: the pull.
+            owner: the connection of the request; a suspended pull is dropped with it.
+            reply: makes the response when a suspended pull is resumed: calls `resume` once, or
+                never when the owner is lost.
 
         Returns:
-            The outcome; None when the pull is answered later.
+            The outcome, or None when the pull is suspended and answered later.
         """
         try:
             group, topic, message_filter = self.checks.check(wanted)
@@ -377,7 +377,7 @@ class PullOperation:
             return refused.outcome
         read = self._read(wanted, message_filter)
         code = _code_of(read, wanted.queue_offset)
-        # Who is told to go elsewhere does not say with the same pull how far he has come.
+        # A pull that is answered with OFFSET_MOVED by a reset must not commit its old offset.
         is_reset = read.status is GetMessageStatus.OFFSET_RESET
         commit_offset = None if is_reset else wanted.commit_offset
         self.offsets.commit_read(*wanted[:3], read.next_begin_offset, commit_offset)
@@ -400,19 +400,18 @@ class PullOperation:
         owner: RequestOwner,
         reply: PullReply,
     ) -> bool:
-        """Do what follows a read of which somebody else knows that it finds nothing yet.
+        """Commit and suspend a pull that the fast path found without a message.
 
         Args:
-            wanted: what was asked for, with a short expression; its own times and offsets to be
-                committed say nothing.
-            message_filter: what it takes.
-            commit_offset: how far the group has consumed the queue; None commits nothing.
-            suspend_ms: how long it may wait; None does not wait.
+            wanted: the pull, with a short expression; its times and commit offset are ignored.
+            message_filter: its filter.
+            commit_offset: offset to commit; None commits nothing.
+            suspend_ms: how long it may be suspended; None: not at all.
             owner: as for `pull`.
             reply: as for `pull`.
 
         Returns:
-            Whether it waits: it is answered now otherwise.
+            Whether it is suspended; otherwise it must be answered now.
         """
         self.offsets.commit_read(*wanted[:4], commit_offset)
         if suspend_ms is None:
@@ -420,14 +419,14 @@ class PullOperation:
         return self._suspend(wanted, message_filter, suspend_ms, owner, reply)
 
     def release(self, pull: SuspendedPull) -> None:
-        """Forget a pull that somebody else has answered."""
+        """Remove a suspended pull that the fast path has answered."""
         self._suspended.release(pull)
 
     def resume(self, pull: SuspendedPull) -> PullOutcome:
-        """Read for a pull that was resumed.
+        """Read for a resumed pull.
 
-        Everything is checked again: the topic may be gone. Nothing is committed, and the pull
-        does not wait again.
+        All checks run again, as the topic may be deleted. Nothing is committed, and the pull is not
+        suspended again.
         """
         wanted = pull.wanted
         try:
@@ -449,12 +448,12 @@ class PullOperation:
         return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
 
     def forget(self, owner: Hashable) -> None:
-        """Forget the pulls of an owner that is lost."""
+        """Drop the suspended pulls of a lost owner."""
         self._suspended.release_owner(owner)
 
     def _read(self, wanted: PullRequest, message_filter: ConsumerFilter | None) -> GetMessageResult:
         topic, queue_id = wanted.topic, wanted.queue_id
-        # Taken even where it is not delivered: else it would be what queries are told for ever.
+        # Taken even if it is not delivered: otherwise queries would return it for ever.
         reset = self.offsets.take_reset(wanted.group, topic, queue_id)
         if reset is not None and self._config.use_server_side_reset_offset:
             return GetMessageResult(
@@ -498,9 +497,9 @@ class PullOperation:
 
 
 def _code_of(read: GetMessageResult, queue_offset: int) -> int:
-    if read.status is GetMessageStatus.FOUND:  # as mostly; a look-up hashes it in Python
+    if read.status is GetMessageStatus.FOUND:  # the common case, without hashing the status
         return _SUCCESS
-    # Asking an empty queue for entry 0 is a consumer that came early, not one that is lost.
+    # Offset 0 of an empty queue is a consumer that started early, not one with a wrong offset.
     if read.status in _EMPTY_QUEUE and queue_offset == 0:
         return _NOT_FOUND
     return CODE_BY_STATUS[read.status]

@@ -1,4 +1,4 @@
-"""The compiled path of plain sends gives the responses and the files that Python gives."""
+"""The compiled send path gives the same responses and files as the Python path."""
 
 import random
 from collections.abc import Callable
@@ -51,7 +51,9 @@ def some_segments(rng: random.Random, count: int = 200) -> list[list[bytes]]:
 
 @needs_compiled
 @pytest.mark.parametrize("seed", range(8))
-def test_any_frames_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_path_any_frames_in_any_chunks_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     pure, compiled = both_ways(monkeypatch, some_segments(random.Random(seed)))
     assert_same(pure, compiled)
     assert compiled.served_bytes > 40_000
@@ -59,7 +61,9 @@ def test_any_frames_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> N
 
 
 @needs_compiled
-def test_a_run_tells_of_each_queue_and_tag_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_path_bulk_notifies_each_queue_and_tag_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Who waits for a tag is woken by the run that brings it, wherever in the run it is."""
     tagged = [
         f"UNIQ_KEY\x01{UNIQ_KEY.format(n)}\x02TAGS\x01{tag}\x02" for n, tag in enumerate("aabacaba")
@@ -84,7 +88,7 @@ def test_a_run_tells_of_each_queue_and_tag_once(monkeypatch: pytest.MonkeyPatch)
         {"mappedFileSizeCommitLog": str(96 << 10), "mappedFileSizeConsumeQueue": "400"},
     ],
 )
-def test_sends_of_a_client_with_an_ipv6_address(
+def test_compiled_path_ipv6_client_equals_python(
     monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
 ) -> None:
     six = partial(FakeTransport, ("fd00::7", 4321))
@@ -97,7 +101,7 @@ def test_sends_of_a_client_with_an_ipv6_address(
 
 
 @needs_compiled
-def test_bodies_of_every_length_have_the_checksum_that_python_computes(
+def test_compiled_path_checksum_equals_python_for_all_lengths(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From 64 bytes on whole blocks of 16 are taken another way than the rest."""
@@ -112,7 +116,9 @@ def test_bodies_of_every_length_have_the_checksum_that_python_computes(
 
 @needs_compiled
 @pytest.mark.parametrize("seed", range(100, 104))
-def test_files_that_are_rolled_all_the_time(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_path_many_small_files_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     properties = {
         "mappedFileSizeCommitLog": str(96 << 10),
         "mappedFileSizeConsumeQueue": "400",
@@ -126,7 +132,7 @@ def test_files_that_are_rolled_all_the_time(monkeypatch: pytest.MonkeyPatch, see
 
 
 @needs_compiled
-def test_a_store_without_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_path_store_without_index_equals_python(monkeypatch: pytest.MonkeyPatch) -> None:
     pure, compiled = both_ways(
         monkeypatch, some_segments(random.Random(7)), {"messageIndexEnable": "false"}
     )
@@ -136,7 +142,7 @@ def test_a_store_without_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_compiled
 @pytest.mark.parametrize("seed", range(200, 204))
-def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_path_full_disk_equals_python(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rng = random.Random(seed)
     left_bytes = rng.randrange(4_096, 400_000)
 
@@ -148,7 +154,9 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
 
 @needs_compiled
 @pytest.mark.parametrize("seed", range(300, 306))
-def test_damaged_frames(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_path_damaged_frames_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     rng = random.Random(seed)
     segments = []
     for part in range(60):
@@ -166,7 +174,7 @@ def test_damaged_frames(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
 
 @needs_compiled
 @pytest.mark.parametrize("seed", range(400, 404))
-def test_messages_wait_for_the_disk_when_they_must(
+def test_compiled_path_sync_flush_waits_for_disk(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     pure, compiled = both_ways(
@@ -177,7 +185,7 @@ def test_messages_wait_for_the_disk_when_they_must(
 
 
 @needs_compiled
-def test_plain_sends_behind_others_of_a_read_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_path_serves_sends_after_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run of them, up to 16 times a read; what comes then is for Python."""
     sent = [plain(number) for number in range(100)]
     timed = plain(0, i=f"UNIQ_KEY\x01{UNIQ_KEY.format(7)}\x02TIMER_DELAY_SEC\x019\x02")
@@ -196,7 +204,7 @@ def test_plain_sends_behind_others_of_a_read_are_served(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "bad", [b"\0\0\0\3abc", b"\x7f\xff\xff\xff\0\0\0\1", b"\0\0\0\x08\0\0\0\4{{{{"]
 )
-def test_nothing_behind_a_malformed_frame_is_served(
+def test_compiled_path_stops_at_malformed_frame(
     monkeypatch: pytest.MonkeyPatch, bad: bytes
 ) -> None:
     sent = [plain(number) for number in range(8)]
@@ -212,7 +220,7 @@ def reads_of(count: int) -> list[bytes]:
 
 
 @needs_compiled
-def test_who_listens_for_arrivals_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_path_failing_listener_is_tolerated(monkeypatch: pytest.MonkeyPatch) -> None:
     """It costs nobody an answer; what was stored is where consumers and a restart find it."""
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
     found = []
@@ -244,7 +252,9 @@ def test_who_listens_for_arrivals_may_fail(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_compiled
-def test_a_topic_deleted_before_the_lock_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_path_topic_deleted_before_lock_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def delete_first(cluster: SimCluster) -> None:
         parts = cluster.brokers[0].broker.parts
         begin = parts.store.direct.begin
@@ -266,7 +276,9 @@ def test_a_topic_deleted_before_the_lock_is_taken(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "fault", [OSError(28, "no space"), ResourceShortError("no memory"), StoreFormatError("odd")]
 )
-def test_no_room_for_a_run_is_no_refusal(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+def test_compiled_path_failed_reserve_falls_back_to_python(
+    monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
     def short(cluster: SimCluster) -> None:
         log = cluster.brokers[0].broker.parts.store._parts.log
 
@@ -284,7 +296,7 @@ def test_no_room_for_a_run_is_no_refusal(monkeypatch: pytest.MonkeyPatch, fault:
 
 
 @needs_compiled
-def test_one_call_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_path_reentrant_call_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes while one is under way, on another selector or from within, is left alone."""
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
     inner = []
@@ -308,7 +320,7 @@ def test_one_call_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_compiled
 @pytest.mark.parametrize("frame_bytes", [300, 1_000])
-def test_a_frame_over_the_limit_is_not_served(
+def test_compiled_path_frame_over_limit_is_not_served(
     monkeypatch: pytest.MonkeyPatch, frame_bytes: int
 ) -> None:
     properties = {"maxFrameBytes": str(frame_bytes)}
@@ -316,7 +328,7 @@ def test_a_frame_over_the_limit_is_not_served(
     assert_same(pure, compiled)
 
 
-def test_python_serves_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_path_disabled_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETPY_PURE", "1")
     assert not is_compiled()
     assert send_path(None) == "python"
@@ -336,7 +348,7 @@ def change_some(rng: random.Random, names: list[str], cluster: SimCluster) -> No
 
 @needs_compiled
 @pytest.mark.parametrize("seed", range(8))
-def test_what_a_topic_allows_may_change_between_any_two_reads(
+def test_compiled_path_topic_changes_between_reads_apply(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """What is known of the topics of the run before is not what holds for this one."""

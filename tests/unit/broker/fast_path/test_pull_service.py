@@ -1,4 +1,4 @@
-"""What the compiled path knows of pulls is given up when anything changes that they depend on."""
+"""Cached pull plans become invalid with any change that they depend on."""
 
 import pytest
 
@@ -114,7 +114,9 @@ CHANGES = {
 
 @needs_compiled
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_between_two_pulls(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_pull_plan_change_between_pulls_invalidates_it(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """The pulls before it, and those behind it that are still allowed, are compiled ones."""
     change, code = CHANGES[name]
     pulls = [pull(n + 1, n) for n in range(6)]
@@ -138,7 +140,7 @@ def test_a_change_between_two_pulls(monkeypatch: pytest.MonkeyPatch, name: str) 
 
 
 @needs_compiled
-def test_a_group_whose_members_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_plan_group_without_members_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pulls = [pull(n + 1, n) for n in range(6)]
     leave = frame(35, {"clientID": "client", "consumerGroup": GROUP}, b"", 900)
     pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, *pulls, leave], pulls])
@@ -148,7 +150,7 @@ def test_a_group_whose_members_have_gone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @needs_compiled
-def test_a_topic_that_was_deleted_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_plan_recreated_topic_is_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its queue is another one: nothing of the old one is read."""
     pulls = [pull(n + 1, n) for n in range(6)]
     change = [frame(215, {"topic": TOPIC}, b"", 900), topic()]
@@ -161,7 +163,7 @@ def test_a_topic_that_was_deleted_and_made_again(monkeypatch: pytest.MonkeyPatch
 
 
 @needs_compiled
-def test_more_pulls_than_are_known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each asks for another number of messages, and so is another one; long ones are not known."""
     counts = [*range(1, 800), *range(1, 800)]
     pulls = [
@@ -181,7 +183,7 @@ def test_more_pulls_than_are_known_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     ("kind", "expression"),
     [("SQL92", " OR ".join(f"a = {n}" for n in range(200))), ("TAG", "||".join("abcdefghi"))],
 )
-def test_nothing_large_is_kept_of_a_known_pull(
+def test_pull_plan_keeps_no_large_objects(
     monkeypatch: pytest.MonkeyPatch, kind: str, expression: str
 ) -> None:
     """A thousand of them would keep as many conditions that their groups have replaced."""

@@ -1,3 +1,5 @@
+"""The table of suspended requests."""
+
 from collections.abc import Hashable
 from typing import Any
 
@@ -68,7 +70,7 @@ def is_clean(suspended: SuspendedRequests) -> bool:
 
 
 @pytest.mark.parametrize("key", ["a", "b"])
-def test_any_key_wakes_once(key: str) -> None:
+def test_suspended_request_any_key_wakes_once(key: str) -> None:
     suspended, entry = table(), Entry("a", "b")
     assert suspended.suspend(entry, 0)
     suspended.wake("c")
@@ -81,7 +83,7 @@ def test_any_key_wakes_once(key: str) -> None:
     assert is_clean(suspended)
 
 
-def test_who_wakes_may_choose() -> None:
+def test_wake_predicate_selects_requests() -> None:
     suspended, wanted, other = table(), Entry("a"), Entry("a")
     suspended.suspend(wanted, 0)
     suspended.suspend(other, 0)
@@ -90,7 +92,7 @@ def test_who_wakes_may_choose() -> None:
     assert suspended.count_at("a") == 1
 
 
-def test_what_came_before_it_waited_is_not_missed() -> None:
+def test_suspend_ready_request_is_resumed_at_once() -> None:
     suspended, entry = table(), Entry("a")
     entry.ready = True
     assert suspended.suspend(entry, 0)
@@ -99,7 +101,7 @@ def test_what_came_before_it_waited_is_not_missed() -> None:
     assert entry.resumed == 1
 
 
-def test_the_deadline_resumes_within_a_tenth_of_a_second() -> None:
+def test_deadline_resumes_within_a_tenth_of_a_second() -> None:
     suspended, entry = table(), Entry("a", deadline_ms=5_050)
     suspended.suspend(entry, 0)
     assert suspended.step(5_049) == 5_049 + STEP_INTERVAL_MS
@@ -108,7 +110,7 @@ def test_the_deadline_resumes_within_a_tenth_of_a_second() -> None:
     assert entry.resumed == 1
 
 
-def test_it_is_asked_now_and_then_whether_it_is_ready() -> None:
+def test_step_polls_is_ready() -> None:
     suspended, entry = table(), Entry("a", interval_ms=2_000)
     suspended.suspend(entry, 0)
     suspended.step(2_000)
@@ -119,7 +121,7 @@ def test_it_is_asked_now_and_then_whether_it_is_ready() -> None:
     assert entry.resumed == 1
 
 
-def test_a_step_resumes_so_many_and_comes_again_at_once() -> None:
+def test_step_is_bounded_and_repeated_at_once() -> None:
     suspended = table()
     entries = [Entry(number) for number in range(2_500)]
     for entry in entries:
@@ -128,7 +130,7 @@ def test_a_step_resumes_so_many_and_comes_again_at_once() -> None:
     assert {entry.resumed for entry in entries} == {1}
 
 
-def test_a_resumed_request_counts_until_it_is_released() -> None:
+def test_resumed_request_counts_until_released() -> None:
     suspended, entry = table(max_count=1), Entry("a")
     suspended.suspend(entry, 0)
     suspended.wake("a")
@@ -139,7 +141,7 @@ def test_a_resumed_request_counts_until_it_is_released() -> None:
     assert suspended.suspend(Entry("a"), 0)
 
 
-def test_a_lost_owner_takes_its_own_along() -> None:
+def test_release_owner_removes_its_requests() -> None:
     suspended = table()
     mine, woken, other = Entry("a", owner=1), Entry("b", owner=1), Entry("a", owner=2)
     for entry in (mine, woken, other):
@@ -165,7 +167,7 @@ class Unhashed:
         return self is other
 
 
-def test_a_lost_owner_costs_what_it_had_itself() -> None:
+def test_release_owner_cost_is_its_own_requests() -> None:
     """The entries of others are not looked at, however many there are."""
     suspended = table()
     for number in range(1_000):
@@ -178,14 +180,14 @@ def test_a_lost_owner_costs_what_it_had_itself() -> None:
     assert suspended.count == 1_000
 
 
-def test_so_many_for_one_key() -> None:
+def test_requests_per_key_are_bounded() -> None:
     suspended = table(max_per_key=2)
     assert [suspended.suspend(Entry("a"), 0) for _ in range(3)] == [True, True, False]
     assert suspended.suspend(Entry("b"), 0)
     assert (suspended.count_at("a"), suspended.count) == (2, 3)
 
 
-def test_over_the_count_the_greediest_owner_gives_way() -> None:
+def test_full_table_evicts_largest_owner() -> None:
     suspended = table(max_count=10)
     greedy = [Entry(number, owner="greedy") for number in range(9)]
     for entry in (*greedy, Entry("x", owner="modest")):
@@ -196,7 +198,7 @@ def test_over_the_count_the_greediest_owner_gives_way() -> None:
     assert suspended.count == 6
 
 
-def test_the_memory_is_bounded_too() -> None:
+def test_full_memory_evicts_largest_owner() -> None:
     suspended = table(max_bytes=10 * ENTRY_BYTES)
     assert suspended.suspend(Entry("a", size_bytes=8 * ENTRY_BYTES), 0)
     assert not suspended.suspend(Entry("b", owner="p", size_bytes=9 * ENTRY_BYTES), 0)
@@ -206,7 +208,7 @@ def test_the_memory_is_bounded_too() -> None:
     assert is_clean(suspended)
 
 
-def test_equal_owners_do_not_push_each_other_out() -> None:
+def test_full_table_equal_owners_do_not_evict_each_other() -> None:
     suspended = table(max_count=2)
     for owner in ("a", "b"):
         assert suspended.suspend(Entry(owner, owner=owner), 0)
@@ -215,7 +217,7 @@ def test_equal_owners_do_not_push_each_other_out() -> None:
 
 
 @pytest.mark.parametrize("honest_first", [False, True])
-def test_at_a_full_key_whoever_filled_it_gives_way(honest_first: bool) -> None:
+def test_full_key_evicts_owner_that_filled_it(honest_first: bool) -> None:
     suspended = table(max_per_key=20)
     honest, greedy = Entry("a", owner="honest"), []
     if honest_first:
@@ -233,7 +235,7 @@ def test_at_a_full_key_whoever_filled_it_gives_way(honest_first: bool) -> None:
     assert is_clean(suspended)
 
 
-def test_whoever_filled_a_key_is_counted_once_a_second() -> None:
+def test_full_key_owners_are_counted_once_a_second() -> None:
     """Others of no account at both ends hide who it was."""
     suspended = table(max_per_key=20)
     greedy = [Entry("a", owner="greedy") for _ in range(18)]
@@ -250,5 +252,5 @@ def test_whoever_filled_a_key_is_counted_once_a_second() -> None:
     assert is_clean(suspended)
 
 
-def test_a_key_that_nobody_may_wait_for() -> None:
+def test_key_with_limit_zero_suspends_nothing() -> None:
     assert not table(max_per_key=0).suspend(Entry("a"), 0)

@@ -1,4 +1,4 @@
-"""Look-ups by key ask the index and believe the records only."""
+"""Queries by key: the index proposes records, and their keys decide."""
 
 from rocketpy.broker.operation.query_messages import FoundMessages, KeyQuery, QueryMessages
 from rocketpy.broker.operation.refusal import Refusal
@@ -48,7 +48,7 @@ class Kit:
         return [decode_message(one).body for one in found.records]
 
 
-def test_each_kind_of_key_is_looked_for_where_it_is_kept() -> None:
+def test_query_each_kind_of_key() -> None:
     kit = Kit(
         record(b"key", KEYS="j k"),
         record(b"id", UNIQ_KEY="k"),
@@ -64,7 +64,7 @@ def test_each_kind_of_key_is_looked_for_where_it_is_kept() -> None:
     assert kit.bodies(ANY_KEY._replace(key="none")) == []
 
 
-def test_the_index_is_asked_for_as_many_as_are_allowed() -> None:
+def test_query_count_is_limited() -> None:
     kit = Kit(record(b"x", KEYS="k", UNIQ_KEY="k"))
     for max_count in (-5, 0, 1, 64, 65, 1 << 30):
         kit.bodies(ANY_KEY._replace(max_count=max_count))
@@ -73,26 +73,26 @@ def test_the_index_is_asked_for_as_many_as_are_allowed() -> None:
     assert kit.store.queries[-1] == ("T", "k", 32, 0, 9, "U")
 
 
-def test_what_the_index_knew_last_goes_with_the_records() -> None:
+def test_query_returns_last_indexed_position() -> None:
     found = Kit(record(b"x", KEYS="k")).find.by_key(ANY_KEY)
     assert isinstance(found, FoundMessages)
     assert found[1:] == (77, 88)
 
 
-def test_a_damaged_or_vanished_record_costs_only_itself() -> None:
+def test_query_damaged_or_deleted_record_is_skipped() -> None:
     kit = Kit(record(b"good", KEYS="k"), record(b"bad", KEYS="k"), b"no record at all")
     kit.store.damaged = frozenset({1})
     kit.store.index = QueryIndexResult([2, 1, 99, 0], 77, 88)
     assert kit.bodies() == [b"good"]
 
 
-def test_a_response_stays_below_its_limit_but_has_one_record_at_least() -> None:
+def test_query_response_size_is_limited_to_at_least_one_record() -> None:
     many = [record(b"%d" % number + b"x" * 4_000_000, KEYS="k") for number in range(5)]
     assert [body[:1] for body in Kit(*many).bodies()] == [b"0", b"1", b"2"]
     assert len(Kit(record(b"x" * 16_000_000, KEYS="k")).bodies()) == 1
 
 
-def test_a_message_is_found_by_its_place() -> None:
+def test_query_by_physical_offset() -> None:
     kit = Kit(record(b"x"), record(b"y"))
     kit.store.damaged = frozenset({1})
     assert kit.find.by_phy_offset(0) == record(b"x")

@@ -1,4 +1,4 @@
-"""Pops and notifications as they travel: fields in, fields and messages out, at once or later."""
+"""Pop requests: fields in, fields and messages out, at once or later."""
 
 from collections.abc import Callable
 from typing import Any
@@ -117,7 +117,7 @@ def decoded(frame: bytes) -> RemotingCommand:
 
 
 @pytest.mark.parametrize("serialize_type", [0, 1, 2])
-def test_messages_travel_side_by_side_with_what_names_them(serialize_type: int) -> None:
+def test_pop_response_contains_messages_and_handles(serialize_type: int) -> None:
     kit = Kit()
     kit.pops.outcomes.append(FOUND)
     response = kit.ask(POP, POP_FIELDS, serialize_type=serialize_type)
@@ -131,7 +131,7 @@ def test_messages_travel_side_by_side_with_what_names_them(serialize_type: int) 
     assert response.is_response
 
 
-def test_a_look_says_what_is_there_in_the_fields_of_a_pop() -> None:
+def test_peek_response_has_fields_of_pop() -> None:
     kit = Kit()
     kit.peeks.outcomes = [Peeked((b"one", b"two"), 9), Peeked((), 0), Refusal(17, "no such topic")]
     fields = {"consumerGroup": "g", "topic": "T", "queueId": "-1", "maxMsgNums": "5"}
@@ -145,28 +145,28 @@ def test_a_look_says_what_is_there_in_the_fields_of_a_pop() -> None:
     assert kit.peeks.wanted[0] == PeekRequest("g", "T", -1, 5)
 
 
-def test_in_order_the_deliveries_are_counted_too() -> None:
+def test_ordered_pop_response_has_delivery_counts() -> None:
     response = Kit().pop(FOUND._replace(order_counts="0 3 1"))
     assert response is not None
     assert response.ext_fields["orderCountInfo"] == "0 3 1"
 
 
 @pytest.mark.parametrize("code", [209, 210])
-def test_nothing_to_pop_is_said_with_the_fields_of_a_pop(code: int) -> None:
+def test_pop_response_without_messages_has_all_fields(code: int) -> None:
     response = Kit().pop(Popped(code, 1_000, 60_000, 2))
     assert response is not None
     assert (response.code, response.remark, response.body) == (code, "NO_MESSAGE_IN_QUEUE", b"")
     assert response.ext_fields["popTime"] == "1000"
 
 
-def test_a_refusal_has_the_fields_that_clients_read_all_the_same() -> None:
+def test_pop_refusal_has_fields_that_clients_read() -> None:
     response = Kit().pop(Refusal(17, "topic[T] not exist, apply first please!"))
     assert response is not None
     assert (response.code, response.remark) == (17, "topic[T] not exist, apply first please!")
     assert response.ext_fields == NOTHING
 
 
-def test_the_fields_of_a_pop_are_read() -> None:
+def test_pop_request_fields_are_parsed() -> None:
     kit = Kit()
     kit.pop(FOUND, exp="a || b", expType="TAG", order="true", attemptId="x")
     assert kit.pops.wanted == [
@@ -177,7 +177,7 @@ def test_the_fields_of_a_pop_are_read() -> None:
 
 
 @pytest.mark.parametrize("born", [{}, {"bornTime": "0"}])
-def test_a_request_without_its_time_was_made_now(born: dict[str, str]) -> None:
+def test_pop_request_without_born_time_is_born_now(born: dict[str, str]) -> None:
     kit = Kit()
     fields = {name: value for name, value in POP_FIELDS.items() if name != "bornTime"}
     kit.pops.outcomes.append(FOUND)
@@ -189,7 +189,7 @@ def test_a_request_without_its_time_was_made_now(born: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(POP_FIELDS) - {"bornTime"}))
-def test_a_field_that_a_pop_needs_is_named(name: str) -> None:
+def test_pop_request_missing_field_is_named(name: str) -> None:
     kit = Kit()
     with pytest.raises(HeaderFieldError, match=name):
         kit.ask(POP, {each: value for each, value in POP_FIELDS.items() if each != name})
@@ -205,12 +205,14 @@ def test_a_field_that_a_pop_needs_is_named(name: str) -> None:
         (POLLING_INFO, {"consumerGroup": "g", "topic": "T"}, "queueId"),
     ],
 )
-def test_a_number_out_of_its_range_is_named(code: int, fields: dict[str, str], name: str) -> None:
+def test_pop_request_number_out_of_range_is_named(
+    code: int, fields: dict[str, str], name: str
+) -> None:
     with pytest.raises(HeaderFieldError, match=name):
         Kit().ask(code, fields)
 
 
-def test_with_synchronous_flush_the_response_waits_for_the_disk() -> None:
+def test_pop_sync_flush_response_waits_for_disk() -> None:
     kit = Kit()
     assert kit.pop(FOUND._replace(durable_at=500)) is None
     [(phy_end, settled)] = kit.store.waiting
@@ -220,7 +222,7 @@ def test_with_synchronous_flush_the_response_waits_for_the_disk() -> None:
     assert decoded(frame).body == b"onetwo"
 
 
-def test_messages_whose_check_points_are_not_on_disk_are_not_handed_out() -> None:
+def test_pop_check_point_not_durable_is_refused() -> None:
     kit = Kit()
     kit.pop(FOUND._replace(durable_at=500))
     kit.store.waiting[0][1](False)
@@ -231,7 +233,7 @@ def test_messages_whose_check_points_are_not_on_disk_are_not_handed_out() -> Non
     assert response.ext_fields == NOTHING
 
 
-def test_a_pop_that_waits_is_answered_when_it_goes_on() -> None:
+def test_pop_suspended_is_answered_when_resumed() -> None:
     kit = Kit()
     assert kit.pop(None) is None
     assert kit.channel.sent == []
@@ -241,7 +243,7 @@ def test_a_pop_that_waits_is_answered_when_it_goes_on() -> None:
     assert len(kit.pops.resumed) == 2
 
 
-def test_a_pop_that_goes_on_waits_for_the_disk_too() -> None:
+def test_pop_resumed_waits_for_disk() -> None:
     kit = Kit()
     kit.pop(None)
     assert kit.go_on(kit.pops, FOUND._replace(durable_at=500)) == []
@@ -249,7 +251,7 @@ def test_a_pop_that_goes_on_waits_for_the_disk_too() -> None:
     assert decoded(kit.channel.sent[0]).body == b"onetwo"
 
 
-def test_a_fault_while_a_pop_goes_on_is_told_to_its_client() -> None:
+def test_pop_error_after_resume_is_answered() -> None:
     kit = Kit()
     kit.pop(None)
     [response] = kit.go_on(kit.pops, OSError("a bad sector"))
@@ -267,9 +269,7 @@ def test_a_fault_while_a_pop_goes_on_is_told_to_its_client() -> None:
         (Notified(False, True), {"hasMsg": "false", "pollingFull": "true"}),
     ],
 )
-def test_a_notification_says_whether_there_is_something(
-    outcome: Notified, fields: dict[str, str]
-) -> None:
+def test_notification_reports_message(outcome: Notified, fields: dict[str, str]) -> None:
     kit = Kit()
     response = kit.notify(outcome, order="true", attemptId="x", bornTime="5")
     assert response is not None
@@ -277,7 +277,7 @@ def test_a_notification_says_whether_there_is_something(
     assert kit.notifications.wanted == [NotificationRequest("g", "T", -1, 5, 9_000, True, "x")]
 
 
-def test_a_notification_that_waits_is_answered_when_it_goes_on() -> None:
+def test_notification_suspended_is_answered_when_resumed() -> None:
     kit = Kit()
     assert kit.notify(None) is None
     assert kit.go_on(kit.notifications, None) == []
@@ -285,13 +285,13 @@ def test_a_notification_that_waits_is_answered_when_it_goes_on() -> None:
     assert (response.ext_fields["hasMsg"], response.opaque) == ("true", 42)
 
 
-def test_a_notification_that_is_refused_says_why() -> None:
+def test_notification_refusal_has_remark() -> None:
     response = Kit().notify(Refusal(16, "peeking message is forbidden"))
     assert response is not None
     assert (response.code, response.remark) == (16, "peeking message is forbidden")
 
 
-def test_how_many_pops_wait() -> None:
+def test_polling_info_counts_suspended_pops() -> None:
     kit = Kit()
     fields = {"consumerGroup": "g", "topic": "T", "queueId": "2"}
     kit.notifications.waiting = 7
@@ -305,7 +305,7 @@ def test_how_many_pops_wait() -> None:
     assert (refused.code, refused.remark) == (17, "no such topic")
 
 
-def test_a_lost_connection_waits_for_nothing_any_more() -> None:
+def test_lost_connection_drops_suspended_requests() -> None:
     kit = Kit()
     kit.pop(None)
     kit.processor.on_open(kit.channel)  # type: ignore[arg-type]
@@ -316,7 +316,7 @@ def test_a_lost_connection_waits_for_nothing_any_more() -> None:
 
 
 @pytest.mark.parametrize("kind", ["pop", "notification"])
-def test_a_connection_that_was_lost_while_it_asked_is_not_reported_again(kind: str) -> None:
+def test_connection_lost_during_request_drops_it(kind: str) -> None:
     kit = Kit()
     kit.channel.is_open = False
     if kind == "pop":

@@ -1,4 +1,4 @@
-"""Who is woken by a message, and what is remembered of who waits."""
+"""Which suspended pop a message resumes, and what is kept about waiting groups."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ class Kit:
         return list(self.resumed)
 
 
-def test_nobody_listens_before_somebody_waits_and_then_once() -> None:
+def test_waiters_listen_once_from_first_suspension() -> None:
     kit = Kit()
     assert not kit.listeners
     kit.suspend("g")
@@ -85,7 +85,7 @@ def test_nobody_listens_before_somebody_waits_and_then_once() -> None:
     assert kit.listeners == [kit.waiters.on_arrival]
 
 
-def test_one_of_each_group_is_woken_whoever_waits_for_all_queues_first() -> None:
+def test_waiters_arrival_resumes_one_of_each_group() -> None:
     kit = Kit()
     for group in ("g", "g", "h"):
         kit.suspend(group)
@@ -97,7 +97,7 @@ def test_one_of_each_group_is_woken_whoever_waits_for_all_queues_first() -> None
     assert not kit.waiters.groups.get("T"), "groups that do not wait are not remembered"
 
 
-def test_who_is_lost_before_its_turn_leaves_the_message_to_the_next() -> None:
+def test_waiters_lost_request_resumes_next() -> None:
     kit = Kit()
     for owner in ("lost", "kept"):
         kit.suspend("g", owner=owner)
@@ -115,28 +115,28 @@ def test_who_is_lost_before_its_turn_leaves_the_message_to_the_next() -> None:
     assert not kit.resumed, "it was not woken"
 
 
-def test_a_filter_says_who_is_woken() -> None:
+def test_waiters_filter_selects_request() -> None:
     kit = Kit()
     kit.suspend("g", tags=frozenset({5}))
     assert not kit.arrive(tags_code=4)
     assert kit.arrive(tags_code=5)
 
 
-def test_a_retried_message_wakes_too_and_only_its_group() -> None:
+def test_waiters_retried_message_resumes_only_its_group() -> None:
     kit = Kit()
     kit.suspend("g")
     kit.suspend("h")
     assert [group for group, _ in kit.arrive("%RETRY%h_T")] == ["h"]
 
 
-def test_there_is_room_for_so_many_of_a_group() -> None:
+def test_waiters_requests_of_group_are_bounded() -> None:
     kit = Kit()
     assert all(kit.suspend("g") for _ in range(3))
     assert not kit.suspend("g")
     assert kit.suspend("h")
 
 
-def test_what_came_before_it_waited_is_seen() -> None:
+def test_waiters_message_before_suspension_is_not_missed() -> None:
     kit = Kit()
     kit.source.ready = True
     kit.suspend("g")

@@ -1,3 +1,5 @@
+"""Heartbeats, unregistration and checks of client configuration."""
+
 from typing import Any
 
 import orjson
@@ -72,7 +74,7 @@ class Kit:
             pass
 
 
-def test_a_heartbeat_makes_group_and_retry_topic_and_tells_the_others() -> None:
+def test_heartbeat_creates_group_and_retry_topic_and_notifies_members() -> None:
     kit = Kit()
     first, second = FakeChannel(port=1), FakeChannel(port=2)
     kit.beat(first, "c1")
@@ -89,7 +91,7 @@ def test_a_heartbeat_makes_group_and_retry_topic_and_tells_the_others() -> None:
     assert found.code_set == {tags_code("a"), tags_code("b")}
 
 
-def test_good_bye_and_a_lost_connection() -> None:
+def test_unregister_and_lost_connection_remove_client() -> None:
     kit = Kit()
     first, second = FakeChannel(port=1), FakeChannel(port=2)
     kit.beat(first, "c1")
@@ -104,7 +106,7 @@ def test_good_bye_and_a_lost_connection() -> None:
     assert kit.producers.groups() == {}
 
 
-def test_silent_clients_are_closed() -> None:
+def test_silent_client_is_closed() -> None:
     kit = Kit()
     channel = FakeChannel()
     kit.beat(channel)
@@ -118,7 +120,7 @@ def test_silent_clients_are_closed() -> None:
 
 
 @pytest.mark.parametrize("why", ["broadcast", "broker", "group"])
-def test_nobody_is_told_when_that_is_off(why: str) -> None:
+def test_notification_disabled_sends_nothing(why: str) -> None:
     kit = Kit(notify_consumer_ids_changed_enable=why != "broker")
     if why == "group":
         kit.groups.put(SubscriptionGroupConfig("g", notify_consumer_ids_changed_enable=False))
@@ -127,7 +129,7 @@ def test_nobody_is_told_when_that_is_off(why: str) -> None:
     assert channel.oneway == []
 
 
-def test_heartbeat_v2() -> None:
+def test_heartbeat_v2_without_subscriptions() -> None:
     kit = Kit()
     channel = FakeChannel()
     assert kit.beat(channel, heartbeatFingerprint=7)["IS_SUPPORT_HEART_BEAT_V2"] == "true"
@@ -137,13 +139,13 @@ def test_heartbeat_v2() -> None:
     assert kit.beat(channel, heartbeatFingerprint=8)["IS_SUB_CHANGE"] == "true"
 
 
-def test_heartbeat_v2_after_a_restart_asks_for_the_subscriptions() -> None:
+def test_heartbeat_v2_after_restart_requests_subscriptions() -> None:
     kit = Kit()
     without: dict[str, Any] = {"heartbeatFingerprint": 7, "withoutSub": True, "topics": ()}
     assert kit.beat(FakeChannel(), **without)["IS_SUB_CHANGE"] == "true"
 
 
-def test_no_auto_creation_no_member() -> None:
+def test_heartbeat_without_auto_creation_registers_nothing() -> None:
     kit = Kit(auto_create_subscription_group=False)
     kit.beat(FakeChannel())
     assert kit.consumers.group("g") is None
@@ -151,12 +153,12 @@ def test_no_auto_creation_no_member() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"clientID":""}', b'{"clientID":[]}'])
-def test_bad_bodies(body: bytes) -> None:
+def test_heartbeat_invalid_body_is_refused(body: bytes) -> None:
     with pytest.raises(BadBodyError):
         Kit().processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
 
 
-def test_a_subscription_needs_a_topic_and_a_tag() -> None:
+def test_heartbeat_subscription_without_topic_or_tag_is_refused() -> None:
     for bad in (SubscriptionData(), SubscriptionData("T", "||")):
         with pytest.raises(BadBodyError):
             complete_subscription(bad)
@@ -165,7 +167,7 @@ def test_a_subscription_needs_a_topic_and_a_tag() -> None:
     assert complete_subscription(SubscriptionData("T", "")).sub_string == "*"
 
 
-def test_a_heartbeat_that_is_too_long_is_refused() -> None:
+def test_heartbeat_too_long_is_refused() -> None:
     kit = Kit(max_heartbeat_bytes=20)
     body = orjson.dumps({"clientID": "a long client id", "producerDataSet": []})
     response: Any = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
@@ -173,7 +175,7 @@ def test_a_heartbeat_that_is_too_long_is_refused() -> None:
     assert "maxHeartbeatBytes" in (response.remark or "")
 
 
-def test_a_jump_of_the_wall_clock_costs_nobody_anything() -> None:
+def test_heartbeat_wall_clock_change_expires_no_client() -> None:
     kit = Kit()
     channel = FakeChannel()
     kit.beat(channel)
@@ -201,14 +203,14 @@ def subscribed(**fields: Any) -> bytes:
         subscribed(subString="a" * 16_385, expressionType="SQL92"),
     ],
 )
-def test_what_is_too_long_in_a_heartbeat_refuses_it(body: bytes) -> None:
+def test_heartbeat_with_too_long_text_is_refused(body: bytes) -> None:
     kit = Kit()
     with pytest.raises(BadBodyError):
         kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
     assert kit.groups.get("g") is None, "nothing of it was taken"
 
 
-def test_long_names_in_a_heartbeat_are_not_kept() -> None:
+def test_heartbeat_long_group_names_are_dropped() -> None:
     kit = Kit()
     channel = FakeChannel()
     long = "x" * 1_000
@@ -219,7 +221,7 @@ def test_long_names_in_a_heartbeat_are_not_kept() -> None:
     assert group.message_model == "CLUSTERING"
 
 
-def test_a_connection_is_in_so_many_groups_only() -> None:
+def test_heartbeat_groups_of_connection_are_bounded() -> None:
     kit = Kit()
     kit.producers._memberships.max_per_channel = 2
     kit.beat(FakeChannel())
@@ -232,7 +234,7 @@ def test_a_connection_is_in_so_many_groups_only() -> None:
     assert kit.producers.groups().keys() == {"p"}
 
 
-def test_a_long_question_about_a_subscription_is_not_read() -> None:
+def test_check_config_too_long_is_refused() -> None:
     kit = Kit(max_heartbeat_bytes=20)
     response = kit.processor.check_config(FakeChannel(), request(46, {}, b"[" * 21))  # type: ignore[arg-type]
     assert response.code == 29
@@ -249,7 +251,7 @@ def test_a_long_question_about_a_subscription_is_not_read() -> None:
         ("SQL99", "a > 5", True, 1, "does not support consumer to filter message by SQL99"),
     ],
 )
-def test_check_config(
+def test_check_config_validates_subscription(
     kind: str, expression: str, enabled: bool, code: int, remark: str | None
 ) -> None:
     body = orjson.dumps({"subscriptionData": {"expressionType": kind, "subString": expression}})
@@ -259,7 +261,7 @@ def test_check_config(
     assert (remark or "") in (response.remark or "")
 
 
-def test_a_condition_lives_as_long_as_its_group_has_members() -> None:
+def test_heartbeat_condition_lives_while_group_has_members() -> None:
     kit = Kit()
     channel = FakeChannel()
     wanted = {"topic": "T", "subString": "a > 5", "expressionType": "SQL92", "subVersion": 1}
@@ -276,7 +278,7 @@ def test_a_condition_lives_as_long_as_its_group_has_members() -> None:
     assert known.is_dead, "the group no longer wants the topic"
 
 
-def test_a_heartbeat_is_answered_when_what_it_makes_is_on_disk() -> None:
+def test_heartbeat_waits_for_created_group_and_topic() -> None:
     kit = Kit()
     for table in (kit.topics, kit.groups):
         table.use_writer(lambda: None)
@@ -299,7 +301,7 @@ def test_a_heartbeat_is_answered_when_what_it_makes_is_on_disk() -> None:
     assert beat().code == 0, "nothing is left to wait for"
 
 
-def test_a_heartbeat_hears_that_its_retry_topic_cannot_be_written() -> None:
+def test_heartbeat_retry_topic_not_written_is_reported() -> None:
     kit = Kit()
     kit.topics.use_writer(lambda: None)
     kit.topics._file = FullFile()
@@ -312,7 +314,7 @@ def test_a_heartbeat_hears_that_its_retry_topic_cannot_be_written() -> None:
     assert (response.code, response.remark) == (1, "DiskFullError: no space")
 
 
-def test_a_heartbeat_counts_while_no_retry_topic_can_be_made() -> None:
+def test_heartbeat_retry_topic_not_created_still_registers() -> None:
     """Its client would be taken for dead otherwise, and lose its connection after two minutes."""
     kit = Kit()
     file = kit.topics._file

@@ -1,3 +1,5 @@
+"""Offsets and members of consumer groups."""
+
 from typing import Any
 
 import orjson
@@ -67,7 +69,7 @@ class Kit:
         (0, False, {}, 22),
     ],
 )
-def test_a_group_without_an_offset(
+def test_query_offset_without_commit(
     first: int, recent: bool, ext: dict[str, str], code: int
 ) -> None:
     kit = Kit()
@@ -77,7 +79,7 @@ def test_a_group_without_an_offset(
     assert response.ext_fields.get("offset") == ("0" if code == 0 else None)
 
 
-def test_commit_then_query() -> None:
+def test_commit_then_query_offset() -> None:
     kit = Kit()
     assert kit.ask(15, commitOffset="5").code == 26
     kit.groups.get_or_create("g")
@@ -87,7 +89,7 @@ def test_commit_then_query() -> None:
     assert kit.ask(14).ext_fields == {"offset": "5"}
 
 
-def test_a_waiting_reset_keeps_commits_away() -> None:
+def test_commit_during_pending_reset_is_ignored() -> None:
     kit = Kit()
     kit.groups.get_or_create("g")
     kit.topics.put(TopicConfig("T"))
@@ -97,7 +99,7 @@ def test_a_waiting_reset_keeps_commits_away() -> None:
     assert kit.ask(14).ext_fields == {"offset": "2"}
 
 
-def test_members() -> None:
+def test_list_members_of_group() -> None:
     kit = Kit()
     assert kit.ask(38).code == 1
     client = ClientChannel(FakeChannel(), "c", 0, 0, 0)  # type: ignore[arg-type]
@@ -108,7 +110,7 @@ def test_members() -> None:
 
 
 @pytest.mark.parametrize("queue_id", ["-1", "2", "99", str(2**31 - 1)])
-def test_a_commit_to_a_queue_that_is_not_there_is_taken_and_not_kept(queue_id: str) -> None:
+def test_commit_to_missing_queue_is_accepted_and_not_stored(queue_id: str) -> None:
     kit = Kit()
     kit.groups.get_or_create("g")
     kit.topics.put(TopicConfig("T", 1, 2, 6))
@@ -117,7 +119,7 @@ def test_a_commit_to_a_queue_that_is_not_there_is_taken_and_not_kept(queue_id: s
     assert kit.offsets.query_all("g", "T") == {1: 5}
 
 
-def test_when_there_is_no_room_for_another_offset() -> None:
+def test_commit_to_full_table_is_refused() -> None:
     kit = Kit()
     kit.groups.get_or_create("g")
     kit.topics.put(TopicConfig("T", 2, 2, 6))

@@ -1,3 +1,5 @@
+"""Requests for queue locks."""
+
 from typing import Any
 
 import orjson
@@ -53,7 +55,7 @@ class Kit:
         return locked
 
 
-def test_one_client_at_a_time_until_it_lets_go_or_is_silent() -> None:
+def test_lock_is_exclusive_until_released_or_expired() -> None:
     kit = Kit()
     assert kit.ask(41, "a") == [QUEUE]
     assert kit.ask(41, "b") == []
@@ -66,21 +68,21 @@ def test_one_client_at_a_time_until_it_lets_go_or_is_silent() -> None:
 @pytest.mark.parametrize(
     "changes", [{"topic": "U"}, {"queueId": 2}, {"queueId": -1}, {"queueId": 2**31 - 1}]
 )
-def test_a_queue_that_is_not_there_is_not_locked(changes: dict[str, Any]) -> None:
+def test_lock_of_missing_queue_is_not_granted(changes: dict[str, Any]) -> None:
     kit = Kit()
     assert kit.ask(41, "a", {**QUEUE, **changes}, QUEUE) == [QUEUE]
     assert len(kit.locks) == 1
 
 
 @pytest.mark.parametrize(("client_id", "group"), [("stranger", "g"), ("a", "made-up")])
-def test_who_is_no_member_locks_nothing(client_id: str, group: str) -> None:
+def test_lock_by_unknown_member_is_not_granted(client_id: str, group: str) -> None:
     kit = Kit()
     assert kit.ask(41, client_id, group=group) == []
     assert len(kit.locks) == 0
 
 
 @pytest.mark.parametrize("code", [41, 42])
-def test_a_request_over_the_limit_is_not_read(code: int) -> None:
+def test_lock_request_too_long_is_refused(code: int) -> None:
     kit = Kit()
     assert kit.run(code, b"[" * (MAX_REQUEST_BYTES + 1)).code == 29
 
@@ -88,6 +90,6 @@ def test_a_request_over_the_limit_is_not_read(code: int) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b'{"clientId":"c","consumerGroup":"g","mqSet":[{"topic":"T"}]}']
 )
-def test_bad_bodies(body: bytes) -> None:
+def test_lock_invalid_body_is_refused(body: bytes) -> None:
     with pytest.raises(BadBodyError):
         Kit().run(41, body)

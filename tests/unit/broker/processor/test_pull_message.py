@@ -1,3 +1,5 @@
+"""Pull requests and their responses."""
+
 from dataclasses import replace
 from typing import Any
 
@@ -104,7 +106,7 @@ def found() -> GetMessageResult:
 
 
 @pytest.mark.parametrize("serialize_type", [0, 1, 2])
-def test_found(serialize_type: int) -> None:
+def test_pull_message_found(serialize_type: int) -> None:
     kit = Kit()
     kit.subscribe()
     kit.store.results.append(found())
@@ -135,7 +137,7 @@ def test_found(serialize_type: int) -> None:
         (GetMessageStatus.OFFSET_TOO_SMALL, "-1", 21),
     ],
 )
-def test_nothing_found(status: GetMessageStatus, offset: str, code: int) -> None:
+def test_pull_message_not_found(status: GetMessageStatus, offset: str, code: int) -> None:
     kit = Kit()
     kit.subscribe()
     kit.store.results.append(GetMessageResult(status, 3))
@@ -144,7 +146,7 @@ def test_nothing_found(status: GetMessageStatus, offset: str, code: int) -> None
     assert (response.code, response.remark) == (code, status.value)
 
 
-def test_a_pull_that_may_wait_is_suspended_woken_and_answered() -> None:
+def test_pull_message_is_suspended_resumed_and_answered() -> None:
     kit = Kit()
     kit.subscribe("a")
     assert kit.pull(sysFlag=str(SUSPEND | COMMIT)) is None
@@ -160,7 +162,7 @@ def test_a_pull_that_may_wait_is_suspended_woken_and_answered() -> None:
     assert kit.offsets.query("g", "T", 1) == 4, "the second run commits nothing"
 
 
-def test_a_suspended_pull_ends_with_not_found_at_its_deadline() -> None:
+def test_pull_message_suspended_until_deadline_is_not_found() -> None:
     kit = Kit()
     kit.subscribe()
     kit.pull(sysFlag=str(SUSPEND), suspendTimeoutMillis="999999")
@@ -171,7 +173,7 @@ def test_a_suspended_pull_ends_with_not_found_at_its_deadline() -> None:
     assert decoded(kit.channel.sent[0]).code == 19
 
 
-def test_short_polling_and_a_full_table() -> None:
+def test_pull_message_short_polling_and_full_table() -> None:
     kit = Kit(long_polling_enable=False)
     kit.subscribe()
     assert kit.pull(sysFlag=str(SUSPEND)) is None
@@ -184,7 +186,7 @@ def test_short_polling_and_a_full_table() -> None:
     assert response.code == 19
 
 
-def test_a_reset_is_delivered_once_and_commits_wait_for_it() -> None:
+def test_pull_message_reset_is_delivered_once_before_commits() -> None:
     kit = Kit()
     kit.subscribe()
     kit.offsets.assign_reset("g", "T", 1, 77)
@@ -225,7 +227,7 @@ def refusals() -> list[Any]:
 @pytest.mark.parametrize(
     ("name", "config", "group", "changes", "code", "kind"), refusals(), ids=lambda v: None
 )
-def test_refused(
+def test_pull_message_invalid_request_is_refused(
     name: str, config: Any, group: Any, changes: dict[str, Any], code: int, kind: str | None
 ) -> None:
     kit = Kit(**config)
@@ -240,7 +242,7 @@ def test_refused(
     assert response.remark
 
 
-def test_broadcast_and_forbidden() -> None:
+def test_pull_message_broadcast_or_forbidden_is_refused() -> None:
     kit = Kit()
     kit.groups.put(SubscriptionGroupConfig("g", consume_broadcast_enable=False))
     kit.subscribe(model="BROADCASTING")
@@ -254,7 +256,7 @@ def test_broadcast_and_forbidden() -> None:
     assert (response.code, response.ext_fields) == (16, {"forbiddenType": "5"})
 
 
-def test_a_condition_in_the_heartbeat_filters() -> None:
+def test_pull_message_heartbeat_condition_filters() -> None:
     kit = Kit()
     kit.subscribe("a > 1", "SQL92")
     kit.store.results.append(found())
@@ -274,7 +276,7 @@ def test_a_condition_in_the_heartbeat_filters() -> None:
         ("a > 1", "5", False, 1, "SQL92"),
     ],
 )
-def test_a_condition_in_the_heartbeat_that_cannot_be_used(
+def test_pull_message_unusable_heartbeat_condition_is_refused(
     expression: str, version: str, enabled: bool, code: int, remark: str
 ) -> None:
     kit = Kit(enable_property_filter=enabled)
@@ -285,7 +287,7 @@ def test_a_condition_in_the_heartbeat_that_cannot_be_used(
     assert remark in (response.remark or "")
 
 
-def test_the_filter_comes_from_the_request_or_from_the_heartbeat() -> None:
+def test_pull_message_filter_from_request_or_heartbeat() -> None:
     kit = Kit()
     kit.subscribe("a || b")
     kit.pull()
@@ -300,7 +302,7 @@ def test_the_filter_comes_from_the_request_or_from_the_heartbeat() -> None:
     assert fourth is None
 
 
-def test_wrong_fields_name_themselves() -> None:
+def test_pull_message_wrong_field_is_named() -> None:
     kit = Kit()
     for name, text in (
         ("queueId", "x"),
@@ -316,14 +318,14 @@ def test_wrong_fields_name_themselves() -> None:
         kit.processor.process(kit.channel, request(11, {"topic": "T"}))  # type: ignore[arg-type]
 
 
-def test_minus_one_messages_is_one() -> None:
+def test_pull_message_count_minus_one_is_one() -> None:
     kit = Kit()
     kit.subscribe()
     kit.pull(maxMsgNums="-1")
     assert kit.store.reads[0][3] == 1
 
 
-def test_an_error_of_a_woken_pull_is_answered() -> None:
+def test_pull_message_error_after_resume_is_answered() -> None:
     kit = Kit()
     kit.subscribe()
     kit.pull(sysFlag=str(SUSPEND))
@@ -338,7 +340,7 @@ def test_an_error_of_a_woken_pull_is_answered() -> None:
     assert (response.code, response.remark) == (1, "OSError: bad disk")
 
 
-def test_the_type_of_an_expression_that_is_not_there_is_not_kept() -> None:
+def test_pull_message_type_without_expression_is_dropped() -> None:
     kit = Kit()
     kit.subscribe()
     long = "x" * 100_000
@@ -349,7 +351,7 @@ def test_the_type_of_an_expression_that_is_not_there_is_not_kept() -> None:
     assert all(long not in key for key in kit.pulls.checks.standing().allowed)
 
 
-def test_a_pull_that_is_told_of_a_reset_commits_nothing() -> None:
+def test_pull_message_with_reset_commits_nothing() -> None:
     kit = Kit()
     kit.subscribe()
     kit.offsets.commit("g", "T", 1, 5)
@@ -362,7 +364,7 @@ def test_a_pull_that_is_told_of_a_reset_commits_nothing() -> None:
     assert kit.offsets.query("g", "T", 1) == 9
 
 
-def test_a_reset_that_is_not_delivered_any_more_is_forgotten() -> None:
+def test_pull_message_undelivered_reset_is_dropped() -> None:
     kit = Kit(use_server_side_reset_offset=False)
     kit.subscribe()
     kit.offsets.assign_reset("g", "T", 1, 2)

@@ -1,3 +1,5 @@
+"""Assignment of queues by the broker, and message request modes."""
+
 from typing import Any
 
 import orjson
@@ -101,7 +103,7 @@ class Kit:
 B1, B2 = [("b1", 0), ("b1", 1), ("b1", 2)], [("b2", 0), ("b2", 1)]
 
 
-async def test_members_share_the_readable_queues_of_the_whole_cluster() -> None:
+async def test_assignment_members_share_queues_of_cluster() -> None:
     kit = Kit()
     kit.join("c2", "c1")
     assert await kit.query("c1") == B1
@@ -110,11 +112,11 @@ async def test_members_share_the_readable_queues_of_the_whole_cluster() -> None:
     assert await kit.query("stranger") == []
 
 
-async def test_broadcasting_gives_everything() -> None:
+async def test_assignment_broadcasting_returns_all_queues() -> None:
     assert sorted(await Kit().query(messageModel="BROADCASTING")) == B1 + B2
 
 
-async def test_without_server_side_balance_everything() -> None:
+async def test_assignment_without_server_balancing_returns_all_queues() -> None:
     kit = Kit(server_load_balancer_enable=False)
     kit.join("c1", "c2")
     assert sorted(await kit.query()) == B1 + B2
@@ -123,19 +125,19 @@ async def test_without_server_side_balance_everything() -> None:
 @pytest.mark.parametrize(
     "fields", [{"strategyName": "RANDOM"}, {"consumerGroup": "none"}, {"messageModel": "?"}]
 )
-async def test_what_cannot_be_told_keeps_what_the_client_has(fields: dict[str, str]) -> None:
+async def test_assignment_unknown_strategy_or_group_keeps_queues(fields: dict[str, str]) -> None:
     kit = Kit()
     kit.join("c1")
     assert await kit.query(**fields) is None
 
 
-async def test_an_unknown_topic_keeps_what_the_client_has() -> None:
+async def test_assignment_unknown_topic_keeps_queues() -> None:
     kit = Kit(route=None)
     kit.join("c1")
     assert await kit.query() is None
 
 
-async def test_a_body_that_is_none_is_an_error() -> None:
+async def test_assignment_invalid_body_is_an_error() -> None:
     with pytest.raises(BadBodyError):
         await Kit().processor.query(FakeChannel(), request(400, {}, b"["))  # type: ignore[arg-type]
 
@@ -149,7 +151,7 @@ async def test_a_body_that_is_none_is_an_error() -> None:
         ({"mode": "PUSH"}, 29, "PUSH"),
     ],
 )
-def test_modes_that_cannot_be_set(fields: dict[str, str], code: int, remark: str) -> None:
+def test_request_mode_invalid_is_refused(fields: dict[str, str], code: int, remark: str) -> None:
     kit = Kit()
     response = kit.set_mode(**fields)
     assert response.code == code
@@ -157,7 +159,7 @@ def test_modes_that_cannot_be_set(fields: dict[str, str], code: int, remark: str
     assert kit.file.saves == 0
 
 
-def test_a_group_that_does_not_exist_yet_is_created() -> None:
+def test_request_mode_creates_missing_group() -> None:
     kit = Kit()
     assert kit.groups.get("new") is None
     assert kit.set_mode(consumerGroup="new", mode="POP").code == 0
@@ -172,7 +174,7 @@ WHOLE = [("b1", -1), ("b2", -1)]
     ("count", "shared", "expected"),
     [(1, 0, WHOLE), (3, 2, WHOLE), (4, -1, WHOLE), (4, 1, B1), (6, 1, [("b1", 0)])],
 )
-async def test_who_pops_gets_whole_brokers_or_shares_queues(
+async def test_assignment_pop_returns_brokers_or_shared_queues(
     count: int, shared: int, expected: list[Any]
 ) -> None:
     kit = Kit()
@@ -182,7 +184,7 @@ async def test_who_pops_gets_whole_brokers_or_shares_queues(
     assert await kit.query("c1") == expected
 
 
-async def test_pop_may_be_the_default_but_not_for_what_is_sent_back() -> None:
+async def test_assignment_default_pop_excludes_retry_topics() -> None:
     kit = Kit(default_message_request_mode="POP")
     kit.join("c1")
     kit.mode = "POP"
@@ -191,7 +193,7 @@ async def test_pop_may_be_the_default_but_not_for_what_is_sent_back() -> None:
     assert await kit.query(topic="%RETRY%g")
 
 
-def test_pull_is_set_kept_and_listed() -> None:
+def test_request_mode_is_set_persisted_and_listed() -> None:
     kit = Kit()
     assert kit.set_mode().code == 0
     assert kit.set_mode().code == 0
@@ -205,7 +207,7 @@ def test_pull_is_set_kept_and_listed() -> None:
 
 
 @pytest.mark.parametrize("code", [400, 401])
-async def test_a_request_over_the_limit_is_not_read(code: int) -> None:
+async def test_assignment_request_too_long_is_refused(code: int) -> None:
     run: Any = Kit().processor.processors[code]
     response = run(FakeChannel(), request(code, {}, b"[" * (64 * 1024 + 1)))
     response = response if code == 401 else await response

@@ -1,3 +1,5 @@
+"""Requests for single messages."""
+
 from typing import Any
 
 import pytest
@@ -42,7 +44,7 @@ class Kit:
         return response
 
 
-def test_collisions_of_the_index_are_left_out() -> None:
+def test_query_message_index_collisions_are_skipped() -> None:
     kit = Kit()
     kit.store.records = {
         1: record("T", b"by key", KEYS="j k", UNIQ_KEY="u"),
@@ -63,7 +65,7 @@ def test_collisions_of_the_index_are_left_out() -> None:
     assert kit.store.queries[-1] == ("T", "k", 32, 0, 9, "U")
 
 
-def test_nothing_found_and_bounded_counts() -> None:
+def test_query_message_not_found_and_count_limit() -> None:
     kit = Kit()
     assert kit.ask(maxNum="100000").code == 22
     assert kit.store.queries[0][2] == 64
@@ -71,7 +73,7 @@ def test_nothing_found_and_bounded_counts() -> None:
     assert kit.store.queries[1][2] == 1
 
 
-def test_a_damaged_record_costs_only_itself() -> None:
+def test_query_message_damaged_record_is_skipped() -> None:
     kit = Kit()
     good = record("T", b"good", KEYS="k")
 
@@ -87,7 +89,7 @@ def test_a_damaged_record_costs_only_itself() -> None:
 
 
 @pytest.mark.parametrize(("offset", "code"), [("5", 0), ("6", 1), ("-1", 1)])
-def test_view_by_offset(offset: str, code: int) -> None:
+def test_view_message_by_offset(offset: str, code: int) -> None:
     kit = Kit()
     kit.store.records = {5: record("T", b"body")}
     assert kit.ask(33, offset=offset).code == code

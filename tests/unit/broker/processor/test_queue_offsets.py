@@ -1,3 +1,5 @@
+"""Requests for the ends of queues."""
+
 from typing import Any
 
 import pytest
@@ -18,7 +20,9 @@ from tests.unit.broker.fakes import FakeChannel, FakeStore, request
         (32, {}, {"timestamp": "-1"}),
     ],
 )
-def test_the_ends_of_a_queue(code: int, ext: dict[str, str], expected: dict[str, str]) -> None:
+def test_queue_offsets_return_ends(
+    code: int, ext: dict[str, str], expected: dict[str, str]
+) -> None:
     store = FakeStore()
     store.ends["T", 2] = 9
     run: Any = OffsetProcessor(store).processors[code]
@@ -26,7 +30,7 @@ def test_the_ends_of_a_queue(code: int, ext: dict[str, str], expected: dict[str,
     assert (response.code, response.ext_fields) == (0, expected)
 
 
-def test_wrong_fields_name_themselves() -> None:
+def test_queue_offsets_wrong_field_is_named() -> None:
     run: Any = OffsetProcessor(FakeStore()).processors[30]
     with pytest.raises(HeaderFieldError, match="queueId"):
         run(FakeChannel(), request(30, {"topic": "T", "queueId": "x"}))

@@ -1,4 +1,4 @@
-"""Answers are passed on to who asked, and stored."""
+"""Replies are forwarded to the requester, and stored."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ class Kit:
 
 
 @pytest.mark.parametrize("code", [324, 325])
-async def test_an_answer_is_passed_on_and_stored(code: int) -> None:
+async def test_reply_is_forwarded_and_stored(code: int) -> None:
     kit = Kit()
     response = await kit.reply(code=code)
     assert response.code == 0
@@ -105,7 +105,7 @@ async def test_an_answer_is_passed_on_and_stored(code: int) -> None:
     assert parse_properties(kit.stored[0].properties) == ANSWER
 
 
-async def test_without_storing_the_response_has_no_place() -> None:
+async def test_reply_without_storing_has_no_position() -> None:
     kit = Kit(store_reply_message_enable=False)
     response = await kit.reply()
     assert (response.code, response.ext_fields["msgId"]) == (0, "0")
@@ -122,7 +122,7 @@ async def test_without_storing_the_response_has_no_place() -> None:
         (ANSWER, ConnectionLostError("gone"), "push reply message to asker fail."),
     ],
 )
-async def test_an_answer_that_nobody_takes_is_told_and_stored_all_the_same(
+async def test_reply_not_forwarded_is_reported_and_stored(
     properties: dict[str, str], answer: int | Exception, remark: str
 ) -> None:
     kit = Kit(answer)
@@ -132,7 +132,7 @@ async def test_an_answer_that_nobody_takes_is_told_and_stored_all_the_same(
     assert len(kit.stored) == 1
 
 
-async def test_an_answer_to_a_topic_that_does_not_allow_it_goes_nowhere() -> None:
+async def test_reply_to_forbidden_topic_is_refused() -> None:
     kit = Kit()
     kit.admitted = Refusal(17, "no topic")
     response = await kit.reply()
@@ -141,21 +141,21 @@ async def test_an_answer_to_a_topic_that_does_not_allow_it_goes_nowhere() -> Non
     assert kit.stored == []
 
 
-async def test_an_answer_that_cannot_be_stored_has_still_arrived() -> None:
+async def test_reply_not_stored_is_still_forwarded() -> None:
     kit = Kit()
     kit.outcome = Refusal(14, "disk full")
     response = await kit.reply()
     assert (response.code, response.ext_fields["msgId"]) == (0, "0")
 
 
-async def test_with_sync_flush_the_response_waits_for_the_disk() -> None:
+async def test_reply_sync_flush_waits_for_disk() -> None:
     kit = Kit()
     kit.outcome = Sent(99, 0, 5, "U", durable_at=200)
     assert (await kit.reply()).code == 0
     assert kit.settled == [kit.outcome]
 
 
-async def test_one_way_has_no_response() -> None:
+async def test_reply_oneway_has_no_response() -> None:
     kit = Kit()
     assert await kit.reply(oneway=True) is None
     assert len(kit.asker.got) == len(kit.stored) == 1

@@ -1,4 +1,4 @@
-"""Plain sends are read by hand: their header fields must be what the header class reads."""
+"""Header fields read by the fast path equal those of the header class."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -73,7 +73,7 @@ def given_to(operation: Operation, code: int, ext: dict[str, str]) -> None:
 
 
 @given(HEADERS)
-def test_the_short_way_reads_what_the_header_class_reads(
+def test_send_fast_path_reads_same_fields_as_header_class(
     header: SendMessageRequestHeaderV2,
 ) -> None:
     operation = Operation()
@@ -84,7 +84,7 @@ def test_the_short_way_reads_what_the_header_class_reads(
 
 
 @given(HEADERS, st.sampled_from("efghjdl"), ODD, st.sampled_from((310, 320)))
-def test_a_number_that_java_cannot_read_does_not_take_the_short_way(
+def test_send_number_invalid_in_java_uses_general_path(
     header: SendMessageRequestHeaderV2, field: str, text: str, code: int
 ) -> None:
     operation = Operation()
@@ -103,7 +103,7 @@ def test_a_number_that_java_cannot_read_does_not_take_the_short_way(
 
 
 @pytest.mark.parametrize("field", ["a", "b", "c", "d", "e", "f", "g", "h"])
-def test_a_batch_without_a_required_field_is_refused(field: str) -> None:
+def test_send_batch_without_required_field_is_refused(field: str) -> None:
     ext = dict(zip("abcdefgh", ("p", "T", "TBW102", "4", "0", "0", "0", "0"), strict=True))
     given_to(Operation(), 320, ext)
     del ext[field]

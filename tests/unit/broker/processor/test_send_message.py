@@ -1,3 +1,5 @@
+"""Send requests and their responses."""
+
 import random
 import re
 from dataclasses import replace
@@ -95,7 +97,7 @@ def decoded(frame: bytes) -> RemotingCommand:
     return command
 
 
-def test_an_ordinary_send() -> None:
+def test_send_ordinary_message() -> None:
     kit = Kit()
     response = kit.send({"TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": UNIQ})
     (put,) = kit.store.puts
@@ -125,7 +127,7 @@ def test_an_ordinary_send() -> None:
 
 @pytest.mark.parametrize("serialize_type", [0, 1, 2])
 @pytest.mark.parametrize("uniq", [UNIQ, 'quote"\\and%ü'])
-def test_the_template_says_what_the_general_encoder_says(serialize_type: int, uniq: str) -> None:
+def test_send_response_template_equals_general_encoder(serialize_type: int, uniq: str) -> None:
     kit = Kit()
     response = kit.send({"UNIQ_KEY": uniq}, serialize_type=serialize_type)
     assert response.serialize_type == serialize_type
@@ -134,7 +136,7 @@ def test_the_template_says_what_the_general_encoder_says(serialize_type: int, un
     assert (response.version, response.opaque, response.code) == (493, 42, 0)
 
 
-def test_long_names_are_the_same_request() -> None:
+def test_send_long_field_names_are_equivalent() -> None:
     kit = Kit()
     ext = {"producerGroup": "p", "topic": "T", "defaultTopic": "TBW102",
            "defaultTopicQueueNums": "2",
@@ -144,7 +146,7 @@ def test_long_names_are_the_same_request() -> None:
     assert kit.topics.get("T") == TopicConfig("T", 2, 2, 6)
 
 
-def test_what_the_broker_adds_and_takes_out() -> None:
+def test_send_broker_adds_and_removes_properties() -> None:
     kit = Kit(trace_on=False)
     kit.send({"POP_CK": "old", "MSG_REGION": "far", "CLUSTER": "other", "A": "1"})
     assert re.fullmatch("[0-9A-F]{32}", kit.store.puts[0].uniq_key or "")
@@ -155,7 +157,7 @@ def test_what_the_broker_adds_and_takes_out() -> None:
     }  # fmt: skip
 
 
-def test_properties_without_their_last_separator_or_any_are_kept() -> None:
+def test_send_properties_without_separator_are_kept() -> None:
     kit = Kit()
     kit.send(i=f"A\x011\x02UNIQ_KEY\x01{UNIQ}")
     assert parse_properties(kit.store.puts[0].properties)["UNIQ_KEY"] == UNIQ
@@ -180,7 +182,7 @@ def test_properties_without_their_last_separator_or_any_are_kept() -> None:
         ({"properties": {"DELAY": "x", "UNIQ_KEY": UNIQ}}, 1),
     ],
 )
-def test_refused(changes: dict[str, Any], code: int) -> None:
+def test_send_invalid_request_is_refused(changes: dict[str, Any], code: int) -> None:
     kit = Kit()
     response = kit.send(**changes)
     assert response.code == code
@@ -189,13 +191,13 @@ def test_refused(changes: dict[str, Any], code: int) -> None:
 
 
 @pytest.mark.parametrize("delay", ["0", "-1"])
-def test_no_delay_is_an_ordinary_message(delay: str) -> None:
+def test_send_delay_zero_is_ordinary(delay: str) -> None:
     kit = Kit()
     assert kit.send({"DELAY": delay, "UNIQ_KEY": UNIQ}).code == 0
     assert parse_properties(kit.store.puts[0].properties)["DELAY"] == delay
 
 
-def test_a_delayed_message_waits_and_its_sender_is_told_its_own_queue() -> None:
+def test_send_delayed_message_returns_requested_queue() -> None:
     kit = Kit()
     response = kit.send({"DELAY": "99", "UNIQ_KEY": UNIQ})
     assert (response.code, response.ext_fields["queueId"]) == (0, "1")
@@ -206,7 +208,7 @@ def test_a_delayed_message_waits_and_its_sender_is_told_its_own_queue() -> None:
     assert found["CLUSTER"] == "C"
 
 
-def test_missing_and_wrong_fields_name_themselves() -> None:
+def test_send_missing_or_wrong_field_is_named() -> None:
     kit = Kit()
     for field, text in (("e", "x"), ("h", str(1 << 31)), ("g", str(1 << 63)), ("j", str(1 << 31))):
         with pytest.raises(HeaderFieldError, match=rf"header field {field} \("):
@@ -215,14 +217,14 @@ def test_missing_and_wrong_fields_name_themselves() -> None:
         kit.process(request(310, {"b": "T"}))
 
 
-def test_queue_minus_one_is_any_queue() -> None:
+def test_send_queue_minus_one_is_any_queue() -> None:
     kit = Kit()
     for _ in range(50):
         kit.send(e="-1")
     assert {put.queue_id for put in kit.store.puts} == {0, 1, 2, 3}
 
 
-def test_oneway_is_never_answered() -> None:
+def test_send_oneway_has_no_response() -> None:
     kit = Kit()
     assert kit.send(flag=2) is None
     assert kit.send(flag=2, b="SELF_TEST_TOPIC") is None
@@ -243,7 +245,7 @@ def test_oneway_is_never_answered() -> None:
         (PutMessageStatus.UNKNOWN_ERROR, 1),
     ],
 )
-def test_a_failed_put_becomes_apaches_code(status: PutMessageStatus, code: int) -> None:
+def test_send_failed_put_returns_apache_code(status: PutMessageStatus, code: int) -> None:
     kit = Kit()
     kit.store.status = status
     response = kit.send()
@@ -251,7 +253,7 @@ def test_a_failed_put_becomes_apaches_code(status: PutMessageStatus, code: int) 
     assert response.ext_fields["MSG_REGION"] == "DefaultRegion"
 
 
-def test_a_busy_store_is_flow_control_in_the_words_that_the_peer_knows() -> None:
+def test_send_busy_store_returns_flow_control_of_peer() -> None:
     kit = Kit()
     kit.store.status = PutMessageStatus.OS_PAGE_CACHE_BUSY
     response = kit.send()
@@ -263,7 +265,7 @@ def test_a_busy_store_is_flow_control_in_the_words_that_the_peer_knows() -> None
     assert response.remark.startswith("[PC_SYNCHRONIZED]broker busy")
 
 
-def test_sync_flush_responses_when_durable() -> None:
+def test_send_sync_flush_answers_when_durable() -> None:
     kit = Kit(sync_flush=True)
     assert kit.send() is None
     ((end, callback),) = kit.store.waiting
@@ -273,14 +275,14 @@ def test_sync_flush_responses_when_durable() -> None:
     assert decoded(kit.channel.sent[0]).code == 0
 
 
-def test_sync_flush_without_wait_responses_at_once() -> None:
+def test_send_sync_flush_without_wait_answers_at_once() -> None:
     kit = Kit(sync_flush=True)
     assert kit.send({"UNIQ_KEY": UNIQ, "WAIT": "false"}).code == 0
     assert kit.store.waiting == []
 
 
 @pytest.mark.parametrize(("is_writable", "code"), [(True, 10), (False, 14)])
-def test_a_flush_that_does_not_come_is_never_a_success(is_writable: bool, code: int) -> None:
+def test_send_missing_flush_is_never_success(is_writable: bool, code: int) -> None:
     kit = Kit(sync_flush=True)
     kit.send()
     kit.store.is_writable = is_writable
@@ -288,7 +290,7 @@ def test_a_flush_that_does_not_come_is_never_a_success(is_writable: bool, code: 
     assert [one.code for one in kit.channel.commands] == [code]
 
 
-def test_retry_topic_goes_to_the_dead_letters_after_the_last_attempt() -> None:
+def test_send_retry_after_last_attempt_is_dead_letter() -> None:
     kit = Kit()
     kit.groups.put(SubscriptionGroupConfig("g", retry_max_times=3))
     assert kit.send(b="%RETRY%g", e="0", j="3").code == 0
@@ -298,12 +300,12 @@ def test_retry_topic_goes_to_the_dead_letters_after_the_last_attempt() -> None:
     assert kit.topics.get("%DLQ%g") == TopicConfig("%DLQ%g", 1, 1, 6)
 
 
-def test_retry_of_an_unknown_group() -> None:
+def test_send_retry_of_unknown_group_is_refused() -> None:
     kit = Kit(auto_create_subscription_group=False)
     assert kit.send(b="%RETRY%g", e="0").code == 26
 
 
-def test_batch() -> None:
+def test_send_batch_stores_all_messages() -> None:
     kit = Kit()
     items = [
         BatchItem(3, b"one", b"UNIQ_KEY\x01A\x02TAGS\x01t\x02"),
@@ -337,7 +339,7 @@ def test_batch() -> None:
         ({}, encode_batch([BatchItem(0, b"x" * 1000, b"")])),
     ],
 )
-def test_refused_batches(changes: dict[str, str], body: bytes) -> None:
+def test_send_invalid_batch_is_refused(changes: dict[str, str], body: bytes) -> None:
     kit = Kit()
     kit.topics.create_on_send_back("%RETRY%g", 1)
     response = kit.send(None, body, code=320, m="true", **changes)
@@ -345,21 +347,21 @@ def test_refused_batches(changes: dict[str, str], body: bytes) -> None:
     assert kit.store.batches == []
 
 
-def test_batch_cq_topics_are_refused_clearly() -> None:
+def test_send_batch_cq_topic_is_refused() -> None:
     kit = Kit()
     kit.topics.put(TopicConfig("T", 4, 4, 6, attributes={"queue.type": "BatchCQ"}))
     assert kit.send().code == 13
     assert "BatchCQ" in kit.send(body=encode_batch([BatchItem(0, b"x", b"")]), code=320).remark
 
 
-def test_a_changed_topic_is_seen_at_once() -> None:
+def test_send_changed_topic_applies_at_once() -> None:
     kit = Kit()
     assert kit.send(e="3").code == 0
     kit.topics.put(TopicConfig("T", 2, 2, 6))
     assert kit.send(e="3").code == 29
 
 
-def test_a_read_only_broker_refuses_ordered_topics_only() -> None:
+def test_send_read_only_broker_refuses_ordered_topics() -> None:
     kit = Kit()
     kit.topics.put(TopicConfig("O", 4, 4, 6, order=True))
     kit.configure(replace(kit.config, broker_permission=4))
@@ -367,7 +369,7 @@ def test_a_read_only_broker_refuses_ordered_topics_only() -> None:
     assert kit.send().code == 0
 
 
-def test_a_broker_that_opens_later() -> None:
+def test_send_before_opening_time_is_refused() -> None:
     kit = Kit()
     kit.configure(replace(kit.config, start_accept_send_request_time_stamp=1 << 60))
     assert kit.send().code == 1

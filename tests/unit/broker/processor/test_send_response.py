@@ -1,4 +1,4 @@
-"""A response from a template is what the general encoder says, for every header type."""
+"""Responses from templates equal those of the general encoder, for all header types."""
 
 import pytest
 
@@ -20,7 +20,9 @@ def decoded(frame: bytes) -> RemotingCommand:
 @pytest.mark.parametrize("serialize_type", [0, 1, 2])
 @pytest.mark.parametrize("store_host", [V4, V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("transaction_id", IDS)
-def test_templates(serialize_type: int, store_host: bytes, transaction_id: str) -> None:
+def test_send_response_template_equals_encoder(
+    serialize_type: int, store_host: bytes, transaction_id: str
+) -> None:
     responses = SendResponses(store_host, region_id='50%-ä"', trace_on=True)
     command = request(310, serialize_type=serialize_type, opaque=-7)
     values = (0, 1 << 40, 12, 1 << 50)
@@ -34,7 +36,7 @@ def test_templates(serialize_type: int, store_host: bytes, transaction_id: str) 
     assert short.ext_fields["msgId"] == store_host.hex().upper() + f"{1 << 40:016X}"
 
 
-def test_a_batch_lists_its_ids() -> None:
+def test_send_response_batch_lists_ids() -> None:
     responses = SendResponses(V4, region_id="r", trace_on=False)
     assert responses.msg_ids([0, 255]) == (
         "7F00000100002A9F0000000000000000,7F00000100002A9F00000000000000FF"
@@ -44,7 +46,7 @@ def test_a_batch_lists_its_ids() -> None:
 @pytest.mark.parametrize("serialize_type", [0, 1, 2])
 @pytest.mark.parametrize("store_host", [V4, V6], ids=["v4", "v6"])
 @pytest.mark.parametrize("transaction_id", IDS)
-def test_the_template_of_batches(
+def test_send_response_batch_template_equals_encoder(
     serialize_type: int, store_host: bytes, transaction_id: str
 ) -> None:
     responses = SendResponses(store_host, region_id='50%-ä"', trace_on=True)
@@ -56,7 +58,7 @@ def test_the_template_of_batches(
     assert short.ext_fields["msgId"] == ",".join(map(responses.msg_id, offsets))
 
 
-def test_a_refusal_has_fields_too() -> None:
+def test_send_response_refusal_has_fields() -> None:
     refusal = SendResponses(V4, region_id="r", trace_on=False).refusal(request(310), 13, "no")
     assert (refusal.code, refusal.remark, refusal.opaque) == (13, "no", 42)
     assert refusal.ext_fields == {"MSG_REGION": "r", "TRACE_ON": "false"}

@@ -1,3 +1,5 @@
+"""Checks of pulls, and their cached results."""
+
 from collections.abc import Callable
 from typing import Any
 
@@ -66,7 +68,7 @@ CHANGES: dict[str, Callable[[Kit], object]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_each_change_makes_another_standing(name: str) -> None:
+def test_pull_checks_each_change_makes_new_version(name: str) -> None:
     kit = Kit()
     before = kit.checks.standing()
     kit.checks.check(wanted())
@@ -78,7 +80,7 @@ def test_each_change_makes_another_standing(name: str) -> None:
     assert not after.allowed
 
 
-def test_what_is_the_same_in_each_pull_is_checked_once() -> None:
+def test_pull_checks_repeated_pull_is_checked_once() -> None:
     kit = Kit()
     first = kit.checks.check(wanted())
     assert kit.checks.check(wanted()._replace(queue_offset=99, commit_offset=3)) is first
@@ -87,7 +89,7 @@ def test_what_is_the_same_in_each_pull_is_checked_once() -> None:
     assert kit.checks.check(wanted()).message_filter is None
 
 
-def test_a_refusal_is_not_remembered() -> None:
+def test_pull_checks_refusal_is_not_cached() -> None:
     kit = Kit()
     for _ in range(2):
         with pytest.raises(PullRefused):
@@ -96,7 +98,9 @@ def test_a_refusal_is_not_remembered() -> None:
 
 
 @pytest.mark.parametrize(("expression", "kind"), [("a > 1", "SQL92"), ("a" * 201, "TAG")])
-def test_conditions_and_long_expressions_are_not_remembered(expression: str, kind: str) -> None:
+def test_pull_checks_conditions_and_long_expressions_are_not_cached(
+    expression: str, kind: str
+) -> None:
     kit = Kit()
     kit.filters.configure(BrokerConfig(broker_name="b", enable_property_filter=True))
     kit.checks.check(wanted(expression=expression, kind=kind))
@@ -104,7 +108,7 @@ def test_conditions_and_long_expressions_are_not_remembered(expression: str, kin
 
 
 @pytest.mark.parametrize(("tags", "is_remembered"), [(32, True), (33, False)])
-def test_what_takes_many_tags_is_not_remembered(tags: int, is_remembered: bool) -> None:
+def test_pull_checks_many_tags_are_not_cached(tags: int, is_remembered: bool) -> None:
     """Each has codes of its own, 260 KB of a subscription as long as may be."""
     kit = Kit()
     kit.consumers.unregister("g", kit.channel)
@@ -113,14 +117,14 @@ def test_what_takes_many_tags_is_not_remembered(tags: int, is_remembered: bool) 
     assert bool(kit.checks.standing().allowed) is is_remembered
 
 
-def test_so_many_pulls_are_remembered() -> None:
+def test_pull_checks_cache_is_bounded() -> None:
     kit = Kit()
     for version in range(MAX_ALLOWED + 1):
         kit.checks.check(wanted()._replace(sub_version=-version))
     assert len(kit.checks.standing().allowed) == 1
 
 
-def test_who_looked_while_a_permission_was_not_written_looks_again() -> None:
+def test_pull_checks_permission_undone_after_check_is_checked_again() -> None:
     """Between the two a pull that may not be may have been allowed."""
     kit = Kit()
     kit.groups.set_forbidden("g", "T", forbidden=True)

@@ -1,4 +1,4 @@
-"""A pull that waits for messages of a condition is woken by those only."""
+"""A suspended pull with a condition is resumed only by matching messages."""
 
 import itertools
 from typing import Any
@@ -26,7 +26,7 @@ from tests.unit.broker.operation.pull.test_pull import Kit
 from tests.unit.store import store_kit
 
 
-def test_an_arrival_wakes_a_condition_only_when_it_is_met() -> None:
+def test_condition_matching_arrival_resumes_pull() -> None:
     kit = Kit()
     assert kit.pull("a > 5", kind="SQL92") is None
     kit.store.results.append(one_message(1, b"a\x015\x02"))
@@ -44,7 +44,7 @@ def one_message(next_offset: int, properties: bytes) -> GetMessageResult:
     return GetMessageResult(status, next_offset, 0, next_offset, [found], 1, len(found))
 
 
-def test_a_message_is_read_once_for_all_conditions_that_wait_for_it() -> None:
+def test_condition_message_is_read_once_for_all_pulls() -> None:
     kit = Kit()
     for expression in ("a > 5", "a < 5", "a = 5", "a IS NULL"):
         assert kit.pull(expression, kind="SQL92") is None
@@ -57,7 +57,7 @@ def test_a_message_is_read_once_for_all_conditions_that_wait_for_it() -> None:
     assert [pull.wanted.expression for pull in kit.resumed] == ["a > 5", "a = 5"]
 
 
-def test_more_conditions_than_a_sender_waits_for_look_in_turns_of_their_own(
+def test_condition_budget_exceeded_resumes_pull(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(arrived_message, "_MOST_WEIGHT", 3)
@@ -73,7 +73,7 @@ def test_more_conditions_than_a_sender_waits_for_look_in_turns_of_their_own(
     assert len(kit.resumed) == 2, "the next message is looked at anew"
 
 
-def test_a_message_that_cannot_be_read_alone_is_looked_for_by_the_condition() -> None:
+def test_condition_reads_message_that_cannot_be_read_alone() -> None:
     """It is damaged, or its file is gone: what follows is found."""
     kit = Kit()
     assert kit.pull("a > 5", kind="SQL92") is None
@@ -87,7 +87,7 @@ def test_a_message_that_cannot_be_read_alone_is_looked_for_by_the_condition() ->
     assert used.condition.expression == "a > 5"
 
 
-def test_a_condition_reads_the_properties_of_a_record() -> None:
+def test_condition_matches_properties_of_record() -> None:
     kit = Kit()
     kit.pull("a > 5 AND b = 'x'", kind="SQL92")
     (*_, used) = kit.store.reads[-1]
@@ -119,7 +119,9 @@ def matched(used: SqlFilter, records: list[bytes]) -> list[bool] | None:
     return used.match_records(memoryview(b"".join(records)), positions, sizes)
 
 
-def test_records_that_are_alike_are_matched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_condition_records_of_same_layout_are_matched_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     used = sql_filter("a > 5 AND b = 'x'")
     records = [bytes(record("T", b"a\x01%d\x02b\x01x\x02" % (n % 10), 0, 8)) for n in range(40)]
     with monkeypatch.context() as patch:
@@ -133,7 +135,7 @@ def test_records_that_are_alike_are_matched_at_once(monkeypatch: pytest.MonkeyPa
     assert matched(used, others) == [n % 10 > 5 for n in range(40)]
 
 
-def test_records_of_many_shapes_are_left_to_be_matched_one_by_one() -> None:
+def test_condition_records_of_many_layouts_are_matched_one_by_one() -> None:
     used = sql_filter("a > 5")
     mixed = [bytes(record("T", b"a\x01%d\x02" % 10**n, 0, 8)) for n in range(9)]
     alike = [bytes(record("T", b"a\x01%d\x02" % n, 0, 8)) for n in range(9)]
@@ -145,7 +147,7 @@ def test_records_of_many_shapes_are_left_to_be_matched_one_by_one() -> None:
     assert TagFilter(frozenset([1])).match_records(memoryview(b""), [], []) is None
 
 
-def test_an_arrival_is_decided_by_all_that_came_since_the_last_one() -> None:
+def test_condition_checks_all_messages_since_last_arrival() -> None:
     kit = Kit()
     assert kit.pull("a > 5", kind="SQL92") is None
     kit.store.results.append(GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, 5, 0, 5))
@@ -160,7 +162,7 @@ def test_an_arrival_is_decided_by_all_that_came_since_the_last_one() -> None:
     assert len(kit.resumed) == 1
 
 
-def test_an_arrival_of_more_than_may_be_looked_at_wakes() -> None:
+def test_condition_large_arrival_resumes_pull() -> None:
     kit = Kit()
     assert kit.pull("a > 5", kind="SQL92") is None
     kit.arrive("x", _MAX_LOOKED_AT + 1)
@@ -173,7 +175,7 @@ def test_an_arrival_of_more_than_may_be_looked_at_wakes() -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(24, "too many open files"), ResourceShortError("none")])
-def test_an_arrival_that_cannot_be_looked_at_wakes_who_waits_for_it(
+def test_condition_unreadable_arrival_resumes_pull(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """The pull is told what the matter is; whoever stored the message is not."""
@@ -192,7 +194,7 @@ def test_an_arrival_that_cannot_be_looked_at_wakes_who_waits_for_it(
 
 
 @pytest.mark.parametrize("place", range(12))
-def test_a_batch_wakes_by_any_of_its_messages(place: int) -> None:
+def test_condition_batch_with_any_match_resumes_pull(place: int) -> None:
     store = store_kit.Kit().open()
     kit = Kit()
     kit.pulls._store = store

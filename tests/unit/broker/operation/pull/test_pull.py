@@ -1,3 +1,5 @@
+"""Pulls: suspension, resumption and refusals."""
+
 from typing import Any
 
 import pytest
@@ -80,7 +82,7 @@ class Kit:
         self.pulls.on_arrival("T", queue_id, next_offset, tags_code(tag))
 
 
-def test_an_arrival_wakes_those_who_take_its_tag() -> None:
+def test_pull_arrival_resumes_pulls_with_its_tag() -> None:
     kit = Kit()
     for expression in ("a", "a || b", "c", "*"):
         assert kit.pull(expression) is None
@@ -93,7 +95,7 @@ def test_an_arrival_wakes_those_who_take_its_tag() -> None:
     assert len(kit.resumed) == 4
 
 
-def test_an_arrival_looks_at_nobody_whose_tag_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_arrival_does_not_visit_pulls_with_other_tags(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand pulls for another tag cost a send nothing."""
     kit = Kit()
     kit.pull("other")
@@ -107,7 +109,7 @@ def test_an_arrival_looks_at_nobody_whose_tag_it_is_not(monkeypatch: pytest.Monk
         kit.arrive("other")
 
 
-def test_a_filter_of_many_tags_is_asked_instead() -> None:
+def test_pull_filter_with_many_tags_is_checked() -> None:
     kit = Kit()
     assert kit.pull(" || ".join(f"t{number}" for number in range(100))) is None
     kit.arrive("other")
@@ -116,7 +118,7 @@ def test_a_filter_of_many_tags_is_asked_instead() -> None:
     assert len(kit.resumed) == 1
 
 
-def test_an_old_offset_does_not_wake() -> None:
+def test_pull_arrival_before_its_offset_does_not_resume() -> None:
     kit = Kit()
     kit.pull(offset=5)
     kit.arrive("a", 5)
@@ -125,7 +127,7 @@ def test_an_old_offset_does_not_wake() -> None:
     assert len(kit.resumed) == 1
 
 
-def test_a_narrow_filter_goes_on_when_its_queue_has_grown() -> None:
+def test_pull_narrow_filter_is_resumed_by_queue_growth() -> None:
     kit = Kit()
     kit.pull("a")
     kit.pull("*", queue_id=1)
@@ -136,14 +138,14 @@ def test_a_narrow_filter_goes_on_when_its_queue_has_grown() -> None:
     assert [pull.wanted.queue_id for pull in kit.resumed] == [0]
 
 
-def test_a_message_between_the_empty_read_and_the_suspension_is_not_missed() -> None:
+def test_pull_message_between_read_and_suspension_is_not_missed() -> None:
     kit = Kit()
     kit.store.ends["T", 0] = 1
     assert kit.pull() is None
     assert len(kit.resumed) == 1
 
 
-def test_everything_is_checked_again_when_a_pull_goes_on() -> None:
+def test_pull_resumed_pull_is_checked_again() -> None:
     kit = Kit()
     kit.pull()
     kit.topics.delete("T")
@@ -156,7 +158,7 @@ def test_everything_is_checked_again_when_a_pull_goes_on() -> None:
     assert kit.suspended.count == 0
 
 
-def test_pulls_that_wait_for_a_topic_are_told_at_once_when_it_is_deleted() -> None:
+def test_pull_topic_deletion_answers_suspended_pulls() -> None:
     kit = Kit()
     for queue_id in range(4):
         assert kit.pull("a" if queue_id else "*", queue_id=queue_id) is None
@@ -171,7 +173,7 @@ def test_pulls_that_wait_for_a_topic_are_told_at_once_when_it_is_deleted() -> No
     assert kit.suspended.count == 0
 
 
-def test_a_reset_is_told_at_once_to_the_pulls_of_its_group_that_wait() -> None:
+def test_pull_reset_answers_suspended_pulls_of_group() -> None:
     kit = Kit()
     kit.offsets.on_reset.append(kit.pulls.offset_reset)
     for group, queue_id in (("g", 0), ("h", 0), ("g", 1)):
@@ -185,7 +187,7 @@ def test_a_reset_is_told_at_once_to_the_pulls_of_its_group_that_wait() -> None:
     assert kit.suspended.count == 2, "the others wait on"
 
 
-def test_a_reset_between_the_empty_read_and_the_suspension_is_not_missed(
+def test_pull_reset_between_read_and_suspension_is_not_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kit = Kit()
@@ -203,7 +205,7 @@ def test_a_reset_between_the_empty_read_and_the_suspension_is_not_missed(
     assert told.read.status is GetMessageStatus.OFFSET_RESET
 
 
-def test_a_resumed_pull_reads_with_the_filter_of_its_request_and_waits_no_more() -> None:
+def test_pull_resumed_pull_uses_its_filter_and_is_not_suspended_again() -> None:
     kit = Kit()
     kit.pull("a")
     kit.arrive("a")
@@ -214,7 +216,7 @@ def test_a_resumed_pull_reads_with_the_filter_of_its_request_and_waits_no_more()
     assert kit.store.reads[1][5] is kit.store.reads[0][5]
 
 
-def test_a_failing_read_releases_the_pull() -> None:
+def test_pull_failed_read_releases_pull() -> None:
     kit = Kit()
     kit.pull()
     kit.arrive("a")
@@ -228,7 +230,7 @@ def test_a_failing_read_releases_the_pull() -> None:
     assert kit.suspended.count == 0
 
 
-def test_what_is_large_in_a_request_is_not_kept_or_is_counted() -> None:
+def test_pull_large_fields_are_dropped_or_counted() -> None:
     kit = Kit()
     kit.pull("*")
     plain_bytes = kit.suspended.size_bytes
@@ -241,7 +243,7 @@ def test_what_is_large_in_a_request_is_not_kept_or_is_counted() -> None:
     assert [pull.wanted.expression for pull in kit.resumed] == ["*", ""]
 
 
-def test_an_expression_over_the_limit_is_refused() -> None:
+def test_pull_expression_too_long_is_refused() -> None:
     kit = Kit()
     assert kit.pull("x" * MAX_EXPRESSION_CHARS) is None
     refused = kit.pull("x" * (MAX_EXPRESSION_CHARS + 1))
@@ -250,7 +252,7 @@ def test_an_expression_over_the_limit_is_refused() -> None:
     assert str(MAX_EXPRESSION_CHARS) in refused.remark
 
 
-def test_the_pulls_of_a_lost_owner_are_forgotten() -> None:
+def test_pull_lost_owner_drops_its_pulls() -> None:
     kit = Kit()
     kit.pull()
     kit.pulls.forget(kit)
@@ -258,7 +260,7 @@ def test_the_pulls_of_a_lost_owner_are_forgotten() -> None:
     assert (kit.resumed, kit.suspended.count) == ([], 0)
 
 
-def test_when_there_is_no_room_the_pull_is_answered_at_once() -> None:
+def test_pull_full_table_answers_at_once() -> None:
     kit = Kit(max_held_pulls=0)
     kit.pulls.configure(kit.config)
     outcome = kit.pull()
@@ -266,7 +268,7 @@ def test_when_there_is_no_room_the_pull_is_answered_at_once() -> None:
     assert outcome.code == 19
 
 
-def test_a_topic_that_is_deleted_between_the_empty_read_and_the_suspension_is_not_missed(
+def test_pull_topic_deletion_between_read_and_suspension_is_not_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever deletes it on another thread finds no pull yet that could be told."""

@@ -1,4 +1,4 @@
-"""Calling timed messages back."""
+"""Recalls of timed messages."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ class Kit:
         return self.operation.recall(RecallRequest(topic, handle, "g", HOST))
 
 
-def test_a_recall_waits_in_the_slot_of_its_message() -> None:
+def test_recall_is_scheduled_in_slot_of_message() -> None:
     kit = Kit()
     assert kit.recall() == Recalled("ID", 150)
     (put,) = kit.store.puts
@@ -81,7 +81,9 @@ def test_a_recall_waits_in_the_slot_of_its_message() -> None:
         ({}, {"later_ms": 259_200_000}, 604),
     ],
 )
-def test_refused(config: dict[str, Any], changes: dict[str, Any], code: int) -> None:
+def test_recall_invalid_request_is_refused(
+    config: dict[str, Any], changes: dict[str, Any], code: int
+) -> None:
     kit = Kit(**config)
     refused = kit.recall(**changes)
     assert isinstance(refused, Refusal)
@@ -89,7 +91,7 @@ def test_refused(config: dict[str, Any], changes: dict[str, Any], code: int) -> 
     assert kit.store.puts == []
 
 
-def test_a_store_that_takes_nothing_is_said() -> None:
+def test_recall_failed_put_is_refused() -> None:
     kit = Kit()
     kit.store.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
     refused = kit.recall()
@@ -97,14 +99,14 @@ def test_a_store_that_takes_nothing_is_said() -> None:
     assert refused.code == 1
 
 
-def test_settings_change_while_it_runs() -> None:
+def test_recall_changed_settings_apply() -> None:
     kit = Kit(recall_message_enable=False)
     assert isinstance(kit.recall(), Refusal)
     kit.operation.configure(BrokerConfig(broker_name="b", recall_message_enable=True))
     assert isinstance(kit.recall(), Recalled)
 
 
-def test_so_many_messages_of_one_slot_can_be_called_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recalls_per_slot_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rocketpy.broker.operation.scheduling.scheduling.MAX_RECALLS_PER_SLOT", 3)
     monkeypatch.setattr("rocketpy.broker.operation.scheduling.scheduling.MAX_COUNTED_SLOTS", 10)
     kit = Kit()
@@ -117,7 +119,7 @@ def test_so_many_messages_of_one_slot_can_be_called_back(monkeypatch: pytest.Mon
     assert isinstance(kit.recall(), Refusal), "those with most are"
 
 
-def test_recalls_that_are_sent_as_messages_count_with_the_others(
+def test_recalls_sent_as_messages_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A send with TIMER_DEL_UNIQKEY is a recall, too: it is in memory as long."""

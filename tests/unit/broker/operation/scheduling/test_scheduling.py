@@ -1,4 +1,4 @@
-"""Messages that are to be delivered later, on their way to where they wait."""
+"""Scheduling of messages for later delivery."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def message(properties: dict[str, str], **changes: Any) -> PutMessage:
     return PutMessage("T", 3, b"x", encode_properties(properties), **changes)
 
 
-def test_a_message_with_a_level_waits_in_the_queue_of_its_level() -> None:
+def test_schedule_delay_level_redirects_to_its_queue() -> None:
     given = {"DELAY": "2", "TAGS": "a", "REAL_TOPIC": "forged", "TIMER_DELAY_MS": "5"}
     one = message(given)
     assert MessageScheduler(DELAYS_MS, SimClock()).postpone(one) is None
@@ -33,7 +33,7 @@ def test_a_message_with_a_level_waits_in_the_queue_of_its_level() -> None:
 
 
 @pytest.mark.parametrize("level", ["4", "18", "2147483647"])
-def test_a_level_over_the_last_one_is_the_last_one(level: str) -> None:
+def test_schedule_level_above_last_uses_last(level: str) -> None:
     one = message({"DELAY": level})
     assert MessageScheduler(DELAYS_MS, SimClock()).postpone(one) is None
     assert (one.queue_id, one.delay_level) == (2, 3)
@@ -41,7 +41,7 @@ def test_a_level_over_the_last_one_is_the_last_one(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["0", "-1", "-2147483648"])
-def test_no_level_is_no_delay(level: str) -> None:
+def test_schedule_without_level_is_unchanged(level: str) -> None:
     one = message({"DELAY": level})
     before = one.properties
     assert MessageScheduler(DELAYS_MS, SimClock()).postpone(one) is None
@@ -49,7 +49,7 @@ def test_no_level_is_no_delay(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["soon", "1.5", "2147483648", "9" * 5_000, "1_0", " 1", "²"])
-def test_a_level_that_is_no_number_is_refused(level: str) -> None:
+def test_schedule_invalid_level_is_refused(level: str) -> None:
     refused = MessageScheduler(DELAYS_MS, SimClock()).postpone(message({"DELAY": level}))
     assert refused is not None
     assert refused.code == 1
@@ -58,15 +58,13 @@ def test_a_level_that_is_no_number_is_refused(level: str) -> None:
 
 
 @pytest.mark.parametrize(("sys_flag", "waits"), [(0, True), (8, True), (4, False), (12, False)])
-def test_only_messages_without_transaction_and_committed_ones_wait(
-    sys_flag: int, waits: bool
-) -> None:
+def test_schedule_only_ordinary_and_committed_messages(sys_flag: int, waits: bool) -> None:
     one = message({"DELAY": "1"}, sys_flag=sys_flag)
     assert MessageScheduler(DELAYS_MS, SimClock()).postpone(one) is None
     assert (one.topic == "SCHEDULE_TOPIC_XXXX") is waits
 
 
-def test_a_half_message_does_not_wait_but_a_retried_one_does() -> None:
+def test_schedule_half_message_is_unchanged_and_retry_is_delayed() -> None:
     postponement = MessageScheduler(DELAYS_MS, SimClock())
     properties = {"DELAY": "1", "TRAN_MSG": "true"}
     half = message(properties)
@@ -80,7 +78,7 @@ def test_a_half_message_does_not_wait_but_a_retried_one_does() -> None:
     assert retried.topic == "SCHEDULE_TOPIC_XXXX"
 
 
-def test_a_retry_is_delayed_by_a_level_that_is_given() -> None:
+def test_schedule_delay_uses_given_level() -> None:
     one, properties = message({"TAGS": "a"}), {"TAGS": "a"}
     MessageScheduler(DELAYS_MS, SimClock()).delay(one, properties, 99)
     assert (one.topic, one.queue_id) == ("SCHEDULE_TOPIC_XXXX", 2)
@@ -100,6 +98,6 @@ def test_a_retry_is_delayed_by_a_level_that_is_given() -> None:
         ({"TIMER_DELIVER_MS": "1"}, 13),
     ],
 )
-def test_a_batch_cannot_wait(properties: dict[str, str], code: int | None) -> None:
+def test_schedule_batch_with_delay_is_refused(properties: dict[str, str], code: int | None) -> None:
     refused = refuse_later_in_batch(properties)
     assert (refused.code if isinstance(refused, Refusal) else None) == code

@@ -1,4 +1,4 @@
-"""What may be sent where, also while topics and settings change."""
+"""Admission of sends, while topics and settings change."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,7 +53,7 @@ class Kit:
         return self.admission.admit(request._replace(**more))
 
 
-def test_what_a_topic_allows_is_remembered() -> None:
+def test_admission_policy_is_cached() -> None:
     kit = Kit()
     kit.topics.put(TopicConfig("T", 3, 2, topic_filter_type="MULTI_TAG"))
     policy = kit.admit("T")
@@ -62,7 +62,7 @@ def test_what_a_topic_allows_is_remembered() -> None:
     assert policy[1:] == (True, True, True, 3, 2, 0x2, True)
 
 
-def test_a_topic_deleted_during_its_admission_is_not_remembered() -> None:
+def test_admission_topic_deleted_meanwhile_is_not_cached() -> None:
     kit = Kit()
     kit.topics.put(TopicConfig("T", 3, 2))
     kit.topics.meddle = lambda: kit.topics.delete("T")
@@ -71,7 +71,7 @@ def test_a_topic_deleted_during_its_admission_is_not_remembered() -> None:
     assert kit.admit("T", template="nothing").code == 17  # type: ignore[union-attr]
 
 
-def test_a_topic_changed_during_its_admission_is_not_remembered() -> None:
+def test_admission_topic_changed_meanwhile_is_not_cached() -> None:
     kit = Kit()
     kit.topics.put(TopicConfig("T", 3, 3))
     kit.topics.meddle = lambda: kit.topics.put(TopicConfig("T", 1, 1))
@@ -79,7 +79,7 @@ def test_a_topic_changed_during_its_admission_is_not_remembered() -> None:
     assert "T" not in kit.admission.known
 
 
-def test_settings_changed_during_an_admission_count() -> None:
+def test_admission_settings_changed_meanwhile_apply() -> None:
     kit = Kit()
     kit.topics.put(TopicConfig("T", 3, 3))
     closed = replace(kit.config, start_accept_send_request_time_stamp=1 << 60)
@@ -99,19 +99,19 @@ def test_settings_changed_during_an_admission_count() -> None:
         ("%RETRY%g", {"template": "nothing"}, None),
     ],
 )
-def test_admission(topic: str, more: dict[str, Any], code: int | None) -> None:
+def test_admission_returns_apache_codes(topic: str, more: dict[str, Any], code: int | None) -> None:
     admitted = Kit().admit(topic, **more)
     assert (admitted.code if isinstance(admitted, Refusal) else None) == code
 
 
-def test_unit_bits_of_a_new_topic() -> None:
+def test_admission_new_topic_gets_unit_bits() -> None:
     kit = Kit()
     kit.admit("T", is_unit=True)
     kit.admit("%RETRY%g", is_unit=True)
     assert [kit.topics.all()[name].topic_sys_flag for name in ("T", "%RETRY%g")] == [1, 2]
 
 
-def test_a_topic_that_cannot_be_kept_is_refused_until_it_can() -> None:
+def test_admission_topic_not_written_is_refused_until_written() -> None:
     kit = Kit()
 
     def full(value: object) -> None:
@@ -129,7 +129,7 @@ def test_a_topic_that_cannot_be_kept_is_refused_until_it_can() -> None:
     assert "T" in kit.file.value["topicConfigTable"]
 
 
-def test_remarks_name_the_limit_and_the_reason() -> None:
+def test_admission_remarks_contain_limit_and_reason() -> None:
     kit = Kit()
     kit.reason = "a flush failed"
     not_stored = kit.admission.not_stored

@@ -1,3 +1,5 @@
+"""Two conditions that a sender waits for."""
+
 import pytest
 
 from rocketpy.broker.operation.refusal import Refusal
@@ -10,7 +12,7 @@ NO = Refusal(14, "no")
     ("first", "second", "told"),
     [(None, None, None), (NO, None, NO), (None, NO, NO), (NO, Refusal(1, "later"), NO)],
 )
-def test_the_second_tells_of_both(
+def test_both_done_calls_back_after_second_condition(
     first: Refusal | None, second: Refusal | None, told: Refusal | None
 ) -> None:
     calls: list[Refusal | None] = []

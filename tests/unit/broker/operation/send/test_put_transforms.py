@@ -1,3 +1,5 @@
+"""Put transforms: batches, retries and dead letters."""
+
 from typing import Any
 
 import pytest
@@ -24,12 +26,12 @@ REQUEST = SendRequest("%RETRY%g", 0, b"x", b"", b"", "p", 0, 0, 0)
         ({"TIMER_DELIVER_MS": "1"}, 13),
     ],
 )
-def test_a_batch_cannot_wait(properties: dict[str, str], code: int | None) -> None:
+def test_transform_delayed_batch_is_refused(properties: dict[str, str], code: int | None) -> None:
     refused = refuse_in_batch(properties)
     assert (None if refused is None else refused.code) == code
 
 
-def test_a_batch_cannot_be_transactional() -> None:
+def test_transform_transactional_batch_is_refused() -> None:
     refused = refuse_in_batch({"TRAN_MSG": "TRUE"})
     assert refused is not None
     assert refused.code == 13
@@ -53,7 +55,7 @@ class Kit:
         return refused.code if refused else (message.topic, message.queue_id)
 
 
-def test_after_the_last_try_a_message_is_a_dead_letter() -> None:
+def test_retry_redirect_after_last_attempt_is_dead_letter() -> None:
     kit = Kit()
     kit.groups.put(SubscriptionGroupConfig("g", retry_max_times=2))
     assert kit.run("%RETRY%g", 2) == ("%RETRY%g", 3)
@@ -65,18 +67,18 @@ def test_after_the_last_try_a_message_is_a_dead_letter() -> None:
     assert kit.properties["DELAY"] == "3"
 
 
-def test_a_group_that_consumes_in_order_has_no_retries_there() -> None:
+def test_retry_redirect_ordered_group_is_dead_letter_at_once() -> None:
     kit = Kit()
     kit.ordered.add("g")
     assert kit.run("%RETRY%g", 0) == ("%DLQ%g", 0)
     assert kit.run("%RETRY%other", 0) == ("%RETRY%other", 3)
 
 
-def test_an_unknown_group_is_refused() -> None:
+def test_retry_redirect_unknown_group_is_refused() -> None:
     assert Kit(auto_create_subscription_group=False).run("%RETRY%g", 0) == 26
 
 
-def test_dead_letters_without_a_topic_on_disk_are_refused() -> None:
+def test_retry_redirect_topic_not_created_is_refused() -> None:
     kit = Kit()
 
     def full(value: object) -> None:

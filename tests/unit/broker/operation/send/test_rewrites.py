@@ -1,4 +1,4 @@
-"""Half and delayed messages by look-up: the same is stored as through the put transforms."""
+"""Cached rewrites store the same bytes as the put transforms."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -59,7 +59,7 @@ class _Kit(Kit):
         ({**HALF, "CHECK_IMMUNITY_TIME_IN_SECONDS": "60"}, 4),
     ],
 )
-def test_the_same_is_stored(properties: dict[str, str], sys_flag: int) -> None:
+def test_rewrite_cache_equals_transforms(properties: dict[str, str], sys_flag: int) -> None:
     kit = _Kit()
     for uniq_key in (UNIQ, OTHER):  # learned, and remembered
         for queue_id in (1, 2):
@@ -84,7 +84,7 @@ def test_the_same_is_stored(properties: dict[str, str], sys_flag: int) -> None:
         ({**HALF, "TRAN_MSG": "false"}, 4, 0),
     ],
 )
-def test_what_depends_on_more_goes_through_the_transforms(
+def test_rewrite_cache_skips_timed_and_retried_messages(
     properties: dict[str, str], sys_flag: int, tries: int
 ) -> None:
     kit = _Kit()
@@ -93,7 +93,7 @@ def test_what_depends_on_more_goes_through_the_transforms(
     assert kit.store.puts == []
 
 
-def test_a_body_or_queue_that_cannot_be_is_left_to_the_long_way() -> None:
+def test_rewrite_cache_invalid_body_or_queue_uses_general_path() -> None:
     kit = _Kit()
     encoded = encode_properties(DELAYED)
     known = kit.operation.known["T"]
@@ -103,7 +103,7 @@ def test_a_body_or_queue_that_cannot_be_is_left_to_the_long_way() -> None:
     assert kit.store.puts == []
 
 
-def test_who_counts_halves_is_told_of_their_own_topic() -> None:
+def test_rewrite_cache_half_is_counted_for_real_topic() -> None:
     kit = _Kit()
     told: list[str] = []
     kit.operation._stored_elsewhere = {TRANS_HALF_TOPIC: told.append}
@@ -112,7 +112,7 @@ def test_who_counts_halves_is_told_of_their_own_topic() -> None:
     assert told == ["T"]
 
 
-def test_changed_settings_count_at_once() -> None:
+def test_rewrite_cache_changed_settings_apply() -> None:
     kit = _Kit()
     encoded = encode_properties(HALF)
     assert kit.short(encoded, 4)
@@ -140,7 +140,9 @@ _PAIRS = st.tuples(st.sampled_from(_NAMES), st.sampled_from(_VALUES))
 
 @given(st.lists(_PAIRS, max_size=7), st.sampled_from([0, 4, 8, 12]), st.sampled_from(["", "\x02"]))
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_whatever_the_properties_are(pairs: list[tuple[str, str]], sys_flag: int, end: str) -> None:
+def test_rewrite_cache_any_properties_equal_transforms(
+    pairs: list[tuple[str, str]], sys_flag: int, end: str
+) -> None:
     kit = _Kit()
     text = "\x02".join(f"{name}\x01{value}" for name, value in [("UNIQ_KEY", UNIQ), *pairs]) + end
     for uniq_key in (UNIQ, UNIQ.replace("1", "2")):

@@ -1,4 +1,4 @@
-"""Sending as an operation on values: what is stored, and when the sender may be told."""
+"""Sends as an operation on values: what is stored, and when the sender is answered."""
 
 import random
 from collections.abc import Callable
@@ -77,7 +77,7 @@ class Kit:
         return told
 
 
-def test_both_ways_store_the_same_message() -> None:
+def test_send_fast_and_general_path_store_same_message() -> None:
     kit = Kit()
     assert isinstance(kit.send(), Sent)
     assert isinstance(kit.send_plain(), Sent)
@@ -86,7 +86,7 @@ def test_both_ways_store_the_same_message() -> None:
     assert kit.counted == [("T", 1, 200)] * 2
 
 
-def test_the_short_way_leaves_the_unusual_alone() -> None:
+def test_send_fast_path_rejects_ineligible_message() -> None:
     kit = Kit()
     kit.send()
     kit.store.puts.clear()
@@ -98,7 +98,7 @@ def test_the_short_way_leaves_the_unusual_alone() -> None:
     assert kit.store.puts == []
 
 
-def test_a_plain_message_passes_no_transform_and_others_pass_all_in_order() -> None:
+def test_send_plain_message_skips_transforms() -> None:
     passed: list[str] = []
 
     def first(message: PutMessage, properties: Any, request: SendRequest) -> Refusal | None:
@@ -122,7 +122,7 @@ def test_a_plain_message_passes_no_transform_and_others_pass_all_in_order() -> N
     assert len(kit.store.puts) == 3
 
 
-def test_a_message_stored_while_its_topic_is_deleted_is_not_acknowledged() -> None:
+def test_send_racing_topic_deletion_is_refused() -> None:
     kit = Kit()
     kit.send()
     put = kit.store.put_message
@@ -139,7 +139,7 @@ def test_a_message_stored_while_its_topic_is_deleted_is_not_acknowledged() -> No
     assert kit.counted == [("T", 1, 200)]
 
 
-def test_a_batch_stored_while_its_topic_is_deleted_is_not_acknowledged() -> None:
+def test_send_batch_racing_topic_deletion_is_refused() -> None:
     kit = Kit()
     kit.send()
     put = kit.store.put_batch
@@ -155,7 +155,7 @@ def test_a_batch_stored_while_its_topic_is_deleted_is_not_acknowledged() -> None
     assert kit.store.deleted == ["T"]
 
 
-def test_a_topic_deleted_and_made_again_meanwhile_is_there() -> None:
+def test_send_topic_recreated_meanwhile_succeeds() -> None:
     kit = Kit()
     kit.send()
     put = kit.store.put_message
@@ -169,7 +169,7 @@ def test_a_topic_deleted_and_made_again_meanwhile_is_there() -> None:
     assert isinstance(kit.send_plain(), Sent)
 
 
-def test_the_first_message_of_a_topic_waits_for_the_name_servers() -> None:
+def test_send_first_message_waits_for_announcement() -> None:
     kit = Kit()
     sent = kit.send("New")
     told = kit.settle(sent)
@@ -182,7 +182,7 @@ def test_the_first_message_of_a_topic_waits_for_the_name_servers() -> None:
     assert again.durable_at == 0
 
 
-def test_with_sync_flush_the_first_message_of_a_topic_waits_for_both() -> None:
+def test_send_sync_flush_first_message_waits_for_both() -> None:
     for announced_first in (True, False):
         kit = Kit(sync_flush=True)
         told = kit.settle(kit.send("New"))
@@ -195,7 +195,7 @@ def test_with_sync_flush_the_first_message_of_a_topic_waits_for_both() -> None:
         assert told == [None]
 
 
-def test_a_failed_flush_is_told_also_to_the_first_sender_of_a_topic() -> None:
+def test_send_failed_flush_is_reported_to_first_sender() -> None:
     kit = Kit(sync_flush=True)
     told = kit.settle(kit.send("New"))
     kit.store.waiting[0][1](False)
@@ -203,7 +203,7 @@ def test_a_failed_flush_is_told_also_to_the_first_sender_of_a_topic() -> None:
     assert [one.code for one in told if one] == [10]
 
 
-def test_what_waits_for_the_disk_keeps_no_message() -> None:
+def test_send_pending_flush_keeps_no_message() -> None:
     kit = Kit(sync_flush=True)
     body = b"a body that must not be kept" * 10
     kit.settle(kit.send(body=body))
@@ -264,7 +264,7 @@ def one_by_one(items: list[BatchItem]) -> BatchColumns:
     return BatchColumns.of(entries)
 
 
-def test_a_batch_taken_apart_by_columns_is_what_its_messages_are_one_by_one() -> None:
+def test_send_batch_by_columns_equals_single_messages() -> None:
     kit = Kit()
     rng = random.Random(7)
     for _ in range(400):
@@ -278,7 +278,7 @@ def test_a_batch_taken_apart_by_columns_is_what_its_messages_are_one_by_one() ->
             assert list(getattr(made, column)) == list(getattr(wanted, column)), column
 
 
-def test_a_special_message_in_a_batch_of_one_shape_refuses_it() -> None:
+def test_send_batch_with_special_message_is_refused() -> None:
     kit = Kit()
     late = [
         BatchItem(0, b"x", encode_properties({"UNIQ_KEY": f"A{n}", "DELAY": "3"})) for n in "ab"
@@ -288,7 +288,7 @@ def test_a_special_message_in_a_batch_of_one_shape_refuses_it() -> None:
     assert kit.store.batches == []
 
 
-def test_the_first_message_of_a_topic_waits_for_its_table() -> None:
+def test_send_first_message_waits_for_table() -> None:
     kit = Kit()
     kit.topics.use_writer(lambda: None)
     told = [kit.settle(kit.send("New")) for _ in range(2)]
@@ -304,7 +304,7 @@ def test_the_first_message_of_a_topic_waits_for_its_table() -> None:
     assert "New" in kit.operation.known
 
 
-def test_a_topic_whose_table_cannot_be_written_is_refused_and_not_sent_to_until_it_can() -> None:
+def test_send_topic_not_written_is_refused_until_written() -> None:
     kit = Kit()
     woken: list[int] = []
     kit.topics.use_writer(lambda: woken.append(1))
@@ -331,7 +331,7 @@ def test_a_topic_whose_table_cannot_be_written_is_refused_and_not_sent_to_until_
     assert told == [None]
 
 
-def test_a_message_for_new_dead_letters_waits_for_their_topic() -> None:
+def test_send_first_dead_letter_waits_for_its_topic() -> None:
     def bury(message: PutMessage, _properties: Any, _request: SendRequest) -> None:
         kit.topics.create_on_send_back("%DLQ%g", 1)
         message.topic, message.queue_id = "%DLQ%g", 0
@@ -350,7 +350,7 @@ def test_a_message_for_new_dead_letters_waits_for_their_topic() -> None:
 
 
 @pytest.mark.parametrize("works_again", [False, True])
-def test_a_topic_undone_before_its_sender_asks_for_it_is_no_success(works_again: bool) -> None:
+def test_send_topic_undone_before_response_is_refused(works_again: bool) -> None:
     """The writer's thread may fail between a message is stored and what becomes of its topic."""
     kit = Kit()
     kit.topics.use_writer(lambda: None)
@@ -366,7 +366,7 @@ def test_a_topic_undone_before_its_sender_asks_for_it_is_no_success(works_again:
     assert kit.announcing == []
 
 
-def test_a_topic_deleted_before_it_was_written_is_no_success() -> None:
+def test_send_topic_deleted_before_written_is_refused() -> None:
     kit = Kit()
     kit.topics.use_writer(lambda: None)
     told = kit.settle(kit.send("New"))
@@ -377,7 +377,7 @@ def test_a_topic_deleted_before_it_was_written_is_no_success() -> None:
     assert kit.topics.get("New") is None
 
 
-def test_a_topic_on_disk_that_is_changed_is_sent_to_as_before() -> None:
+def test_send_changed_topic_on_disk_is_not_delayed() -> None:
     """An operator's change of it is not what its senders wait for."""
     kit = Kit()
     kit.topics.use_writer(lambda: None)
@@ -395,7 +395,7 @@ def test_a_topic_on_disk_that_is_changed_is_sent_to_as_before() -> None:
     assert kit.operation.known["T"].queue_limit == 8
 
 
-def test_messages_of_a_batch_and_single_ones_of_a_new_topic_keep_their_order() -> None:
+def test_send_new_topic_keeps_order_of_batch_and_singles() -> None:
     kit = Kit()
     kit.topics.use_writer(lambda: None)
     batch = encode_batch([BatchItem(0, b"1", PLAIN)])
@@ -412,7 +412,7 @@ def test_messages_of_a_batch_and_single_ones_of_a_new_topic_keep_their_order() -
     assert told == [[None]] * 3
 
 
-def test_a_topic_that_is_being_deleted_is_not_made_anew_by_a_send() -> None:
+def test_send_does_not_recreate_topic_during_deletion() -> None:
     kit = Kit()
     kit.topics.use_writer(lambda: None)
     with kit.topics.deleting(["T"]):
@@ -424,7 +424,7 @@ def test_a_topic_that_is_being_deleted_is_not_made_anew_by_a_send() -> None:
     assert isinstance(kit.send("T"), Sent)
 
 
-def test_dead_letters_undone_while_they_are_stored_are_not_deleted() -> None:
+def test_send_undone_dead_letter_topic_keeps_its_queue() -> None:
     def bury(message: PutMessage, _properties: Any, _request: SendRequest) -> None:
         kit.topics.create_on_send_back("%DLQ%g", 1)
         message.topic, message.queue_id = "%DLQ%g", 0
@@ -440,7 +440,7 @@ def test_dead_letters_undone_while_they_are_stored_are_not_deleted() -> None:
     assert kit.store.deleted == []
 
 
-def test_a_topic_that_is_undone_while_its_message_is_stored_is_not_deleted() -> None:
+def test_send_undone_topic_keeps_its_queue() -> None:
     kit = Kit()
     kit.topics.use_writer(lambda: None)
     kit.file.failure = DiskFullError("no space")

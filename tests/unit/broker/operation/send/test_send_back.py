@@ -1,4 +1,4 @@
-"""Giving messages back: where the copy goes, and what is refused."""
+"""Send-backs: where the copy goes, and what is refused."""
 
 import random
 from typing import Any
@@ -111,7 +111,7 @@ class Kit:
         return refused.code
 
 
-def test_a_first_retry_goes_to_the_groups_retry_topic_through_level_3() -> None:
+def test_send_back_first_retry_uses_level_3() -> None:
     kit = Kit()
     assert kit.end() == 5_100
     (copy,) = kit.store.put
@@ -129,7 +129,9 @@ def test_a_first_retry_goes_to_the_groups_retry_topic_through_level_3() -> None:
 
 
 @pytest.mark.parametrize(("tries", "asked", "level"), [(0, 5, 5), (1, 0, 4), (15, 0, 18)])
-def test_the_delay_is_as_asked_or_grows_with_the_tries(tries: int, asked: int, level: int) -> None:
+def test_send_back_delay_is_as_requested_or_grows_with_attempts(
+    tries: int, asked: int, level: int
+) -> None:
     kit = Kit()
     kit.message(tries=tries)
     kit.back(asked)
@@ -137,7 +139,7 @@ def test_the_delay_is_as_asked_or_grows_with_the_tries(tries: int, asked: int, l
 
 
 @pytest.mark.parametrize("named", ["%RETRY%g", "T"])
-def test_the_first_topic_and_id_stay_through_all_retries(named: str) -> None:
+def test_send_back_keeps_original_topic_and_id(named: str) -> None:
     """Clients name a retried message by its first topic."""
     kit = Kit()
     kit.message(tries=3, topic="%RETRY%g", RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="first")
@@ -150,7 +152,9 @@ def test_the_first_topic_and_id_stay_through_all_retries(named: str) -> None:
 @pytest.mark.parametrize(
     ("tries", "asked", "limit"), [(16, 0, None), (2, 0, 2), (2, 4, 2), (0, -1, None), (0, 0, 0)]
 )
-def test_after_the_last_try_it_is_a_dead_letter(tries: int, asked: int, limit: int | None) -> None:
+def test_send_back_after_last_attempt_is_dead_letter(
+    tries: int, asked: int, limit: int | None
+) -> None:
     kit = Kit()
     kit.message(tries=tries)
     assert kit.end(asked, max_reconsume_times=limit) == 5_100
@@ -162,7 +166,7 @@ def test_after_the_last_try_it_is_a_dead_letter(tries: int, asked: int, limit: i
     assert kit.stats.stats_data("DLQ_PUT_NUMS", "T@g") is not None
 
 
-def test_the_groups_own_limit_counts_when_the_consumer_names_none() -> None:
+def test_send_back_without_limit_uses_group_limit() -> None:
     kit = Kit()
     kit.groups.put(SubscriptionGroupConfig("g", retry_max_times=1))
     kit.message(tries=1)
@@ -170,14 +174,14 @@ def test_the_groups_own_limit_counts_when_the_consumer_names_none() -> None:
     assert kit.store.put[0].topic == "%DLQ%g"
 
 
-def test_a_group_without_retry_queues_gets_no_retry() -> None:
+def test_send_back_group_without_retry_queues_stores_nothing() -> None:
     kit = Kit()
     kit.groups.put(SubscriptionGroupConfig("g", retry_queue_nums=0))
     assert kit.end() == 0
     assert not kit.store.put
 
 
-def test_what_cannot_be_given_back_is_refused() -> None:
+def test_send_back_invalid_message_is_refused() -> None:
     kit = Kit()
     assert kit.code(phy_offset=OFFSET + 1) == 1
     assert kit.code(phy_offset=99) == 1
@@ -188,7 +192,7 @@ def test_what_cannot_be_given_back_is_refused() -> None:
     assert Kit(broker_permission=4).code() == 16
 
 
-def test_a_retry_topic_that_takes_nothing_refuses() -> None:
+def test_send_back_retry_topic_without_permission_is_refused() -> None:
     kit = Kit()
     kit.topics.put(TopicConfig("%RETRY%g", 1, 1, 4))
     assert kit.code() == 16
@@ -197,7 +201,7 @@ def test_a_retry_topic_that_takes_nothing_refuses() -> None:
     assert kit.code(level=-1) == 16
 
 
-def test_a_store_that_takes_nothing_refuses() -> None:
+def test_send_back_failed_put_is_refused() -> None:
     kit = Kit()
     kit.store.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert kit.code() == 1
@@ -210,20 +214,20 @@ def test_a_store_that_takes_nothing_refuses() -> None:
     assert kit.code() == 14
 
 
-def test_it_says_when_the_copy_is_on_disk() -> None:
+def test_send_back_reports_durable_copy() -> None:
     kit = Kit()
     heard: list[bool] = []
     kit.operation.when_durable(5_100, heard.append)
     assert heard == [True]
 
 
-def test_settings_change_while_it_runs() -> None:
+def test_send_back_changed_settings_apply() -> None:
     kit = Kit()
     kit.operation.configure(BrokerConfig(broker_name="b", broker_permission=4))
     assert kit.code() == 16
 
 
-def test_a_dead_letter_that_its_own_group_gives_back_stays_where_it_is() -> None:
+def test_send_back_of_dead_letter_stores_nothing() -> None:
     kit = Kit()
     kit.message(tries=17, topic="%DLQ%g", RETRY_TOPIC="T")
     assert kit.end() == 0
@@ -234,7 +238,7 @@ def test_a_dead_letter_that_its_own_group_gives_back_stays_where_it_is() -> None
     assert kit.store.put[0].topic == "%DLQ%g", "another group's are messages as others are"
 
 
-def test_who_gives_back_is_told_when_the_topics_that_it_made_are_on_disk() -> None:
+def test_send_back_waits_for_created_topics() -> None:
     kit = Kit()
     kit.topics.use_writer(lambda: None)
     kit.message(tries=16)
@@ -252,7 +256,7 @@ def test_who_gives_back_is_told_when_the_topics_that_it_made_are_on_disk() -> No
 
 
 @pytest.mark.parametrize("tries", [0, 16])
-def test_a_topic_undone_before_its_copy_is_asked_for_is_no_success(tries: int) -> None:
+def test_send_back_topic_undone_before_response_is_refused(tries: int) -> None:
     kit = Kit()
     kit.topics.use_writer(lambda: None)
     kit.message(tries=tries)
@@ -275,7 +279,7 @@ class FullFile(MemoryFile):
 
 
 @pytest.mark.parametrize("sync_flush", [False, True])
-def test_the_adapter_answers_when_topic_and_copy_are_on_disk(sync_flush: bool) -> None:
+def test_send_back_response_waits_for_topic_and_copy(sync_flush: bool) -> None:
     kit = Kit()
     kit.topics.use_writer(lambda: None)
     processor = SendBackProcessor(kit.operation, sync_flush=sync_flush)
