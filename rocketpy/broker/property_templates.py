@@ -1,13 +1,13 @@
-"""The cache of property templates: properties that differ in their UNIQ_KEY only are parsed once.
+"""Cache of property templates: properties that differ only in their UNIQ_KEY are parsed once.
 
-Most messages of a producer have the same properties except for the id that its client gives each
-of them. The cache cuts the id out and remembers what its user made of the rest: a summary for a
-send (`PropertyScanner`), the message that put transforms produce (`RewriteCache`), the place and
+Most messages of a producer have the same properties except for the id that the client gives each of
+them. The cache replaces the id by a placeholder and stores a value made of the rest: a summary for
+a send (`PropertyScanner`), the message after put transforms (`RewriteCache`), or the real topic and
 properties of a half (`EndTransactions`) or of a delayed message (`delay.delivery`).
 
-Invariant: what comes out are the bytes that parsing, changing and encoding the properties of this
-very message would give. It holds because only well-formed properties are remembered, whose id
-stands as the whole value of UNIQ_KEY and of the transaction's id, and nowhere else.
+Invariant: the result equals the bytes that parsing, changing and encoding the properties of the
+message itself would give. It holds because only well-formed properties are cached in which the id
+is the complete value of UNIQ_KEY and of the transaction id, and appears nowhere else.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -48,21 +48,21 @@ SPECIAL_PROPERTIES: Final = frozenset(
         PROPERTY_TRACE_SWITCH,
     }
 )
-"""A message with none of these is an ordinary one whose property bytes stay as they are."""
+"""Properties with a meaning to the broker; a message without them is stored with its own bytes."""
 
 HOLE: Final = "\0"
-"""Stands where the id was."""
+"""Placeholder of the id; properties that contain it are not cached."""
 
 _HOLE: Final = HOLE.encode()
 _END: Final = PAIR_SEPARATOR.encode()
 _NAME: Final = (PROPERTY_UNIQ_KEY + NAME_SEPARATOR).encode()
 _NAME_BYTES: Final = len(_NAME)
 _SHORTEST_ID: Final = 16
-"""A shorter one may be a part of something else by chance, which would be remembered in vain."""
+"""A shorter id may appear by chance in another value; its properties would be cached in vain."""
 _LONGEST_ID: Final = 64
 _LONGEST_BYTES: Final = 1_024
 _MOST: Final = 2_048
-"""With what is made of them, some 6 MiB at the worst."""
+"""Bounds of the cache: with the values made of the properties, 6 MiB in the worst case."""
 
 _KEYS: Final = (PROPERTY_KEYS + NAME_SEPARATOR).encode()
 
@@ -70,14 +70,14 @@ T = TypeVar("T")
 
 
 class PropertyTemplate(NamedTuple):
-    """Properties to store, and what the index and the queue entry take of them.
+    """Properties to store, with the parts that the index and the queue entry need.
 
     Attributes:
-        pieces: the encoded properties, cut where the id goes.
-        uniq_key: UNIQ_KEY; `HOLE` where the id goes.
+        pieces: the encoded properties, split at the places of the id.
+        uniq_key: UNIQ_KEY; `HOLE` stands for the id.
         keys: KEYS.
         tags: TAGS.
-        tags_code: hash of the tags, 0 without.
+        tags_code: hash of the tags, 0 without tags.
     """
 
     pieces: tuple[bytes, ...]
@@ -88,7 +88,7 @@ class PropertyTemplate(NamedTuple):
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
-        """Return the template of properties whose UNIQ_KEY may be `HOLE`."""
+        """Return the template of properties that may have `HOLE` as UNIQ_KEY."""
         tags = properties.get(PROPERTY_TAGS)
         return cls(
             tuple(encode_properties(properties).split(_HOLE)),
@@ -99,18 +99,18 @@ class PropertyTemplate(NamedTuple):
         )
 
     def fill(self, uniq_key: bytes) -> tuple[bytes, str | None]:
-        """Put an id in; return the encoded properties and UNIQ_KEY."""
+        """Insert an id; returns the encoded properties and UNIQ_KEY."""
         own = self.uniq_key
         return uniq_key.join(self.pieces), uniq_key.decode() if own == HOLE else own
 
 
 class PropertyTemplates(Generic[T]):
-    """Remembers what is made of properties; bounded, safe from any thread.
+    """Caches values made of properties; bounded, safe from any thread.
 
     Args:
-        make: makes it of parsed properties, whose UNIQ_KEY is `HOLE`, and of the place given to
-            `find` or `of`. It must treat UNIQ_KEY as a text that means nothing, and depend on
-            nothing else that changes; see `clear`.
+        make: makes a value of parsed properties with `HOLE` as UNIQ_KEY, and of the place passed
+            to `find` or `of`. It must treat UNIQ_KEY as an opaque text, and must depend on nothing
+            else that changes without a call of `clear`.
     """
 
     __slots__ = ("_last", "_made", "_make")
@@ -118,20 +118,22 @@ class PropertyTemplates(Generic[T]):
     def __init__(self, make: Callable[[dict[str, str], Hashable], T]) -> None:
         self._make = make
         self._made: dict[tuple[Hashable, bytes], T | None] = {}
-        # Of the properties that were found last: the dictionary that has what was made of them (as
-        # another thread may have cleared it), the place, the bytes around the id, what was made.
+        # The last hit: the cache it belongs to (another thread may have cleared that), the place,
+        # the bytes before and after the id, and the value. Consecutive messages usually share it.
         self._last: tuple[object, Hashable, bytes, bytes, T] | None = None
 
     def clear(self) -> None:
-        """Forget everything: something changed that what is made depends on."""
+        """Drop all values, because something that `make` depends on has changed."""
+        # Replaced, not cleared: another thread may be adding a value made from the old state, which
+        # then goes into the old dictionary.
         self._made = {}
 
     def find(self, properties: bytes, place: Hashable = None) -> tuple[bytes, T] | None:
-        """Return the id and what is made of the rest; None when it cannot be told apart.
+        """Return the id and the value of the rest; None when the id cannot be isolated.
 
         Args:
-            properties: as a client sent them or a record has them.
-            place: what else it is made of.
+            properties: property bytes from a client or a record.
+            place: further input of `make`.
         """
         last, made = self._last, self._made
         if last is not None and last[0] is made and last[1] == place:
@@ -157,7 +159,7 @@ class PropertyTemplates(Generic[T]):
             value = self._learn(rest, place)
             if len(made) < _MOST:
                 made[key] = value
-            elif self._made is made:  # not cleared meanwhile
+            elif self._made is made:  # the cache is full, and was not cleared meanwhile
                 self._made = {}
             if value is None:
                 return None
@@ -167,7 +169,7 @@ class PropertyTemplates(Generic[T]):
         return uniq_key, value
 
     def of(self, properties: bytes, place: Hashable = None) -> tuple[bytes, T]:
-        """Return the id and what is made of the rest; of the whole, and `HOLE`, if need be."""
+        """Return the id and the value; if the id cannot be isolated, `HOLE` and a fresh value."""
         return self.find(properties, place) or (
             _HOLE,
             self._make(parse_properties(properties), place),
@@ -188,13 +190,13 @@ class PropertyTemplates(Generic[T]):
 
 
 class PropertySummary(NamedTuple):
-    """What a message's properties say, except for UNIQ_KEY and KEYS.
+    """Summary of a message's properties, without UNIQ_KEY and KEYS.
 
     Attributes:
-        is_plain: well-formed, and none of `SPECIAL_PROPERTIES`.
-        waits: the sender waits for the disk (WAIT is not false).
+        is_plain: whether they are well-formed and contain none of `SPECIAL_PROPERTIES`.
+        waits: whether the sender waits for the disk (WAIT is not false).
         tags: the tag, or None.
-        tags_code: its hash, 0 without.
+        tags_code: hash of the tag, 0 without a tag.
     """
 
     is_plain: bool
@@ -204,15 +206,15 @@ class PropertySummary(NamedTuple):
 
 
 ScannedProperties: TypeAlias = tuple[str, PropertySummary, str | None]
-"""UNIQ_KEY, the summary of the rest, KEYS."""
+"""UNIQ_KEY, the summary of the other properties, and KEYS."""
 
 
 def summary_of(properties: dict[str, str], *, is_well_formed: bool = True) -> PropertySummary:
     """Summarize parsed properties.
 
     Args:
-        properties: name to value.
-        is_well_formed: the bytes they were parsed from need no change.
+        properties: the properties.
+        is_well_formed: whether the bytes they were parsed from can be stored unchanged.
     """
     tags = properties.get(PROPERTY_TAGS)
     return PropertySummary(
@@ -224,7 +226,7 @@ def summary_of(properties: dict[str, str], *, is_well_formed: bool = True) -> Pr
 
 
 class PropertyScanner:
-    """Scans property bytes; its memory is bounded, and it is safe from any thread."""
+    """Scans property bytes with a bounded cache; safe from any thread."""
 
     __slots__ = ("_summaries",)
 
@@ -235,9 +237,9 @@ class PropertyScanner:
         """Return UNIQ_KEY, the summary of the rest, and KEYS; None without a UNIQ_KEY.
 
         Args:
-            properties: as the client sent them.
+            properties: property bytes from a client.
         """
-        # Each message has KEYS of its own: a template of them would be of use once.
+        # KEYS differ in each message, so that a template with them would be used once.
         found = None if _KEYS in properties else self._summaries.find(properties)
         if found is None:
             return _parse(properties)
@@ -254,6 +256,6 @@ def _parse(properties: bytes) -> ScannedProperties | None:
     if uniq_key is None:
         return None
     pairs = [pair for pair in text.split(PAIR_SEPARATOR) if pair]
-    # Nothing was dropped, and the end is there: the bytes may be stored as they are.
+    # No pair was dropped, and the last one is terminated: the bytes can be stored unchanged.
     is_well_formed = len(found) == len(pairs) and text.endswith(PAIR_SEPARATOR)
     return uniq_key, summary_of(found, is_well_formed=is_well_formed), found.get(PROPERTY_KEYS)

@@ -1,4 +1,4 @@
-"""A scanned message says the same as a parsed one, and anything unusual is left to the parser."""
+"""Scanned properties equal parsed ones; unusual properties are left to the parser."""
 
 import pytest
 from hypothesis import given
@@ -15,14 +15,14 @@ def encoded(**properties: str) -> bytes:
     return encode_properties(properties)
 
 
-def test_the_usual_message_is_plain() -> None:
+def test_scanner_ordinary_message_is_plain() -> None:
     scanned = PropertyScanner().scan(encoded(UNIQ_KEY=KEY, WAIT="true", TAGS="TagA"))
 
     assert scanned is not None
     assert scanned == (KEY, (True, True, "TagA", tags_code("TagA")), None)
 
 
-def test_the_id_may_stand_anywhere() -> None:
+def test_scanner_uniq_key_at_any_position() -> None:
     scanner = PropertyScanner()
 
     first = scanner.scan(b"WAIT\x01false\x02UNIQ_KEY\x01" + KEY.encode() + b"\x02a\x01b\x02")
@@ -31,7 +31,7 @@ def test_the_id_may_stand_anywhere() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SPECIAL_PROPERTIES))
-def test_special_properties_are_not_plain(name: str) -> None:
+def test_scanner_special_properties_are_not_plain(name: str) -> None:
     scanned = PropertyScanner().scan(encoded(UNIQ_KEY=KEY) + encoded(**{name: "1"}))
 
     assert scanned is not None
@@ -49,11 +49,11 @@ def test_special_properties_are_not_plain(name: str) -> None:
         b"UNIQ_KEY\x01a\x02\xff\x01b\x02KEYS\x01k\x02",
     ],
 )
-def test_nothing_is_known_without_an_id(properties: bytes) -> None:
+def test_scanner_without_uniq_key_returns_none(properties: bytes) -> None:
     assert PropertyScanner().scan(properties) is None
 
 
-def test_ids_and_keys_of_any_kind_are_found() -> None:
+def test_scanner_finds_any_uniq_key_and_keys() -> None:
     scanner = PropertyScanner()
     assert scanner.scan(b"UNIQ_KEY\x01a b\x02") == ("a b", (True, True, None, 0), None)
     keys = scanner.scan(encoded(KEYS="k1 k2", UNIQ_KEY=KEY, TAGS="t"))
@@ -70,7 +70,7 @@ def test_ids_and_keys_of_any_kind_are_found() -> None:
         encoded(UNIQ_KEY=KEY) + b"a\x01\x02",
     ],
 )
-def test_malformed_properties_are_not_plain(properties: bytes) -> None:
+def test_scanner_malformed_properties_return_none(properties: bytes) -> None:
     scanned = PropertyScanner().scan(properties)
 
     assert scanned is not None
@@ -81,7 +81,7 @@ names = st.text(st.characters(codec="ascii", exclude_characters="\x00\x01\x02"),
 
 
 @given(st.dictionaries(names, names, max_size=5), st.integers(0, 5))
-def test_scanning_agrees_with_parsing(properties: dict[str, str], place: int) -> None:
+def test_scanner_equals_parser(properties: dict[str, str], place: int) -> None:
     pairs = [pair for pair in properties.items() if pair[0] != "UNIQ_KEY"]
     pairs.insert(place, ("UNIQ_KEY", KEY))
     data = encode_properties(dict(pairs))
@@ -96,7 +96,7 @@ def test_scanning_agrees_with_parsing(properties: dict[str, str], place: int) ->
         assert SPECIAL_PROPERTIES.isdisjoint(parsed)
 
 
-def test_the_memory_is_bounded() -> None:
+def test_scanner_cache_is_bounded() -> None:
     scanner = PropertyScanner()
     for number in range(10_000):
         scanner.scan(encoded(UNIQ_KEY=KEY, n=str(number)))
@@ -107,7 +107,7 @@ def test_the_memory_is_bounded() -> None:
 @given(
     st.lists(st.sampled_from(["\x01", "\x02", "a", "%s", "KEYS", "UNIQ_KEY", "TAGS"]), max_size=9)
 )
-def test_whatever_is_out_of_order_is_seen(pieces: list[str]) -> None:
+def test_scanner_detects_unusual_order(pieces: list[str]) -> None:
     """Also where the same names came in good order before."""
     scanner = PropertyScanner()
     for _ in range(2):

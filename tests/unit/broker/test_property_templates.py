@@ -1,4 +1,4 @@
-"""What is remembered of property bytes gives the bytes that parsing and encoding them would."""
+"""Cached property templates give the same bytes as parsing and encoding."""
 
 import pytest
 from hypothesis import given
@@ -57,7 +57,7 @@ IRREGULAR = (
 
 
 @pytest.mark.parametrize("text", [*REGULAR, *IRREGULAR])
-def test_the_bytes_are_those_of_parsing_and_encoding(text: str) -> None:
+def test_templates_equal_parsing_and_encoding(text: str) -> None:
     templates = _templates()
     for _ in range(2):  # learned, and remembered
         for own in (ID, OTHER_ID):
@@ -67,13 +67,15 @@ def test_the_bytes_are_those_of_parsing_and_encoding(text: str) -> None:
 
 
 @pytest.mark.parametrize(("texts", "is_found"), [(REGULAR, True), (IRREGULAR, False)])
-def test_only_what_is_regular_is_remembered(texts: tuple[str, ...], is_found: bool) -> None:
+def test_templates_irregular_properties_are_not_cached(
+    texts: tuple[str, ...], is_found: bool
+) -> None:
     templates = _templates()
     for text in texts:
         assert (templates.find(text.encode()) is not None) == is_found, text
 
 
-def test_bytes_that_are_no_text_are_made_anew() -> None:
+def test_templates_invalid_utf8_is_not_cached() -> None:
     templates = _templates()
     properties = f"UNIQ_KEY\x01{ID}\x02x\x01".encode() + b"\xff\x02"
     assert templates.find(properties) is None
@@ -85,7 +87,7 @@ _PIECES = ["UNIQ_KEY", "__transactionId__", "TAGS", "\x01", "\x02", ID, OTHER_ID
 
 
 @given(st.lists(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join), max_size=4))
-def test_whatever_the_bytes_are(texts: list[str]) -> None:
+def test_templates_any_bytes_equal_parsing(texts: list[str]) -> None:
     templates = _templates()
     for text in texts:
         for own in (ID, OTHER_ID):
@@ -96,7 +98,7 @@ def test_whatever_the_bytes_are(texts: list[str]) -> None:
             assert (template.tags, template.tags_code) == (tags, tags_code(tags) if tags else 0)
 
 
-def test_it_is_made_once_for_a_shape_and_place_and_again_after_a_change() -> None:
+def test_templates_are_made_once_until_cleared() -> None:
     made = []
 
     def make(properties: dict[str, str], place: object) -> int:
@@ -113,14 +115,14 @@ def test_it_is_made_once_for_a_shape_and_place_and_again_after_a_change() -> Non
     assert made == [(HOLE, 1), (HOLE, 2), (HOLE, 1)]
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_templates_cache_is_bounded() -> None:
     templates = _templates()
     for number in range(5_000):
         templates.find(f"UNIQ_KEY\x01{ID}\x02x\x01{number}\x02".encode())
     assert len(templates._made) <= 2_048
 
 
-def test_a_copy_is_the_one_of_the_decoded_message() -> None:
+def test_raw_copy_equals_copy_of_decoded_message() -> None:
     for hosts in (("1.2.3.4:5", "6.7.8.9:10"), ("[::1]:5", "6.7.8.9:10"), ("[::1]:5", "[::2]:6")):
         stored = MessageExt(
             "S", 3, 7, 11, 900, 0x301, 1_234, hosts[0], 5_678, hosts[1], 2, 77, b"body",
