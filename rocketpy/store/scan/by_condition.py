@@ -37,6 +37,7 @@ def matching(
     names = pa.array(sorted({*condition.names, LOST_UNTIL}), pa.string())
     for batch in batches:
         mask = [
+            # Rows that mark lost messages always pass: a filter must not hide a loss.
             LOST_UNTIL in found or condition.matches(found)
             for found in _mentioned(batch.column(at), names)
         ]
@@ -50,6 +51,7 @@ def _mentioned(column: pa.MapArray, names: pa.Array) -> list[dict[str, str]]:
     import pyarrow.compute as pc  # noqa: PLC0415 - planners do not need it
 
     rows: list[dict[str, str]] = [{} for _ in range(len(column))]
+    # Only the named properties become Python objects, usually a small part of all.
     chosen = np.flatnonzero(pc.is_in(column.keys, value_set=names).to_numpy(zero_copy_only=False))
     owners = np.searchsorted(column.offsets.to_numpy(), chosen, side="right") - 1
     keys, values = (each.take(pa.array(chosen)) for each in (column.keys, column.items))

@@ -55,11 +55,13 @@ def _look_up(files: list[IndexFile], key_hash: int, wanted: ScanRequest) -> list
         MAX_FOUND + 1,
         0 if wanted.start_ms is None else wanted.start_ms,
         _NO_LIMIT if wanted.end_ms is None else wanted.end_ms,
+        # No work limit: a scan must be complete, unlike a look-up of the broker.
         max_steps=_NO_LIMIT,
         max_searched_bytes=_NO_LIMIT,
     )
     for file in reversed(files):
         lookup.look_into(file)
+    # One more than the limit was requested, to distinguish a full result from a truncated one.
     if len(lookup.phy_offsets) > MAX_FOUND:
         raise StoreFormatError(f"a key has more than {MAX_FOUND} messages: scan by queue")
     return lookup.phy_offsets
@@ -78,6 +80,7 @@ def _has_key(log: Log, phy_offset: int, topic: str, key: str) -> bool:
         message = decode_message(mapped.view, phy_offset - mapped.base, inflate=False)
     except CorruptRecordError:
         return True
+    # The index stores hashes only, so the record decides.
     return message.topic == topic and (key in message.keys or key == message.msg_id)
 
 
@@ -122,6 +125,7 @@ def _opened(path: Path, slots: int | None) -> IndexFile:
         )
     else:
         entries, rest = divmod(room - slots * SLOT_BYTES, ENTRY_BYTES)
+    # A file that does not divide evenly was written with other limits, and would be misread.
     if rest or slots <= 0 or entries <= 0:
         raise StoreFormatError(f"{path} has {region.size_bytes} bytes: not an index of {what}")
     return IndexFile(

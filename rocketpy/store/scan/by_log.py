@@ -46,6 +46,7 @@ class Chosen:
         import pyarrow.compute as pc  # noqa: PLC0415 - planners do not need it
 
         raw = np.frombuffer(mapped.data, np.uint8)
+        # Columns over all positions: a loop in Python would dominate the time of a scan.
         heads = RecordHeaders(raw, positions)
         regular = heads.regular
         zero = np.zeros_like(positions)
@@ -57,17 +58,22 @@ class Chosen:
         )
         times = heads.field("store_timestamp_ms").astype(np.int64)
         broken = np.zeros(len(positions), np.bool_)
+        # Records with IPv6 hosts or another layout are rare, so they are read one by one.
         if not regular.all():
             topics, times, broken = _with_odd(mapped, positions, regular, topics, times)
         mask = np.ones(len(positions), np.bool_)
         distinct = pc.unique(topics)
         taken = [
-            each for each in distinct.to_pylist() if self._takes(str(each, "utf-8", "replace"))
+            # Topics are decided once each instead of once for each record.
+            each
+            for each in distinct.to_pylist()
+            if self._takes(str(each, "utf-8", "replace"))
         ]
         if len(taken) < len(distinct):
             names = pa.array(taken, pa.binary())
             mask = pc.is_in(topics, value_set=names).to_numpy(zero_copy_only=False)
         for topic, end in self._deleted.items():
+            # Files after the deletion hold only messages of the recreated topic.
             if mapped.base < end:
                 same = pc.equal(topics, pa.scalar(topic.encode(), pa.binary()))
                 before = positions + mapped.base < end
@@ -111,4 +117,5 @@ def read(
                 broker_name=wanted.broker_name,
                 base_offset=mapped.base,
             )
+        # Otherwise a scan of a large log would hold all of it in memory.
         mapped.release_before(int(positions[0]))

@@ -26,6 +26,7 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages in a range of queue offsets."""
     name = QueueName(queue.topic, queue.queue_id)
+    # Expired offsets are reported before the first message, in queue order.
     yield from _lost(wanted, name, start, min(queue.begin, end))
     offset = max(start, queue.begin)
     while offset < end:
@@ -38,9 +39,11 @@ def read(
         offset += count
         places = entries["phy_offset"].astype(np.int64)
         sizes = entries["size_bytes"].astype(np.int64)
+        # Entries without a message and entries that point backwards are handled alike.
         is_lost = (sizes == LOST_SIZE) | _leads_back(places, sizes)
         for lost in np.flatnonzero(is_lost).tolist():
             yield from _lost(wanted, name, int(numbers[lost]), int(numbers[lost]) + 1)
+        # Filtering by tag hash avoids reading records that cannot match.
         chosen = wanted.tags_mask(queue.topic, entries["tags_code"].astype(np.int64))
         is_whole = (sizes != BLANK_SIZE) & ~is_lost
         if not is_whole.all():
@@ -71,6 +74,7 @@ def _leads_back(places: Int64s, sizes: Int64s) -> Mask:
     found = np.zeros(len(places), np.bool_)
     there = np.flatnonzero((sizes != BLANK_SIZE) & (sizes != LOST_SIZE))
     at = places[there]
+    # Two predecessors are compared, because one of them may be the damaged entry.
     found[there[2:]] = (at[2:] <= at[1:-1]) & (at[2:] <= at[:-2])
     return found
 
@@ -133,6 +137,7 @@ def _file_numbers(log: Log, places: Int64s) -> Int64s:
 def _batches(numbers: Int64s, sizes: Int64s, wanted: ScanRequest) -> Iterator[tuple[int, int]]:
     """Yield the bounds of batches: one file, limited rows, about the limit of bytes."""
     count = len(numbers)
+    # A batch never crosses a file, because it is decoded from one mapping.
     ends = np.append(np.flatnonzero(np.diff(numbers)) + 1, count)
     total = np.cumsum(sizes)
     start = 0
@@ -141,6 +146,7 @@ def _batches(numbers: Int64s, sizes: Int64s, wanted: ScanRequest) -> Iterator[tu
         end = min(
             int(ends[np.searchsorted(ends, start, side="right")]),
             start + wanted.batch_rows,
+            # At least one row: a single record may be larger than the limit.
             max(start + 1, int(np.searchsorted(total, limit, side="right"))),
         )
         yield start, end

@@ -65,12 +65,14 @@ class StoreDirectory:
             StoreFormatError: a name that is not an offset, or files that overlap.
         """
         for path in sorted(self._commit_log.iterdir()) if self._commit_log.is_dir() else ():
+            # Copies and editors leave hidden files behind.
             if not path.is_file() or path.name.startswith("."):
                 continue
             if not _is_offset(path.name):
                 raise StoreFormatError(f"{path} is not named by an offset")
         found = offset_files(self._commit_log)
         for before, after in itertools.pairwise(found):
+            # Overlapping files come from two stores; their offsets are ambiguous.
             if before.base + before.size_bytes > after.base:
                 raise StoreFormatError(f"{before.path} overlaps the next file")
         return found
@@ -108,6 +110,7 @@ class StoreDirectory:
             if not number.isdigit():
                 continue
             for topic in _directories(self.root / "deleted" / mark):
+                # A topic may have been deleted several times.
                 ends[topic] = max(ends.get(topic, 0), int(number))
         return ends
 
@@ -116,6 +119,7 @@ class StoreDirectory:
         table = self.table("topics.json").get("topicConfigTable")
         if not isinstance(table, dict):
             return None
+        # A topic with queues exists even if the table was written before it was created.
         return {*table, *self.queues(), *self.batch_queues()}
 
     def table(self, name: str) -> Mapping[str, Any]:
@@ -123,6 +127,7 @@ class StoreDirectory:
         for path in (self.root / "config" / name, self.root / "config" / f"{name}.bak"):
             try:
                 found = fastjson.loads(path.read_bytes())
+            # A broker may be replacing the file: its backup is complete at that moment.
             except (FileNotFoundError, BadBodyError):
                 continue
             if isinstance(found, dict):

@@ -74,9 +74,11 @@ class MappedLog:
             if at >= self.size_bytes:
                 return -1
             end = min(self.size_bytes, at + _SEARCHED_AT_ONCE)
+            # Overlaps the next range, so that a match across the boundary is found.
             found = self._map.find(pattern, at, end + len(pattern) - 1)
             if found >= 0:
                 return found
+            # Searched pages are not needed again.
             self._release(at, end)
             at = end
 
@@ -152,6 +154,7 @@ class Log:
             except FileNotFoundError:
                 return None
             self._open[number] = found
+            # Mapping all files of a large log would exhaust the limit of mappings.
             if len(self._open) > _OPEN_FILES:
                 self._open.popitem(last=False)
         self._open.move_to_end(number)
@@ -185,6 +188,7 @@ class Log:
                 return False
             self._tail_from = phy_offset
             return True
+        # Cached, because the check is repeated for every entry of a queue.
         self._followed_until = found + 1
         return False
 
@@ -195,6 +199,8 @@ class Log:
         """
         ends = [self._written_end]
         if self._written_end <= phy_offset and self._is_closed:
+            # A closed store has no torn record, so its size field or its parts give the written
+            # end.
             ends = self._ends_said(phy_offset)
         return any(self._is_written_before(end) for end in ends if end > phy_offset)
 
@@ -237,6 +243,7 @@ def _search(mapped: MappedLog, start: int) -> int | None:
         if at < 0:
             return None
         position = at - MAGIC_AT
+        # The magic number may also occur within a body.
         if mapped.check(position).state is RecordState.RECORD:
             return mapped.base + position
 
@@ -252,6 +259,7 @@ def log_of(directory: StoreDirectory, files: Sequence[LogFile] | None = None) ->
         StoreFormatError: a file that is not a log file.
     """
     checkpoint = read_checkpoint(directory.root)
+    # The abort file exists while a store is open and after a crash.
     is_closed = checkpoint is None and not (directory.root / "abort").exists()
     written_end = 0 if checkpoint is None else checkpoint.log_phy_offset
     found = directory.log_files() if files is None else files

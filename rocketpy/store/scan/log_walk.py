@@ -56,6 +56,7 @@ def stretches(
         found_at, ends = candidates(raw, position, until)
         positions, stop = chain(found_at, ends, position)
         if len(positions):
+            # A wrong size field would skip all records within its range.
             positions = _until_broken(mapped, positions, found_at, stop)
             last = int(positions[-1])
             position = stop
@@ -64,9 +65,8 @@ def stretches(
                 if following is None:
                     is_damaged = log.is_damage(mapped.base + last)  # otherwise it is torn
                     positions, position = positions if is_damaged else positions[:-1], end
-                elif (
-                    mapped.check(last).state is RecordState.BROKEN
-                ):  # not merely incomplete because a broker is writing it
+                # Checked again, because a broker may have completed the record meanwhile.
+                elif mapped.check(last).state is RecordState.BROKEN:
                     position = following - mapped.base
             if len(positions):
                 yield positions
@@ -82,6 +82,7 @@ def stretches(
         if following is None:
             _tell_of_damage(log, mapped.base + position, told)
             return
+        # Read again instead of reporting damage that does not exist.
         if mapped.check(position).state is not found.state:  # a broker was writing it
             continue
         told.report(CorruptRecordError(mapped.base + position, "it is no record"))

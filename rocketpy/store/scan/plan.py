@@ -109,6 +109,8 @@ def read(
         queue = queue_of(directory, piece.topic, piece.queue_id, log)
         if piece.tail:
             tail = np.frombuffer(piece.tail, ENTRIES)
+            # Entries that were in no file at planning travel with the piece, so that it is
+            # repeatable.
             queue.add_tail(piece.end - len(tail), tail)
         return by_queue.read(log, queue, wanted, decoder, piece.start, piece.end)
     if isinstance(piece, LogPiece):
