@@ -117,8 +117,10 @@ class Checkpoint:
         magic, *stamps_and_offsets = _OFFSETS.unpack_from(data, _OFFSETS_AT)
         stamps, offsets = stamps_and_offsets[:3], stamps_and_offsets[3:]
         crc = zlib.crc32(data[_OFFSETS_AT:end])
+        # Apache writes the first 40 bytes only and leaves these unchanged.
         if magic != _MAGIC or _CRC.unpack_from(data, end)[0] != crc:
             return
+        # The store times are those of a later writer, which did not maintain the offsets.
         if stamps != [self.physic_ms, self.logics_ms, self.index_ms]:
             logger.info("checkpoint offsets ignored: another program used the store")
             return
@@ -134,11 +136,13 @@ class Checkpoint:
     def log_reached(self, phy_offset: int, store_timestamp_ms: int) -> None:
         """Cover the log up to a record that is on disk."""
         self.physic_ms = max(self.physic_ms, store_timestamp_ms)
+        # Flushes report out of order; a smaller value must not lower the covered part.
         self.log_phy_offset = max(self.log_phy_offset, phy_offset)
 
     def queues_reached(self, phy_offset: int, store_timestamp_ms: int, entry_count: int) -> None:
         """Cover the entries up to a message, all of which are on disk."""
         self.logics_ms = max(self.logics_ms, store_timestamp_ms)
+        # Count and offset belong together and change together.
         if phy_offset >= self.queues_phy_offset:
             self.queues_phy_offset, self.entry_count = phy_offset, entry_count
 
@@ -167,6 +171,7 @@ class Checkpoint:
         """
         self.log_phy_offset = min(self.log_phy_offset, log_phy_offset)
         if queues_phy_offset < self.queues_phy_offset:
+            # The number of entries before the lower offset is not known.
             self.queues_phy_offset, self.entry_count = queues_phy_offset, UNKNOWN
         self.logics_ms = min(self.logics_ms, store_timestamp_ms)
         self.flush()
@@ -186,10 +191,12 @@ class Checkpoint:
         """
         with self._mutex:
             data = self._encode()
+            # An idle store writes nothing.
             if data == self._written:
                 return
             region = self._open()
             region.allocate(0, CHECKPOINT_BYTES)
+            # One assignment within one sector: a power cut leaves the old or the new content.
             region.buffer[:CHECKPOINT_BYTES] = data
             region.flush()
             self._written = data
@@ -230,6 +237,7 @@ class Checkpoint:
             return False
         if self._files.size_bytes(self._path) == CHECKPOINT_BYTES:
             return True
+        # A truncated file is replaced: it could not be mapped.
         self._files.remove(self._path)
         return False
 

@@ -79,15 +79,18 @@ class DeletedTopics:
         """
         mark = self._directory / f"{phy_offset:020d}"
         count = 0
+        # The same topic may have been deleted twice at the same end of the log.
         while self._files.exists(mark / topic):
             count += 1
             mark = self._directory / f"{phy_offset:020d}.{count}"
         self._files.make_directories(mark)
         if self._files.exists(directory):
+            # One rename is the whole deletion: no crash can leave half of it.
             self._files.rename(directory, mark / topic)
         else:
             self._files.make_directories(mark / topic)
         with self._mutex:
+            # Replaced, because `covers` reads it without a lock.
             self._ends = {**self._ends, topic: phy_offset}
             self._swept.append(mark / topic)
 
@@ -103,9 +106,11 @@ class DeletedTopics:
                 continue
             changed = True
             for topic in self._files.list_directories(self._directory / name):
+                # A larger offset would hide messages that are appended at these offsets later.
                 self.add(topic, log_end, self._directory / name / topic)
             self._files.remove_tree(self._directory / name)
         if changed:
+            # Before the store opens and appends.
             self._files.sync_directories()
             self._swept.clear()
             self.load()
@@ -136,6 +141,7 @@ class DeletedTopics:
             inside = self._files.list_directories(directory)
             if inside:
                 self._files.remove_tree(directory / inside[0])
+                # One queue a step, so that the service never blocks for long.
                 return True
             with self._mutex:
                 self._swept.remove(directory)

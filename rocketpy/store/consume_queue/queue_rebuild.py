@@ -100,8 +100,10 @@ class QueueRebuilder:
             EntriesLost: earlier entries are missing and must be rebuilt first.
             DiskFullError: no space.
         """
+        # The topic was deleted after this message: its queue must not reappear.
         if self._covers(topic, phy_offset):
             return
+        # A damaged offset would otherwise make a queue of that length.
         if queue_offset > MOST_QUEUE_OFFSET:
             self.damaged.append(phy_offset)
             return
@@ -110,6 +112,7 @@ class QueueRebuilder:
         if queue_offset < queue.max_offset:
             if queue.entry(queue_offset) == values:
                 return
+            # Only offset 0 can restart a queue; any other occupied offset is damage.
             if queue_offset != 0:
                 self.damaged.append(phy_offset)
                 return
@@ -162,12 +165,14 @@ class QueueRebuilder:
     ) -> bool:
         """Put the entry of a record that is not the next one of its queue."""
         last_phy = self._last_phy.get((queue.topic, queue.queue_id), -1)
+        # The entries were lost before the scan started, so the scan must start earlier.
         if last_phy < 0 and self._start > self._log.min_phy_offset:
             raise EntriesLost(self._last_proven(queue))
         if last_phy < 0:
             queue.restart_at(queue_offset)
             return queue.put_recovered(queue_offset, phy_offset, size_bytes, tags_code)
         missing = queue_offset - queue.max_offset
+        # The lost records must have fitted between the two records in the log.
         if missing > (phy_offset - last_phy) // MIN_RECORD_BYTES:
             self.damaged.append(phy_offset)  # larger than the log could hold
             return False

@@ -74,6 +74,7 @@ class RecoveryStart:
 
     def _by_offset(self) -> int:
         start, low = self._checkpoint.trusted_phy_offset, self._log.min_phy_offset
+        # The log was replaced, for example by a restored backup.
         if start > low and not self._ends_a_record(start):
             logger.warning("the checkpoint is not this log's: everything is read: at=%d", start)
             return low
