@@ -1,12 +1,10 @@
 """Business pools: bounded queues of request batches with threads behind them.
 
 One task is all requests of one socket read that belong to one pool. A queue is bounded by
-requests, not tasks. What waits longer than the pool allows is refused rather than served late:
-every 10 ms while anything waits, and again when a thread takes it.
+requests, not tasks. Batches that wait longer than the pool allows are refused rather than served
+late (fast failure): checked every 10 ms while any waits, and again when a thread takes one.
 
 Source: ThreadPoolExecutors of BrokerController, BrokerFastFailure (5.4.0).
-
-Refusing what waits too long in a business pool, whether or not a thread comes to it.
 """
 
 import asyncio
@@ -22,6 +20,7 @@ from rocketpy.runtime.clock import Clock, SystemClock
 
 _log = logging.getLogger(__name__)
 
+# As BrokerFastFailure; the limits of waits are 200 ms and more.
 SWEEP_INTERVAL_MS = 10
 
 
@@ -30,7 +29,7 @@ class Batch(Protocol):
 
     @property
     def count(self) -> int:
-        """How many requests."""
+        """Number of requests in it."""
         ...
 
     def run(self) -> None:
@@ -44,7 +43,7 @@ class Batch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
-    """What a pool looks like at one moment.
+    """Statistics of a pool at one moment.
 
     Attributes:
         name: of the pool.
@@ -68,7 +67,7 @@ class PoolStatistics:
 
 
 class _Work:
-    """Work that is no request: it has no place in the count, and is never turned away."""
+    """Work beside requests: it does not count, and is never refused."""
 
     count = 0
 
@@ -86,7 +85,7 @@ class _Work:
 class BusinessPool:
     """Threads that process requests of one kind.
 
-    The selector calls `reserve` and `submit`; what was not reserved it refuses itself.
+    The selector calls `reserve` and `submit`, and refuses requests that found no room itself.
     """
 
     def __init__(
@@ -145,7 +144,7 @@ class BusinessPool:
 
     @property
     def queued_count(self) -> int:
-        """Requests that wait or have a place reserved."""
+        """Requests that wait, and reserved room."""
         return self._queued_count
 
     def start(self) -> None:
@@ -154,7 +153,7 @@ class BusinessPool:
             self._users_count += 1
             if self._users_count > 1:
                 return
-            # A watch that died with its loop must not keep the next one from starting.
+            # The loop that had the watch may be closed: the next `watch_pool` must start another.
             self._is_watched = False
             for index in range(self.threads):
                 thread = threading.Thread(
@@ -174,9 +173,11 @@ class BusinessPool:
             if self._users_count > 0:
                 return
             workers, self._workers = self._workers, []
+        # Behind the tokens of queued batches: those are processed first.
         for _ in workers:
             self._tokens.put(False)
         for thread in workers:
+            # A daemon thread that is stuck in a processor ends with the process.
             thread.join(join_timeout_ms / 1000)
             if thread.is_alive():
                 _log.warning(
@@ -184,31 +185,33 @@ class BusinessPool:
                 )
 
     def reserve(self, count: int) -> int:
-        """Take places for up to `count` requests; return how many there were."""
+        """Reserve room for up to `count` requests; return for how many there was."""
         with self._lock:
+            # Check and count in one step: selectors on several threads reserve at once.
             granted = min(count, self.capacity - self._queued_count)
             self._queued_count += granted
             self._refused_count += count - granted
             return granted
 
     def submit(self, batch: Batch) -> None:
-        """Queue a batch whose places were reserved."""
+        """Queue a batch whose room was reserved."""
+        # Before the lock: the clock may be a system call.
         entry = (batch, self._clock.monotonic_ms())
         with self._lock:
             self._queue.append(entry)
         self._tokens.put(True)
 
     def run_behind(self, work: Callable[[], None]) -> None:
-        """Have a thread do something behind what is queued now; any thread.
+        """Have a pool thread run work after everything that is queued now; any thread.
 
         Args:
             work: called once, however long it has waited; raises nothing.
         """
-        assert self.threads, "nobody takes from the queue"
+        assert self.threads, "a pool without threads has no queue"
         self.submit(_Work(self, work))
 
     def sweep(self, now_ms: int) -> None:
-        """Refuse batches at the head that waited too long; any thread.
+        """Refuse batches at the head of the queue that waited too long; any thread.
 
         Args:
             now_ms: monotonic time.
@@ -227,14 +230,16 @@ class BusinessPool:
                 self._queued_count -= batch.count
                 self._expired_count += batch.count
                 queued_count = self._queued_count
+            # Without the lock, and one batch at a time: threads take others meanwhile.
             batch.refuse(waited_ms, queued_count)
 
     def sweep_now(self) -> None:
-        """Do a `sweep` at the pool's own time."""
+        """Call `sweep` with the time of the pool's clock."""
         self.sweep(self._clock.monotonic_ms())
 
     def claim_watch(self) -> bool:
-        """Return True to the one caller that is now to sweep until nothing waits."""
+        """Return True to one caller, which then has to sweep until nothing waits."""
+        # Read without the lock first: every batch that is handed over asks.
         if self._is_watched:
             return False
         with self._lock:
@@ -249,7 +254,7 @@ class BusinessPool:
             return not self._is_watched
 
     def run_one(self) -> bool:
-        """Process the batch at the head, if any; what a thread does in a loop, a test by hand."""
+        """Process the batch at the head, if any; threads call it in a loop."""
         with self._lock:
             if not self._queue:
                 return False
@@ -257,15 +262,18 @@ class BusinessPool:
             count = batch.count
             self._queued_count -= count
             waited_ms = self._clock.monotonic_ms() - enqueued_ms
+            # Again when a thread takes it: the sweep may be 10 ms late.
             is_late = 0 < self.queue_wait_ms <= waited_ms
             queued_count = self._queued_count
             if is_late:
                 self._expired_count += count
             else:
                 self._running_count += count
+        # Outside the lock: responses are encoded in there.
         if is_late:
             batch.refuse(waited_ms, queued_count)
             return True
+        # `finally`: a failing batch must not leave the pool busy for ever.
         try:
             batch.run()
         finally:
@@ -295,19 +303,19 @@ class BusinessPool:
             try:
                 self.run_one()
             except Exception:  # noqa: BLE001 - service runner: a broken batch must not end the thread
-                _log.exception("batch failed pool=%s", self.name)
+                _log.exception("pool batch failed pool=%s", self.name)
 
 
 def watch_pool(loop: asyncio.AbstractEventLoop, pool: BusinessPool) -> None:
-    """Look every 10 ms at the head of a pool's queue, while anything waits there.
+    """Check the head of a pool's queue every 10 ms, while anything waits there.
 
     Source: BrokerFastFailure (5.4.0).
     """
     if pool.queue_wait_ms > 0 and pool.claim_watch():
-        loop.call_later(SWEEP_INTERVAL_MS / 1000, _look, loop, pool)
+        loop.call_later(SWEEP_INTERVAL_MS / 1000, _check, loop, pool)
 
 
-def _look(loop: asyncio.AbstractEventLoop, pool: BusinessPool) -> None:
+def _check(loop: asyncio.AbstractEventLoop, pool: BusinessPool) -> None:
     pool.sweep_now()
     if not pool.release_watch():
-        loop.call_later(SWEEP_INTERVAL_MS / 1000, _look, loop, pool)
+        loop.call_later(SWEEP_INTERVAL_MS / 1000, _check, loop, pool)

@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 _SWEEP_INTERVAL_MS = 1_000
 _CLOSE_TIMEOUT_MS = 1_000
+# An opaque is a signed 32-bit integer on the wire.
 _MAX_OPAQUE = 0x7FFFFFFF
 _ONEWAY = 2
 
@@ -47,13 +48,13 @@ class RemotingClient:
         rng: random.Random,
         network: Network | None = None,
     ) -> None:
-        """Describe a client; the first call to an address connects.
+        """Set up a client; the first call to an address connects.
 
         Args:
             config: limits and times.
             clock: for idle connections and back-off.
             rng: for the jitter of the back-off.
-            network: how to connect; the machine's when None.
+            network: connects; None uses sockets.
 
         Raises:
             ConfigError: the TLS files cannot be used.
@@ -73,6 +74,7 @@ class RemotingClient:
             frame_timeout_ms=config.frame_timeout_ms,
         )
         self.network: Network = network or SocketNetwork()
+        # One counter for all connections: an opaque in a log names one request.
         self._opaques = itertools.count()
         self.loop: asyncio.AbstractEventLoop
         self.turns: WriteScheduler
@@ -84,15 +86,15 @@ class RemotingClient:
         self._is_closed = False
 
     def next_opaque(self) -> int:
-        """Number a request; each client counts its own, so that a simulated one repeats exactly."""
+        """Return the next opaque; each client counts separately, so that simulations repeat."""
         return next(self._opaques) & _MAX_OPAQUE
 
     def register(self, code: int, processor: Processor) -> None:
-        """Serve requests of this code that servers send to us; runs on the client's loop."""
+        """Serve requests of this code that servers send; runs on the client's loop."""
         self.table.register(code, processor, None)
 
     def add_rpc_hook(self, hook: RpcHook) -> None:
-        """Show every request and response to a hook."""
+        """Call a hook for every request and response."""
         self.hooks.append(hook)
 
     def is_connected(self, address: str) -> bool:
@@ -103,7 +105,7 @@ class RemotingClient:
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:
-        """Call a server and return its response, whatever its code.
+        """Call a server and return its response, with any response code.
 
         Args:
             address: `host:port`.
@@ -136,7 +138,7 @@ class RemotingClient:
         return future
 
     def start(self, address: str, call: Call) -> None:
-        """Start a call that says itself what is to become of it; on the client's loop.
+        """Start a call that handles its own response; on the client's loop.
 
         Errors are those of `invoke` and always arrive in the call.
         """
@@ -146,6 +148,7 @@ class RemotingClient:
                 self._bind()
             try:
                 peer = self._new_peer(address)
+            # Errors go to the call, so that callers have one place to handle them.
             except (ClosedError, ConnectError) as error:
                 call.fail(error)
                 return
@@ -164,11 +167,12 @@ class RemotingClient:
             RequestTimeoutError: not connected in time.
             ClosedError: the client was closed.
         """
+        # The caller's command is marked: `ServerPeer` then answers the call once it is written.
         command.flag |= _ONEWAY
         await self.invoke_future(address, command, timeout_ms)
 
     async def close(self) -> None:
-        """Fail what is unanswered and close every connection."""
+        """Fail unanswered calls and close every connection."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -182,12 +186,14 @@ class RemotingClient:
             peer.close()
         connections = [connection for peer in peers for connection in peer.connections]
         await wait_until_gone(connections, _CLOSE_TIMEOUT_MS)
+        # Connects that are under way; a copy, as each task removes itself.
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=_CLOSE_TIMEOUT_MS / 1000)
         for peer in peers:
             for connection in list(peer.connections):
+                # The server does not take the rest of the output; a close would wait for it.
                 connection.channel.abort("client closed")
 
     def now_ms(self) -> int:
@@ -201,7 +207,7 @@ class RemotingClient:
         task.add_done_callback(self._tasks.discard)
 
     def sweep(self, now_ms: int) -> None:
-        """Close silent and stuck connections, and forget addresses that nobody calls.
+        """Close silent and stuck connections, and forget addresses that are no longer called.
 
         Args:
             now_ms: monotonic time.
@@ -212,6 +218,7 @@ class RemotingClient:
                 del self._peers[peer.address]
 
     def _bind(self) -> None:
+        # Not in the constructor: a client may be made before its loop runs.
         self.loop = asyncio.get_running_loop()
         self.turns = WriteScheduler(self.loop, self.now_ms)
         self._is_bound = True
@@ -221,6 +228,7 @@ class RemotingClient:
     def _sweep(self) -> None:
         now_ms = self.now_ms()
         wait_ms = shared_wait_ms(now_ms, _SWEEP_INTERVAL_MS)
+        # First: an error in a sweep must not end all later ones.
         self._sweep_timer = self.loop.call_later(wait_ms / 1_000, self._sweep)
         self.sweep(now_ms)
 

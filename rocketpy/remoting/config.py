@@ -1,11 +1,9 @@
-"""Settings of the remoting layer: one frozen dataclass a side.
+"""Settings of the remoting layer, and the limits of one connection.
 
 Field names are Apache's keys in snake_case where Apache has the key (`listenPort`,
 `serverSelectorThreads`, `writeBufferHighWaterMark`); limits that Apache lacks have ours.
 
 Source: NettyServerConfig, NettyClientConfig, TlsSystemConfig (5.4.0).
-
-The limits one connection must keep to, as its selector or client hands them down.
 """
 
 import enum
@@ -17,7 +15,7 @@ MIB = 1024 * 1024
 
 
 class TlsMode(enum.Enum):
-    """What a server does with the first byte of a connection (`tls.server.mode`)."""
+    """Whether a server accepts TLS, plain text or both (`tls.server.mode`)."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -83,7 +81,7 @@ class TlsClientConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemotingServerConfig:
-    """Everything a remoting server lets one set.
+    """Settings of a remoting server.
 
     Attributes:
         bind_address: interface to listen on.
@@ -98,11 +96,11 @@ class RemotingServerConfig:
         max_in_flight_bytes_per_connection: about what such requests hold; reading pauses there too.
         max_frame_bytes: a longer frame closes its connection.
         write_buffer_high_water_mark: bytes waiting for one peer at which reading from it pauses.
-        write_buffer_low_water_mark: bytes waiting at which reading goes on.
+        write_buffer_low_water_mark: bytes waiting at which reading resumes.
         write_buffer_hard_limit_bytes: bytes waiting at which the peer is cut off.
         server_memory_limit_bytes: what all peers together may make the server hold: unfinished
-            input, requests in hand, unsent output (half of it). Over it those that hold most are
-            cut off. 0 is no limit.
+            input, requests in progress, unsent output (half of it). Over it the connections that
+            hold most are aborted. 0 is no limit.
         write_stall_timeout_ms: a peer above the high mark that takes nothing this long is cut off.
         frame_timeout_ms: a frame that is not whole this long after its first byte, and has gained
             less than 64 KiB in as long, closes its connection.
@@ -110,11 +108,11 @@ class RemotingServerConfig:
         server_socket_snd_buf_size: SO_SNDBUF, 0 leaves it to the kernel.
         server_socket_rcv_buf_size: SO_RCVBUF, 0 leaves it to the kernel.
         proxy_protocol: a PROXY header (v1 or v2) may open a connection and name its source.
-            On only behind a proxy: whoever may connect may then claim any address.
+            Only for servers behind a proxy: any peer may then claim any address.
         tls: the TLS settings.
     """
 
-    bind_address: str = "0.0.0.0"  # noqa: S104 - Apache's default, a server is there to be reached
+    bind_address: str = "0.0.0.0"  # noqa: S104 - Apache's default, reachable from outside
     listen_port: int = 0
     server_selector_threads: int = 1
     server_socket_backlog: int = 1024
@@ -137,7 +135,7 @@ class RemotingServerConfig:
     tls: TlsServerConfig = TlsServerConfig()
 
     def __post_init__(self) -> None:
-        """Refuse values no server can work with."""
+        """Refuse invalid values."""
         if not 0 <= self.listen_port <= 65535:
             raise ConfigError(f"{self.listen_port} is not a port (0 to 65535)", key="listenPort")
         if not 1 <= self.server_selector_threads <= 256:
@@ -151,7 +149,7 @@ class RemotingServerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemotingClientConfig:
-    """Everything a remoting client lets one set.
+    """Settings of a remoting client.
 
     Attributes:
         connect_timeout_millis: for TCP and, where on, the TLS handshake.
@@ -189,7 +187,7 @@ class RemotingClientConfig:
     tls: TlsClientConfig = TlsClientConfig()
 
     def __post_init__(self) -> None:
-        """Refuse values no client can work with."""
+        """Refuse invalid values."""
         _check_water_marks(
             self.write_buffer_low_water_mark,
             self.write_buffer_high_water_mark,
@@ -207,7 +205,7 @@ def _check_water_marks(low_bytes: int, high_bytes: int, limit_bytes: int) -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Times and sizes; the configuration says what each means. 0 is none where that is default."""
+    """Limits of each connection of a selector or client; see the configuration. 0 is no limit."""
 
     max_frame_bytes: int
     high_water_bytes: int

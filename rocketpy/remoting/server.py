@@ -1,4 +1,4 @@
-"""RemotingServer: the server side put together: network, selectors and pools.
+"""RemotingServer: network, selectors, request table and pools of a server.
 
 Source: NettyRemotingServer (5.4.0).
 """
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class RemotingServer:
-    """Accepts connections and sends their requests to the registered processors.
+    """Server that passes requests to registered processors.
 
     Attributes:
         port: where it listens, once started (0 before).
@@ -41,13 +41,13 @@ class RemotingServer:
         name: str = "server",
         network: Network | None = None,
     ) -> None:
-        """Describe a server; `start` opens its port.
+        """Set up a server; `start` opens its port.
 
         Args:
             config: limits and times.
-            clock: for everything that waits.
+            clock: for time-outs.
             name: for logs and thread names.
-            network: where to listen; the machine's when None.
+            network: listens; None uses sockets.
         """
         self.port: int = 0
         self.name = name
@@ -65,7 +65,7 @@ class RemotingServer:
 
     @property
     def connection_count(self) -> int:
-        """Connections there are."""
+        """Number of connections."""
         return self._admission.count
 
     def register(
@@ -82,32 +82,32 @@ class RemotingServer:
         self._table.register(codes, processor, pool)
 
     def set_default(self, processor: Processor, pool: BusinessPool | None = None) -> None:
-        """Send every request code nobody registered to a processor; before `start`."""
+        """Send every request code without a registration to a processor; before `start`."""
         assert self._listening is None, "register processors before start"
         self._table.set_default(processor, pool)
 
     def set_byte_handler(self, handler: ByteHandler, look_ahead: LookAhead | None = None) -> None:
         """Offer received bytes to a handler before frames are cut; before `start`.
 
-        It runs on the selector, once a socket read, from a connection's second request on. What it
-        raises costs that connection. With `look_ahead` it is offered what comes behind frames that
-        it does not know, up to 16 times a read.
+        It runs on the selector, once for each socket read, from a connection's second request on.
+        An exception closes the connection. With `look_ahead` it is also offered the frames behind
+        those that it does not serve, up to 16 times for a read.
         """
         self._table.byte_handler, self._table.look_ahead = handler, look_ahead
 
     def add_listener(self, listener: ChannelListener) -> None:
-        """Tell a listener about connections; before `start`."""
+        """Call a listener for each connection; before `start`."""
         self._listeners.append(listener)
 
     def pool_statistics(self) -> list[PoolStatistics]:
-        """Return what each pool with threads looks like now."""
+        """Return the statistics of each pool with threads."""
         return [pool.statistics() for pool in self._table.pools()]
 
     async def start(self) -> None:
         """Open the port and serve.
 
         Raises:
-            StartError: the port is taken, or the address is not ours.
+            StartError: the port is taken, or the address is not of this machine.
             ConfigError: the TLS files cannot be used.
         """
         assert self._listening is None, "started twice"
@@ -127,27 +127,30 @@ class RemotingServer:
         self._selectors = self._build_selectors()
         self._listening = await self._network.listen(endpoint, self._selectors, self._admission)
         self.port = self._listening.port
-        # What a peer was quick enough to send already waits in the pools' queues.
+        # After the port: requests of the first peers wait in the queues of the pools meanwhile.
         self._pools = self._table.pools()
         for pool in self._pools:
             pool.start()
-        _log.info("listening name=%s address=%s port=%d", self.name, config.bind_address, self.port)
+        _log.info(
+            "server started name=%s address=%s port=%d", self.name, config.bind_address, self.port
+        )
 
     async def stop(self, grace_ms: int = 3000) -> None:
-        """Take no new connections, send clients away, finish what is in hand, close.
+        """Stop accepting, send clients away, finish requests in progress, close.
 
         Args:
-            grace_ms: how long that may take before connections are cut.
+            grace_ms: time limit of all that, after which connections are reset.
         """
         if self._listening is None:
             return
         listening, self._listening = self._listening, None
+        # First: a client that is sent away must not connect again.
         listening.stop_accepting()
         await listening.drain(grace_ms)
         for pool in self._pools:
             pool.stop()
         self._pools.clear()
-        _log.info("stopped name=%s port=%d", self.name, self.port)
+        _log.info("server stopped name=%s port=%d", self.name, self.port)
 
     def sweep(self, now_ms: int) -> None:
         """Close silent, stuck and half-open connections now (one selector only; for tests).
@@ -169,6 +172,7 @@ class RemotingServer:
                 self._clock,
                 admission=self._admission,
                 listeners=self._listeners,
+                # A share for each selector: a common account would need a lock on each read.
                 memory_limit_bytes=config.server_memory_limit_bytes // count,
             )
             for _ in range(count)

@@ -1,7 +1,7 @@
-"""A client's view of one server address: its connection, who waits for it, when to try again.
+"""Client side of one server address: connection, calls that wait for it, back-off.
 
-All calls to one address share one connection. A failed connect makes further calls fail at once
-for a while that grows with each failure, so that a dead server costs its callers nothing.
+All calls to one address share one connection. After a failed connect, further calls fail at once
+for a time that grows with each failure, so that a dead server does not delay its callers.
 
 Source: NettyRemotingClient.ChannelWrapper (5.4.0); the back-off is ours.
 """
@@ -37,10 +37,11 @@ _COMPILED = compiled_sends()
 
 _RESPONSE, _ONEWAY = 1, 2
 _JSON, _MSGPACK = 0, 2
+# Refuses URLs, credentials and lists, which would otherwise end as a failed look-up.
 _HOST = re.compile(r"[^\s/\\@,;]+")
 _SHORTEST_SILENCE_MS = 1_000
 _FORGOTTEN_MS = 60_000
-"""Far above the longest pause between two tries to connect."""
+"""Far above the longest pause between two attempts to connect."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -57,12 +58,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what an error says; a handshake that the other side cuts off says nothing."""
+    """Return the text of an error; an aborted handshake has none."""
     return str(error) or type(error).__name__
 
 
 class PeerContext(Protocol):
-    """What a peer needs of its client."""
+    """Interface of a client to its peers."""
 
     config: RemotingClientConfig
     table: ProcessorTable
@@ -75,7 +76,7 @@ class PeerContext(Protocol):
     turns: WriteScheduler
 
     def next_opaque(self) -> int:
-        """Number a request."""
+        """Return the next opaque."""
         ...
 
     def now_ms(self) -> int:
@@ -143,6 +144,7 @@ class ClientConnection(FrameConnection):
             and self.channel.is_open
         ):
             data = reader.take(data)
+            # Answers to sends need no command object; anything else is left to the reader.
             size, answers = _COMPILED.read_answers(data, self._limits.max_frame_bytes)
             if size:
                 has_answers = True
@@ -158,7 +160,7 @@ class ClientConnection(FrameConnection):
         self._close_if_retired()
 
     def _take_answers(self, data: bytes, answers: Sequence[StoredAnswer]) -> None:
-        """Give the answers to sends that lead a read to their calls, mostly without a command."""
+        """Give answers to sends to their calls, without a command where the call allows it."""
         in_flight, begin = self.channel.in_flight, 0
         for answer in answers:
             end = answer[1]
@@ -215,11 +217,11 @@ class ClientConnection(FrameConnection):
         """Write a deferred response that was set; any thread."""
         CompletedResponses(self.channel, self._completed).add(deferred, response)
 
-    def take_in_hand(self, count: int) -> None:
+    def add_in_progress(self, count: int) -> None:
         """Count requests that are answered later."""
         self._later_count += count
 
-    def wrote_much(self, size_bytes: int) -> None:
+    def wrote_big_frame(self, size_bytes: int) -> None:
         """Ignore big frames: a client has no memory budget for its peers."""
 
     def _completed(self, responses: Responses, count: int) -> None:
@@ -269,10 +271,10 @@ class ClientConnection(FrameConnection):
 
 
 class ServerPeer:
-    """One address: at most one connection that takes calls."""
+    """Server at one address, with at most one connection that accepts calls."""
 
     def __init__(self, address: str, context: PeerContext) -> None:
-        """Describe a peer; the first call connects.
+        """Set up a peer; the first call connects.
 
         Raises:
             ConnectError: `address` is not `host:port`.
@@ -298,7 +300,7 @@ class ServerPeer:
         self._is_closed = False
         self._failures_count = 0
         self._retry_at_ms = 0
-        self._used_ms = context.now_ms()  # when somebody wanted to connect last, monotonic
+        self._used_ms = context.now_ms()  # last time that a call needed a connect, monotonic
         self._failure = ""
 
     @property
@@ -322,6 +324,7 @@ class ServerPeer:
         if self._connection is connection:
             self._connection = None
             _log.info("server sent GO_AWAY, reconnecting address=%s", self.address)
+        # Once: two servers that both shut down must not pass a call back and forth.
         is_resent = not pending.was_resent and not pending.is_over
         if is_resent:
             pending.was_resent = True
@@ -331,7 +334,7 @@ class ServerPeer:
         return is_resent
 
     def run_after_hooks(self, command: RemotingCommand, response: RemotingCommand) -> None:
-        """Show a response to the hooks."""
+        """Call the hooks with a response."""
         for hook in self.hooks:
             try:
                 hook.after_response(self.address, command, response)
@@ -345,7 +348,7 @@ class ServerPeer:
         return self._context.now_ms()
 
     def opened(self, connection: ClientConnection) -> None:
-        """Remember a connection until it is gone."""
+        """Keep a connection until it is gone."""
         self.connections.add(connection)
 
     def closed(self, connection: ClientConnection) -> None:
@@ -355,7 +358,7 @@ class ServerPeer:
             self._connection = None
 
     def idle(self, connection: ClientConnection) -> None:
-        """Nothing to tell: an idle connection just closes."""
+        """Do nothing: an idle connection is closed by the sweep."""
 
     def spawn(self, coroutine: Awaitable[None]) -> None:
         """Run a coroutine on the loop and keep it alive until it ends."""
@@ -364,7 +367,7 @@ class ServerPeer:
     # ---- life
 
     def sweep(self, now_ms: int) -> None:
-        """Close what is silent or stuck.
+        """Close silent and stuck connections.
 
         Args:
             now_ms: monotonic time.
@@ -373,7 +376,7 @@ class ServerPeer:
             connection.sweep(now_ms)
 
     def is_forgotten(self, now_ms: int) -> bool:
-        """Return whether nobody has called for so long that nothing is worth remembering.
+        """Return whether the address was not called for so long that it can be forgotten.
 
         Args:
             now_ms: monotonic time.
@@ -382,7 +385,7 @@ class ServerPeer:
         return not is_busy and now_ms - self._used_ms >= _FORGOTTEN_MS
 
     def close(self) -> None:
-        """Fail what waits and close the connections."""
+        """Fail waiting calls and close the connections."""
         self._is_closed = True
         for pending in self._waiting.take_all():
             pending.fail(ClosedError("the remoting client was closed"))
@@ -395,12 +398,14 @@ class ServerPeer:
         command = pending.command
         channel = connection.channel
         in_flight = channel.in_flight
+        # A server that does not answer must not fill the client's memory.
         if len(in_flight) >= self._max_in_flight:
             pending.fail(
                 TooManyInFlightError(f"{len(in_flight)} requests to {self.address} are unanswered"),
             )
             return
         opaque = command.opaque = self._next_opaque()
+        # The first request tells the server that this client is RocketPy.
         if not connection.has_sent and self.uses_msgpack:
             command.ext_fields[ROCKETPY_FIELD] = "1"
         if connection.speaks_msgpack:
@@ -418,6 +423,7 @@ class ServerPeer:
         except Exception as error:  # noqa: BLE001 - user's hook or values: belongs to this call only
             pending.fail(error)
             return
+        # The server would close the connection, with all its other calls.
         if len(frame) > self._max_frame_bytes:
             words = f"a request of {len(frame)} bytes exceeds the limit of a frame"
             more = "max_frame_bytes here, maxFrameBytes of the server"
@@ -446,6 +452,7 @@ class ServerPeer:
                 words = f"{self._failure}; next attempt in {pause_ms} ms"
                 pending.fail(ConnectError(words, retry_in_ms=pause_ms))
                 return
+            # One connect for all calls that wait.
             self._is_connecting = True
             self.spawn(self._connect())
         if len(self._waiting) >= self._max_in_flight:
@@ -481,12 +488,14 @@ class ServerPeer:
             connection.channel.close("client closed")
             return
         self._connection = connection
+        # In the order of the calls, so that pipelined sends stay in order.
         for pending in self._waiting.take_all():
             if not pending.is_over:
                 self._transmit(connection, pending)
 
     def _connect_failed(self, failure: str) -> None:
         config = self._config
+        # Jitter: clients of a restarted server must not all connect at the same moment.
         jitter = config.reconnect_backoff_jitter
         pause_ms = config.reconnect_backoff_initial_ms * (
             1 + self._context.rng.uniform(-jitter, jitter)

@@ -1,7 +1,7 @@
-"""Offering received bytes to a handler before frames are cut, for a compiled path of plain sends.
+"""Fast path of a connection: offers received bytes to a compiled handler before frames are cut.
 
-A handler serves leading frames of what it is given and says how many bytes that was; the others
-take the ordinary way. Where one knows which of the others it would serve, it gets these after that.
+A handler serves the leading frames of what it is given and returns how many bytes they were. The
+other frames take the general path. With a look-ahead, frames behind those are offered again.
 """
 
 import logging
@@ -15,11 +15,11 @@ _log = logging.getLogger(__name__)
 
 
 _LONG_READ_BYTES = 16 * 1024
-"""So much may take long to serve: a loop reads up to 32 times from a socket before it turns. To
-look at less, as at one batch, costs more than it is worth: the loop turns once more each time."""
+"""Reads of this size may take long to serve, as a loop may read 32 times from a socket in one
+iteration. Smaller reads are not timed: each check costs the loop one more iteration."""
 
 
-def offer(
+def try_byte_handler(
     table: ProcessorTable,
     channel: Channel,
     reader: CommandReader,
@@ -27,43 +27,46 @@ def offer(
     data: bytes,
     offers_left: int,
 ) -> tuple[bool, bytes, bytes]:
-    """Offer what was received, and write the responses.
+    """Offer received bytes to the table's handler, and write the responses.
 
     Args:
         table: has the handler.
         channel: whose bytes they are.
-        reader: holds what came before.
-        turn: of the loop; told before and after what may take long.
-        data: what came now.
-        offers_left: whether the rest may be offered anew.
+        reader: holds earlier bytes.
+        turn: time budget of the loop; checked before and after long reads.
+        data: received bytes.
+        offers_left: whether the rest may be offered again.
 
     Returns:
-        Whether any of it was served, what the reader gets, and what is to be offered after that.
+        Whether any of it was served, the bytes for the reader, and the bytes to offer after that.
     """
+    # The handler needs complete frames: join the start of one with the bytes that complete it.
     if reader.pending_bytes:
         data = reader.take(data)
     if not data or table.byte_handler is None:
         return False, data, b""
     is_long = len(data) >= _LONG_READ_BYTES
     look_ahead = table.look_ahead
+    # Starts the clock; the check after the read then measures its cost.
     if is_long and look_ahead is not None:
-        turn.look()
+        turn.check_time()
     try:
         served_bytes, response = table.byte_handler(channel, data)
-    except Exception:  # noqa: BLE001 - whatever it is costs this connection only
-        # Nobody knows what it has served: only closing is safe.
+    except Exception:  # noqa: BLE001 - a handler's fault costs this connection only
+        # It is unknown which requests it has served: only closing is safe.
         _log.exception("byte handler failed peer=%s", channel.remote_address)
         channel.abort("byte handler failed")
         return True, b"", b""
-    if not served_bytes and look_ahead is None:  # a look at the first frame takes no time
+    if not served_bytes and look_ahead is None:  # it read one header, which takes no time
         return False, data, b""
     if response:
         channel.write(response)
     if is_long or served_bytes < len(data):
-        turn.look()
-    if served_bytes == len(data):  # as mostly
+        turn.check_time()
+    if served_bytes == len(data):  # the common case
         return True, b"", b""
     data = data[served_bytes:]
+    # Bounded: alternating frames would otherwise be searched again after each one.
     if not offers_left or look_ahead is None:
         return served_bytes > 0, data, b""
     following = look_ahead(data)

@@ -1,13 +1,9 @@
-"""Requests that wait for their response on one connection, matched by opaque.
+"""Unanswered requests of one connection, matched by opaque; hooks around a client's requests.
 
-One heap of deadlines and one armed timer a connection, never a timer a request: most requests are
-answered long before their deadline, and their heap entries are thrown out in bulk.
+One heap of deadlines and one armed timer for a connection, not a timer for each request: most
+requests are answered long before their deadline, and their heap entries are removed in bulk.
 
-Source: NettyRemotingAbstract.responseTable, ResponseFuture (5.4.0).
-
-Hooks around every request a client sends: ACL signing, tracing, zone tags.
-
-Source: org.apache.rocketmq.remoting.RPCHook (5.4.0).
+Source: NettyRemotingAbstract.responseTable, ResponseFuture, RPCHook (5.4.0).
 """
 
 import asyncio
@@ -20,13 +16,14 @@ from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.compiled_requests import StoredAnswer
 
 _STALE_ENTRIES_KEPT = 1024
+"""Heap entries of answered requests that are kept: removing fewer costs more than it saves."""
 
 
 class TimerHandle(Protocol):
-    """What `call_at` returns."""
+    """Handle of a timer."""
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel the timer."""
         ...
 
 
@@ -43,7 +40,7 @@ class TimerLoop(Protocol):
 
 
 class Call(Protocol):
-    """One request on its way, whoever waits for what becomes of it.
+    """A request that was sent, or waits for a connection, and its outcome.
 
     Attributes:
         command: the request as sent (kept for the one resend after GO_AWAY).
@@ -59,7 +56,7 @@ class Call(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has its response or an error, or nobody waits any more."""
+        """Whether it has its response or an error, or its caller stopped waiting."""
         ...
 
     def answer(self, response: RemotingCommand) -> None:
@@ -99,7 +96,7 @@ class PendingRequest:
         return self.future.done()
 
     def answer(self, response: RemotingCommand) -> None:
-        """Take the response, unless the caller is gone."""
+        """Set the response, unless the caller is gone."""
         if not self.future.done():
             self.future.set_result(response)
 
@@ -108,7 +105,7 @@ class PendingRequest:
         return False
 
     def fail(self, error: Exception) -> None:
-        """Take an error, unless the caller is gone."""
+        """Set an error, unless the caller is gone."""
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -117,7 +114,7 @@ class PendingCalls:
     """The unanswered requests of one connection; used on its loop's thread only.
 
     Attributes:
-        on_timeout: told about each request that was not answered in time.
+        on_timeout: called with each request that was not answered in time.
     """
 
     __slots__ = (
@@ -148,8 +145,10 @@ class PendingCalls:
         self._pending[opaque] = pending
         deadlines = self._deadlines
         heapq.heappush(deadlines, (pending.deadline_s, opaque))
+        # Only an earlier deadline arms the timer again: with one time-out for all it never does.
         if self._timer is None or pending.deadline_s < self._armed_for_s:
             self._arm(pending.deadline_s)
+        # Amortized: the heap is rebuilt when most of its entries are stale.
         if len(deadlines) > 2 * len(self._pending) + _STALE_ENTRIES_KEPT:
             self._forget_answered()
 
@@ -159,6 +158,7 @@ class PendingCalls:
 
     def take_all(self) -> list[Call]:
         """Remove and return every unanswered request, and stop the timer."""
+        # A copy: a failed call may start another one on this connection.
         pending = list(self._pending.values())
         self._pending.clear()
         self._deadlines.clear()
@@ -179,13 +179,14 @@ class PendingCalls:
                 )
 
     def expire(self) -> None:
-        """Fail what is past its deadline and arm the timer for what comes next."""
+        """Fail requests past their deadline, and arm the timer for the next deadline."""
         self._timer = None
         now_s = self._loop.time()
         deadlines, pendings = self._deadlines, self._pending
         while deadlines:
             deadline_s, opaque = deadlines[0]
             pending = pendings.get(opaque)
+            # Opaques wrap around: the entry may be of an answered request with the same number.
             if pending is None or pending.deadline_s != deadline_s:
                 heapq.heappop(deadlines)
                 continue
@@ -193,6 +194,7 @@ class PendingCalls:
                 self._arm(deadline_s)
                 return
             heapq.heappop(deadlines)
+            # Before the call fails: its caller may send again at once.
             del pendings[opaque]
             if not pending.is_over:
                 pending.fail(
@@ -216,10 +218,10 @@ class PendingCalls:
 
 
 class RpcHook(Protocol):
-    """Sees each request before it is encoded and each response before its caller."""
+    """Hook of a client: called with each request before it is encoded, and with each response."""
 
     def before_request(self, address: str, command: RemotingCommand) -> None:
-        """Look at or change a request; what this raises, the caller gets.
+        """Inspect or change a request; an exception is raised to the caller.
 
         Args:
             address: where the request goes, `host:port`.
@@ -230,5 +232,5 @@ class RpcHook(Protocol):
     def after_response(
         self, address: str, command: RemotingCommand, response: RemotingCommand
     ) -> None:
-        """Look at a response; what this raises is logged and does not reach the caller."""
+        """Inspect a response; an exception is logged and does not reach the caller."""
         ...

@@ -1,4 +1,4 @@
-"""One connection as the layers above see it: who is there, send, call, close.
+"""Interface of a connection to the layers above: address of the peer, send, call, close.
 
 A channel belongs to one event loop. `send` may be called on any thread: frames gather in an
 outbox, the loop is woken at most once for all of them, and they leave in one write.
@@ -31,7 +31,6 @@ ROCKETPY_MSGPACK = "msgpack"
 
 _MAX_OPAQUE = 0x7FFFFFFF
 
-
 # Larger frames are written at once: joining them would copy more than the call costs.
 _JOINED_FRAME_BYTES = 64 * 1024
 
@@ -49,28 +48,28 @@ class ChannelHost(Protocol):
         """Take a deferred response that was set; any thread."""
         ...
 
-    def take_in_hand(self, count: int) -> None:
+    def add_in_progress(self, count: int) -> None:
         """Count requests that are answered later; on the channel's loop."""
         ...
 
-    def wrote_much(self, size_bytes: int) -> None:
-        """Look at what lies unsent, as a big frame was written; on the channel's loop."""
+    def wrote_big_frame(self, size_bytes: int) -> None:
+        """Count the unsent output, as a big frame was written; on the channel's loop."""
         ...
 
 
 class ChannelListener(Protocol):
-    """Told about connections, on the loop of the connection's selector."""
+    """Listener of connections, called on the loop of the connection's selector."""
 
     def on_open(self, channel: "Channel") -> None:
-        """A connection is there."""
+        """Note a new connection."""
         ...
 
     def on_close(self, channel: "Channel") -> None:
-        """A connection is gone; called once for each `on_open`."""
+        """Note a lost connection; called once for each `on_open`."""
         ...
 
     def on_idle(self, channel: "Channel") -> None:
-        """A connection was silent too long and is about to be closed."""
+        """Note that a connection was silent too long and is about to be closed."""
         ...
 
 
@@ -86,7 +85,7 @@ def host_bytes(host: str, port: int) -> bytes:
 
 
 class Channel:
-    """One accepted or opened connection.
+    """Accepted or opened connection, as processors and listeners use it.
 
     Attributes:
         remote_address: the peer, `ip:port` or `[ipv6]:port`.
@@ -95,7 +94,7 @@ class Channel:
         is_rocketpy: the peer's first request said that it is RocketPy.
         attributes: for the layers above; use only on the channel's loop, or with their own lock.
         loop: the event loop this channel lives on.
-        activity: goes up with each write; the idle check looks whether it moved.
+        activity: count of writes; the idle check compares it.
         offers_msgpack: the next response is to name MSGPACK (see `ROCKETPY_FIELD`).
     """
 
@@ -137,7 +136,7 @@ class Channel:
             loop: the transport's event loop.
             transport: where frames go.
             remote: the peer's IP address and port.
-            hard_limit_bytes: bytes waiting for the peer at which it is cut off.
+            hard_limit_bytes: unsent bytes at which the connection is aborted.
             host: the connection.
         """
         self.loop: asyncio.AbstractEventLoop = loop
@@ -151,6 +150,7 @@ class Channel:
         self._transport = transport
         self._hard_limit_bytes = hard_limit_bytes
         self._host = host
+        # Compared on each send: cheaper than asking asyncio for the running loop.
         self._loop_thread_id = threading.get_ident()
         self._is_writable = True
         self._is_lost = False
@@ -170,11 +170,11 @@ class Channel:
 
     @property
     def is_writable(self) -> bool:
-        """Whether the peer keeps up; False means: make no more big responses for it now."""
+        """Whether the peer keeps up; while False, no big response should be made for it."""
         return self._is_writable
 
     def set_remote(self, host: str, port: int) -> None:
-        """Name the peer, as a PROXY header does after the fact."""
+        """Set the address of the peer."""
         if host.startswith("::ffff:") and "." in host:
             # An IPv4 peer of a socket bound to "::"; Apache, too, knows it by its IPv4 address.
             host = host.removeprefix("::ffff:")
@@ -182,41 +182,44 @@ class Channel:
         self.remote_host_bytes: bytes = host_bytes(host, port)
 
     def take_first_request(self, request: RemotingCommand) -> None:
-        """Learn from a peer's first request whether it is RocketPy."""
+        """Note from a peer's first request whether it is RocketPy."""
         if not request.flag & 1 and request.ext_fields.get(ROCKETPY_FIELD) == "1":
             self.is_rocketpy = self.offers_msgpack = True
 
     def send(self, frame: Frame) -> None:
-        """Send one or more whole frames; any thread; dropped when the channel is closed.
+        """Send one or more complete frames; any thread; dropped when the channel is closed.
 
         Args:
             frame: bytes, or a sequence of buffers that belong together (copied once, here).
         """
         if self._close_reason is not None:
             return
+        # Copied on the caller's thread: mapped memory may be gone when the loop runs.
         data = frame if isinstance(frame, bytes) else _joined(frame)
         if threading.get_ident() == self._loop_thread_id:
             self.write_soon(data)
             return
         self._outbox.append(data)
+        # `deque.append` is atomic, on free-threaded interpreters too.
+        # Without a lock: at worst two threads both wake the loop, and one finds nothing to write.
         if not self._outbox_is_scheduled:
             self._outbox_is_scheduled = True
             self.call_soon(self._drain_outbox)
 
     def defer(self, request: RemotingCommand) -> DeferredResponse:
-        """Return the place of a response that comes later, which the processor then returns.
+        """Return a response that is set later; the processor returns it.
 
-        The request counts as in hand until the response is set or the channel closes. Nothing times
-        out here: whoever defers sees to it that a response is set in the end.
+        The request counts as in progress until the response is set or the channel closes. There is
+        no time-out here: the caller must make sure that a response is set in the end.
         """
         return DeferredResponse(request, self._host.complete)
 
     def defer_run(self, count: int) -> DeferredResponse:
-        """Return the place of the responses to several requests, which are set as one frame.
+        """Return a deferred response to several requests, which is set as one run of frames.
 
-        As `defer`, for who serves bytes and not requests; on the channel's loop.
+        As `defer`, for byte handlers; on the channel's loop.
         """
-        self._host.take_in_hand(count)
+        self._host.add_in_progress(count)
         return DeferredResponse(make_request(0), self._host.complete, count)
 
     def resume(self, request: HeldRequest, pool: BusinessPool | None = None) -> None:
@@ -242,13 +245,13 @@ class Channel:
         self.send(encode_command(command))
 
     def offer_msgpack(self, response: RemotingCommand) -> None:
-        """Name MSGPACK in a response to a RocketPy peer, once a connection."""
+        """Name MSGPACK in a response to a RocketPy peer, once for a connection."""
         self.offers_msgpack = False
         response.ext_fields = {**response.ext_fields, ROCKETPY_FIELD: ROCKETPY_MSGPACK}
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether frames wait for the end of this turn of the loop."""
+        """Whether frames wait for the end of this iteration of the loop."""
         return bool(self._outbox)
 
     def write(self, frame: Frame) -> None:
@@ -258,23 +261,26 @@ class Channel:
         self.activity += 1
         data = frame if isinstance(frame, bytes) else _joined(frame)
         self._transport.write(data)
+        # Small frames are not tracked: the high-water mark bounds them.
         if len(data) > _JOINED_FRAME_BYTES:
-            self._host.wrote_much(len(data))
+            self._host.wrote_big_frame(len(data))
+        # Only a slow peer is checked: asking the transport costs each write a call.
         if not self._is_writable:
             waiting_bytes = self._transport.get_write_buffer_size()
             if waiting_bytes > self._hard_limit_bytes:
                 self.abort(f"{waiting_bytes} bytes wait for a peer that does not read")
 
     def write_soon(self, frame: bytes) -> None:
-        """Write together with whatever else this turn of the loop brings; only on that loop.
+        """Write together with other frames of this iteration of the loop; only on that loop.
 
-        A pipelining caller then costs one system call a turn and not one a request.
+        A pipelining caller then costs one system call an iteration, not one a request.
         """
         if self._close_reason is not None:
             return
         self._outbox.append(frame)
         if len(frame) > _JOINED_FRAME_BYTES:
             self._drain_outbox()
+        # `call_soon` runs after all reads of this iteration, so their frames share a write.
         elif not self._outbox_is_scheduled:
             self._outbox_is_scheduled = True
             self.loop.call_soon(self._drain_outbox)
@@ -290,6 +296,7 @@ class Channel:
             return await self._invoke(command, timeout_ms)
         if not self.is_open:
             raise self._closed_error(command)
+        # Opaques and in-flight calls belong to the channel's loop.
         call = asyncio.run_coroutine_threadsafe(self._invoke(command, timeout_ms), self.loop)
         return await asyncio.wrap_future(call)
 
@@ -308,7 +315,7 @@ class Channel:
         self._on_loop(self._close_now, reason)
 
     def abort(self, reason: str) -> None:
-        """Close at once and forget what was not written, in the kernel too; any thread."""
+        """Close at once and drop unsent output, in the kernel too; any thread."""
         self._on_loop(self._abort_now, reason)
 
     def lost(self, reason: str) -> None:
@@ -318,6 +325,7 @@ class Channel:
             self._end(reason)
         self._outbox.clear()
         self._host.turns.drop(self)
+        # Last: a failed call may use the channel, which must be closed by then.
         self.in_flight.fail_all(self._close_reason or reason)
 
     def set_writable(self, is_writable: bool) -> None:
@@ -331,7 +339,7 @@ class Channel:
         try:
             self.loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
-            # The loop was closed while a pool still had work: nobody is left to answer.
+            # The loop was closed while a pool still had work: its peers are gone.
             _log.debug("loop closed, callback dropped peer=%s", self.remote_address)
             return False
         return True
@@ -352,6 +360,7 @@ class Channel:
 
     def _close_now(self, reason: str) -> None:
         if self._close_reason is None:
+            # Frames that were sent before the close still leave.
             self._drain_outbox()
             self._end(reason)
             self._host.turns.drop(self)
@@ -362,10 +371,11 @@ class Channel:
             self._end(reason)
             self._host.turns.drop(self)
         if not self._is_lost:
-            # Not later: its descriptor may be another connection's by then.
+            # Not later: its descriptor may belong to another connection by then.
             reset(self._transport)
 
     def _drain_outbox(self) -> None:
+        # Before the outbox is read: a frame that is added from now on schedules another call.
         self._outbox_is_scheduled = False
         outbox = self._outbox
         frames: list[Buffer] = []
@@ -397,7 +407,7 @@ class Channel:
 
 
 def _joined(frame: Frame) -> bytes:
-    """Return the frame as bytes of its own: the one copy mapped memory gets on its way out."""
+    """Return the frame as new bytes: the only copy of mapped memory that a response makes."""
     if isinstance(frame, (bytearray, memoryview)):
         return bytes(frame)
     return frame if isinstance(frame, bytes) else b"".join(frame)

@@ -37,7 +37,7 @@ from typing import Final
 
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.business_pool import BusinessPool
-from rocketpy.remoting.connection.byte_handler import offer
+from rocketpy.remoting.connection.byte_handler import try_byte_handler
 from rocketpy.remoting.connection.connection_owner import ConnectionOwner
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.dispatch import (
@@ -55,7 +55,7 @@ from rocketpy.remoting.connection.pool_handoff import (
 )
 from rocketpy.remoting.connection.requests_in_progress import (
     DEFERRED_BYTES,
-    LOOK_INTERVAL_MS,
+    EXPIRY_CHECK_INTERVAL_MS,
     RequestsInProgress,
     ResumedRequests,
     reject_expired,
@@ -64,13 +64,13 @@ from rocketpy.remoting.connection.requests_in_progress import (
 
 _log = logging.getLogger(__name__)
 
-_OFFERS_LEFT = range(16, -1, -1)  # so often the rest of a read is offered anew
+_OFFERS_LEFT = range(16, -1, -1)  # the rest of a read is offered again up to 16 times
 _SLICE_MS = 10
-_SLICE_LOOK_REQUESTS = 4  # time is looked at each time so many requests were served
+_SLICE_CHECK_REQUESTS = 4  # the time is checked each time so many requests were served
 
 
 class FlowState(Enum):
-    """What holds a connection's requests back; `after` are the states that may follow."""
+    """Reason why a connection's requests are held back; `after` are the states that may follow."""
 
     after: tuple["FlowState", ...]
 
@@ -92,23 +92,24 @@ for _state, _after in TRANSITIONS.items():
 
 
 class Connection(FrameConnection):
-    """One accepted connection.
+    """Accepted connection of a server.
 
     Attributes:
-        in_hand: requests in progress and suspended.
+        in_progress: requests in progress and suspended.
     """
 
     def __init__(
         self, owner: "ConnectionOwner[Connection]", loop: asyncio.AbstractEventLoop
     ) -> None:
         super().__init__(owner, loop)
-        self.in_hand: RequestsInProgress = RequestsInProgress(
+        self.in_progress: RequestsInProgress = RequestsInProgress(
             owner.limits.max_in_flight, owner.limits.max_in_flight_bytes
         )
         self._owner = owner
         self._turn = owner.turn
         self._budget = owner.budget
         self._table, self._routes = owner.table, owner.table.routes
+        # A copy: read on each socket read, and set before the server starts.
         self._has_byte_handler = owner.table.byte_handler is not None
         self._state = FlowState.READING
         self._counted_pending_bytes = 0
@@ -124,21 +125,21 @@ class Connection(FrameConnection):
         self.reads += 1
         reader = self._reader
         for offers_left in _OFFERS_LEFT:
-            if self._turn.is_over and self._state is not FlowState.SUSPENDED:
+            if self._turn.is_exhausted and self._state is not FlowState.SUSPENDED:
                 self._read_later(data)
                 return
             rest = b""
-            # The handler sees whole frames only from a frame's first byte on, and nothing while
-            # older requests of this connection are suspended, nor its first request, which says
-            # who the peer is. Asked here and not in a method: every read asks.
+            # The handler gets bytes from a frame's first byte on only; nothing while older requests
+            # of this connection are suspended, and not the first request, which says whether the
+            # peer is RocketPy. Checked here and not in a method, as every read does.
             if self._has_byte_handler and self.has_first_command and not self.is_reading_paused:
                 channel, owner = self.channel, self._owner
                 if channel.is_open and not (owner.is_draining or self._budget.is_exhausted):
-                    has_served, data, rest = offer(
+                    has_served, data, rest = try_byte_handler(
                         self._table, channel, reader, self._turn, data, offers_left
                     )
                     self.frame_reads += has_served
-                    if self.in_hand.is_full:
+                    if self.in_progress.is_full:
                         self._settle()
             commands = reader.feed(data) if data or reader.pending_bytes else None
             if commands:
@@ -164,7 +165,7 @@ class Connection(FrameConnection):
     def resume_writing(self) -> None:
         """Also restart the waiting time of suspended requests: it was the peer's until now."""
         super().resume_writing()
-        self.in_hand.reset_wait(self._owner.now_ms())
+        self.in_progress.reset_wait(self._owner.now_ms())
         self._count()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -198,25 +199,27 @@ class Connection(FrameConnection):
     def _dispatch(
         self, commands: list[RemotingCommand], taken: ResumedRequests | None = None
     ) -> None:
-        """Serve requests, oldest first; suspend what has to wait, again if it was before."""
+        """Serve requests, oldest first; suspend the rest, again if it was suspended before."""
+        # Only here: the fast path never gets the first request.
         if not self.has_first_command:
             self.has_first_command = True
             self.channel.take_first_request(commands[0])
         if self._owner.is_draining:
             responses = Responses(self.channel)
+            # Requests left are those of peers that do not know GO_AWAY; their waits start again.
             commands, taken = reject_going_away(commands, responses), None
             self._finish(responses)
         leftover = self._serve(commands)
         if leftover:
-            # Numbered after the batches that `_serve` handed over: they came before.
+            # Numbered after the batches that `_serve` handed over, which are older.
             self._suspend(leftover, taken)
-        elif self.in_hand.is_full:
+        elif self.in_progress.is_full:
             self._settle()
 
     def _suspend(
         self, commands: list[RemotingCommand], taken: ResumedRequests | None = None
     ) -> None:
-        """Keep requests until the peer, what is in hand and the budget allow to go on."""
+        """Suspend requests until the peer, the limits and the budget allow more."""
         self._keep(commands, taken)
         self._settle()
         if self._budget.is_exhausted or self._may_serve():
@@ -224,13 +227,13 @@ class Connection(FrameConnection):
 
     def _keep(self, commands: list[RemotingCommand], taken: ResumedRequests | None = None) -> None:
         if taken is None:
-            self.in_hand.suspend(self.in_hand.number(), commands, self._owner.now_ms())
+            self.in_progress.suspend(self.in_progress.number(), commands, self._owner.now_ms())
         else:
-            self.in_hand.suspend_again(len(commands), taken)
+            self.in_progress.suspend_again(len(commands), taken)
         self._count()
         if not self._is_expiry_check_queued:
             self._is_expiry_check_queued = True
-            self._loop.call_later(LOOK_INTERVAL_MS / 1000, self._reject_expired)
+            self._loop.call_later(EXPIRY_CHECK_INTERVAL_MS / 1000, self._reject_expired)
 
     def _reject_expired(self) -> None:
         """Refuse suspended requests that waited too long, unless they wait for the peer or a turn.
@@ -239,42 +242,45 @@ class Connection(FrameConnection):
         busy elsewhere, refusing would cost as much as serving.
         """
         self._is_expiry_check_queued = False
-        if self.in_hand.has_suspended and self.channel.is_open:
+        if self.in_progress.has_suspended and self.channel.is_open:
             if self.channel.is_writable and not self._may_serve():
                 responses = Responses(self.channel)
-                reject_expired(self.in_hand, self._owner.table, self._owner.now_ms(), responses)
+                reject_expired(self.in_progress, self._owner.table, self._owner.now_ms(), responses)
                 self._finish(responses)
                 self._resume()
             self._keep([])
 
     def _serve(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
-        """Serve requests inline or hand them to their pools; return those that have to wait."""
+        """Serve requests inline or hand them to their pools; return those to suspend."""
         responses = Responses(self.channel)
-        routes, in_hand = self._routes, self.in_hand
+        routes, in_progress = self._routes, self.in_progress
         batches: dict[BusinessPool, list[tuple[Processor, RemotingCommand]]] = {}
         leftover: list[RemotingCommand] = []
-        index, look_at = 0, _SLICE_LOOK_REQUESTS
+        index, check_at = 0, _SLICE_CHECK_REQUESTS
         count = len(commands)
+        # Shorter slices while others wait, so that a busy loop stays responsive.
         slice_ms = BEHIND_MS if self.turns.is_behind else _SLICE_MS
         end_ms = self._owner.now_ms() + slice_ms if count > 1 else 0
         while index < count:
-            if index >= look_at or (responses.is_slow and index):
+            if index >= check_at or (responses.is_slow and index):
                 if self._owner.now_ms() >= end_ms:
                     leftover = commands[index:]
                     break
-                look_at = index + _SLICE_LOOK_REQUESTS
+                check_at = index + _SLICE_CHECK_REQUESTS
             command = commands[index]
             index += 1
             if command.flag & 1:
                 self.take_response(command)
                 continue
             processor, pool, _ = routes.get(command.code) or self._table.default
+            # Inline requests run here, in order; those of pools are gathered first.
             if pool is None:
                 responses.process(processor, command)
+                # Write before more is made: only then is it known whether the peer keeps up.
                 if (
                     responses.size_bytes >= FLUSH_BYTES
-                    or in_hand.is_full
-                    or (responses.later_count and in_hand.is_full_with(responses.later_count))
+                    or in_progress.is_full
+                    or (responses.later_count and in_progress.is_full_with(responses.later_count))
                 ):
                     self._finish(responses)
                     responses = Responses(self.channel)
@@ -283,16 +289,17 @@ class Connection(FrameConnection):
                         break
             else:
                 batches.setdefault(pool, []).append((processor, command))
+        # After the inline requests, so that refusals by a full pool share their write.
         if batches:
             hand_over(self, batches, responses)
             self._count()
         if leftover or responses.is_slow:
-            self._turn.look()
+            self._turn.check_time()
         self._finish(responses)
         return leftover
 
     def take_response(self, response: RemotingCommand) -> None:
-        """Give a response to the call that waits for it."""
+        """Give a response to its call."""
         pending = self.channel.in_flight.take(response.opaque)
         if pending is not None:
             pending.answer(response)
@@ -302,32 +309,32 @@ class Connection(FrameConnection):
     def batch_done(
         self, batch: RequestBatch, responses: Responses, leftover: list[RemotingCommand]
     ) -> None:
-        """Take a batch back from its pool; on the loop."""
-        in_hand = self.in_hand
-        in_hand.batches.pop(batch, None)
+        """Take back a batch from its pool; on the loop."""
+        in_progress = self.in_progress
+        in_progress.batches.pop(batch, None)
         if self.channel.is_open:
-            in_hand.suspend(batch.number, leftover, self._owner.now_ms())
-        # Not below zero even when a deferred response of the batch was set on another thread
-        # already: that one is counted off in a later turn of the loop.
+            in_progress.suspend(batch.number, leftover, self._owner.now_ms())
+        # Never below zero, even when another thread has already set a deferred response of the
+        # batch: that one is subtracted in a later iteration of the loop.
         self._done(responses, batch.count, batch.size_bytes)
 
     def complete(self, deferred: DeferredResponse, response: object) -> None:
         """Take a deferred response that was set; any thread."""
         self._completed.add(deferred, response)
 
-    def take_in_hand(self, count: int) -> None:
-        """Count requests that are answered later, by one deferred response."""
-        self.in_hand.add(count, count * DEFERRED_BYTES)
+    def add_in_progress(self, count: int) -> None:
+        """Count requests that one deferred response answers later."""
+        self.in_progress.add(count, count * DEFERRED_BYTES)
         self._count()
 
-    def wrote_much(self, size_bytes: int) -> None:
-        """Count what lies unsent, now and when the loop has turned."""
+    def wrote_big_frame(self, size_bytes: int) -> None:
+        """Count the unsent output, now and in the next iteration of the loop."""
         self._unsent.wrote(size_bytes)
         self._count()
-        self._loop.call_soon(self._turned, size_bytes)
+        self._loop.call_soon(self._iterated, size_bytes)
 
-    def _turned(self, size_bytes: int) -> None:
-        self._unsent.turned(size_bytes)
+    def _iterated(self, size_bytes: int) -> None:
+        self._unsent.iterated(size_bytes)
         self._count()
 
     def _deferred_done(self, responses: Responses, count: int) -> None:
@@ -337,11 +344,12 @@ class Connection(FrameConnection):
         """Write responses, and count the requests that are answered later."""
         self._write(responses)
         if responses.later_count:
+            # Coroutines keep their request, deferred responses do not.
             deferred_count = responses.later_count - len(responses.coroutines)
-            self.in_hand.add(deferred_count, deferred_count * DEFERRED_BYTES)
+            self.in_progress.add(deferred_count, deferred_count * DEFERRED_BYTES)
             for command, coroutine in responses.coroutines:
                 size_bytes = request_bytes(command)
-                self.in_hand.add(1, size_bytes)
+                self.in_progress.add(1, size_bytes)
                 self._owner.spawn(self._respond_later(command, coroutine, size_bytes))
             self._count()
 
@@ -355,7 +363,7 @@ class Connection(FrameConnection):
 
     def _done(self, responses: Responses, count: int, size_bytes: int) -> None:
         """Count requests that are answered, and continue if that makes room."""
-        self.in_hand.add(-count, -size_bytes)
+        self.in_progress.add(-count, -size_bytes)
         self._finish(responses)
         self._count()
         self._resume()
@@ -372,24 +380,24 @@ class Connection(FrameConnection):
         if self.transport.is_closing():
             return
         state = self._state
-        if self.in_hand.has_suspended:
+        if self.in_progress.has_suspended:
             state = FlowState.SUSPENDED
         elif state is FlowState.SUSPENDED and self._reader.pending_bytes:
             # Perhaps an unfinished frame only; that is known once it is fed again.
             state = FlowState.UNREAD
         elif state is not FlowState.UNREAD:
-            is_blocked = self.in_hand.is_full or not self.channel.is_writable
+            is_blocked = self.in_progress.is_full or not self.channel.is_writable
             state = FlowState.BLOCKED if is_blocked else FlowState.READING
         if state is not self._state:
             self._go(state)
 
     def _resume(self) -> None:
         """Serve suspended requests and unread bytes, as far as the peer and the limits allow."""
-        in_hand = self.in_hand
+        in_progress = self.in_progress
         # Not while batches are on a pool: their leftovers may have arrived first.
-        if in_hand.has_suspended and not in_hand.batches and self.channel.is_open:
+        if in_progress.has_suspended and not in_progress.batches and self.channel.is_open:
             if self._may_serve():
-                taken = in_hand.take_suspended()
+                taken = in_progress.take_suspended()
                 self._dispatch(taken.commands, taken)
                 self._count()
             elif self._budget.is_exhausted:
@@ -405,15 +413,15 @@ class Connection(FrameConnection):
 
     def _may_serve(self) -> bool:
         return not (
-            self.in_hand.is_full or not self.channel.is_writable or self._budget.is_exhausted
+            self.in_progress.is_full or not self.channel.is_writable or self._budget.is_exhausted
         )
 
     def _may_read_on(self) -> bool:
         if (
             self._state is not FlowState.UNREAD
-            or self.in_hand.has_suspended
-            or self.in_hand.batches
-            or self.in_hand.is_full
+            or self.in_progress.has_suspended
+            or self.in_progress.batches
+            or self.in_progress.is_full
         ):
             return False
         return self.channel.is_open and self.channel.is_writable
@@ -427,7 +435,7 @@ class Connection(FrameConnection):
 
     def _take_turn(self) -> None:
         self._is_turn_queued = False
-        self._turn.go_on()
+        self._turn.resume()
         self._resume()
 
     # ---- memory
@@ -435,41 +443,42 @@ class Connection(FrameConnection):
     @property
     def is_busy(self) -> bool:
         """Whether requests are in progress: such a connection is not idle."""
-        return self.in_hand.count > 0
+        return self.in_progress.count > 0
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the peer does not keep up and has taken nothing since the last sweep."""
+        """Whether the peer is slow and has taken nothing since the last sweep."""
         return self.is_attached and self._timeouts.is_stalled
 
     @property
     def unsent_bytes(self) -> int:
-        """What frames hold that the peer has not taken wholly; 0 before there is a transport."""
+        """Bytes of frames that the peer has not taken completely; 0 without a transport."""
         if not self.is_attached:
             return 0
         return self._unsent.held_bytes(self.transport.get_write_buffer_size())
 
     def held_bytes(self) -> int:
-        """Return what this connection holds: unfinished input, requests in hand, unsent output."""
-        requests_bytes = self.in_hand.size_bytes + self.in_hand.suspended_bytes
+        """Return the memory this connection holds: unfinished input, requests, unsent output."""
+        requests_bytes = self.in_progress.size_bytes + self.in_progress.suspended_bytes
         return self._reader.pending_bytes + requests_bytes + self.unsent_bytes
 
-    def give_up(self, held_bytes: int) -> None:
-        """Let go of everything: too much is held for all peers, and for this one most."""
+    def abort_for_memory(self, held_bytes: int) -> None:
+        """Abort and release everything: all peers together hold too much, this one most."""
         _log.warning(
-            "too much memory held for peers, the greediest cut off peer=%s held_bytes=%d",
+            "memory limit exceeded, connection aborted peer=%s held_bytes=%d",
             self.channel.remote_address,
             held_bytes,
         )
-        self.channel.abort(f"{held_bytes} bytes held, too much for all peers together")
+        self.channel.abort(f"{held_bytes} bytes held, more than all peers together may hold")
         self._release()
 
     def _count(self) -> None:
         if self.channel.is_open:
+            # A closed connection was counted for the last time by `MemoryBudget.end`.
             self._budget.count(self)
 
     def _release(self) -> None:
-        self.in_hand.drop()
+        self.in_progress.drop()
         if self.is_attached:
             self._completed.clear()
         self._reader.drop()

@@ -1,6 +1,6 @@
-"""A response that comes later, from any thread: what a processor returns instead of one.
+"""Response that a processor sets later, from any thread, and returns instead of a response.
 
-The request stays in hand on its connection, so that a peer cannot have more of them than the
+The request stays in progress on its connection, so that a peer cannot have more of them than the
 limits allow, but its body and header fields are not kept.
 """
 
@@ -10,10 +10,10 @@ from rocketpy.proto.wire.command import RemotingCommand
 
 
 class DeferredResponse:
-    """The place of one response; made by `Channel.defer`, returned by the processor.
+    """Response that is set later; made by `Channel.defer`, returned by the processor.
 
-    Whoever makes one sees to it that it is set once, whatever happens: nothing here times out. When
-    the channel closes it is released, and what is set afterwards is dropped.
+    It must be set exactly once, after failures too: there is no time-out. A response that is set
+    after the channel was closed is dropped.
 
     Attributes:
         request: the request without its body and header fields.
@@ -29,6 +29,7 @@ class DeferredResponse:
         count: int = 1,
     ) -> None:
         self.count: int = count
+        # A copy without body and fields: a deferred send would keep its message in memory twice.
         self.request: RemotingCommand = RemotingCommand(
             request.code,
             request.language,
@@ -45,7 +46,7 @@ class DeferredResponse:
         self._unset = [True]
 
     def set(self, response: RemotingCommand | bytes | list[bytes | bytearray | memoryview]) -> None:
-        """Give the response; any thread. Those set close together leave in one write.
+        """Set the response; any thread. Responses set close together leave in one write.
 
         Args:
             response: a command, or the whole frame as bytes or as a list of buffers.

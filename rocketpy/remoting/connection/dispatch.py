@@ -1,4 +1,4 @@
-"""Requests to their processors, inline or on a pool, and what they return to frames.
+"""Table of processors, and the responses of a batch of requests on their way to one write.
 
 Source: NettyRemotingAbstract.processRequestCommand, processorTable (5.4.0).
 """
@@ -28,12 +28,12 @@ Response: TypeAlias = (
 Processor: TypeAlias = Callable[[Channel, RemotingCommand], Response]
 
 ByteHandler: TypeAlias = Callable[[Channel, bytes], tuple[int, bytes]]
-"""Gets received bytes, from a frame's first byte on, before frames are cut; returns how many it has
-served (whole frames, from the start) and the bytes of their responses. May serve nothing."""
+"""Takes received bytes, from a frame's first byte on, before frames are cut; returns how many it
+served (complete frames, from the start) and the bytes of their responses. May serve nothing."""
 
 LookAhead: TypeAlias = Callable[[bytes], int]
-"""Gets received bytes whose first frame was not served; returns where the next frame begins that
-would be, 0 when there is none or the first one is such a frame."""
+"""Takes received bytes whose first frame was not served; returns where the next frame begins that
+would be served, 0 when there is none or the first one is such a frame."""
 
 _ONEWAY = 2
 # Peers up to this version do not know GO_AWAY (V5_3_1).
@@ -41,12 +41,12 @@ _LAST_VERSION_WITHOUT_GO_AWAY = 475
 
 
 class Route(NamedTuple):
-    """Where requests of one code go.
+    """Processor and pool of one request code.
 
     Attributes:
         processor: answers them.
         pool: where they are answered; None inline.
-        queue_wait_ms: what waits longer before it is served is refused; 0 is no limit.
+        queue_wait_ms: requests that wait longer are refused; 0 is no limit.
     """
 
     processor: Processor
@@ -59,11 +59,12 @@ class ProcessorTable:
 
     Attributes:
         routes: the table itself; the hot loop reads it without a call.
-        default: where every other code goes; to "not supported" unless somebody set it.
-        byte_handler: is offered what is received before frames are cut; None for none.
-        look_ahead: knows what else it would serve; None when nobody does.
+        default: route of every other code; answers "not supported" unless set.
+        byte_handler: is offered received bytes before frames are cut; None for none.
+        look_ahead: finds later frames that it would serve; None for none.
     """
 
+    # Public attributes: the serving loop reads them without a call.
     __slots__ = ("byte_handler", "default", "look_ahead", "routes")
 
     def __init__(self) -> None:
@@ -87,7 +88,7 @@ class ProcessorTable:
             self.routes[int(code)] = route
 
     def set_default(self, processor: Processor, pool: BusinessPool | None) -> None:
-        """Send every code nobody registered to a processor."""
+        """Send every code without a registration to a processor."""
         self.default = _route(processor, pool)
 
     def pools(self) -> list[BusinessPool]:
@@ -97,14 +98,14 @@ class ProcessorTable:
 
 
 class Responses:
-    """What the processors of one batch returned, on its way to one write.
+    """Responses of one batch of requests, on their way to one write.
 
     Attributes:
         frames: finished frames, in order.
         size_bytes: of all frames.
         coroutines: processors that are still to run, on the selector's loop.
         later_count: requests whose responses come later, by coroutine or `DeferredResponse`.
-        is_slow: some response was a command: nobody knows what its request has cost.
+        is_slow: a response was a command: its request may have been expensive.
     """
 
     __slots__ = (
@@ -127,10 +128,11 @@ class Responses:
         ] = []
 
     def process(self, processor: Processor, command: RemotingCommand) -> None:
-        """Run a processor and take what it returns or raises."""
+        """Run a processor and add what it returns or raises."""
         try:
             response = processor(self._channel, command)
-            if response.__class__ is bytes and not command.flag & _ONEWAY:  # the usual case
+            # Fast paths and templates return frames; `isinstance` checks would cost each request.
+            if response.__class__ is bytes and not command.flag & _ONEWAY:  # the common case
                 self.frames.append(response)
                 self.size_bytes += len(response)
             elif response is not None:
@@ -139,7 +141,8 @@ class Responses:
             self.add_error(command, error)
 
     def add(self, command: RemotingCommand, response: Response) -> None:
-        """Take the response to a request; dropped when the request was one-way."""
+        """Add the response to a request; dropped when the request was one-way."""
+        # Classes are compared first: `isinstance` with `Awaitable` is slow.
         kind = response.__class__
         if kind is DeferredResponse:
             self.later_count += 1
@@ -156,6 +159,7 @@ class Responses:
             self.size_bytes += sum(map(len, response))
         elif isinstance(response, RemotingCommand):
             self.is_slow = True
+            # The offer is a field of a response, so it needs one that is still a command.
             if self._channel.offers_msgpack:
                 self._channel.offer_msgpack(response)
             frame = encode_command(response)
@@ -165,7 +169,7 @@ class Responses:
             raise TypeError(f"a processor returned {type(response).__name__}")
 
     def add_error(self, command: RemotingCommand, error: Exception) -> None:
-        """Turn what a processor raised into a response with code 1 and one log line."""
+        """Add a response with code 1 for an exception of a processor, and log it."""
         self.add(command, failed(self._channel, command, error))
 
     def refuse(self, commands: Sequence[RemotingCommand], remark: str) -> None:
@@ -175,7 +179,8 @@ class Responses:
 
 
 def failed(channel: Channel, command: RemotingCommand, error: Exception) -> RemotingCommand:
-    """Log what a processor raised, and return the response that says it."""
+    """Log an exception of a processor, and return the response with code 1."""
+    # A stack trace for faults of the server only, not for those of the request.
     is_expected = isinstance(error, RocketPyError)
     _log.warning(
         "request failed peer=%s code=%d opaque=%d error=%s reason=%s",
@@ -206,7 +211,7 @@ def waited_too_long(waited_ms: int, queued_count: int) -> str:
 def reject_going_away(
     commands: Sequence[RemotingCommand], responses: Responses
 ) -> list[RemotingCommand]:
-    """Answer GO_AWAY to requests whose sender knows it; return what is still to be served."""
+    """Answer GO_AWAY to requests of peers that know it; return the requests to serve."""
     kept = []
     for command in commands:
         if command.flag & 3 or command.version <= _LAST_VERSION_WITHOUT_GO_AWAY:
@@ -222,14 +227,14 @@ def go_away(command: RemotingCommand) -> RemotingCommand:
 
 
 def flow_control(channel: Channel, command: RemotingCommand, remark: str) -> RemotingCommand:
-    """Return 530 for RocketPy peers, 2 marked as flow control for everybody else."""
+    """Return code 530 for RocketPy peers, 2 marked as flow control for all others."""
     if channel.is_rocketpy:
         return make_response(command, ResponseCode.TOO_MANY_REQUESTS, remark)
     return make_response(command, ResponseCode.SYSTEM_BUSY, f"[TOO_MANY_REQUESTS]{remark}")
 
 
 def _unsupported(_channel: Channel, command: RemotingCommand) -> RemotingCommand:
-    """Answer a code nobody registered, in Apache's words (leading blank and all)."""
+    """Answer an unknown code in Apache's words, leading blank included."""
     remark = f" request type {command.code} not supported"
     return make_response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 

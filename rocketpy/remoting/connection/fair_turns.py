@@ -25,35 +25,36 @@ from rocketpy.remoting.business_pool import BusinessPool
 _log = logging.getLogger(__name__)
 
 TURN_MS = 20
-"""After so long the connections that come next in this turn are served in a later one."""
+"""Time after which the remaining connections of an iteration are served in a later one."""
 BEHIND_MS = 2
-"""The same while some of an earlier turn are left: else who is read first would be served often."""
+"""The same while postponed connections wait: the connections that the loop happens to read first
+would be served more often otherwise."""
 
 
 class TurnLoop(Protocol):
-    """What fair scheduling needs of an event loop."""
+    """Interface of an event loop to fair scheduling."""
 
     def call_soon(self, callback: Callable[[], object], /) -> object:
-        """Call back in the next turn of the loop."""
+        """Call back in the next iteration of the loop."""
         ...
 
     def call_later(self, delay: float, callback: Callable[[], object], /) -> object:
-        """Call back in so many seconds."""
+        """Call back after a delay, seconds."""
         ...
 
 
 class TurnBudget:
-    """The turn that an event loop is in; used on that loop only.
+    """Time budget of one iteration of an event loop; used on that loop only.
 
-    A loop reads from every connection that has sent something before it turns. Hundreds of them
-    with one costly request each (a heartbeat of a thousand groups) would keep all others waiting,
+    In one iteration a loop reads from every connection that has sent something. Hundreds of them
+    with one expensive request each (a heartbeat of a thousand groups) would make all others wait,
     and so would a few that send as fast as they are served.
 
     Attributes:
-        is_over: costly requests have taken this turn; what comes now is read later.
+        is_exhausted: requests have used up this iteration; data that arrives now is read later.
     """
 
-    __slots__ = ("_began_ms", "_is_behind", "_loop", "_now_ms", "is_over")
+    __slots__ = ("_began_ms", "_is_behind", "_loop", "_now_ms", "is_exhausted")
 
     def __init__(
         self,
@@ -66,35 +67,38 @@ class TurnBudget:
         Args:
             loop: the loop.
             now_ms: monotonic time.
-            is_behind: whether somebody who was put off has still not been served.
+            is_behind: whether a postponed connection still waits.
         """
         self._is_behind = is_behind
         self._loop = loop
         self._now_ms = now_ms
         self._began_ms: int | None = None
-        self.is_over: bool = False
+        self.is_exhausted: bool = False
 
-    def look(self) -> None:
-        """Note that requests were served which may have been costly, or are about to be."""
+    def check_time(self) -> None:
+        """Check the time, before or after requests that may be expensive."""
+        # The clock starts with the first check, so an idle loop pays nothing.
         now_ms = self._now_ms()
         if self._began_ms is None:
             self._began_ms = now_ms
-            self._loop.call_soon(self._turned)
+            self._loop.call_soon(self._iterated)
         elif now_ms - self._began_ms >= (BEHIND_MS if self._is_behind() else TURN_MS):
-            self.is_over = True
+            self.is_exhausted = True
 
-    def go_on(self) -> None:
-        """Begin to serve somebody who was put off: not again, whatever this turn has taken."""
-        self.look()
-        self.is_over = False
+    def resume(self) -> None:
+        """Start to serve a postponed connection; it is not postponed again by this iteration."""
+        self.check_time()
+        self.is_exhausted = False
 
-    def _turned(self) -> None:
+    def _iterated(self) -> None:
         self._began_ms = None
-        self.is_over = False
+        self.is_exhausted = False
 
 
-_MAX_CALLBACKS = 64
+# Bounds of one call of `_run`, so that reads and new requests are served in between.
+_MAX_TURNS = 64
 _MAX_MS = 2
+# No event says that less lies unsent in all, so it is polled; peers take megabytes in 10 ms.
 _FULL_PAUSE_S = 0.01
 
 
@@ -143,7 +147,7 @@ class HeldRequest(Protocol):
 
 
 class _Turn(NamedTuple):
-    """One entry of a channel's queue: a held request, or a callback of its connection."""
+    """Entry of a channel's queue: a held request, or a callback of its connection."""
 
     request: HeldRequest | None
     pool: BusinessPool | None
@@ -205,6 +209,7 @@ class WriteScheduler:
             request: makes it.
             pool: where it is made; None on the loop, also while the pool is full.
         """
+        # Never small: the response to a held request may be as large as a pull.
         turn = _Turn(request, pool, None, False)
         held = self._held.get(channel)
         if held is not None:
@@ -262,19 +267,22 @@ class WriteScheduler:
                 self._is_scheduled = True
                 self._loop.call_later(_FULL_PAUSE_S, self._run)
                 return
-            if ran_count >= _MAX_CALLBACKS or (ran_count and self._now_ms() >= end_ms):
+            if ran_count >= _MAX_TURNS or (ran_count and self._now_ms() >= end_ms):
                 self._schedule()
                 return
             channel = ready.popleft()
             queue = waiting.get(channel)
+            # Closed or slow since it was queued; `resume` queues it again.
             if queue is None or not channel.is_writable:
                 continue
+            # Passed to the end: a small turn behind it may run.
             if self.is_blocked and not queue[0].is_small:
                 ready.append(channel)
                 passed_count += 1
                 continue
             passed_count = 0
             turn = queue.popleft()
+            # At the end of the line, behind the other channels.
             if queue:
                 ready.append(channel)
             else:

@@ -86,12 +86,13 @@ class FrameConnection(asyncio.Protocol, ABC):
         """Note that the peer keeps up again; continue in the next iteration of the loop."""
         self.channel.set_writable(True)
         self._timeouts.resumed()
-        # Not now: the transport calls from inside its write, in the middle of its own state.
+        # Not now: the transport calls from inside its write.
         self._loop.call_soon(self._resume)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail waiting calls and notify the owner."""
         self._reader.drop()
+        # A connection that failed before it had a transport has no channel.
         if self.is_attached:
             self.channel.lost(f"connection lost: {exc}" if exc else "closed by the peer")
         self._frame_owner.closed(self)
@@ -116,6 +117,7 @@ class FrameConnection(asyncio.Protocol, ABC):
         Args:
             now_ms: monotonic time.
         """
+        # During a TLS handshake there is no channel; the handshake has a separate time-out.
         if self.is_attached and self._timeouts.is_idle(now_ms):
             self._frame_owner.idle(self)
             self.channel.close("idle")
@@ -127,11 +129,11 @@ class FrameConnection(asyncio.Protocol, ABC):
         """Take a deferred response that was set; any thread."""
 
     @abstractmethod
-    def take_in_hand(self, count: int) -> None:
+    def add_in_progress(self, count: int) -> None:
         """Count requests that are answered later."""
 
     @abstractmethod
-    def wrote_much(self, size_bytes: int) -> None:
+    def wrote_big_frame(self, size_bytes: int) -> None:
         """Note that a big frame was written."""
 
     @abstractmethod
@@ -144,6 +146,7 @@ class FrameConnection(asyncio.Protocol, ABC):
 
     def _attach(self, transport: asyncio.Transport) -> None:
         limits = self._limits
+        # The transport pauses the connection at these marks: flow control starts there.
         transport.set_write_buffer_limits(limits.high_water_bytes, limits.low_water_bytes)
         self.transport = transport
         peer = self.proxied_source or transport.get_extra_info("peername")
@@ -185,6 +188,7 @@ class FrameConnection(asyncio.Protocol, ABC):
         """Return what a processor's coroutine returns or raises."""
         responses = Responses(self.channel)
         try:
+            # Nothing may escape: the task has no observer, and the peer waits for a response.
             responses.add(command, await coroutine)
         except asyncio.CancelledError:
             task = asyncio.current_task()

@@ -1,6 +1,7 @@
-"""The requests of one socket read that go to one pool, and come back as one write.
+"""Hand-off between a connection's loop and other threads.
 
-Deferred responses that were set, on their way to the loop of their connection.
+`RequestBatch`: requests of one socket read that go to one pool and return as one write.
+`CompletedResponses`: deferred responses that were set, on their way to the loop.
 """
 
 import collections
@@ -23,10 +24,10 @@ from rocketpy.remoting.connection.requests_in_progress import RequestsInProgress
 
 
 class BatchOwner(Protocol):
-    """The connection a batch belongs to."""
+    """Connection of a batch."""
 
     channel: Channel
-    in_hand: RequestsInProgress
+    in_progress: RequestsInProgress
 
     def batch_done(
         self, batch: "RequestBatch", responses: Responses, leftover: list[RemotingCommand]
@@ -36,10 +37,10 @@ class BatchOwner(Protocol):
 
 
 class RequestBatch:
-    """Made on the loop, run or refused on any thread, taken back on the loop.
+    """Requests for a pool: made on the loop, run or refused on any thread, returned on the loop.
 
     Attributes:
-        number: its place in the order of its connection.
+        number: its position in the order of its connection.
         count: how many requests.
         size_bytes: about what they hold.
     """
@@ -47,7 +48,7 @@ class RequestBatch:
     __slots__ = ("_owner", "_work", "count", "number", "size_bytes")
 
     def __init__(self, owner: BatchOwner, work: list[tuple[Processor, RemotingCommand]]) -> None:
-        self.number: int = owner.in_hand.number()
+        self.number: int = owner.in_progress.number()
         self.count: int = len(work)
         self.size_bytes: int = sum(request_bytes(command) for _, command in work)
         self._owner = owner
@@ -56,25 +57,27 @@ class RequestBatch:
     def run(self) -> None:
         """Process the batch; stop early when responses get big or the peer does not keep up."""
         owner = self._owner
-        channel, in_hand = owner.channel, owner.in_hand
+        channel, in_progress = owner.channel, owner.in_progress
         responses = Responses(channel)
         leftover: list[RemotingCommand] = []
         work = self._work
         if channel.is_open:
             for index, (processor, command) in enumerate(work):
+                # Checked before each request, so that at most one big response is made too many.
                 if (
-                    in_hand.is_stopped
+                    in_progress.is_stopped
                     or responses.size_bytes >= FLUSH_BYTES
                     or not channel.is_writable
                 ):
-                    in_hand.is_stopped = True
+                    in_progress.is_stopped = True
                     leftover = [command for _, command in work[index:]]
                     break
                 responses.process(processor, command)
         channel.call_soon(owner.batch_done, self, responses, leftover)
 
     def drop(self) -> None:
-        """Let go of the requests: the connection is gone. Who runs them already finishes."""
+        """Drop the requests: the connection is gone. A thread that runs them already finishes."""
+        # A new list: a thread that runs the old one iterates over it.
         self._work = []
 
     def refuse(self, waited_ms: int, queued_count: int) -> None:
@@ -103,20 +106,22 @@ def _hand_over(
     work: list[tuple[Processor, RemotingCommand]],
     responses: Responses,
 ) -> None:
-    """Give requests to a pool, and refuse those that find no place in its queue."""
+    """Give requests to a pool, and refuse those that find no room in its queue."""
+    # Partly granted: the oldest requests get the room.
     granted = pool.reserve(len(work))
     if granted < len(work):
         responses.refuse([command for _, command in work[granted:]], overloaded())
         work = work[:granted]
     if work:
         batch = RequestBatch(owner, work)
-        owner.in_hand.add(batch.count, batch.size_bytes)
-        owner.in_hand.batches[batch] = None
+        # Counted before `submit`: the pool's thread may return the batch at once.
+        owner.in_progress.add(batch.count, batch.size_bytes)
+        owner.in_progress.batches[batch] = None
         pool.submit(batch)
 
 
 class CompletedResponses:
-    """Gathers what is set on any thread; many set together wake the loop once."""
+    """Deferred responses set on any thread; several set together wake the loop once."""
 
     __slots__ = ("_channel", "_is_scheduled", "_queue", "_take")
 
@@ -125,7 +130,7 @@ class CompletedResponses:
 
         Args:
             channel: where the responses go.
-            take: gets them and how many requests they answer, on the channel's loop.
+            take: called with them and the number of requests they answer, on the loop.
         """
         self._channel = channel
         self._take = take
@@ -140,11 +145,11 @@ class CompletedResponses:
             self._channel.call_soon(self._drain)
 
     def clear(self) -> None:
-        """Forget what is on its way."""
+        """Drop responses that are on their way."""
         self._queue.clear()
 
     def _drain(self) -> None:
-        # First: what is appended from now on schedules another call.
+        # First: a response that is appended from now on schedules another call.
         self._is_scheduled = False
         responses = Responses(self._channel)
         count = 0

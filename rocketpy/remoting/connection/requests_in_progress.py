@@ -1,18 +1,15 @@
-"""What one connection has in hand, and the requests suspended until it has less.
+"""Flow control of a connection: requests in progress, and requests suspended behind the limit.
 
-In hand is every request whose response is still to come: waiting in or running on a pool, answered
-by a coroutine, or deferred. Held pulls are not: nobody works on them.
+In progress is every request without a response yet: waiting in or running on a pool, answered by a
+coroutine, or deferred. Held pulls do not count, as no work is done for them.
 
-Order: requests of one kind are served in the order they came. Every batch that goes to a pool and
-everything suspended is numbered on the loop. The first batch that a slow peer stops sets
-`is_stopped`, so that later batches of the connection come back untouched as well; only when all are
-back are the leftovers served again, lowest number first.
+Order: requests of one kind are served in the order they arrived. Every batch that goes to a pool
+and everything suspended is numbered on the loop. The first batch that a slow peer stops sets
+`is_stopped`, so that later batches of the connection return unserved as well. Once all batches are
+back, the leftovers are served again, lowest number first.
 
-Refusing requests that have waited too long on their own connection.
-
-Where requests run inline there is no pool and no queue before it; what waits is suspended: until
-others had their turn, until less is in hand or less memory is held. That is the queue which fast
-failure looks at there, with the same limits a kind of request.
+Fast failure: where requests run inline there is no pool and no queue in front of it. Suspended
+requests are that queue. Those that wait longer than their kind may are refused (`reject_expired`).
 
 Source: BrokerFastFailure (5.4.0).
 """
@@ -24,7 +21,7 @@ from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.dispatch import ProcessorTable, Responses, waited_too_long
 
 DEFERRED_BYTES = 512
-"""What a deferred response is counted as: its objects, the body is not kept."""
+"""Size that a deferred response counts as: its objects; the body is not kept."""
 
 _COMMAND_BYTES = 512
 
@@ -39,12 +36,12 @@ class Droppable(Protocol):
     """A batch on a pool."""
 
     def drop(self) -> None:
-        """Let go of the requests: nobody waits for their responses any more."""
+        """Drop the requests: the connection is gone."""
         ...
 
 
 class _Suspended(NamedTuple):
-    """Requests of one read that wait together."""
+    """Suspended requests of one read."""
 
     number: int
     since_ms: int
@@ -52,7 +49,7 @@ class _Suspended(NamedTuple):
 
 
 class ResumedRequests(NamedTuple):
-    """Requests that are not suspended any more.
+    """Requests that were suspended and are served now.
 
     Attributes:
         commands: in order.
@@ -67,13 +64,13 @@ class RequestsInProgress:
     """Counts for one connection; on its loop only, except where it says any thread.
 
     Attributes:
-        count: requests in hand.
+        count: requests in progress.
         size_bytes: about what they hold.
         batches: those that are on a pool.
         suspended_bytes: about what suspended requests hold.
-        is_full: no more may be taken in hand until a quarter of it is done; in between the
-            connection would stop and go with every request.
-        is_stopped: a batch came upon a peer that does not keep up; any thread reads and sets it.
+        is_full: the limit was reached, and less than a quarter of it is done since. Without that
+            distance the connection would stop and resume with every request.
+        is_stopped: a batch met a peer that does not keep up; any thread reads and sets it.
     """
 
     __slots__ = (
@@ -90,7 +87,7 @@ class RequestsInProgress:
     )
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
-        """Set the limits; 0 is none."""
+        """Set the limits; 0 is no limit."""
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._next_number = 0
@@ -104,16 +101,16 @@ class RequestsInProgress:
 
     @property
     def has_suspended(self) -> bool:
-        """Whether requests wait to be served."""
+        """Whether requests are suspended."""
         return bool(self._suspended)
 
     @property
     def suspended_count(self) -> int:
-        """How many requests wait to be served."""
+        """Number of suspended requests."""
         return sum(len(part.commands) for part in self._suspended)
 
     def is_full_with(self, count: int) -> bool:
-        """Return whether so many more would be all that may be in hand."""
+        """Return whether `count` more requests in progress would reach the limit."""
         return self.count + count >= self._max_count > 0
 
     def number(self) -> int:
@@ -122,11 +119,12 @@ class RequestsInProgress:
         return self._next_number
 
     def add(self, count: int, size_bytes: int) -> None:
-        """Take requests in hand, or fewer of them (negative)."""
+        """Change the count of requests in progress; negative when requests are answered."""
         self.count += count
         self.size_bytes += size_bytes
         if self.count >= self._max_count > 0 or self.size_bytes >= self._max_bytes > 0:
             self.is_full = True
+        # Hysteresis of a quarter; see `is_full`.
         elif self.is_full:
             self.is_full = (
                 self.count * 4 > self._max_count * 3 > 0
@@ -137,26 +135,28 @@ class RequestsInProgress:
         """Keep requests for later.
 
         Args:
-            number: says in which order they came.
+            number: position in the order of arrival.
             commands: the requests.
-            since_ms: when they began to wait, monotonic.
+            since_ms: start of their wait, monotonic.
         """
         if commands:
             self._suspended.append(_Suspended(number, since_ms, commands))
             self.suspended_bytes += sum(map(request_bytes, commands))
 
     def suspend_again(self, count: int, taken: "ResumedRequests") -> None:
-        """Keep the last ones of requests that were taken; they have waited since they came."""
+        """Suspend the last ones of resumed requests again, with the start of their wait kept."""
         served, start = len(taken.commands) - count, 0
         for since_ms, part_count in taken.ages:
+            # Each part keeps its own start of the wait, for fast failure.
             end = start + part_count
             if end > served:
                 self.suspend(self.number(), taken.commands[max(start, served) : end], since_ms)
             start = end
 
     def take_suspended(self) -> "ResumedRequests":
-        """Return every suspended request in order, and begin anew; only when no batch is out."""
+        """Return all suspended requests in order and forget them; only while no batch is out."""
         assert not self.batches
+        # Batches return in any order, so leftovers are not sorted by arrival.
         self._suspended.sort(key=lambda part: part.number)
         parts = self._suspended[:]
         self.clear()
@@ -168,7 +168,7 @@ class RequestsInProgress:
     def take_late(
         self, now_ms: int, limit_ms: Callable[[RemotingCommand], int]
     ) -> list[tuple[RemotingCommand, int]]:
-        """Return suspended requests that have waited for too long, with how long, and forget them.
+        """Remove and return suspended requests that waited too long, with their waits.
 
         Args:
             now_ms: monotonic time.
@@ -183,17 +183,18 @@ class RequestsInProgress:
                     late.append((command, waited_ms))
                 else:
                     kept.append(command)
+            # In place: the parts are tuples.
             part.commands[:] = kept
         self.suspended_bytes -= sum(request_bytes(command) for command, _ in late)
         self._suspended = [part for part in self._suspended if part.commands]
         return late
 
     def reset_wait(self, now_ms: int) -> None:
-        """Count the waiting of suspended requests from now on: it was the peer's until now."""
+        """Restart the wait of suspended requests: until now they waited for a slow peer."""
         self._suspended = [part._replace(since_ms=now_ms) for part in self._suspended]
 
     def drop(self) -> None:
-        """Let go of everything: the connection is gone."""
+        """Drop everything: the connection is gone."""
         for batch in self.batches:
             batch.drop()
         self.clear()
@@ -205,20 +206,20 @@ class RequestsInProgress:
         self.is_stopped = False
 
 
-LOOK_INTERVAL_MS = 50
-"""How often a connection with suspended requests looks at them."""
+EXPIRY_CHECK_INTERVAL_MS = 50
+"""Interval between two checks of a connection's suspended requests."""
 
 
 def reject_expired(
-    in_hand: RequestsInProgress, table: ProcessorTable, now_ms: int, responses: Responses
+    in_progress: RequestsInProgress, table: ProcessorTable, now_ms: int, responses: Responses
 ) -> None:
-    """Answer suspended requests with flow control whose kind may not wait for so long.
+    """Refuse suspended requests that waited longer than their kind may.
 
     Args:
-        in_hand: has the suspended requests; forgets those that are refused.
-        table: knows how long each kind may wait.
+        in_progress: the connection's requests; forgets those that are refused.
+        table: has the limit of each kind.
         now_ms: monotonic time.
-        responses: gets the answers.
+        responses: takes the refusals.
     """
 
     def limit_ms(command: RemotingCommand) -> int:
@@ -226,6 +227,7 @@ def reject_expired(
             return 0
         return (table.routes.get(command.code) or table.default).queue_wait_ms
 
-    late = in_hand.take_late(now_ms, limit_ms)
+    # All are removed before the first refusal, so that the remark has the right count.
+    late = in_progress.take_late(now_ms, limit_ms)
     for command, waited_ms in late:
-        responses.refuse((command,), waited_too_long(waited_ms, in_hand.suspended_count))
+        responses.refuse((command,), waited_too_long(waited_ms, in_progress.suspended_count))

@@ -1,7 +1,7 @@
-"""What time does to a connection: silent, stuck and half-open ones are closed.
+"""Time-outs of a connection: silent, stuck and half-open ones are closed.
 
-Looked at about once a second, never a timer a connection. All times are monotonic: what a wall
-clock does concerns nobody here.
+Checked about once a second by the sweep of a selector; a connection has no timer. All times are
+monotonic, so that a changed wall clock closes nothing.
 """
 
 import logging
@@ -14,20 +14,20 @@ from rocketpy.remoting.connection.transport import WriteTransport, reset
 _log = logging.getLogger(__name__)
 
 CLOSE_LINGER_MS = 5_000
-"""How long a closed connection may take to send what is queued."""
+"""Time that a closed connection may take to send its queued output."""
 
 MIN_FRAME_GROWTH_BYTES = 64 * 1024
-"""What a frame must gain within the time limit when it is not whole by then."""
+"""Bytes that an unfinished frame must gain within the time limit."""
 
 
 class Watched(Protocol):
-    """What is looked at.
+    """Connection as its time-outs see it.
 
     Attributes:
         reads: socket reads so far.
         frame_reads: those of them that completed a frame.
         has_first_command: whether a whole frame has ever come.
-        is_reading_paused: whether we do not read at the moment.
+        is_reading_paused: whether nothing is read from the peer at the moment.
     """
 
     channel: Channel
@@ -49,14 +49,14 @@ class Watched(Protocol):
 
 
 class ConnectionTimeouts:
-    """Looks at one connection; on its loop."""
+    """Time-outs of one connection; used on its loop."""
 
     __slots__ = (
         "_active_ms",
+        "_checks_without_progress",
         "_closing_ms",
         "_frame_bytes",
         "_frame_ms",
-        "_fruitless_looks",
         "_limits",
         "_opened_ms",
         "_seen_activity",
@@ -67,11 +67,11 @@ class ConnectionTimeouts:
     )
 
     def __init__(self, watched: Watched, limits: ConnectionLimits, now_ms: int) -> None:
-        """Begin with a connection that has just opened.
+        """Start with a connection that has just opened.
 
         Args:
             watched: the connection.
-            limits: how long what may take.
+            limits: the time limits.
             now_ms: monotonic time.
         """
         self._watched = watched
@@ -83,19 +83,19 @@ class ConnectionTimeouts:
         self._closing_ms: int | None = None
         self._stalled_ms: int | None = None
         self._stalled_bytes = 0
-        self._fruitless_looks = 0
+        self._checks_without_progress = 0
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the peer does not keep up and took nothing from one look to the next."""
-        # The first look may come right after the response was written.
-        return self._stalled_ms is not None and self._fruitless_looks >= 2
+        """Whether the peer is slow and took nothing between two checks."""
+        # The first check may follow right after the response was written.
+        return self._stalled_ms is not None and self._checks_without_progress >= 2
 
     def stalled(self, now_ms: int) -> None:
-        """Note that the peer does not keep up any more."""
+        """Note that the peer stopped keeping up."""
         self._stalled_ms = now_ms
         self._stalled_bytes = self._watched.transport.get_write_buffer_size()
-        self._fruitless_looks = 0
+        self._checks_without_progress = 0
 
     def resumed(self) -> None:
         """Note that the peer keeps up again."""
@@ -110,14 +110,16 @@ class ConnectionTimeouts:
         watched, limits = self._watched, self._limits
         channel = watched.channel
         if not channel.is_open:
-            self._look_at_closing(now_ms)
+            # Other time-outs do not matter once the connection is closed.
+            self._check_closing(now_ms)
             return False
+        # Counters instead of timestamps: reads and writes do not ask the clock.
         activity = watched.reads + channel.activity
         if activity != self._seen_activity:
             self._seen_activity = activity
             self._active_ms = now_ms
         if self._stalled_ms is not None:
-            self._look_at_stalled(now_ms, self._stalled_ms)
+            self._check_stalled(now_ms, self._stalled_ms)
         elif not watched.has_first_command and (
             0 < limits.first_frame_timeout_ms <= now_ms - self._opened_ms
         ):
@@ -129,7 +131,7 @@ class ConnectionTimeouts:
         return False
 
     def _is_frame_stuck(self, now_ms: int) -> bool:
-        """Return whether the frame in the making has gained too little for too long.
+        """Return whether the unfinished frame has gained too little for too long.
 
         A peer that sends a byte now and then is not idle, but holds what it has sent.
         """
@@ -137,7 +139,7 @@ class ConnectionTimeouts:
         pending_bytes = watched.pending_bytes
         if (
             not pending_bytes
-            or watched.is_reading_paused  # nobody can send what we do not read
+            or watched.is_reading_paused  # the peer cannot send what is not read
             or watched.frame_reads != self._seen_frame_reads
             or pending_bytes - self._frame_bytes >= MIN_FRAME_GROWTH_BYTES
         ):
@@ -147,18 +149,19 @@ class ConnectionTimeouts:
             return False
         return 0 < self._limits.frame_timeout_ms <= now_ms - self._frame_ms
 
-    def _look_at_closing(self, now_ms: int) -> None:
+    def _check_closing(self, now_ms: int) -> None:
         if self._closing_ms is None:
             self._closing_ms = now_ms
         elif now_ms - self._closing_ms >= CLOSE_LINGER_MS:
             reset(self._watched.transport)
 
-    def _look_at_stalled(self, now_ms: int, stalled_ms: int) -> None:
+    def _check_stalled(self, now_ms: int, stalled_ms: int) -> None:
         waiting_bytes = self._watched.transport.get_write_buffer_size()
-        self._fruitless_looks += 1
+        self._checks_without_progress += 1
+        # Any progress restarts the time-out: a slow link is not a stuck peer.
         if waiting_bytes < self._stalled_bytes:
             self._stalled_ms = now_ms
-            self._fruitless_looks = 0
+            self._checks_without_progress = 0
         elif 0 < self._limits.write_stall_timeout_ms <= now_ms - stalled_ms:
             self._cut_off("the peer takes nothing", "waiting_bytes", waiting_bytes)
         self._stalled_bytes = waiting_bytes
@@ -166,7 +169,7 @@ class ConnectionTimeouts:
     def _cut_off(self, reason: str, what: str, size_bytes: int) -> None:
         channel = self._watched.channel
         _log.warning(
-            "slow peer cut off peer=%s reason=%s what=%s bytes=%d",
+            "slow peer disconnected peer=%s reason=%s what=%s bytes=%d",
             channel.remote_address,
             reason,
             what,

@@ -1,4 +1,4 @@
-"""What a connection needs of a transport, and how one is ended at once."""
+"""Interface of transports, and their reset."""
 
 import socket
 import struct
@@ -6,22 +6,23 @@ from typing import Any, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+# `struct linger`: l_onoff 1, l_linger 0.
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class WriteTransport(Protocol):
-    """The part of a transport that a channel and its connection use."""
+    """Part of a transport that a channel and its connection use."""
 
     def write(self, data: Buffer, /) -> None:
         """Queue bytes for the peer."""
         ...
 
     def close(self) -> None:
-        """Close once what is queued has been written."""
+        """Close once queued output has been written."""
         ...
 
     def abort(self) -> None:
-        """Close now, forget what is queued."""
+        """Close now, drop queued output."""
         ...
 
     def is_closing(self) -> bool:
@@ -41,16 +42,16 @@ class WriteTransport(Protocol):
         ...
 
     def get_extra_info(self, name: str) -> Any:  # noqa: ANN401 - as asyncio has it
-        """What is known about the connection: `peername`, and `socket` where there is one."""
+        """Return information about the connection: `peername`, and `socket` where there is one."""
         ...
 
 
 def reset(transport: WriteTransport) -> None:
-    """End a connection at once, on both sides; only while its end has not been told yet.
+    """End a connection at once, on both sides; only before `connection_lost` was called.
 
-    A plain close leaves what the kernel has queued (megabytes) to be sent first: to a peer that
-    does not read it never is, and the connection stays. With SO_LINGER 0 the kernel forgets it and
-    tells the peer (RST).
+    After a plain close the kernel first sends its queued output (megabytes). To a peer that does
+    not read it never can, and the connection stays. With SO_LINGER 0 the kernel drops the output
+    and sends a reset (RST).
     """
     sock = transport.get_extra_info("socket")
     if sock is not None:

@@ -1,4 +1,4 @@
-"""Who may connect: how many connections there are, in all and by address, and their limits.
+"""Limits of the number of connections, in all and by address.
 
 Limits are checked before anything is built for a connection, so that a flood costs an accept and
 a close each.
@@ -11,6 +11,7 @@ from rocketpy.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
+# A flood of connections must not become a flood of log lines.
 _REFUSAL_LOG_INTERVAL_MS = 1_000
 
 
@@ -36,7 +37,7 @@ class Admission:
 
     @property
     def count(self) -> int:
-        """Connections there are."""
+        """Number of connections."""
         return self._count
 
     def admit(self, ip: str) -> bool:
@@ -45,6 +46,7 @@ class Admission:
         One too many in all is counted as well: the selector makes room for it or refuses it.
         """
         with self._lock:
+            # Under one lock with the count: selectors on several threads release.
             of_ip_count = self._by_ip.get(ip, 0)
             if of_ip_count >= self._max_per_ip_count > 0:
                 self._log_refusal(
@@ -57,11 +59,11 @@ class Admission:
 
     @property
     def is_over(self) -> bool:
-        """Whether there are more connections than may be."""
+        """Whether there are more connections than the limit."""
         return self._count > self._max_count > 0
 
     def refuse(self, ip: str) -> None:
-        """Take back what `admit` counted: there was no room, and nobody to send away for it."""
+        """Undo `admit`: there is no room, and no silent connection to close for it."""
         is_over = self.is_over
         self.release(ip)
         with self._lock:
@@ -79,6 +81,7 @@ class Admission:
             if left_count:
                 self._by_ip[ip] = left_count
             else:
+                # The table must not grow with every address ever seen.
                 del self._by_ip[ip]
 
     def _log_refusal(self, refusal: str) -> None:

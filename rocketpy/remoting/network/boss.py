@@ -14,13 +14,14 @@ from rocketpy.runtime.os_resources import DescriptorGauge
 
 _log = logging.getLogger(__name__)
 
+# A flood of connections must not keep the loop from serving those it has.
 _ACCEPTS_PER_WAKE_UP = 64
 _NO_RESOURCES_PAUSE_S = 1.0
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Boss:
-    """Accepts on the main loop."""
+    """Accepts connections on the main loop."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Boss:
             admission: counts and limits.
             hand_over: gets each admitted socket, its IP address and whether descriptors are
                 short; must `release` it later.
-            descriptors: tells when they are.
+            descriptors: checks whether they are.
         """
         self._listener = listener
         self._admission = admission
@@ -50,7 +51,7 @@ class Boss:
         loop.add_reader(self._listener, self._accept)
 
     def stop(self) -> None:
-        """Accept nothing more and give the port back."""
+        """Stop accepting and release the port."""
         if self._loop is not None:
             self._loop.remove_reader(self._listener)
             self._loop = None
@@ -69,15 +70,17 @@ class Boss:
                 return
             ip = address[0]
             if self._admission.admit(ip):
+                # Accepted sockets do not inherit the flag on Linux.
                 sock.setblocking(False)
                 self._hand_over(sock, ip, self._descriptors.take())
             else:
                 sock.close()
 
     def _pause(self, error: OSError) -> None:
-        """Out of descriptors or memory: the connection stays in the backlog, try again soon."""
+        """Pause accepting without descriptors or memory; the connection stays in the backlog."""
         assert self._loop is not None
-        _log.error("cannot accept, pausing error=%s", error)
+        _log.error("accept failed, pausing error=%s", error)
+        # The listener stays readable: without the pause the loop would spin.
         self._loop.remove_reader(self._listener)
         self._loop.call_later(_NO_RESOURCES_PAUSE_S, self._resume)
 

@@ -1,4 +1,4 @@
-"""The seam between remoting and the network: how a server listens and how a client connects.
+"""Interface between remoting and the network: listening and connecting.
 
 Everything above it (selectors, connections, channels) knows transports and event loops only, never
 sockets or threads, so it runs the same over a simulated network, on one loop, in virtual time.
@@ -19,7 +19,7 @@ from rocketpy.remoting.network.selector import Selector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenEndpoint:
-    """Where and how a server listens.
+    """Address and options of a listening server.
 
     Attributes:
         name: of the server, for thread names.
@@ -52,20 +52,20 @@ class Listening(Protocol):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port of the server."""
         ...
 
     def stop_accepting(self) -> None:
-        """Accept nothing more and give the port back."""
+        """Stop accepting and release the port."""
         ...
 
     async def drain(self, grace_ms: int) -> None:
-        """Drain every selector (`Selector.drain`) and end what ran it; after `stop_accepting`."""
+        """Drain every selector (`Selector.drain`) and end its thread; after `stop_accepting`."""
         ...
 
 
 class Network(Protocol):
-    """Listens and connects."""
+    """Network of a server or client."""
 
     async def listen(
         self, endpoint: ListenEndpoint, selectors: Sequence[Selector], admission: Admission

@@ -1,7 +1,7 @@
-"""What a connection opens with: a PROXY header, TLS, or plain frames.
+"""Protocol detection: a connection starts with a PROXY header, TLS, or plain frames.
 
-Looked at on the socket, before it gets a transport, and only where TLS or the PROXY protocol is
-configured. The bytes stay in the kernel, so that the event loop's own TLS can begin with them.
+Done on the socket, before it gets a transport, and only where TLS or the PROXY protocol is
+configured. The bytes stay in the kernel, so that the event loop's TLS can start with them.
 
 Source: NettyRemotingServer.HandshakeHandler, TlsModeHandler (5.4.0); the PROXY protocol, versions
 1 and 2 (haproxy.org, proxy-protocol.txt).
@@ -14,8 +14,10 @@ from typing import NamedTuple
 from rocketpy.errors import ProtocolError
 
 _TLS_HANDSHAKE_BYTE = 0x16
+# As long as the longest PROXY header that is accepted.
 _PEEKED_BYTES = 4096
 _V1_START = b"PROXY "
+# The longest line that the specification allows, end of line included.
 _V1_MAX_BYTES = 107
 _V2_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 _V2_FIXED_BYTES = 16
@@ -25,7 +27,7 @@ _V2_TCP6 = 0x21
 
 
 class ProxyHeader(NamedTuple):
-    """A whole PROXY header.
+    """Complete PROXY header.
 
     Attributes:
         length_bytes: what to skip; 0 when there is no header.
@@ -37,13 +39,13 @@ class ProxyHeader(NamedTuple):
 
 
 def parse_proxy_header(data: bytes) -> ProxyHeader | None:
-    """Read the PROXY header that a connection may open with.
+    """Parse the PROXY header at the start of a connection.
 
     Returns:
         The header (length 0 when the bytes are something else), or None when more are needed.
 
     Raises:
-        ProtocolError: it begins as a PROXY header and is none.
+        ProtocolError: it starts like a PROXY header but is not valid.
     """
     if data.startswith(_V1_START[: len(data)]):
         return _parse_v1(data)
@@ -83,6 +85,7 @@ def _parse_v2(data: bytes) -> ProxyHeader | None:
         raise ProtocolError("malformed PROXY v2 header")
     if len(data) < end:
         return None
+    # LOCAL: a health check of the proxy itself.
     if version_command & 0xF == 0:
         return ProxyHeader(end, None)
     if family == _V2_TCP4 and end >= 28:
@@ -97,7 +100,7 @@ def _parse_v2(data: bytes) -> ProxyHeader | None:
 
 
 class Detected(NamedTuple):
-    """How a connection opened.
+    """Detected protocol of a connection.
 
     Attributes:
         is_tls: it speaks TLS.
@@ -109,14 +112,14 @@ class Detected(NamedTuple):
 
 
 async def read_opening(sock: socket.socket, *, proxy_protocol: bool) -> Detected:
-    """Wait for a connection's first bytes and tell what it speaks; only a PROXY header is consumed.
+    """Wait for a connection's first bytes and detect its protocol; consume a PROXY header only.
 
     Args:
         sock: connected and non-blocking, without a transport; the running loop watches it.
         proxy_protocol: whether a PROXY header may come first.
 
     Raises:
-        ProtocolError: it begins as a PROXY header and is none.
+        ProtocolError: it starts like a PROXY header but is not valid.
         ConnectionError: closed by the peer.
     """
     source: tuple[str, int] | None = None
@@ -124,6 +127,7 @@ async def read_opening(sock: socket.socket, *, proxy_protocol: bool) -> Detected
     while True:
         await _readable(sock)
         try:
+            # Peeked: the event loop's TLS has to read the handshake itself.
             data = sock.recv(_PEEKED_BYTES, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
             continue
@@ -133,11 +137,11 @@ async def read_opening(sock: socket.socket, *, proxy_protocol: bool) -> Detected
             return Detected(data[0] == _TLS_HANDSHAKE_BYTE, source)
         header = parse_proxy_header(taken + data)
         if header is None:
-            # All of it belongs to the header; left there, it would wake us again and again.
+            # All of it belongs to the header; left in the kernel it would wake the loop for ever.
             taken += sock.recv(len(data))
             continue
         if header.length_bytes < len(taken):
-            raise ProtocolError("begins as a PROXY header and is none")
+            raise ProtocolError("malformed PROXY header")
         if header.length_bytes:
             sock.recv(header.length_bytes - len(taken))
         source, proxy_protocol = header.source, False

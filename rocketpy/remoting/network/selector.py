@@ -1,7 +1,7 @@
-"""A selector: the connections of a server that live on one event loop.
+"""Selector: the connections of a server that live on one event loop.
 
-It knows transports only; which loop it lives on and where transports come from is the network's
-(`remoting/network/network.py`).
+It uses transports only. The network (`remoting/network/network.py`) chooses its loop and makes the
+transports.
 
 Source: the selector event loop group of NettyRemotingServer (5.4.0).
 """
@@ -28,12 +28,14 @@ _log = logging.getLogger(__name__)
 
 _SWEEP_INTERVAL_MS = 1_000
 _DRAIN_TICK_S = 0.01
+# Two ticks without a read: requests that were in the socket when the drain started are served.
 _QUIET_TICKS = 2
-_LOOKED_AT = 1_000
+# Bounds the work of one accept; entries that have sent a request are removed on the way.
+_MAX_SILENT_CHECKED = 1_000
 
 
 class Selector:
-    """Owns the connections of one loop; everything happens on that loop."""
+    """Owner of the connections of one loop; used on that loop only."""
 
     def __init__(
         self,
@@ -45,15 +47,15 @@ class Selector:
         listeners: Sequence[ChannelListener],
         memory_limit_bytes: int,
     ) -> None:
-        """Describe a selector; `bind` gives it its loop.
+        """Set up a selector; `bind` gives it its loop.
 
         Args:
             table: where requests go.
-            limits: what each connection must keep to.
+            limits: limits of each connection.
             clock: for idle and stalled peers.
-            admission: told when a connection is gone.
-            listeners: told about connections.
-            memory_limit_bytes: what all peers of this selector together may make us hold.
+            admission: counts connections.
+            listeners: called for each connection.
+            memory_limit_bytes: memory that may be held for all peers of this selector.
         """
         self.table = table
         self.limits = limits
@@ -67,8 +69,9 @@ class Selector:
         self._admission = admission
         self._listeners = listeners
         self._announced: set[Connection] = set()
-        # Oldest first. Those that did send a request are dropped when somebody looks.
+        # Oldest first. Entries that have sent a request are removed by `_close_silent` only.
         self._silent: dict[Connection, None] = {}
+        # Detection and TLS handshakes that are under way.
         self._opening: dict[Connection, asyncio.Future[None]] = {}
         self._ips: dict[Connection, str] = {}
         self._tasks: OrderedSet[asyncio.Future[None]] = OrderedSet()
@@ -87,17 +90,17 @@ class Selector:
     def new_connection(self, ip: str, *, is_crowded: bool = False) -> Connection:
         """Return the protocol of a new, admitted connection, which is to get a transport.
 
-        Whoever cannot give it one calls its `connection_lost`. When there is no room for one more,
-        the oldest peer that never sent a valid request goes.
+        A caller that cannot give it one calls its `connection_lost`. Without room for one more
+        connection, the oldest one that never sent a valid request is closed.
 
         Args:
             ip: the peer's address as it was admitted; released when the connection is gone.
             is_crowded: whether the system has little room left for connections.
 
         Raises:
-            ConnectionRefusedError: no room, and nobody to send away; the peer is to be closed.
+            ConnectionRefusedError: there is no room; the caller closes the socket.
         """
-        if (is_crowded or self._admission.is_over) and not self._send_away_silent():
+        if (is_crowded or self._admission.is_over) and not self._close_silent():
             self._admission.refuse(ip)
             raise ConnectionRefusedError("no room for one more connection")
         connection = Connection(self, self.loop)
@@ -111,12 +114,12 @@ class Selector:
         return self._clock.monotonic_ms()
 
     def opened(self, connection: Connection) -> None:
-        """Tell the listeners: a connection is ready."""
+        """Notify the listeners of a connection that is ready."""
         self._announced.add(connection)
-        self._tell("on_open", connection.channel)
+        self._notify("on_open", connection.channel)
 
     def closed(self, connection: Connection) -> None:
-        """Tell the listeners, if they knew of it: a connection is gone."""
+        """Notify the listeners of a lost connection, if they were of its start."""
         self.connections.discard(connection)
         self._silent.pop(connection, None)
         self._opening.pop(connection, None)
@@ -125,18 +128,18 @@ class Selector:
             self._admission.release(ip)
         if connection in self._announced:
             self._announced.discard(connection)
-            self._tell("on_close", connection.channel)
+            self._notify("on_close", connection.channel)
 
     def idle(self, connection: Connection) -> None:
-        """Tell the listeners: a connection is about to be closed for silence."""
-        self._tell("on_idle", connection.channel)
+        """Notify the listeners of a silent connection that is about to be closed."""
+        self._notify("on_idle", connection.channel)
 
     def spawn(self, coroutine: Awaitable[None]) -> None:
         """Run a coroutine on the loop and keep it alive until it ends."""
         self._start(coroutine)
 
     def open(self, connection: Connection, coroutine: Awaitable[None]) -> asyncio.Future[None]:
-        """Run what gives a connection its transport; cancelled when others need the room."""
+        """Run the coroutine that gives a connection its transport; cancelled to make room."""
         task = self._opening[connection] = self._start(coroutine)
         task.add_done_callback(lambda _: self._opening.pop(connection, None))
         return task
@@ -147,23 +150,26 @@ class Selector:
         Args:
             now_ms: monotonic time.
         """
+        # A copy: a closed connection removes itself.
         for connection in list(self.connections):
             connection.sweep(now_ms)
         if self.turns.is_blocked:
             self.budget.make_room_for_output()
 
     async def drain(self, grace_ms: int) -> None:
-        """Send clients away, finish what is in hand, flush and close.
+        """Send clients away, finish requests in progress, flush and close.
 
         Args:
-            grace_ms: how long all of that may take before connections are cut.
+            grace_ms: time limit of all that, after which connections are reset.
         """
+        # From now on requests are answered GO_AWAY, so clients connect elsewhere.
         self.is_draining = True
         deadline_ms = self.now_ms() + grace_ms
         await self._until_quiet(deadline_ms)
         for connection in self._attached():
             connection.channel.close("server shutting down")
         await self._until_gone(max(deadline_ms, self.now_ms() + 200))
+        # Peers that do not take their output by now lose it.
         for connection in self._attached():
             reset(connection.transport)
         await self._until_gone(self.now_ms() + 500)
@@ -175,9 +181,9 @@ class Selector:
             self._sweep_timer.cancel()
             self._sweep_timer = None
 
-    def _send_away_silent(self) -> bool:
-        """End the oldest connection that never sent a valid request; False when there is none."""
-        for connection in list(itertools.islice(self._silent, _LOOKED_AT)):
+    def _close_silent(self) -> bool:
+        """Close the oldest connection that never sent a valid request; False without one."""
+        for connection in list(itertools.islice(self._silent, _MAX_SILENT_CHECKED)):
             del self._silent[connection]
             opening = self._opening.get(connection)
             if opening is not None and not connection.is_attached:
@@ -204,7 +210,7 @@ class Selector:
         while quiet_ticks < _QUIET_TICKS and self.connections and self.now_ms() < deadline_ms:
             reads = sum(connection.reads for connection in self.connections)
             is_busy = any(
-                one.in_hand.count or one.in_hand.has_suspended or one.unsent_bytes
+                one.in_progress.count or one.in_progress.has_suspended or one.unsent_bytes
                 for one in self.connections
             )
             quiet_ticks = 0 if is_busy or reads != seen_reads else quiet_ticks + 1
@@ -212,16 +218,17 @@ class Selector:
             await asyncio.sleep(_DRAIN_TICK_S)
 
     async def _until_gone(self, deadline_ms: int) -> None:
-        # What has no transport yet ends with its task.
+        # A connection without a transport ends with its task.
         await wait_until_gone(self._attached(), deadline_ms - self.now_ms())
 
     def _sweep(self) -> None:
         now_ms = self.now_ms()
         wait_ms = shared_wait_ms(now_ms, _SWEEP_INTERVAL_MS)
+        # First: an error in a sweep must not end all later ones.
         self._sweep_timer = self.loop.call_later(wait_ms / 1_000, self._sweep)
         self.sweep(now_ms)
 
-    def _tell(self, event: str, channel: Channel) -> None:
+    def _notify(self, event: str, channel: Channel) -> None:
         for listener in self._listeners:
             try:
                 getattr(listener, event)(channel)
@@ -230,7 +237,7 @@ class Selector:
 
 
 async def wait_until_gone(connections: Iterable[FrameConnection], timeout_ms: int) -> None:
-    """Wait until the transports of closed connections are gone, or the time is up."""
+    """Wait until the transports of closed connections are gone, or the time-out is over."""
     gone = [connection.gone for connection in connections]
     if gone:
         await asyncio.wait(gone, timeout=max(timeout_ms, 0) / 1000)

@@ -1,4 +1,4 @@
-"""The real network: TCP sockets, a boss that accepts, one loop or several threads of loops.
+"""Network of sockets: a boss that accepts, one loop or several threads with loops.
 
 Source: the boss and selector event loop groups of NettyRemotingServer (5.4.0).
 """
@@ -29,14 +29,14 @@ _log = logging.getLogger(__name__)
 
 
 Around = Callable[[asyncio.Protocol], asyncio.Protocol]
-"""Stands between a transport and a protocol: the transport of one, the protocol of the other."""
+"""Wraps a protocol: the result is the protocol of the transport, and its transport."""
 
 
 class SocketNetwork:
-    """Listens and connects with the machine's sockets.
+    """Network with the sockets of the machine.
 
     Args:
-        around: stands before each accepted connection; None for nothing. For tests.
+        around: wraps each accepted connection; None for none. For tests.
     """
 
     def __init__(self, *, around: Around | None = None) -> None:
@@ -48,7 +48,7 @@ class SocketNetwork:
         """Open a port; one selector lives on the running loop, several get a thread each.
 
         Raises:
-            StartError: the port is taken, or the address is not ours.
+            StartError: the port is taken, or the address is not of this machine.
         """
         return SocketListening(endpoint, selectors, admission, self._around)
 
@@ -75,7 +75,7 @@ class SocketNetwork:
 
 
 class SocketListening:
-    """A listening socket, its boss, and where the selectors run."""
+    """Listening socket, its boss, and the threads of the selectors."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class SocketListening:
         """Start accepting on the running loop.
 
         Raises:
-            StartError: the port is taken, or the address is not ours.
+            StartError: the port is taken, or the address is not of this machine.
         """
         listener = _listening_socket(endpoint)
         self._port: int = listener.getsockname()[1]
@@ -109,18 +109,18 @@ class SocketListening:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port of the server."""
         return self._port
 
     def stop_accepting(self) -> None:
-        """Accept nothing more and give the port back."""
+        """Stop accepting and release the port."""
         self._boss.stop()
 
     def accept_again(self) -> None:
         """Open the port again, after `stop_accepting`; on the loop that listened.
 
         Raises:
-            StartError: somebody else has taken it.
+            StartError: it is taken.
         """
         self._boss = self._accepting(_listening_socket(replace(self._endpoint, port=self._port)))
 
@@ -141,6 +141,7 @@ class SocketListening:
         if self._threads:
             thread = self._threads[self._next_thread]
             self._next_thread = (self._next_thread + 1) % len(self._threads)
+            # Round robin: connections live long, so their load evens out.
             thread.call(self._adopt, thread.selector, sock, ip, is_crowded)
         else:
             self._adopt(self._own_selector, sock, ip, is_crowded)
@@ -177,7 +178,7 @@ async def _open(
     sock: socket.socket,
     ip: str,
 ) -> None:
-    """Give a connection its transport, over TLS where the peer begins with it."""
+    """Give a connection its transport, over TLS where the peer starts a handshake."""
     timeout_s = endpoint.first_bytes_timeout_ms / 1000 or None
     context: ssl.SSLContext | None = None
     try:
@@ -194,8 +195,9 @@ async def _open(
             ssl_handshake_timeout=timeout_s if context is not None else None,
         )
     except (OSError, ProtocolError) as error:  # TLS errors and time-outs are OSErrors
+        # Peers that leave are normal and would fill the log.
         if not isinstance(error, ConnectionError):
-            _log.warning("connection refused peer=%s reason=%s", ip, error)
+            _log.warning("connection rejected peer=%s reason=%s", ip, error)
         _never_opened(connection, sock, error)
 
 
@@ -203,12 +205,12 @@ def _context(endpoint: ListenEndpoint, *, is_tls: bool) -> ssl.SSLContext | None
     """Return the TLS context to open a connection with.
 
     Raises:
-        ProtocolError: the peer speaks what is not allowed.
+        ProtocolError: the protocol of the peer is not allowed.
     """
     if is_tls and endpoint.tls is None:
         raise ProtocolError("TLS is disabled")
     if not is_tls and not endpoint.plain_allowed:
-        raise ProtocolError("plain text where tls.server.mode is enforcing")
+        raise ProtocolError("plain text is refused: tls.server.mode is enforcing")
     return endpoint.tls if is_tls else None
 
 
@@ -219,7 +221,7 @@ def _never_opened(connection: Connection, sock: socket.socket, error: Exception 
 
 
 class SelectorThread:
-    """A selector with a thread and loop of its own."""
+    """Thread and event loop of one selector."""
 
     def __init__(self, selector: Selector, name: str) -> None:
         self.selector = selector
@@ -238,6 +240,7 @@ class SelectorThread:
         """Drain the selector, then end its loop and thread."""
         call = asyncio.run_coroutine_threadsafe(self.selector.drain(grace_ms), self._loop)
         await asyncio.wrap_future(call)
+        # After the drain: its last callbacks must have run.
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(2.0)
 
@@ -254,15 +257,17 @@ def _listening_socket(endpoint: ListenEndpoint) -> socket.socket:
     """Return a non-blocking listening socket.
 
     Raises:
-        StartError: the port is taken, or the address is not ours.
+        StartError: the port is taken, or the address is not of this machine.
     """
     address, port = endpoint.address, endpoint.port
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # A restarted broker must not wait for connections in TIME_WAIT.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if endpoint.send_buffer_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, endpoint.send_buffer_bytes)
+        # Before `listen`: accepted sockets inherit both sizes.
         if endpoint.receive_buffer_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, endpoint.receive_buffer_bytes)
         sock.setblocking(False)
@@ -271,7 +276,10 @@ def _listening_socket(endpoint: ListenEndpoint) -> socket.socket:
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:
-            why = f"port {port} on {address} is taken: stop who listens there or change listenPort"
+            why = (
+                f"port {port} on {address} is taken: stop the program that listens there "
+                "or change listenPort"
+            )
         else:
             why = f"cannot listen on {address} port {port}: {error.strerror or error}"
         raise StartError(why) from error

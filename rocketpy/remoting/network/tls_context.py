@@ -18,6 +18,7 @@ def server_context(config: TlsServerConfig) -> ssl.SSLContext | None:
     if config.mode is TlsMode.DISABLED:
         return None
     if not config.key_path or not config.cert_path:
+        # Otherwise the server would silently accept plain text only.
         if config.mode is TlsMode.ENFORCING:
             raise ConfigError(
                 "enforcing needs tls.server.keyPath and tls.server.certPath", key="tls.server.mode"

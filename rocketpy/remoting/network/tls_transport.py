@@ -1,9 +1,9 @@
-"""A transport over TLS whose unsent output can be seen.
+"""TLS transport whose unsent output is visible.
 
-The event loop's TLS encrypts all it is given at once and hands it to the socket's transport, where
-nobody sees it: a peer that reads nothing would neither look slow nor count in the memory budget.
-Here what is to be sent waits in a queue of our own and is fed to the TLS in small pieces, as the
-peer takes them.
+The event loop's TLS encrypts everything it is given at once and passes it to the socket's
+transport, where it is not visible: a peer that reads nothing would neither appear slow nor count in
+the memory budget. Here output waits in a queue and is fed to TLS in small pieces, as the peer takes
+them.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from typing import Any, cast
 from rocketpy.remoting.connection.transport import Buffer
 
 PIECE_BYTES = 64 * 1024
-"""What TLS is given at once. It holds this much, its ciphertext and what the socket's transport
-takes before it says stop: about 256 KiB a peer that are not counted."""
+"""Size of a piece. TLS holds one piece, its ciphertext and what the socket's transport accepts
+before it pauses: about 256 KiB for each peer that are not counted."""
 
 
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
-    """Between a TLS transport, whose protocol it is, and a protocol, whose transport it is."""
+    """Protocol of a TLS transport, and transport of the connection above it."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
-        """Stand before a protocol; the event loop gives the TLS transport (`connection_made`)."""
+        """Wrap a protocol; the event loop provides the TLS transport (`connection_made`)."""
         super().__init__()
         self._protocol = protocol
         self._tls: asyncio.Transport
@@ -35,37 +35,38 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # ---- the protocol of the TLS transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the TLS transport, ready for data."""
+        """Take the TLS transport, which is ready for data."""
         self._tls = cast("asyncio.Transport", transport)
+        # Small limits: output is to wait in the visible queue, not below it.
         self._tls.set_write_buffer_limits(PIECE_BYTES, PIECE_BYTES // 4)
         self._protocol.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what came."""
+        """Pass received data to the protocol."""
         if not self._is_closing:
             self._protocol.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Hand on that nothing more comes."""
+        """Pass the end of the input to the protocol."""
         return self._protocol.eof_received()
 
     def pause_writing(self) -> None:
-        """Feed no more: TLS holds enough."""
+        """Stop feeding TLS."""
         self._is_tls_full = True
 
     def resume_writing(self) -> None:
-        """Feed on."""
+        """Continue to feed TLS."""
         self._is_tls_full = False
         self._feed()
         if self._is_protocol_paused and (
-            not self._is_tls_full  # nothing is queued, and nobody will call again
+            not self._is_tls_full  # nothing is queued, so there will be no further call
             or self.get_write_buffer_size() <= self._low_bytes
         ):
             self._is_protocol_paused = False
             self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget what is queued and tell the protocol."""
+        """Drop queued output and notify the protocol."""
         self._is_closing = True
         self._forget()
         self._protocol.connection_lost(exc)
@@ -76,6 +77,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """Queue bytes for the peer."""
         if self._is_closing or not data:
             return
+        # The common case: nothing waits, and TLS encrypts it at once.
         if not self._queue and not self._is_tls_full and len(data) <= PIECE_BYTES:
             self._tls.write(data)
             return
@@ -87,14 +89,15 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._protocol.pause_writing()
 
     def close(self) -> None:
-        """Close once what is queued has been written; read nothing more."""
+        """Close once queued output has been written; read nothing more."""
         if not self._is_closing:
             self._is_closing = True
+            # Otherwise `_feed` closes after the last piece.
             if not self._queue:
                 self._tls.close()
 
     def abort(self) -> None:
-        """Close now, forget what is queued."""
+        """Close now, drop queued output."""
         self._is_closing = True
         self._forget()
         self._tls.abort()
@@ -112,20 +115,20 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._tls.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Say at how many unsent bytes the protocol is paused, and when it goes on."""
+        """Set the numbers of unsent bytes at which the protocol is paused and resumed."""
         self._high_bytes = PIECE_BYTES if high is None else high
         self._low_bytes = self._high_bytes // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that wait here and in the TLS."""
+        """Bytes queued here and in TLS."""
         return self._queued_bytes + self._tls.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as asyncio has it
-        """What is known about the connection."""
+        """Return information about the connection."""
         return self._tls.get_extra_info(name, default)
 
     def _feed(self) -> None:
-        """Give TLS piece after piece until it is full; a frame goes with its last piece."""
+        """Write pieces to TLS until it is full; a frame is released with its last piece."""
         queue = self._queue
         while queue and not self._is_tls_full:
             data = queue[0]

@@ -130,7 +130,7 @@ async def test_requests_in_hand_of_coroutines_are_bounded_and_all_answered() -> 
         highest, seen = 0, set()
         for _ in range(5_000):
             seen.add((await peer.receive()).opaque)
-            highest = max(highest, *(each.in_hand.count for each in selector.connections))
+            highest = max(highest, *(each.in_progress.count for each in selector.connections))
         assert seen == set(range(5_000))
         assert 0 < highest <= 512
         await peer.close()
@@ -150,7 +150,7 @@ async def test_a_coroutine_that_is_cancelled_from_within_is_answered_and_not_in_
     response = await peer.receive()
     assert (response.opaque, response.code) == (1, 1)
     (connection,) = server._selectors[0].connections
-    assert connection.in_hand.count == 0
+    assert connection.in_progress.count == 0
     await peer.close()
     await server.stop()
 
@@ -322,7 +322,7 @@ async def test_stop_answers_what_a_slow_reader_has_asked_and_lets_it_out() -> No
     peer.stop_reading()
     peer.send(*(numbered(BIG, opaque) for opaque in range(1, 61)))
     (connection,) = server._selectors[0].connections
-    await until(lambda: connection.in_hand.has_suspended and connection.unsent_bytes > 0)
+    await until(lambda: connection.in_progress.has_suspended and connection.unsent_bytes > 0)
     stopping = asyncio.create_task(server.stop(60_000))
     await asyncio.sleep(0.1)  # longer than the server waits for silence
     peer.read_again()

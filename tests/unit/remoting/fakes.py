@@ -264,10 +264,10 @@ class FakeHost:
     def complete(self, deferred: DeferredResponse, response: object) -> None:
         raise AssertionError("nothing is deferred here")
 
-    def take_in_hand(self, count: int) -> None:
+    def add_in_progress(self, count: int) -> None:
         raise AssertionError("nothing is deferred here")
 
-    def wrote_much(self, size_bytes: int) -> None:
+    def wrote_big_frame(self, size_bytes: int) -> None:
         self.big_writes += 1
 
 

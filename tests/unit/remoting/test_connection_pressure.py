@@ -69,7 +69,7 @@ def test_a_pool_stops_working_for_a_peer_that_does_not_read() -> None:
     assert pool.run_one()
     rig.loop.run()
     assert rig.transport.writes == []
-    assert rig.connection.in_hand.count == 0
+    assert rig.connection.in_progress.count == 0
     rig.connection.resume_writing()
     rig.loop.run()
     assert pool.run_one()
@@ -164,12 +164,12 @@ def test_coroutines_of_one_read_stop_at_the_limit() -> None:
 
     rig.owner.table.register(10, later, None)
     feed(rig, *(request(10, n) for n in range(20)))
-    assert rig.connection.in_hand.count == 8
+    assert rig.connection.in_progress.count == 8
     assert not rig.transport.is_reading
     while rig.owner.spawned:
         rig.owner.run_spawned()
     assert [opaque for opaque, _ in codes(rig)] == list(range(20))
-    assert rig.connection.in_hand.count == 0
+    assert rig.connection.in_progress.count == 0
     assert rig.transport.is_reading
 
 
@@ -185,7 +185,7 @@ def test_big_requests_in_hand_pause_reading_by_their_size() -> None:
     while pool.run_one():
         rig.loop.run()
     assert rig.transport.is_reading
-    assert rig.connection.in_hand.size_bytes == 0
+    assert rig.connection.in_progress.size_bytes == 0
 
 
 # ---- memory
@@ -237,7 +237,7 @@ def test_over_the_budget_the_greediest_is_cut_off_and_lets_go_at_once(
     assert rig.transport.is_aborted
     assert rig.owner.budget.held_bytes == 0
     assert rig.connection.pending_bytes == 0
-    assert "the greediest cut off peer=10.0.0.7:4321 held_bytes=11000" in caplog.text
+    assert "connection aborted peer=10.0.0.7:4321 held_bytes=11000" in caplog.text
 
 
 def test_while_the_budget_is_exhausted_requests_wait_for_their_turn() -> None:
@@ -365,7 +365,7 @@ def test_costly_requests_of_many_connections_take_turns_between_which_others_are
     for connection in (rig.connection, *others):
         connection.data_received(data)
     turns_ms = []
-    while any(c.in_hand.has_suspended for c in (rig.connection, *others)):
+    while any(c.in_progress.has_suspended for c in (rig.connection, *others)):
         began_ms = rig.owner.clock.now
         ready, rig.loop._ready = rig.loop._ready, []
         for callback, arguments in ready:
@@ -437,11 +437,11 @@ def test_what_is_read_later_keeps_its_order_and_its_cut_frames() -> None:
     rig = Rig().open()
     rig.owner.table.register(10, echo, None)
     data = b"".join(encode_command(request(10, opaque)) for opaque in range(3))
-    rig.owner.turn.is_over = True
+    rig.owner.turn.is_exhausted = True
     rig.connection.data_received(data[:-5])
     rig.connection.data_received(data[-5:])
     assert codes(rig) == []
-    rig.owner.turn.is_over = False
+    rig.owner.turn.is_exhausted = False
     rig.loop.run()
     assert codes(rig) == [(0, 0), (1, 0), (2, 0)]
     assert rig.transport.is_reading
@@ -460,5 +460,5 @@ def test_plain_responses_are_no_reason_to_end_a_turn() -> None:
     rig.owner.table.register(10, frame, None)
     feed(rig, request(10, 1))
     feed(rig, request(10, 2))
-    assert not rig.owner.turn.is_over
+    assert not rig.owner.turn.is_exhausted
     assert codes(rig) == [(1, 0), (2, 0)]

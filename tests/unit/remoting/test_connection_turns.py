@@ -47,11 +47,11 @@ def test_peers_that_do_not_read_keep_nobody_waiting_who_takes_little() -> None:
     reader.data_received(encode_command(request(11, 2)))
     rig.loop.run()
     rig.owner.budget.count(Peer(unsent=600_000))
-    rig.owner.turn.is_over = True
+    rig.owner.turn.is_exhausted = True
     answered, taken = len(rig.transport.writes), len(transport.writes)
     rig.connection.data_received(encode_command(request(10, 3)))
     reader.data_received(encode_command(request(11, 3)))
-    rig.owner.turn.is_over = False
+    rig.owner.turn.is_exhausted = False
     rig.loop.run()
     assert len(rig.transport.writes) == answered + 1
     assert len(transport.writes) == taken, "it takes much: it waits until there is room"

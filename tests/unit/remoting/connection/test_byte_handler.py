@@ -166,7 +166,7 @@ def test_nothing_is_offered_anew_once_reading_is_paused() -> None:
     rig.owner.table.register(2, slow, None)
     rig.connection.data_received(frame(1) + frame(2))
     assert len(toy.offered) == 1
-    assert rig.connection.in_hand.suspended_count == 1
+    assert rig.connection.in_progress.suspended_count == 1
 
 
 class Later:
@@ -187,11 +187,11 @@ def test_requests_that_are_answered_later_are_in_hand_until_then() -> None:
     rig = opened(later)
     connection = rig.connection
     connection.data_received(TOY_FRAME * 7)
-    assert connection.in_hand.count == 7
+    assert connection.in_progress.count == 7
     later.deferred[0].set(TOY_RESPONSE * 7)
     rig.loop.run()
-    assert connection.in_hand.count == 0
-    assert connection.in_hand.size_bytes == 0
+    assert connection.in_progress.count == 0
+    assert connection.in_progress.size_bytes == 0
     assert remarks(rig) == [None] + ["toy"] * 7
 
 
@@ -199,7 +199,7 @@ def test_reading_pauses_while_too_many_are_in_hand() -> None:
     later = Later(5)
     rig = opened(later)
     connection = rig.connection
-    connection.in_hand = RequestsInProgress(4, 0)
+    connection.in_progress = RequestsInProgress(4, 0)
     connection.data_received(TOY_FRAME * 5 + frame(1)[:3])
     assert connection.is_reading_paused
     later.deferred[0].set(TOY_RESPONSE)

@@ -119,13 +119,13 @@ def test_a_coroutine_is_answered_when_it_ends() -> None:
     rig.owner.table.register(11, never, None)
     feed(rig, request(10, 1), request(11, 2))
     assert rig.transport.writes == []
-    assert rig.connection.in_hand.count == 2
+    assert rig.connection.in_progress.count == 2
     rig.owner.run_spawned()
     assert [(a.code, a.remark) for a in rig.transport.responses()] == [
         (0, "later"),
         (1, "RequestTimeoutError: too slow"),
     ]
-    assert rig.connection.in_hand.count == 0
+    assert rig.connection.in_progress.count == 0
 
 
 def test_a_pool_gets_one_batch_a_read_and_responses_in_one_wake_up_and_write() -> None:
@@ -134,13 +134,13 @@ def test_a_pool_gets_one_batch_a_read_and_responses_in_one_wake_up_and_write() -
     rig.owner.table.register([10, 11], echo, pool)
     feed(rig, *(request(10 + n % 2, n) for n in range(40)))
     assert rig.transport.writes == []
-    assert rig.connection.in_hand.count == 40
+    assert rig.connection.in_progress.count == 40
     on_other_thread(pool.run_one)
     assert rig.loop.wake_ups == 1
     rig.loop.run()
     assert len(rig.transport.writes) == 1
     assert codes(rig) == [(n, 0) for n in range(40)]
-    assert rig.connection.in_hand.count == 0
+    assert rig.connection.in_progress.count == 0
     assert not pool.run_one()
 
 
@@ -180,7 +180,7 @@ def test_waiting_too_long_is_refused_by_the_10_ms_watch() -> None:
         "[TOO_MANY_REQUESTS][TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
         "period in queue: 250ms, size of queue: 0"
     )
-    assert rig.connection.in_hand.count == 0
+    assert rig.connection.in_progress.count == 0
 
 
 def test_msgpack_is_named_once_to_a_rocketpy_peer() -> None:

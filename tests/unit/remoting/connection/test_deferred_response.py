@@ -52,11 +52,11 @@ def test_it_is_in_hand_until_set_and_keeps_no_body() -> None:
     rig, keeper = opened()
     feed(rig, 1)
     (deferred,) = keeper.kept
-    assert rig.connection.in_hand.count == 1
+    assert rig.connection.in_progress.count == 1
     assert (deferred.request.body, deferred.request.ext_fields) == (b"", {})
     respond(deferred)
     rig.loop.run()
-    assert rig.connection.in_hand.count == 0
+    assert rig.connection.in_progress.count == 0
     assert [response.opaque for response in rig.transport.responses()] == [0]
 
 
@@ -97,16 +97,16 @@ def test_setting_it_twice_is_an_error() -> None:
         respond(keeper.kept[0])
     rig.loop.run()
     assert len(rig.transport.responses()) == 1
-    assert rig.connection.in_hand.count == 0
+    assert rig.connection.in_progress.count == 0
 
 
 def test_a_oneway_request_is_in_hand_but_gets_no_response() -> None:
     rig, keeper = opened()
     feed(rig, 1, flag=2)
-    assert rig.connection.in_hand.count == 1
+    assert rig.connection.in_progress.count == 1
     respond(keeper.kept[0])
     rig.loop.run()
-    assert rig.connection.in_hand.count == 0
+    assert rig.connection.in_progress.count == 0
     assert rig.transport.writes == []
 
 
@@ -126,7 +126,7 @@ def test_a_response_that_cannot_be_encoded_becomes_code_1() -> None:
     rig.loop.run()
     (response,) = rig.transport.responses()
     assert response.code == 1
-    assert rig.connection.in_hand.count == 0
+    assert rig.connection.in_progress.count == 0
 
 
 def test_a_processor_on_a_pool_may_defer_and_others_set_it_before_the_batch_is_back() -> None:
@@ -134,13 +134,13 @@ def test_a_processor_on_a_pool_may_defer_and_others_set_it_before_the_batch_is_b
     pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
     rig.owner.table.register(10, keeper.process, pool)
     feed(rig, 3)
-    assert rig.connection.in_hand.count == 3
+    assert rig.connection.in_progress.count == 3
     on_other_thread(pool.run_one)
     on_other_thread(lambda: respond(keeper.kept[1]))
     rig.loop.run()
-    assert rig.connection.in_hand.count == 2
+    assert rig.connection.in_progress.count == 2
     respond(keeper.kept[0])
     respond(keeper.kept[2])
     rig.loop.run()
-    assert rig.connection.in_hand.count == 0
+    assert rig.connection.in_progress.count == 0
     assert [response.opaque for response in rig.transport.responses()] == [1, 0, 2]

@@ -43,10 +43,10 @@ def test_sends_behind_a_slow_disk_are_refused_after_their_time_and_the_others_st
     remark = world.rig.transport.responses()[0].remark or ""
     assert remark.startswith("[TOO_MANY_REQUESTS][TIMEOUT_CLEAN_QUEUE]broker busy, start flow")
     assert remark.endswith("size of queue: 1")
-    assert world.rig.connection.in_hand.suspended_count == 1
+    assert world.rig.connection.in_progress.suspended_count == 1
     world.wait(4_900)
     assert codes(world.rig)[2:] == [(4, 2)]
-    assert world.rig.connection.in_hand.suspended_bytes == 0
+    assert world.rig.connection.in_progress.suspended_bytes == 0
 
 
 def test_a_rocketpy_peer_is_told_530() -> None:
@@ -69,15 +69,15 @@ def test_what_the_peer_itself_delays_by_not_reading_is_not_counted() -> None:
 
 @pytest.mark.parametrize("served", [0, 1, 2, 3])
 def test_what_is_left_over_again_has_waited_since_it_came(served: int) -> None:
-    in_hand = World().rig.connection.in_hand
-    in_hand.suspend(in_hand.number(), [request(SEND, 0), request(SEND, 1)], 100)
-    in_hand.suspend(in_hand.number(), [request(SEND, 2), request(SEND, 3)], 300)
-    in_hand.suspend_again(4 - served, in_hand.take_suspended())
-    late = in_hand.take_late(350, lambda _: 200)
+    in_progress = World().rig.connection.in_progress
+    in_progress.suspend(in_progress.number(), [request(SEND, 0), request(SEND, 1)], 100)
+    in_progress.suspend(in_progress.number(), [request(SEND, 2), request(SEND, 3)], 300)
+    in_progress.suspend_again(4 - served, in_progress.take_suspended())
+    late = in_progress.take_late(350, lambda _: 200)
     assert [(command.opaque, waited_ms) for command, waited_ms in late] == [
         (opaque, 250) for opaque in (0, 1) if opaque >= served
     ]
-    left = in_hand.take_suspended()
+    left = in_progress.take_suspended()
     assert [command.opaque for command in left.commands] == [n for n in (2, 3) if n >= served]
 
 

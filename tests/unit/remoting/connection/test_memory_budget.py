@@ -9,7 +9,7 @@ class Peer:
     def held_bytes(self) -> int:
         return self.held + self.unsent_bytes
 
-    def give_up(self, held_bytes: int) -> None:
+    def abort_for_memory(self, held_bytes: int) -> None:
         self.lost = held_bytes
 
 

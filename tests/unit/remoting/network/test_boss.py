@@ -93,7 +93,7 @@ def test_without_descriptors_or_memory_it_waits_a_second_and_goes_on(
     rig.peers("10.0.0.1")
     rig.wake()
     assert rig.loop.reader is None, "it would be woken again and again"
-    assert caplog.text.count("cannot accept, pausing") == 1
+    assert caplog.text.count("accept failed, pausing") == 1
     rig.loop.advance(1.0)
     rig.wake()
     assert rig.handed == ["10.0.0.1"]

@@ -19,7 +19,7 @@ async def loop_s_home() -> str:
 @pytest.fixture
 def without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
-    event_loop._say_once.cache_clear()
+    event_loop._warn_once.cache_clear()
 
 
 def test_uvloop_serves_where_it_is() -> None:
