@@ -168,11 +168,9 @@ class BrokerParts:
             client, configs=configs, identity=self.identity, topics=self.topics
         )
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
+        held = config.max_held_pulls, config.max_held_pulls_per_queue
         self.suspended_pulls: Final = SuspendedRequests(
-            "SuspendedPulls",
-            config.max_held_pulls,
-            config.max_held_pulls_per_queue,
-            pool=self.pools["pull"],
+            "SuspendedPulls", *held, pool=self.pools["pull"]
         )
         self.delays_ms: tuple[int, ...] = parse_delay_levels(configs.store.message_delay_level)
         self.postponement: Final = MessageScheduler(

@@ -62,7 +62,7 @@ def has_index_entries(sys_flag: int) -> bool:
 
 
 class DispatchRequest(NamedTuple):
-    """Message for dispatchers; its fields are the arguments of `Dispatcher.dispatch`.
+    """Message for dispatchers.
 
     Attributes:
         queue: its consume queue if the caller knows it; None otherwise, and for a message without
@@ -141,22 +141,8 @@ class EncodedRun(NamedTuple):
 class Dispatcher(Protocol):
     """Receives every visible message, in the order of the log, under the append lock."""
 
-    def dispatch(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
-        self,
-        queue: ConsumeQueue | None,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        phy_offset: int,
-        size_bytes: int,
-        tags_code: int,
-        store_timestamp_ms: int,
-        sys_flag: int,
-        uniq_key: str | None,
-        keys: str | None,
-        tags: str | None,
-    ) -> None:
-        """Process one message; the arguments are the fields of a `DispatchRequest`."""
+    def dispatch(self, request: DispatchRequest) -> None:
+        """Process one message."""
         ...
 
     def dispatch_run(self, run: DispatchRun) -> None:
@@ -249,7 +235,7 @@ class DispatcherList:
         Args:
             dispatchers: called in this order.
             offsets: defines the visible part; its ``dispatched`` is advanced here.
-            append_lock: held by callers of `submit` and `submit_run`.
+            append_lock: held by callers of `submit`.
         """
         self._dispatchers = tuple(dispatchers)
         self._dispatch = tuple(each.dispatch for each in self._dispatchers)
@@ -263,80 +249,21 @@ class DispatcherList:
         """Number of messages and batches that are not visible yet."""
         return len(self.pending)
 
-    def submit(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
-        self,
-        queue: ConsumeQueue | None,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        phy_offset: int,
-        size_bytes: int,
-        tags_code: int,
-        store_timestamp_ms: int,
-        sys_flag: int,
-        uniq_key: str | None,
-        keys: str | None,
-        tags: str | None,
-    ) -> bool:
-        """Dispatch an appended message now, or when it becomes visible (append lock held).
-
-        The arguments are the fields of a `DispatchRequest`.
+    def submit(self, request: DispatchRequest | DispatchRun) -> bool:
+        """Dispatch an appended message or batch now, or when it becomes visible (append lock held).
 
         Returns:
             Whether it was dispatched; the caller then announces it without the lock.
         """
-        offsets = self._offsets
+        offsets, phy_end = self._offsets, request.phy_end
         # A message must not overtake pending ones, even if it is visible itself.
-        if self.pending or phy_offset + size_bytes > offsets.visible_bound:
-            self.pending.append(
-                DispatchRequest(
-                    queue,
-                    topic,
-                    queue_id,
-                    queue_offset,
-                    phy_offset,
-                    size_bytes,
-                    tags_code,
-                    store_timestamp_ms,
-                    sys_flag,
-                    uniq_key,
-                    keys,
-                    tags,
-                )
-            )
+        if self.pending or phy_end > offsets.visible_bound:
+            self.pending.append(request)
             return False
-        try:
-            for dispatch in self._dispatch:
-                dispatch(
-                    queue,
-                    topic,
-                    queue_id,
-                    queue_offset,
-                    phy_offset,
-                    size_bytes,
-                    tags_code,
-                    store_timestamp_ms,
-                    sys_flag,
-                    uniq_key,
-                    keys,
-                    tags,
-                )
-        except Exception:  # the message is in the log: it costs one entry
-            logger.exception("dispatch failed: phy_offset=%d", phy_offset)
+        self._dispatch_one(request)
         # Advanced even after a failure: the message would otherwise block all later ones.
-        offsets.dispatched = phy_offset + size_bytes
-        offsets.dispatched_ms = store_timestamp_ms
-        return True
-
-    def submit_run(self, run: DispatchRun) -> bool:
-        """Dispatch the messages of a batch; see `submit`."""
-        offsets = self._offsets
-        if self.pending or run.phy_end > offsets.visible_bound:
-            self.pending.append(run)
-            return False
-        self._dispatch_one(run)
-        offsets.dispatched = run.phy_end
-        offsets.dispatched_ms = run.store_timestamp_ms
+        offsets.dispatched = phy_end
+        offsets.dispatched_ms = request.store_timestamp_ms
         return True
 
     def submit_later(self, run: EncodedRun) -> None:
@@ -367,8 +294,8 @@ class DispatcherList:
                     dispatcher.dispatch_encoded(request)
             else:
                 for dispatch in self._dispatch:
-                    dispatch(*request)
-        except Exception:  # one failure must not affect later messages
+                    dispatch(request)
+        except Exception:  # the message is in the log: a failure costs one entry
             logger.exception("dispatch failed: phy_end=%d", request.phy_end)
 
     def announce(self, arrivals: Iterable[Arrival]) -> None:

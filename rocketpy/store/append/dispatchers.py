@@ -6,9 +6,13 @@ Each is called with every visible message in the order of the log, under the app
 Source: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (5.4.0).
 """
 
-from rocketpy.proto.record.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from rocketpy.store.append.dispatch import DispatchRun, EncodedRun, has_queue_entry
-from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
+from rocketpy.store.append.dispatch import (
+    DispatchRequest,
+    DispatchRun,
+    EncodedRun,
+    has_index_entries,
+    has_queue_entry,
+)
 from rocketpy.store.consume_queue.queue_rebuild import QueueRebuilder
 from rocketpy.store.index.index_service import IndexService
 
@@ -24,27 +28,14 @@ class ConsumeQueueDispatcher:
     def __init__(self, rebuilder: QueueRebuilder) -> None:
         self._rebuilder = rebuilder
 
-    def dispatch(  # noqa: PLR0917 - see `rocketpy.store.append.dispatch.Dispatcher`
-        self,
-        queue: ConsumeQueue | None,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        phy_offset: int,
-        size_bytes: int,
-        tags_code: int,
-        _store_timestamp_ms: int,
-        sys_flag: int,
-        _uniq_key: str | None,
-        _keys: str | None,
-        _tags: str | None,
-    ) -> None:
+    def dispatch(self, request: DispatchRequest) -> None:
         """See `rocketpy.store.append.dispatch.Dispatcher.dispatch`."""
+        queue, topic, queue_id, queue_offset, phy_offset, size_bytes, code, *_ = request
         if queue is not None:
             if not queue.is_deleted:
-                queue.put(queue_offset, phy_offset, size_bytes, tags_code)
-        elif has_queue_entry(sys_flag):
-            self._rebuilder.put(topic, queue_id, queue_offset, phy_offset, size_bytes, tags_code)
+                queue.put(queue_offset, phy_offset, size_bytes, code)
+        elif has_queue_entry(request.sys_flag):
+            self._rebuilder.put(topic, queue_id, queue_offset, phy_offset, size_bytes, code)
 
     def dispatch_run(self, run: DispatchRun) -> None:
         """See `rocketpy.store.append.dispatch.Dispatcher.dispatch_run`."""
@@ -67,24 +58,17 @@ class IndexDispatcher:
         self._put_run = index.put_run
         self._put_hashed = index.put_hashed
 
-    def dispatch(  # noqa: PLR0917 - see `rocketpy.store.append.dispatch.Dispatcher`
-        self,
-        _queue: ConsumeQueue | None,
-        topic: str,
-        _queue_id: int,
-        _queue_offset: int,
-        phy_offset: int,
-        _size_bytes: int,
-        _tags_code: int,
-        store_timestamp_ms: int,
-        sys_flag: int,
-        uniq_key: str | None,
-        keys: str | None,
-        tags: str | None,
-    ) -> None:
+    def dispatch(self, request: DispatchRequest) -> None:
         """See `rocketpy.store.append.dispatch.Dispatcher.dispatch`."""
-        if sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:  # `has_index_entries`, inlined
-            self._put(topic, uniq_key, keys, tags, phy_offset, store_timestamp_ms)
+        if has_index_entries(request.sys_flag):
+            self._put(
+                request.topic,
+                request.uniq_key,
+                request.keys,
+                request.tags,
+                request.phy_offset,
+                request.store_timestamp_ms,
+            )
 
     def dispatch_run(self, run: DispatchRun) -> None:
         """See `rocketpy.store.append.dispatch.Dispatcher.dispatch_run`."""

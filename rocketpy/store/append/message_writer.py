@@ -40,6 +40,7 @@ from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.append.dispatch import (
     DispatcherList,
+    DispatchRequest,
     DispatchRun,
     arrival_failed,
     arrivals_of,
@@ -242,20 +243,11 @@ class MessageWriter:
             # Only now is the store time known, from which the delivery time is computed.
             if message.delay_level and message.topic == SCHEDULE_TOPIC:
                 code = delivery_time_ms(message.delay_level, now_ms, self._delays_ms)
-            is_visible = self._dispatchers.submit(
-                queue,
-                message.topic,
-                message.queue_id,
-                queue_offset,
-                phy_offset,
-                size,
-                code,
-                now_ms,
-                sys_flag,
-                message.uniq_key,
-                message.keys,
-                message.tags,
-            )
+            # Equivalent to `DispatchRequest(...)`, without its Python frame.
+            is_visible = self._dispatchers.submit(_new(DispatchRequest, (
+                queue, message.topic, message.queue_id, queue_offset, phy_offset, size, code,
+                now_ms, sys_flag, message.uniq_key, message.keys, message.tags,
+            )))  # fmt: skip
             stats = self._stats
             stats.put_count += 1
             stats.put_bytes += size
@@ -331,7 +323,7 @@ class MessageWriter:
                     return self._failed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
                 self._lock_begin_ms = begin_ms
                 run = self._append_batch(batch, known, crcs, self.next_store_ms())
-                is_visible = self._dispatchers.submit_run(run)
+                is_visible = self._dispatchers.submit(run)
                 total_bytes = run.phy_end - run.phy_offsets[0]
                 self._stats.put_count += len(messages)
                 self._stats.put_bytes += total_bytes

@@ -94,5 +94,5 @@ class ReplicaWriter:
                 self._rebuilder.reserve(request.topic, request.queue_id, request.queue_offset)
             offsets.appended = phy_offset + found.size_bytes
             offsets.appended_ms = found.store_timestamp_ms
-            if request is not None and self._dispatchers.submit(*request):
+            if request is not None and self._dispatchers.submit(request):
                 arrivals += arrivals_of(request)

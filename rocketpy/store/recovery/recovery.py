@@ -328,11 +328,11 @@ class Recovery:
                 continue
             # Entries of batch queues have another layout and are kept unchanged.
             if not self._table.is_batch_topic(request.topic):
-                queues.dispatch(*request)
+                queues.dispatch(request)
             # Damaged records keep their queue offset, but are not indexed.
             if phy_offset >= index_from and found.state is RecordState.RECORD:
                 for dispatcher in others:
-                    dispatcher.dispatch(*request)
+                    dispatcher.dispatch(request)
         report.end = scan.end
         report.entry_count = self._rebuilder.entry_count
         report.damaged = sorted({*scan.damaged, *self._rebuilder.damaged})

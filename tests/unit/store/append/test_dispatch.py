@@ -30,8 +30,7 @@ class Recorder:
         self.told: list[int] = []
         self.fails_at = -1
 
-    def dispatch(self, *values: Any) -> None:
-        request = DispatchRequest(*values)
+    def dispatch(self, request: DispatchRequest) -> None:
         if request.phy_offset == self.fails_at:
             raise AssertionError("unexpected error")
         self.told.append(request.phy_offset)
@@ -58,7 +57,9 @@ class Bench:
         at = self.offsets.appended
         self.offsets.appended = at + size
         with self.lock:
-            return self.list.submit(self.queue, "T", 3, at, at, size, 7, at, 0, None, None, None)
+            return self.list.submit(
+                DispatchRequest(self.queue, "T", 3, at, at, size, 7, at, 0, None, None, None)
+            )
 
     def append_run(self, count: int) -> bool:
         at = self.offsets.appended
@@ -69,7 +70,7 @@ class Bench:
             self.queue, "T", at, places, [10] * count, BatchColumns.of(entries), at, 0
         )
         with self.lock:
-            return self.list.submit_run(run)
+            return self.list.submit(run)
 
     @property
     def told(self) -> list[int]:

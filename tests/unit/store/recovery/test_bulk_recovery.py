@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.proto.record.properties import encode_properties
+from rocketpy.store.append.dispatch import DispatchRequest
 from rocketpy.store.consume_queue.queue_entry import MOST_QUEUE_OFFSET
 from rocketpy.store.index.index_file import IndexFile
 from rocketpy.store.message_store import MessageStore
@@ -125,8 +126,8 @@ def test_further_dispatcher_receives_every_record(monkeypatch: pytest.MonkeyPatc
     told: list[int] = []
 
     class Told:
-        def dispatch(self, *fields: object) -> None:
-            told.append(fields[4])  # type: ignore[arg-type]
+        def dispatch(self, request: DispatchRequest) -> None:
+            told.append(request.phy_offset)
 
     store._parts.dispatcher_list.append(Told())  # type: ignore[arg-type]
     store.open()
