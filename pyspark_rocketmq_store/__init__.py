@@ -1,7 +1,7 @@
-"""The format `rocketmq.store`, found by Spark, which imports every package named `pyspark_*`.
+"""Format `rocketmq.store`. Spark discovers it, because it imports every package named `pyspark_*`.
 
-Nothing but pyspark is imported at the top: an import that fails here would cost the user every
-other Python data source.
+Only pyspark is imported at module level: an import that fails here would disable all other Python
+data sources.
 """
 
 # ruff: noqa: PLC0415 - see above
@@ -13,21 +13,21 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """Store directories, RocketPy's or Apache's, read without a broker."""
+    """Data source for store directories of RocketPy or Apache, read without a broker."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format()` takes."""
+        """Return the name for `format()`."""
         return "rocketmq.store"
 
     def schema(self) -> StructType:
-        """Return the columns of a read without a schema of the user's."""
+        """Return the default columns of a read."""
         from rocketpy.spark.store_source.format import store_schema
 
         return store_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads."""
+        """Return the reader."""
         from rocketpy.spark.store_source.format import store_reader
 
         return store_reader(self.options, schema)

@@ -26,11 +26,11 @@ KINDS: dict[str, type] = {
     "write": SinkOptions,
     "store": StoreOptions,
 }
-"""Options classes by the word for them in the table; an owner of another one adds it here."""
+"""Options classes by their word in the table."""
 
 
 def table() -> str:
-    """Return the table: an option a row, whatever the number of queries that take it."""
+    """Return the table, with one row for each option."""
     found: dict[str, tuple[Option, list[str]]] = {}
     for kind, options in KINDS.items():
         for each in options_of(options):
@@ -45,7 +45,7 @@ def table() -> str:
 
 
 def default_text(each: Option) -> str:
-    """Return a default as a user would write it."""
+    """Return a default as users write it."""
     if each.shown:
         return each.shown
     if each.is_required:
@@ -59,14 +59,14 @@ def default_text(each: Option) -> str:
 
 
 def render(page: str) -> str:
-    """Return the page with today's table."""
+    """Return the page with a current table."""
     before, _, rest = page.partition(BEGIN)
     after = rest.partition(END)[2]
     return before + BEGIN + "\n" + table() + "\n" + END + after
 
 
 def main() -> int:
-    """Write the page, or with `--check` only say whether it is up to date."""
+    """Write the page, or with `--check` report whether it is up to date."""
     page = PAGE.read_text(encoding="utf-8")
     wanted = render(page)
     if "--check" in sys.argv:

@@ -1,4 +1,4 @@
-"""Runs the benchmarks of the data pipeline; prints the table, and keeps it in bench/results.
+"""Runs the benchmarks of the data pipeline; prints the table, and stores it in bench/results.
 
 python -m bench.spark [--quick] [--rounds 5] [--only B1]
 """
@@ -26,8 +26,12 @@ def say(text: str) -> None:
 def main() -> int:
     """Run the benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds that count; one more warms")
-    parser.add_argument("--quick", action="store_true", help="one round of few messages; not kept")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="counted rounds, after one for warm-up"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of few messages; not stored"
+    )
     parser.add_argument("--only", default="", help="only ratios whose key or name contains this")
     parser.add_argument("--no-store", action="store_true", help="do not write bench/results")
     opts = parser.parse_args()

@@ -1,4 +1,4 @@
-"""B7: the archive job, from a live topic to Parquet, beside Spark's writer of ready batches."""
+"""B7: the archive job, from a live topic to Parquet, beside Spark's writer of prepared batches."""
 
 import shutil
 import time
@@ -8,7 +8,7 @@ from bench.spark import session
 from bench.spark.frame import Context, Measure, Ratio
 from bench.spark.reads import prepared
 from bench.spark.stores import TOPIC
-from rocketpy.spark.jobs.archive import Wanted, archive
+from rocketpy.spark.jobs.archive import ArchiveRequest, archive
 from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog
 from rocketpy.spark.jobs.parquet_archive.source import INCLUDE
 
@@ -29,9 +29,9 @@ def ratios() -> list[Ratio]:
 
 
 def archive_rate(context: Context, body_bytes: int) -> float:
-    """Archive the whole topic into a new directory."""
+    """Archive the complete topic into a new directory."""
     namesrv, root = context.live(body_bytes), _new(context.scratch / "archive")
-    wanted = Wanted(topics=TOPIC, namesrv=namesrv, root=root)
+    wanted = ArchiveRequest(topics=TOPIC, namesrv=namesrv, root=root)
     began = time.perf_counter()
     with ArchiveLog(root) as log:
         done = archive(context.spark, wanted, log, lambda _: None)
@@ -44,7 +44,7 @@ def archive_rate(context: Context, body_bytes: int) -> float:
 
 
 def parquet_ceiling_rate(context: Context, body_bytes: int) -> float:
-    """Write as many rows of the same columns, which cost nothing to make."""
+    """Write as many prepared rows of the same columns."""
     store, root = context.store(body_bytes), _new(context.scratch / "parquet")
     reader = context.spark.read.format("rocketmq.store").option("include", INCLUDE)
     schema = reader.load(str(store.root)).schema

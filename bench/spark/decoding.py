@@ -1,4 +1,4 @@
-"""B5 and B6: the decoder of many records beside that of one, and beside copying the log."""
+"""B5 and B6: the decoder of many records beside the reference, and beside copying the log."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ ROWS = 5_000
 SAMPLE = 200_000
 """Messages decoded in one pass."""
 PASSES = 3
-"""The best of so many counts: the first brings the log's pages and the memory for the rows."""
+"""The best pass counts: the first one loads the log's pages and the memory for the rows."""
 SCHEMA = row_schema()
 
 
@@ -60,7 +60,7 @@ def vectorised(context: Context, body_bytes: int) -> float:
 
 
 def one_by_one(context: Context, body_bytes: int) -> float:
-    """Do the same with the decoder of one record; a tenth of the messages are enough."""
+    """Decode a tenth of these messages with the reference; rows a second."""
     store = context.store(body_bytes)
     log, positions = store.log(), store.positions[: SAMPLE // 10]
     view = log.data
@@ -74,13 +74,13 @@ def one_by_one(context: Context, body_bytes: int) -> float:
 
 
 def megabytes_per_s(context: Context, body_bytes: int) -> float:
-    """Return what `vectorised` decodes as megabytes of log."""
+    """Return the rate of `vectorised` as megabytes of log a second."""
     store = context.store(body_bytes)
     return vectorised(context, body_bytes) * store.log_bytes / store.count / 1e6
 
 
 def copied(context: Context, body_bytes: int) -> float:
-    """Copy the same part of the log into new memory, in pieces as large as a batch's records."""
+    """Copy the same part of the log in pieces of a batch's size; megabytes a second."""
     store = context.store(body_bytes)
     log = store.log()
     piece = store.log_bytes // store.count * ROWS
@@ -94,7 +94,7 @@ def copied(context: Context, body_bytes: int) -> float:
 
 
 def _least_s(work: Callable[[], None]) -> float:
-    """Return how long the quickest pass took, s."""
+    """Return the duration of the fastest pass, s."""
     passed = []
     for _ in range(PASSES):
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Two rates and the goal for their ratio: rounds of all of them, medians, where they are kept.
+"""Ratios of two rates with a goal: interleaved rounds, medians, and stored results.
 
 A measure that several ratios share runs once a round.
 """
@@ -26,17 +26,17 @@ RESULTS = ROOT / "bench" / "results"
 
 
 class UnavailableError(Exception):
-    """Something cannot be measured here, and why."""
+    """Measure that is not possible here, with the reason."""
 
 
 @dataclass
 class Context:
-    """What the measures share.
+    """Shared resources of the measures.
 
     Attributes:
         scratch: a directory that is deleted afterwards.
         scale: share of the usual number of messages.
-        closing: stops what was started.
+        closing: stops started services.
     """
 
     scratch: Path
@@ -45,7 +45,7 @@ class Context:
 
     @cached_property
     def spark(self) -> "SparkSession":
-        """A session with two cores, started when first used."""
+        """Spark session with two cores, started on first use."""
         jars = self._kafka_jars
         return session.start(self.scratch, [] if isinstance(jars, str) else jars.connector)
 
@@ -58,7 +58,7 @@ class Context:
 
     @cached_property
     def kafka(self) -> kafka.Broker:
-        """A Kafka broker, started when first used.
+        """Kafka broker, started on first use.
 
         Raises:
             UnavailableError: its jars cannot be resolved.
@@ -69,7 +69,7 @@ class Context:
         return self.closing.enter_context(kafka.running(jars, self.scratch / "kafka"))
 
     def live(self, body_bytes: int) -> str:
-        """Return the name server of a broker of ours that has the messages of that store."""
+        """Return the name server of a RocketPy broker with the messages of that store."""
         if body_bytes not in self._live:
             home = self.scratch / f"live-{body_bytes}"
             started = live.serving(home, self.store(body_bytes) if body_bytes else None)
@@ -81,16 +81,16 @@ class Context:
         return {}
 
     def store(self, body_bytes: int) -> stores.Store:
-        """Return a store with bodies of this size, made when first asked for."""
+        """Return a store with bodies of this size, created on first use."""
         return stores.store_of(self.scratch, body_bytes, self.scale)
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What gives a rate.
+    """Function that measures a rate.
 
     Attributes:
-        run: measures once.
+        run: performs one measurement.
         body_bytes: of each message.
     """
 
@@ -100,11 +100,11 @@ class Measure:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One line of the table.
+    """Ratio of two rates, a line of the table.
 
     Attributes:
-        key: as the plan of the benchmark names it, `B1`.
-        name: what is compared.
+        key: name in the benchmark plan, `B1`.
+        name: description of the comparison.
         unit: of both rates.
         goal: the least ratio wanted.
         ours: our rate.
@@ -121,7 +121,7 @@ class Ratio:
 
 @dataclass
 class Result:
-    """What was measured of a ratio, a rate a round; or why nothing was."""
+    """Measured rates of a ratio, one a round; or the reason why there are none."""
 
     ratio: Ratio
     ours: list[float]
@@ -137,7 +137,7 @@ class Result:
 def measure(
     ratios: Iterable[Ratio], context: Context, rounds: int, say: Callable[[str], None]
 ) -> list[Result]:
-    """Run every measure in interleaved rounds, every other one backwards; the first only warms."""
+    """Run all measures in interleaved rounds, alternating the order, after a warm-up round."""
     wanted = list(ratios)
     rates: dict[Measure, list[float]] = {}
     for ratio in wanted:
@@ -168,7 +168,7 @@ def measure(
 
 
 def table(results: Iterable[Result]) -> str:
-    """Draw the results."""
+    """Format the results."""
     lines = [
         "| | compared | ours | theirs | unit | ratio | goal |",
         "|---|---|---|---|---|---|---|",

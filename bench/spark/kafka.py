@@ -1,4 +1,4 @@
-"""A Kafka broker and Spark's connector for it, from Maven Central: what the pipeline stands beside.
+"""Kafka broker and Spark's connector for it, from Maven Central, as baseline of the pipeline.
 
 `kafka.xml` and `kafka_connector.xml` name the artifacts. The connector has no release for every
 release of Spark: that of 4.2 runs in 4.3. `KAFKA_CACHE` (default ~/.cache/rocketpy-kafka) keeps the
@@ -29,15 +29,15 @@ HEAP = "1g"
 
 
 class NotResolvedError(Exception):
-    """The jars are not to be had, and why."""
+    """The jars are unavailable, with the reason."""
 
 
 class Jars(NamedTuple):
-    """What was resolved.
+    """Resolved jars.
 
     Attributes:
-        broker: directory with the broker and all that it needs.
-        connector: what Spark needs to read and write topics.
+        broker: directory with the broker and its dependencies.
+        connector: jars with which Spark reads and writes topics.
     """
 
     broker: Path
@@ -50,7 +50,7 @@ class Broker:
 
     Attributes:
         address: `host:port`.
-        filled: topics that have their messages.
+        filled: topics that were filled.
     """
 
     address: str
@@ -58,10 +58,10 @@ class Broker:
 
 
 def resolve() -> Jars:
-    """Return the jars, fetched by Maven where they are not there yet.
+    """Return the jars; Maven fetches missing ones.
 
     Raises:
-        NotResolvedError: Maven is not there, or does not find them.
+        NotResolvedError: Maven is missing, or does not find them.
     """
     cache = Path(os.environ.get("KAFKA_CACHE", "~/.cache/rocketpy-kafka")).expanduser()
     return Jars(
@@ -89,7 +89,7 @@ def _fetched(pom: str, into: Path) -> Path:
 
 @contextmanager
 def running(jars: Jars, home: Path) -> Iterator[Broker]:
-    """Run a broker on free ports of loopback that keeps its topics below a directory."""
+    """Run a broker on free loopback ports, with its topics below a directory."""
     home.mkdir(parents=True)
     port, controller = _free_port(), _free_port()
     config = home / "server.properties"

@@ -1,4 +1,4 @@
-"""A broker of ours that has the messages of a store: its files are copied below the broker's."""
+"""RocketPy broker with the messages of a store, from a copy of its files."""
 
 import json
 import subprocess
@@ -14,9 +14,9 @@ PULLS = (
     "maxTransferCountOnMessageInMemory=1024",
     "maxTransferBytesOnMessageInMemory=8388608",
 )
-"""What docs/spark.md advises: a pull gives 32 messages else, as Apache's brokers do."""
+"""Limits that docs/spark.md recommends; the default is 32 messages a pull, as Apache's."""
 NO_INDEX = ("messageIndexEnable=false",)
-"""The files copied have none; a broker would make one beside whatever is measured."""
+"""No index: the copied files have none, and building it would disturb the measurement."""
 
 
 @contextmanager

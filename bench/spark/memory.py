@@ -1,4 +1,4 @@
-"""Memory of Spark's Python workers: the most that any of them had, over all that was measured."""
+"""Peak memory of Spark's Python workers over all measurements."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ LIMIT_MB = 500
 def worker_peak_mb(of_pid: int) -> float:
     """Return the highest resident memory of any Python worker below a process, MB; 0 without any.
 
-    Pages of mapped files count, and those shared with the process that it was forked from.
+    Pages of mapped files and pages shared with the parent process are included.
     """
     below = {of_pid}
     peak = 0

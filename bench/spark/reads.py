@@ -1,7 +1,7 @@
-"""B1 to B4: sources to the sink that keeps nothing, beside the ceiling and Spark's Kafka source.
+"""B1 to B4: sources into a no-op sink, beside the ceiling and Spark's Kafka source.
 
-Every source has the same messages. The row of Kafka's is its default one: key, value and five
-fixed fields, no headers; ours has all the default columns, the map of properties among them.
+Every source has the same messages. Kafka's rows are its default ones: key, value and five fixed
+fields, no headers. RocketPy's rows have all default columns, including the map of properties.
 """
 
 from functools import cache
@@ -16,7 +16,7 @@ from rocketpy.store import to_arrow
 
 
 def ratios() -> list[Ratio]:
-    """Return each for bodies of 100 B and 1 KB."""
+    """Return the ratios for bodies of 100 B and 1 KB."""
     found = []
     for size in (100, 1024):
         store, live = Measure(store_rate, size), Measure(live_rate, size)
@@ -33,14 +33,14 @@ def ratios() -> list[Ratio]:
 
 
 def store_rate(context: Context, body_bytes: int) -> float:
-    """Read the whole store."""
+    """Read the complete store."""
     store = context.store(body_bytes)
     frame = context.spark.read.format("rocketmq.store").load(str(store.root))
     return session.rows_per_s(frame, store.count)
 
 
 def ceiling_rate(context: Context, body_bytes: int) -> float:
-    """Read as many rows of the same shape, which cost nothing to make."""
+    """Read as many prepared rows of the same shape."""
     store = context.store(body_bytes)
     path = prepared(context.scratch, store.root)
     schema = context.spark.read.format("rocketmq.store").load(str(store.root)).schema
@@ -54,7 +54,7 @@ def ceiling_rate(context: Context, body_bytes: int) -> float:
 
 
 def live_rate(context: Context, body_bytes: int) -> float:
-    """Read the same messages from a broker of ours."""
+    """Read the same messages from a RocketPy broker."""
     options = {"nameservers": context.live(body_bytes), "subscribe": TOPIC}
     frame = context.spark.read.format("rocketmq").options(**options).load()
     return session.rows_per_s(frame, context.store(body_bytes).count)

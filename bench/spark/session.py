@@ -1,4 +1,4 @@
-"""The Spark session of the benchmarks, and a source that does no work: the ceiling of others."""
+"""Spark session of the benchmarks, and a source without work as the ceiling."""
 
 import os
 import sys
@@ -45,7 +45,7 @@ def start(scratch: Path, jars: Sequence[Path] = ()) -> "SparkSession":
 
 
 def rows_per_s(frame: "DataFrame", count: int) -> float:
-    """Run a query to the sink that keeps nothing, and return rows a second."""
+    """Run a query into a no-op sink, and return rows a second."""
     began = time.perf_counter()
     frame.write.format("noop").mode("overwrite").save()
     return count / (time.perf_counter() - began)

@@ -1,6 +1,6 @@
 """B8: Spark's sink beside our asyncio producer, with the same number of messages in flight.
 
-One task beside one producer; the rows are in Spark's memory before the clock runs.
+One task is compared with one producer; the rows are in Spark's memory before the start.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 import rocketpy
 from bench.spark.frame import Context, Measure, Ratio
@@ -19,11 +19,11 @@ IN_FLIGHT = 256
 BATCH = 500
 BATCHES_IN_FLIGHT = 4
 ROWS = 200_000
-"""Planning a query takes half a second, which is no part of a rate."""
+"""Enough rows that the half second for planning a query hardly affects the rate."""
 
 
 def ratios() -> list[Ratio]:
-    """Return B8 for messages sent alone, and for the sink's batches beside the producer's."""
+    """Return B8 for single messages, and for batches of the sink and of the producer."""
     alone, batches = "sink / asyncio producer, each alone", "sink / asyncio producer, batches"
     return [
         Ratio("B8", f"{alone}, 100 B", "rows/s", 0.8, Measure(sink, 100), Measure(producer, 100)),
@@ -39,17 +39,17 @@ def ratios() -> list[Ratio]:
 
 
 def sink(context: Context, body_bytes: int) -> float:
-    """Write rows, each a request of its own."""
+    """Write rows, one in each request."""
     return _written(context, _rows(context), body_bytes, "0")
 
 
 def sink_of_batches(context: Context, body_bytes: int) -> float:
-    """Write rows as the sink does by default."""
+    """Write rows with the default options of the sink."""
     return _written(context, _rows(context, 2), body_bytes, "256k")
 
 
 def producer(context: Context, body_bytes: int) -> float:
-    """Send as many messages, each alone."""
+    """Send as many messages, one in each request."""
     rows, namesrv = _rows(context), context.live(0)
 
     async def send() -> None:
@@ -64,7 +64,7 @@ def producer(context: Context, body_bytes: int) -> float:
 
 
 def producer_of_batches(context: Context, body_bytes: int) -> float:
-    """Send as many messages in batches, some at a time."""
+    """Send as many messages in batches, several in flight."""
     rows, namesrv, body = _rows(context, 2), context.live(0), b"x" * body_bytes
 
     async def send() -> None:
@@ -79,7 +79,7 @@ def producer_of_batches(context: Context, body_bytes: int) -> float:
 
 
 def _rows(context: Context, times: int = 1) -> int:
-    """Return how many rows are sent, a whole number of rounds of batches."""
+    """Return the number of rows, a multiple of a round of batches."""
     step = BATCH * BATCHES_IN_FLIGHT
     return max(step, int(ROWS * times * context.scale) // step * step)
 

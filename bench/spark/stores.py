@@ -1,4 +1,4 @@
-"""Store directories of so many messages, written file by file: what a broker would leave."""
+"""Writes store directories with a number of messages file by file, as a broker would."""
 
 import struct
 from dataclasses import dataclass
@@ -24,17 +24,17 @@ QUEUES = 2
 LOG_FILE_BYTES = 1 << 30
 QUEUE_FILE_BYTES = 300_000 * ENTRY_BYTES
 MESSAGES = {100: 2_000_000, 1024: 600_000}
-"""How many messages a store has, by the size of their bodies: it fits one file of the log."""
+"""Messages of a store by the size of their bodies; they fit one file of the log."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """A store directory.
+    """Store directory of a benchmark.
 
     Attributes:
-        root: where it is.
-        count: messages in it.
-        log_bytes: what they take in the log.
+        root: the directory.
+        count: number of messages.
+        log_bytes: their size in the log.
         positions: int64, where each message begins in the one file of the log.
     """
 

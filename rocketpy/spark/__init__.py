@@ -1,8 +1,8 @@
 """Topics and store directories as sources and sinks of PySpark (Python Data Source API).
 
-Needs the extra `spark`. Spark finds the formats `rocketmq` and `rocketmq.store` by itself
-through the packages `pyspark_rocketmq` and `pyspark_rocketmq_store`; `register` is for sessions
-whose servers or executors have another Python path.
+Needs the extra `spark`. Spark discovers the formats `rocketmq` and `rocketmq.store` through the
+packages `pyspark_rocketmq` and `pyspark_rocketmq_store`; `register` is for sessions with servers
+or executors that have another Python path.
 """
 
 from collections.abc import Callable
@@ -17,23 +17,23 @@ __all__ = ["dedup", "lag_listener", "register"]
 
 
 def dedup(rows: "DataFrame", *, within: str | None = None) -> "DataFrame":
-    """Drop the copies of rows that were written by Spark and stored more than once.
+    """Drop duplicates of rows that Spark wrote and brokers stored more than once.
 
     The sink gives each message a property `_spark_id` (query/batch/partition/row), which is the
-    same in every attempt to write the row. Of messages of one topic with the same one, one is kept;
-    messages without it are all kept. That the same row has the same id again takes an upstream that
-    gives the same rows in the same order again, as reads of topics and files do.
+    same in every attempt to write the row. One message of each topic and id is kept; messages
+    without the property are all kept. The id of a row is stable only if the input of the write is:
+    the same rows in the same order, as reads of topics and files return them.
 
     Args:
         rows: read by the format `rocketmq` or `rocketmq.store`, with the columns `topic` and
-            `properties`, and those that say where a message is: `brokerName`, `queueId` and
+            `properties`, and those with the location of a message: `brokerName`, `queueId` and
             `queueOffset` (or the names of the style `kafka`).
-        within: for streams: copies this far apart, by `storeTimestamp`, are found (an interval as
-            `10 minutes`); what is remembered of earlier rows is bounded by it. Without it, a stream
-            remembers every id for ever.
+        within: for streams: the largest distance of duplicates, by `storeTimestamp` (an interval
+            as `10 minutes`). It bounds the state of the stream, which otherwise keeps every id
+            forever.
 
     Returns:
-        The same columns; which of the copies is kept is not said.
+        The same columns. Which of the duplicates is kept is undefined.
 
     Raises:
         ConfigError: a column is missing.
@@ -44,19 +44,19 @@ def dedup(rows: "DataFrame", *, within: str | None = None) -> "DataFrame":
             rows = spark.read.format("rocketmq").options(nameservers=..., subscribe="out").load()
             rocketpy.spark.dedup(rows).count()
     """
-    # Imported here: options and plans are of use without PySpark.
+    # Imported here: options and plans work without PySpark.
     from rocketpy.spark.dedup import without_repeats  # noqa: PLC0415
 
     return without_repeats(rows, within)
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the formats known to a session, classic or Connect.
+    """Register the formats with a session, classic or Connect.
 
     Args:
         spark: the session.
     """
-    # Imported here: options and plans are of use without PySpark.
+    # Imported here: options and plans work without PySpark.
     import pyspark_rocketmq  # noqa: PLC0415
     import pyspark_rocketmq_store  # noqa: PLC0415
 
@@ -65,10 +65,10 @@ def register(spark: "SparkSession") -> None:
 
 
 def lag_listener(on_lag: "Callable[[StreamLag], None] | None" = None) -> "RocketMQLagListener":
-    """Return a listener that tells how far streams are behind, after each of their batches.
+    """Return a listener that reports the lag of streams after each batch.
 
     Args:
-        on_lag: called with each `rocketpy.spark.lag.StreamLag`; on a thread of Spark's.
+        on_lag: called with each `rocketpy.spark.lag.StreamLag`, on a thread of Spark.
 
     Example:
         ::

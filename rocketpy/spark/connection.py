@@ -1,8 +1,8 @@
-"""A connection to a cluster for code that blocks: the planner of a query, or a task of one.
+"""Blocking connection to a cluster, for planners and tasks of queries.
 
-Spark calls from a thread without an event loop, so a connection has a loop of its own, which runs
-only while somebody waits for a result. Between two calls sockets are silent; a server that has
-closed one meanwhile is noticed at the next call, and asked again.
+Spark calls from threads without an event loop. So a connection has its own loop, which runs only
+while a caller waits for a result. Sockets that a server closes between two calls are detected at
+the next call, which connects again.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class Connection:
-    """Connections to the servers of one cluster; used by one thread at a time.
+    """Connections to the servers of one cluster, for one thread at a time.
 
     Args:
         options: addresses, account, TLS and time limit.
-        clock: the machine's by default.
+        clock: default: the system clock.
 
     Attributes:
         servers: for operations of `rocketpy.admin`.
@@ -67,7 +67,7 @@ class Connection:
 
 
 def refused_static(topic: str) -> ConfigError:
-    """Return the error for a static topic, whose offsets are not those of its brokers' queues."""
+    """Return the error for a static topic: its offsets differ from those of brokers' queues."""
     return ConfigError(
         f"{topic} is a static topic (its queues move between brokers), which is neither read nor "
         "written here; read the brokers' store directories with format rocketmq.store",
@@ -76,12 +76,12 @@ def refused_static(topic: str) -> ConfigError:
 
 
 async def with_retries(operation: Callable[[], Awaitable[T]], *, retries: int, pause_ms: int) -> T:
-    """Do something that may be done again, when it fails in a way that passes.
+    """Run an idempotent operation, and repeat it after retriable errors.
 
     Args:
-        operation: makes a new attempt each time.
-        retries: attempts beyond the first one.
-        pause_ms: between two; longer while an address is given up for a moment.
+        operation: called for each attempt.
+        retries: attempts after the first one.
+        pause_ms: between two attempts; longer while the client avoids an unreachable address.
     """
     for attempt in range(retries + 1):
         try:
@@ -91,4 +91,4 @@ async def with_retries(operation: Callable[[], Awaitable[T]], *, retries: int, p
                 raise
             wait_ms = max(pause_ms, error.retry_in_ms if isinstance(error, ConnectError) else 0)
             await asyncio.sleep(wait_ms / 1000)
-    raise AssertionError("a loop of attempts ends by itself")
+    raise AssertionError("the last attempt returns or raises")

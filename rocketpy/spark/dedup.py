@@ -1,7 +1,7 @@
-"""Dropping what a repeated write has stored twice."""
+"""Deduplication of rows that a repeated write stored twice."""
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from rocketpy.errors import ConfigError
 from rocketpy.spark.sink.rows import SPARK_ID
@@ -10,7 +10,7 @@ _KEY = "__rocketpy_dedup"
 
 
 def without_repeats(rows: DataFrame, within: str | None) -> DataFrame:
-    """Do what `rocketpy.spark.dedup` says."""
+    """Implement `rocketpy.spark.dedup`."""
     names = [
         _found(rows, *choices)
         for choices in (
@@ -36,4 +36,4 @@ def _found(rows: DataFrame, *names: str) -> str:
         if name in rows.columns:
             return name
     there = ", ".join(rows.columns)
-    raise ConfigError(f"dedup needs column {names[0]}; there are {there}", key="columns")
+    raise ConfigError(f"dedup needs column {names[0]}; the columns are {there}", key="columns")

@@ -1,4 +1,4 @@
-"""How far streams are behind, from the progress that Spark reports.
+"""Lag of streams, from the progress that Spark reports.
 
 Example:
     ::
@@ -27,14 +27,14 @@ from rocketpy.spark.offsets import from_json
 
 @dataclass(frozen=True, slots=True)
 class StreamLag:
-    """How far one source of a stream is behind.
+    """Lag of one source of a stream.
 
     Attributes:
-        query_id: the same over restarts.
+        query_id: stable across restarts.
         name: of the query; empty without one.
-        batch_id: the batch after which this is so.
-        timestamp: of the batch's start, ISO 8601.
-        by_queue: messages that are there and not read, by queue.
+        batch_id: the last finished batch.
+        timestamp: of that batch's start, ISO 8601.
+        by_queue: unread messages by queue.
     """
 
     query_id: str
@@ -45,12 +45,12 @@ class StreamLag:
 
     @property
     def total(self) -> int:
-        """Messages that are there and not read."""
+        """Unread messages of all queues."""
         return sum(self.by_queue.values())
 
 
 def lags_of(progress: Mapping[str, Any]) -> list[StreamLag]:
-    """Return the lag of each source of ours in a query's progress.
+    """Return the lag of each `rocketmq` source in a query's progress.
 
     Args:
         progress: the JSON object of a `StreamingQueryProgress`.
@@ -74,7 +74,7 @@ def lags_of(progress: Mapping[str, Any]) -> list[StreamLag]:
 
 
 def _offsets(found: object) -> Mapping[MessageQueue, int] | None:
-    """Read an offset of ours; None for one of another source."""
+    """Decode an offset; return None for one of another format."""
     try:
         value = json.loads(found) if isinstance(found, str) else found
         return from_json(value).offsets
@@ -83,13 +83,13 @@ def _offsets(found: object) -> Mapping[MessageQueue, int] | None:
 
 
 class RocketMQLagListener(StreamingQueryListener):
-    """Tells the lag of every stream of this format, after each batch.
+    """Listener that reports the lag of every stream of this format after each batch.
 
     Args:
-        on_lag: called with each; on a thread of Spark's, so it should not take long.
+        on_lag: called with each lag on a thread of Spark, so it must return soon.
 
     Attributes:
-        lags: the last one of each query, by its id; gone when the query ends.
+        lags: the last lag of each running query, by its id.
     """
 
     def __init__(self, on_lag: Callable[[StreamLag], None] | None = None) -> None:
@@ -97,17 +97,17 @@ class RocketMQLagListener(StreamingQueryListener):
         self._on_lag = on_lag
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing is known yet."""
+        """Do nothing: the lag is unknown yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Tell the lag."""
+        """Report the lag."""
         for lag in lags_of(json.loads(event.progress.json)):
             self.lags[lag.query_id] = lag
             if self._on_lag is not None:
                 self._on_lag(lag)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing has changed."""
+        """Do nothing: the lag has not changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """Forget the query."""

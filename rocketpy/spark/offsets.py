@@ -1,7 +1,7 @@
 """Offsets of queues: in options, in checkpoints, and as ranges to read.
 
 An offset is that of the next message to read. In options -2 is the earliest and -1 the latest, as
-for Spark's Kafka source. In a checkpoint equal offsets are equal text: keys are sorted.
+in Spark's Kafka source. Keys of a checkpoint are sorted, so that equal offsets are equal texts.
 """
 
 import json
@@ -30,12 +30,12 @@ class QueueRange(NamedTuple):
 
     @property
     def queue(self) -> MessageQueue:
-        """Whose messages."""
+        """The queue."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
     @property
     def size(self) -> int:
-        """How many offsets; 0 when it is empty."""
+        """Number of offsets; 0 when the range is empty."""
         return max(0, self.end - self.start)
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ def queue_range(queue: MessageQueue, start: int, end: int) -> QueueRange:
 
 
 def range_words(ranges: Iterable[QueueRange], most: int = 20) -> str:
-    """Name ranges in an error, the first of very many."""
+    """Return ranges as words for an error; only the first of a long list."""
     listed = sorted(ranges)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(map(str, listed[:most])) + more
@@ -58,14 +58,14 @@ def range_words(ranges: Iterable[QueueRange], most: int = 20) -> str:
 
 
 class StreamOffset(NamedTuple):
-    """What a checkpoint says.
+    """Position of a stream, as checkpoints store it.
 
     Attributes:
         offsets: the next to read, by queue.
-        is_first: nothing is read up to here: it only makes where the stream begins durable.
-        seen_ms: when the last message that was seen was stored, by broker name, ms since 1970 by
-            that broker's clock: tells old messages from new ones in a queue that lost some.
-            Positions are equal when their offsets are: it is only written down with those.
+        is_first: the position only makes the stream's start durable; no batch ends here.
+        seen_ms: store time of the last message seen, by broker name, ms since 1970 by that
+            broker's clock. It separates old messages from new ones in a queue that lost some.
+            Not compared: positions are equal when their offsets are.
     """
 
     offsets: Mapping[MessageQueue, int]
@@ -74,7 +74,7 @@ class StreamOffset(NamedTuple):
 
 
 def to_json(position: StreamOffset) -> dict[str, Any]:
-    """Return the object Spark writes, keys sorted.
+    """Return the JSON object that Spark writes, keys sorted.
 
     `{"v":1,"o":{"T":{"broker-a":{"0":123}}},"t":{"broker-a":1732233600000}}`
     """
@@ -92,14 +92,15 @@ def to_json(position: StreamOffset) -> dict[str, Any]:
 
 
 def from_json(found: object) -> StreamOffset:
-    """Read what `to_json` made.
+    """Decode the object of `to_json`.
 
     Raises:
-        ConfigError: it is of another source, or of a later version.
+        ConfigError: it belongs to another source, or to a later version.
     """
     if not isinstance(found, dict) or "v" not in found or not isinstance(found.get("o"), dict):
         raise ConfigError(
-            f"{json.dumps(found)[:200]} is no offset of this source: the checkpoint is of another",
+            f"{json.dumps(found)[:200]} is not an offset of this source: "
+            "the checkpoint belongs to another one",
             key="checkpointLocation",
         )
     if found["v"] != VERSION:
@@ -121,7 +122,7 @@ def parse_offsets(text: str) -> dict[MessageQueue, int]:
     """Read `{"T":{"broker-a":{"0":23,"1":-2}}}`; -2 is the earliest, -1 the latest.
 
     Raises:
-        ValueError: it is not that; ends the sentence "option: ...".
+        ValueError: the text is invalid; the message ends the sentence "option: ...".
     """
     return _by_queue(_object(text), minimum=EARLIEST)
 
@@ -130,7 +131,7 @@ def parse_times(text: str) -> dict[MessageQueue, int]:
     """Read `{"T":{"broker-a":{"0":1732233600000}}}`: ms since 1970, by queue.
 
     Raises:
-        ValueError: it is not that; ends the sentence "option: ...".
+        ValueError: the text is invalid; the message ends the sentence "option: ...".
     """
     return _by_queue(_object(text), minimum=0)
 
@@ -139,7 +140,8 @@ def parse_queues(text: str) -> tuple[MessageQueue, ...]:
     """Read `{"T":{"broker-a":[0,1]}}`.
 
     Raises:
-        ValueError: it is not that, or names no queue; ends the sentence "option: ...".
+        ValueError: the text is invalid, or names no queue; the message ends the sentence
+            "option: ...".
     """
     queues: dict[MessageQueue, None] = {}
     for topic, brokers in _object(text).items():
@@ -157,7 +159,7 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"is no JSON: {error}") from None
+        raise ValueError(f"is not JSON: {error}") from None
     return _mapping(found, "the top")
 
 
@@ -182,5 +184,5 @@ def _mapping(found: object, place: str) -> dict[str, Any]:
 
 def _number(found: object, place: str, minimum: int) -> int:
     if not isinstance(found, int) or isinstance(found, bool) or not minimum <= found <= _MAX_OFFSET:
-        raise ValueError(f"has {found!r} at {place}, which is no number of at least {minimum}")
+        raise ValueError(f"has {found!r} at {place}, which is not a number of at least {minimum}")
     return found

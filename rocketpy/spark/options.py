@@ -1,8 +1,8 @@
-"""Options of the formats: declared once as fields, from which come parsing, checks and the docs.
+"""Declaration of the formats' options: one field each, for parsing, checks and documentation.
 
-An options class is a frozen dataclass whose fields are `option(...)`. Spark hands options over as
-texts; `parse_options` makes one typed value of them. Names are matched whatever their case, as
-Spark's own are. A name that nobody knows is an error that says which one is meant.
+An options class is a frozen dataclass with fields `option(...)`. Spark passes options as texts;
+`parse_options` makes one typed value of them. Names are case-insensitive, as Spark's are. An
+unknown name is an error that suggests the nearest one.
 
 Example:
     >>> @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ from rocketpy.errors import ConfigError
 T = TypeVar("T")
 
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "outputmode"})
-"""What Spark itself adds to the options of a query; none of them is ours unless declared."""
+"""Options that Spark adds to those of a query; ignored unless declared."""
 
 _BYTE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIME_UNITS_MS: Final = {"ms": 1, "": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
@@ -35,23 +35,23 @@ _QUERIES: Final = (
     ("writes", "rocketpy.spark.sink.options", "SinkOptions"),
     ("reads of store directories", "rocketpy.spark.store_source.options", "StoreOptions"),
 )
-"""Whose options there are, and where they are declared; imported for an error only."""
+"""Queries and where their options are declared; imported for error messages only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One declared option.
+    """Declaration of an option.
 
     Attributes:
-        name: as documented; matched whatever its case.
-        parse: text to value; raises ValueError saying what is wrong, as the rest of a sentence.
-        about: what it does, for the docs.
-        aliases: other names of it.
-        is_secret: never shown, neither in errors nor in reprs.
-        shown: its default in the docs, when the value itself says too little.
+        name: as documented; case-insensitive.
+        parse: text to value; its ValueError is the rest of a sentence about the text.
+        about: description for the docs.
+        aliases: other names.
+        is_secret: hidden in errors and reprs.
+        shown: the default in the docs, where the value itself is not clear.
         field: the attribute of its class.
-        default: its value when it is not given.
-        is_required: whether it has to be given.
+        default: value when the option is not given.
+        is_required: the option must be given.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Option:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name, and the others it goes by."""
+        """Name and aliases."""
         return self.name, *self.aliases
 
 
@@ -99,15 +99,15 @@ def options_of(kind: type[Any]) -> list[Option]:
 
 
 def parse_options(options: Mapping[str, str], kind: type[T]) -> T:
-    """Make one typed value of texts.
+    """Parse texts into one typed value.
 
     Args:
-        options: names to texts, as Spark hands them over.
+        options: names to texts, from Spark.
         kind: the options class.
 
     Raises:
-        ConfigError: a name that `kind` does not declare (with the nearest one), a text that is no
-            value of its option, an option given twice by two of its names, or one that is missing.
+        ConfigError: a name that `kind` does not declare (with the nearest one), an invalid text,
+            an option given by two of its names, or a missing one.
     """
     known = {name.lower(): each for each in options_of(kind) for name in each.names}
     values: dict[str, Any] = {}
@@ -127,7 +127,7 @@ def parse_options(options: Mapping[str, str], kind: type[T]) -> T:
 
 
 def parse_known(options: Mapping[str, str], kind: type[T]) -> T:
-    """Do the same with those options that `kind` declares, and leave the others to others."""
+    """Parse the options that `kind` declares, and ignore the others."""
     known = {name.lower() for each in options_of(kind) for name in each.names}
     return parse_options({k: v for k, v in options.items() if k.lower() in known}, kind)
 
@@ -149,7 +149,7 @@ def _unknown(name: str, kind: type[Any]) -> str:
 
 
 def _queries_with(name: str) -> list[str]:
-    """Return what queries take an option of this name."""
+    """Return the queries that accept an option of this name."""
     found = []
     for words, module, kind in _QUERIES:
         declared = options_of(getattr(importlib.import_module(module), kind))
@@ -162,7 +162,7 @@ def _queries_with(name: str) -> list[str]:
 
 
 def text(value: str) -> str:
-    """Take a text as it is; an empty one is refused."""
+    """Return a text unchanged; raise for an empty one."""
     if not value.strip():
         raise ValueError("is empty")
     return value.strip()
@@ -185,7 +185,7 @@ def whole(minimum: int, maximum: int = (1 << 63) - 1) -> Callable[[str], int]:
 
 
 def boolean(value: str) -> bool:
-    """Read `true` or `false`, whatever the case."""
+    """Parse `true` or `false`, case-insensitive."""
     found = {"true": True, "false": False}.get(value.strip().lower())
     if found is None:
         raise ValueError("is neither true nor false")
@@ -193,7 +193,7 @@ def boolean(value: str) -> bool:
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
-    """Return a parser of one of some words, whatever the case."""
+    """Return a case-insensitive parser of one of some words."""
 
     def parse(value: str) -> str:
         for each in allowed:
@@ -205,7 +205,7 @@ def choice(*allowed: str) -> Callable[[str], str]:
 
 
 def words(*allowed: str) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser of words between commas; of any words when none are named."""
+    """Return a parser of comma-separated words; any word is allowed when none is named."""
 
     def parse(value: str) -> tuple[str, ...]:
         found = tuple(dict.fromkeys(each for part in value.split(",") if (each := part.strip())))
@@ -213,7 +213,7 @@ def words(*allowed: str) -> Callable[[str], tuple[str, ...]]:
             if allowed and each not in allowed:
                 close = difflib.get_close_matches(each, allowed, n=1, cutoff=0.6)
                 more = f"; did you mean {close[0]}?" if close else f" ({', '.join(allowed)})"
-                raise ValueError(f"names {each!r}, which there is not{more}")
+                raise ValueError(f"names {each!r}, which does not exist{more}")
         return found
 
     return parse
@@ -232,7 +232,7 @@ def size_bytes(minimum: int, maximum: int) -> Callable[[str], int]:
 
 
 def duration_ms(value: str) -> int:
-    """Read a time: ms, or with a unit as in `30s`, `15m`, `1h`."""
+    """Parse a duration: ms, or with a unit as in `30s`, `15m`, `1h`."""
     found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", value.strip().lower())
     if found is None or found[2] not in _TIME_UNITS_MS:
         raise ValueError("is not a time (ms, or as 30s, 15m, 1h)")
@@ -244,5 +244,5 @@ def pattern(value: str) -> str:
     try:
         re.compile(text(value))
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a regular expression: {error}") from None
     return value.strip()

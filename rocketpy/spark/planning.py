@@ -1,6 +1,6 @@
-"""What to read, decided from numbers alone: ranges, their split, and the limits of a trigger.
+"""Plan of a read from numbers alone: ranges, their split, and the limits of a trigger.
 
-Nothing here asks anybody, so that a plan is the same whenever it is made again.
+The functions are pure, so a plan that is made again is the same.
 """
 
 import itertools
@@ -13,10 +13,10 @@ Offsets = Mapping[MessageQueue, int]
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[QueueRange]:
-    """Return what lies between two positions, without empty ranges, sorted.
+    """Return the ranges between two positions, without empty ones, sorted.
 
-    A queue that only one of them has contributes nothing: where a new queue begins is made durable
-    first, by a position that has it.
+    Queues in only one of the positions are skipped: the start of a new queue has to be durable,
+    in an earlier position, before the queue is read.
     """
     return [
         queue_range(queue, offset, end[queue])
@@ -26,9 +26,9 @@ def ranges_between(start: Offsets, end: Offsets) -> list[QueueRange]:
 
 
 def ranges_cut(start: Offsets, end: Offsets) -> list[QueueRange]:
-    """Return what lies between two positions where the second one comes before the first, sorted.
+    """Return the ranges of queues in which the second position precedes the first, sorted.
 
-    Their broker lost these messages after they had been read, and gives their offsets again.
+    Their broker lost these messages after they were read, and assigns their offsets again.
     """
     return [
         queue_range(queue, end[queue], offset)
@@ -45,9 +45,9 @@ def split_ranges(
     """Split ranges for more tasks, as Spark's Kafka source does.
 
     Args:
-        ranges: not empty ones, one a queue.
-        min_partitions: about how many there are to be at least; small ranges stay whole.
-        max_records: most messages of one.
+        ranges: without empty ones, one a queue.
+        min_partitions: approximate least number of results; small ranges are not split.
+        max_records: most messages of one range.
 
     Source: KafkaOffsetRangeCalculator.scala (4.x).
     """
@@ -82,17 +82,17 @@ def _equal_parts(each: QueueRange, count: int) -> list[QueueRange]:
 def shared_limit(
     limit: int, sizes: Mapping[MessageQueue, int], turn: int
 ) -> dict[MessageQueue, int]:
-    """Share a limit among queues by what each has waiting; never more than the limit in all.
+    """Divide a limit among queues in proportion to their backlog, without exceeding it.
 
-    A queue whose share is less than one gets its turn: no queue waits for ever.
+    Queues with a share below one take turns, so that no queue waits forever.
 
     Args:
-        limit: what may be taken in all.
-        sizes: what each queue has.
-        turn: counts up from trigger to trigger.
+        limit: for all queues together.
+        sizes: backlog of each queue.
+        turn: number of the trigger.
 
     Returns:
-        What to take of each queue that has something.
+        The share of each queue with a backlog.
     """
     waiting = {queue: size for queue, size in sorted(sizes.items()) if size > 0}
     total = sum(waiting.values())

@@ -1,6 +1,7 @@
-"""Batches made by a thread while the one before is written to Spark.
+"""Prefetches the next batch on a thread while Spark consumes the current one.
 
-Writing waits for the JVM and copies, both without the interpreter's lock; so does most of decoding.
+Writing to Spark waits for the JVM and copies, both without the interpreter's lock; most of
+decoding runs without it too.
 """
 
 import queue
@@ -15,15 +16,15 @@ import pyarrow as pa
 T = TypeVar("T")
 
 AHEAD: Final = 1
-"""Items that wait at most: one is made, one waits, one is written."""
+"""Most waiting items: one is produced, one waits, one is written."""
 _END: Final = object()
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items of an iterator that another thread runs, a little ahead.
+    """Yield the items of an iterator that another thread runs ahead.
 
-    What it raises is raised here. Left early, the thread ends after the item it is at, and closes
-    the iterator if that is a generator.
+    Exceptions of the iterator are raised here. If the caller stops early, the thread ends after
+    its current item, and closes the iterator if that is a generator.
     """
     waiting: queue.Queue[object] = queue.Queue(AHEAD)
     is_left = threading.Event()
@@ -33,7 +34,7 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             for item in items:
                 if not _put(waiting, item, is_left):
                     return
-                del item  # else it is kept while the next one is made
+                del item  # otherwise it is kept while the next one is produced
         finally:
             if isinstance(items, Generator):
                 items.close()
@@ -44,7 +45,7 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
         try:
             while (item := waiting.get()) is not _END:
                 yield item  # type: ignore[misc]  # only items and the end are put
-                del item  # else it is kept while the next one is waited for
+                del item  # otherwise it is kept during the wait for the next one
             made.result()
         finally:
             is_left.set()
@@ -52,7 +53,7 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
 
 @contextmanager
 def _released() -> Iterator[None]:
-    """Give memory for batches back at the end: the thread's would stay with the process."""
+    """Return the thread's memory for batches to the system at the end."""
     try:
         yield
     finally:
@@ -60,7 +61,7 @@ def _released() -> Iterator[None]:
 
 
 def _put(waiting: "queue.Queue[object]", item: object, is_left: threading.Event) -> bool:
-    """Hand an item over; False when nobody wants it any more."""
+    """Put an item into the queue; return False when the consumer has stopped."""
     while not is_left.is_set():
         try:
             waiting.put(item, timeout=0.1)

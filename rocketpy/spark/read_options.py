@@ -1,7 +1,7 @@
-"""Options of the format `rocketmq` that reads take, and those that every format shares.
+"""Options of reads of the format `rocketmq`, and options that all formats share.
 
-Names are those of Spark's Kafka source where it has them. What connects is imported where it is
-used: the planner of each query on store directories, a new process, is quicker without it.
+Names are those of Spark's Kafka source where it has them. Modules for connections are imported on
+use: planners of store directories, which are new processes, start faster without them.
 """
 
 # ruff: noqa: PLC0415 - see above
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rocketpy.remoting.config import RemotingClientConfig
 
 Bound = str | Mapping[MessageQueue, int]
-"""Where a read begins or ends: `earliest`, `latest`, `group`, or an offset by queue."""
+"""Start or end of a read: `earliest`, `latest`, `group`, or an offset by queue."""
 
 DataLoss = Literal["fail", "skip", "mark"]
 
@@ -65,7 +65,7 @@ def _bound(*allowed: str) -> Callable[[str], Bound]:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
-    """How to reach the cluster; reads and writes have them."""
+    """Options for the connection to the cluster, for reads and writes."""
 
     nameservers: tuple[str, ...] = option(
         "nameservers",
@@ -73,28 +73,28 @@ class ConnectionOptions:
         about="addresses of the name servers, `host:port;host:port`",
         aliases=("rocketmq.namesrv.addr",),
     )
-    namespace: str = option(
-        "namespace", text, "", about="topics and groups are those of this namespace"
+    namespace: str = option("namespace", text, "", about="namespace of topics and groups")
+    access_key: str = option(
+        "accessKey", text, "", about="access key of the account, for clusters with access control"
     )
-    access_key: str = option("accessKey", text, "", about="account, where there is access control")
     secret_key: str = option(
-        "secretKey", text, "", about="its secret; requests are signed with it", is_secret=True
+        "secretKey", text, "", about="secret key, which signs requests", is_secret=True
     )
     security_token: str = option(
-        "securityToken", text, "", about="of a temporary account", is_secret=True
+        "securityToken", text, "", about="token of a temporary account", is_secret=True
     )
-    tls_enable: bool = option("tls.enable", boolean, default=False, about="speak TLS")
+    tls_enable: bool = option("tls.enable", boolean, default=False, about="use TLS")
     tls_auth_server: bool = option(
         "tls.client.authServer",
         boolean,
         default=False,
-        about="check the certificates of servers",
+        about="verify the certificates of servers",
     )
     tls_trust_cert_path: str = option(
         "tls.client.trustCertPath",
         text,
         "",
-        about="PEM file of the authorities that servers' certificates must come from",
+        about="PEM file of the trusted certificate authorities",
     )
     tls_cert_path: str = option(
         "tls.client.certPath", text, "", about="PEM file of the client's certificate chain"
@@ -103,17 +103,17 @@ class ConnectionOptions:
         "tls.client.keyPath", text, "", about="PEM file of the client's private key"
     )
     tls_key_password: str = option(
-        "tls.client.keyPassword", text, "", about="of that key", is_secret=True
+        "tls.client.keyPassword", text, "", about="password of that key", is_secret=True
     )
     timeout_ms: int = option(
-        "timeoutMs", whole(1, 600_000), 5_000, about="limit of one request about routes or offsets"
+        "timeoutMs", whole(1, 600_000), 5_000, about="timeout of a request for routes or offsets"
     )
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Check options against each other.
 
         Raises:
-            ConfigError: one half of an account.
+            ConfigError: only one of the two keys is given.
         """
         if bool(self.access_key) != bool(self.secret_key):
             missing = "secretKey" if self.access_key else "accessKey"
@@ -121,7 +121,7 @@ class ConnectionOptions:
 
     @property
     def credentials(self) -> "Credentials | None":
-        """The account; None leaves it to the environment of the process."""
+        """The account; None: from the environment of the process."""
         from rocketpy.client.credentials import Credentials
 
         if not self.access_key:
@@ -146,20 +146,20 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RowOptions:
-    """What rows look like, and how many travel together; live reads and store reads have them."""
+    """Options for the columns and the size of batches, for live reads and store reads."""
 
     include: tuple[str, ...] = option(
         "include",
         words("properties", "hosts", "msgId"),
         ("properties",),
-        about="columns beside those that are always there: `properties`, `hosts`, `msgId`; "
-        "Spark cannot leave out a column by itself, so fewer are faster",
+        about="optional columns: `properties`, `hosts`, `msgId`; Spark reads unused columns too, "
+        "so fewer are faster",
     )
     columns: tuple[str, ...] | None = option(
         "columns", words(), None, about="exactly these columns, in this order", shown="all"
     )
     value_format: Literal["binary", "string"] = option(
-        "valueFormat", choice("binary", "string"), "binary", about="type of the body's column"
+        "valueFormat", choice("binary", "string"), "binary", about="type of the column `body`"
     )
     schema_style: Literal["rocketmq", "kafka"] = option(
         "schemaStyle",
@@ -175,79 +175,79 @@ class RowOptions:
         "onDamaged",
         choice("fail", "skip"),
         "fail",
-        about="a record that cannot be decoded: fail with its offset, or leave it out",
+        about="damaged records: fail with the offset, or skip the record",
     )
     batch_rows: int = option(
-        "arrow.batchRows", whole(1, 1_000_000), 20_000, about="rows of a record batch"
+        "arrow.batchRows", whole(1, 1_000_000), 20_000, about="most rows of a record batch"
     )
     batch_bytes: int = option(
         "arrow.batchBytes",
         size_bytes(1 << 10, 1 << 30),
         4 * _MIB,
-        about="bytes of records a record batch is made of, about",
+        about="approximate size of the records of a record batch",
         shown="4m",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceOptions(RowOptions):
-    """Which messages are read, and by how many tasks; live reads and store reads have them."""
+    """Options that select messages and the number of tasks, for live reads and store reads."""
 
     sub_expression: str = option(
         "subExpression",
         text,
         SUB_ALL,
-        about="only these messages: tags as `a || b`, or SQL92; brokers leave out the others, "
-        "and reads of stores pass over other tags by the hash in their queue's entry",
+        about="filter of messages: tags as `a || b`, or SQL92; applied by brokers, or by "
+        "reads of stores",
     )
     expression_type: str = option(
         "expressionType",
         choice(EXPRESSION_TAG, EXPRESSION_SQL92),
         EXPRESSION_TAG,
-        about="what `subExpression` is: `TAG` or `SQL92`",
+        about="language of `subExpression`: `TAG` or `SQL92`",
     )
     starting_timestamp: int | None = option(
         "startingTimestamp",
         whole(0),
         None,
-        about="begin with what was stored at or after this time, ms since 1970",
+        about="start at messages stored at or after this time, ms since 1970",
     )
     ending_timestamp: int | None = option(
         "endingTimestamp",
         whole(0),
         None,
-        about="end before what was stored at or after this time, ms since 1970",
+        about="end before messages stored at or after this time, ms since 1970",
     )
     min_partitions: int | None = option(
         "minPartitions",
         whole(1, 100_000),
         None,
-        about="split large ranges until there are about so many; one a queue without it",
+        about="split large ranges into about this many partitions; default: one a queue",
     )
     max_records_per_partition: int | None = option(
-        "maxRecordsPerPartition", whole(1), None, about="split ranges of more messages"
+        "maxRecordsPerPartition", whole(1), None, about="split ranges with more messages"
     )
     fail_on_data_loss: bool | None = option(
         "failOnDataLoss",
         boolean,
         None,
-        about="fail when messages that were to be read are gone; `false` is `onDataLoss=skip`",
+        about="fail when messages of the read are lost; `false` is `onDataLoss=skip`",
         shown="true",
     )
     on_data_loss: DataLoss | None = option(  # noqa: RUF009 - a field
         "onDataLoss",
         choice("fail", "skip", "mark"),
         None,
-        about="messages that are gone: `fail`, `skip`, or `mark` them by a row for each range: "
-        "its first offset, no body, and the property `LOST_UNTIL` with the offset after its last",
+        about="lost messages: `fail`, `skip`, or `mark` each range by a row with its first offset, "
+        "no body, and the property `LOST_UNTIL` with the offset after its last message",
         shown="fail",
     )
 
     def check_choice(self) -> None:
-        """Check what belongs together.
+        """Check options against each other.
 
         Raises:
-            ConfigError: a filter that is none, or options that exclude each other.
+            ConfigError: an invalid filter, or options that exclude each other.
         """
         _given(failOnDataLoss=self.fail_on_data_loss, onDataLoss=self.on_data_loss)
         try:
@@ -257,7 +257,7 @@ class ChoiceOptions(RowOptions):
 
     @property
     def data_loss(self) -> DataLoss:
-        """What to do about messages that are gone."""
+        """Policy for lost messages."""
         if self.on_data_loss is not None:
             return self.on_data_loss
         return "skip" if self.fail_on_data_loss is False else "fail"
@@ -265,17 +265,15 @@ class ChoiceOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions(ConnectionOptions, ChoiceOptions):
-    """What batch and streaming reads share."""
+    """Options of batch and streaming reads."""
 
-    subscribe: tuple[str, ...] = option(
-        "subscribe", words(), (), about="topics, with commas between them"
-    )
+    subscribe: tuple[str, ...] = option("subscribe", words(), (), about="topics, comma-separated")
     subscribe_pattern: str = option(
         "subscribePattern",
         pattern,
         "",
-        about="regular expression that names of topics match as a whole; topics of the system, "
-        "retries and dead letters have to be subscribed by name",
+        about="regular expression that matches complete names of topics; system topics, "
+        "retry topics and dead letters must be subscribed by name",
     )
     assign: tuple[MessageQueue, ...] = option(
         "assign", parse_queues, (), about='exactly these queues: `{"T":{"broker-a":[0,1]}}`'
@@ -285,88 +283,89 @@ class ReadOptions(ConnectionOptions, ChoiceOptions):
         _bound("earliest", "latest", "group"),
         None,
         about="`earliest`, `latest` (streams), `group`, or "
-        f"{_BY_QUEUE} with -2 for earliest and -1 for latest (streams); a checkpoint goes first",
+        f"{_BY_QUEUE} with -2 for earliest and -1 for latest (streams); a checkpoint "
+        "takes precedence",
         shown="earliest (batch), latest (stream)",
     )
     starting_times: Mapping[MessageQueue, int] | None = option(
         "startingOffsetsByTimestamp",
         parse_times,
         None,
-        about=f"the same by queue, {_BY_QUEUE} with times",
+        about=f"times by queue, {_BY_QUEUE} with ms since 1970",
     )
     starting_time_strategy: Literal["error", "latest"] = option(
         "startingOffsetsByTimestampStrategy",
         choice("error", "latest"),
         "error",
-        about="a queue without a message at or after its time: fail, or begin at its end",
+        about="queue without a message at or after its time: fail, or start at its end",
     )
     starting_group: str = option(
         "startingGroup",
         text,
         "",
-        about="consumer group whose offsets to begin at with `startingOffsets=group`; queues it "
-        "has no offset of begin at the earliest",
+        about="consumer group with the start offsets, for `startingOffsets=group`; queues without "
+        "an offset start at the earliest",
     )
     ending_offsets: Bound | None = option(  # noqa: RUF009 - a field
         "endingOffsets",
         _bound("latest"),
         None,
-        about=f"`latest`, or {_BY_QUEUE} with -1 for latest; a stream goes no further",
+        about=f"`latest`, or {_BY_QUEUE} with -1 for latest; a stream ends there",
         shown="latest (batch)",
     )
     ending_times: Mapping[MessageQueue, int] | None = option(
         "endingOffsetsByTimestamp",
         parse_times,
         None,
-        about=f"the same by queue, {_BY_QUEUE} with times",
+        about=f"times by queue, {_BY_QUEUE} with ms since 1970",
     )
     group: str = option(
         "group",
         text,
         "TOOLS_CONSUMER",
-        about="consumer group in whose name messages are pulled; it commits nothing",
+        about="consumer group of pull requests; no offset is committed",
     )
     fetch_batch_size: int = option(
         "fetch.batchSize",
         whole(1, 1_024),
         1_024,
-        about="messages one pull asks for; brokers give fewer, 32 by default "
+        about="most messages of a pull; brokers limit it too, to 32 by default "
         "(`maxTransferCountOnMessageInMemory`)",
     )
     fetch_max_bytes: int = option(
         "fetch.maxBytes",
         size_bytes(1 << 10, 8 * _MIB),
         960 << 10,
-        about="bytes one pull asks for; a broker makes responses below 1 MiB in less time",
+        about="most bytes of a pull; brokers are faster with responses below 1 MiB",
         shown="960k",
     )
     fetch_prefetch: int = option(
-        "fetch.prefetch", whole(1, 256), 4, about="pulls of a task that are on their way together"
+        "fetch.prefetch", whole(1, 256), 4, about="pulls of a task in flight"
     )
     fetch_timeout_ms: int = option(
         "fetch.timeoutMs",
         whole(1),
         120_000,
-        about="how long a task goes on trying to read on, whatever brokers do, before it fails",
+        about="time limit of a pull with its retries",
     )
     offset_retries: int = option(
         "fetchOffset.numRetries",
         whole(0, 1_000),
         3,
-        about="tries beyond the first one to ask for routes and offsets",
+        about="retries of requests for routes and offsets",
     )
     offset_retry_pause_ms: int = option(
         "fetchOffset.retryIntervalMs",
         whole(0, 600_000),
         10,
-        about="pause between them",
+        about="pause between these retries, ms",
     )
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Check options against each other.
 
         Raises:
-            ConfigError: options that exclude each other, or of which one needs another.
+            ConfigError: options that exclude each other, or one that needs another.
         """
         super().__post_init__()
         chosen = _given(
@@ -385,7 +384,7 @@ class ReadOptions(ConnectionOptions, ChoiceOptions):
             endingOffsetsByTimestamp=self.ending_times,
         )
         if (self.starting_offsets == "group") != bool(self.starting_group):
-            reason = "goes with startingOffsets=group, and that with a group"
+            reason = "needs startingOffsets=group, which needs a group"
             raise ConfigError(reason, key="startingGroup")
         if isinstance(self.ending_offsets, Mapping) and EARLIEST in self.ending_offsets.values():
             raise ConfigError("cannot be the earliest (-2)", key="endingOffsets")
@@ -393,21 +392,21 @@ class ReadOptions(ConnectionOptions, ChoiceOptions):
 
     @property
     def is_filtered(self) -> bool:
-        """Whether the broker leaves messages out."""
+        """Whether the broker filters messages."""
         subscription = build_subscription("", self.sub_expression, self.expression_type)
         return not subscription.takes_all
 
 
 @dataclass(frozen=True, kw_only=True)
 class PushdownOptions:
-    """Batches of topics and of stores have it."""
+    """Options of batch reads of topics and stores."""
 
     pushdown: bool = option(
         "pushdown",
         boolean,
         default=False,
-        about="let conditions on `topic`, `brokerName`, `queueId`, `queueOffset` and "
-        "`storeTimestamp` (of stores `tags`, too) choose what is read; needs "
+        about="narrow the read by conditions on `topic`, `brokerName`, `queueId`, `queueOffset` "
+        "and `storeTimestamp` (for stores also `tags`); needs "
         "`spark.sql.python.filterPushdown.enabled=true`",
     )
 
@@ -417,15 +416,15 @@ class BatchOptions(PushdownOptions, ReadOptions):
     """`spark.read.format("rocketmq")`."""
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Check options against each other.
 
         Raises:
-            ConfigError: a batch that begins at the latest.
+            ConfigError: the batch begins at the latest offset.
         """
         super().__post_init__()
         start = self.starting_offsets
         if start == "latest" or (isinstance(start, Mapping) and LATEST in start.values()):
-            raise ConfigError("a batch cannot begin at the latest", key="startingOffsets")
+            raise ConfigError("a batch cannot start at the latest offset", key="startingOffsets")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,34 +435,34 @@ class StreamOptions(ReadOptions):
         "maxOffsetsPerTrigger",
         whole(1),
         None,
-        about="most messages of a trigger, shared among queues by what they have waiting; "
-        "under about 200000 the start of each trigger is what costs",
+        about="most messages of a trigger, divided among queues in proportion to their backlog; "
+        "below about 200000 the start of triggers dominates the cost",
     )
     max_bytes: int | None = option(
         "maxBytesPerTrigger",
         size_bytes(1, 1 << 50),
         None,
-        about="most bytes of a trigger, as stored; at least one message is read",
+        about="most bytes of a trigger, as stored; a trigger reads at least one message",
     )
     min_offsets: int | None = option(
         "minOffsetsPerTrigger",
         whole(1),
         None,
-        about="wait until so many messages are there, but not longer than `maxTriggerDelay`",
+        about="wait for this many messages, but not longer than `maxTriggerDelay`",
     )
     max_trigger_delay_ms: int = option(
-        "maxTriggerDelay", duration_ms, 15 * 60_000, about="see there", shown="15m"
+        "maxTriggerDelay", duration_ms, 15 * 60_000, about="see `minOffsetsPerTrigger`", shown="15m"
     )
     progress_group: str = option(
         "progressGroup",
         text,
         "",
-        about="consumer group that the stream's progress is stored for, so that lag tools show it; "
-        "nobody else may consume in it",
+        about="consumer group for which the stream's progress is stored, for lag tools; no "
+        "consumer may use it",
     )
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Check options against each other.
 
         Raises:
             ConfigError: a minimum above a maximum.

@@ -1,4 +1,4 @@
-"""Schemas of rows: what our decoder makes, as Spark names types."""
+"""Schemas of decoded rows as types of Spark."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -34,20 +34,20 @@ _TYPES: Final[Mapping[pa.DataType, DataType]] = {
 
 
 def row_schema_to_spark(schema: RowSchema) -> StructType:
-    """Return Spark's words for a row schema; all of its columns may be null."""
+    """Return a row schema as types of Spark; all columns are nullable."""
     return arrow_schema_to_spark(schema.arrow)
 
 
 def arrow_schema_to_spark(schema: pa.Schema) -> StructType:
-    """Return Spark's words for the columns of record batches; all of them may be null."""
+    """Return an Arrow schema as types of Spark; all columns are nullable."""
     return StructType([StructField(each.name, _TYPES[each.type], True) for each in schema])
 
 
 def rows_of(options: RowOptions) -> RowSchema:
-    """Return the rows that options ask for.
+    """Return the row schema that options select.
 
     Raises:
-        ConfigError: there is no such column.
+        ConfigError: a column does not exist.
     """
     try:
         return row_schema(
@@ -61,19 +61,19 @@ def rows_of(options: RowOptions) -> RowSchema:
 
 
 def default_schema(options: Mapping[str, str]) -> StructType:
-    """Return the schema of a read whose user gives none; looks at the options of rows only."""
+    """Return the schema of a read without a user schema, from the options of rows."""
     return row_schema_to_spark(rows_of(parse_known(options, RowOptions)))
 
 
 def rows_for(schema: StructType, options: RowOptions) -> RowSchema:
-    """Return the rows of a read: the user's schema chooses columns, by name.
+    """Return the row schema of a read; the user's schema selects columns by name.
 
     Args:
-        schema: the user's, or what `default_schema` said.
+        schema: the user's, or that of `default_schema`.
         options: style and format.
 
     Raises:
-        ConfigError: a column that there is not, or one of another type.
+        ConfigError: a column does not exist, or has another type.
     """
     try:
         found = row_schema(

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder, and a broker of ours beside it."""
+"""Spark session for all tests of this folder, and a RocketPy broker."""
 
 import shutil
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            if item.get_closest_marker("timeout") is None:  # a test's own limit counts
+            if item.get_closest_marker("timeout") is None:  # a limit of the test takes precedence
                 item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """Two cores, three tries of a task, loopback only, one GB."""
+    """Session with two cores, three attempts of a task, loopback only, one GB."""
     if shutil.which("java") is None:
         pytest.skip("needs a JDK")
     home = tmp_path_factory.mktemp("spark")

@@ -1,4 +1,4 @@
-"""Messages in a broker of ours, and what its queues hold, read without Spark."""
+"""Fills topics of a RocketPy broker, and reads its queues without Spark."""
 
 import zlib
 from collections import Counter
@@ -19,7 +19,7 @@ Row = tuple[str, int, int, int]
 
 
 def body_of(number: int) -> bytes:
-    """Return bodies of 0, 1, 100 and 1024 bytes, and now and then 100 KB."""
+    """Return a body of 0, 1, 100 or 1024 bytes, sometimes of 100 KB."""
     size = 100_000 if number % 199 == 5 else (0, 1, 100, 1024)[number % 4]
     return (f"{number}-".encode() * size)[:size]
 
@@ -27,7 +27,7 @@ def body_of(number: int) -> bytes:
 def message_of(
     topic: str, queue_id: int, number: int, body: Callable[[int], bytes] = body_of
 ) -> PutMessage:
-    """Return a message with a tag, a key and a property of its own."""
+    """Return a message with a tag, a key and a user property."""
     tag = TAGS[number % 3]
     properties = {"KEYS": f"key-{number}", "TAGS": tag, "number": str(number)}
     return PutMessage(
@@ -66,7 +66,7 @@ def fill(
 
 
 def queue_rows(broker: Broker, topic: str, queue_id: int) -> Counter[Row]:
-    """Return all that a queue holds."""
+    """Return all messages of a queue."""
     store = broker.parts.store
     found: Counter[Row] = Counter()
     offset = max(0, store.min_offset(topic, queue_id))
@@ -80,7 +80,7 @@ def queue_rows(broker: Broker, topic: str, queue_id: int) -> Counter[Row]:
 
 
 def stored(cluster: ClusterThread, topic: str) -> Counter[Row]:
-    """Return all that a topic's queues hold."""
+    """Return all messages of a topic."""
     found: Counter[Row] = Counter()
     for broker in cluster.brokers:
         config = broker.parts.topics.get(topic)

@@ -1,14 +1,14 @@
-"""`kill -9` of Spark's driver and executors at random moments, while a topic is being filled.
+"""Kills Spark's driver and executors at random times while a topic is filled (`kill -9`).
 
-    python -m tests.spark.kills 20                 # so many
-    python -m tests.spark.kills 20 --minutes 9     # or fewer, when the time is over
-    python -m tests.spark.kills 20 --seed 7        # other moments and victims
+    python -m tests.spark.kills 20                 # 20 kills
+    python -m tests.spark.kills 20 --minutes 9     # stop after 9 minutes
+    python -m tests.spark.kills 20 --seed 7        # other times and victims
     python -m tests.spark.kills 20 --job archive   # `rocketpy spark archive` instead of the example
-    python -m tests.spark.kills 20 --broker apache # of Apache's broker instead of two of ours
+    python -m tests.spark.kills 20 --broker apache # Apache's broker instead of two of RocketPy
 
-The executors are processes of their own (`local-cluster[2,1,1024]`). What the job has written is
-read without Spark, by pyarrow: the files that the Parquet sink's log names, or whatever lies in the
-archive. It must be the multiset of (broker, queue, offset, crc of the body) of the store.
+The executors are separate processes (`local-cluster[2,1,1024]`). The output of the job is read
+without Spark, by pyarrow: the files in the log of the Parquet sink, or all files of the archive. It
+must be the multiset of (broker, queue, offset, crc of the body) of the store.
 """
 
 import argparse
@@ -51,7 +51,7 @@ _FINISH_S = 1800.0
 
 
 class Topic(Protocol):
-    """The topic that is filled and read.
+    """Topic that is filled and read.
 
     Attributes:
         namesrv: of its brokers.
@@ -64,28 +64,28 @@ class Topic(Protocol):
         ...
 
     def rows(self) -> Counter[Row]:
-        """Return what the brokers hold."""
+        """Return the messages of the brokers."""
         ...
 
 
 class OurTopic:
-    """A topic of two brokers of ours in this process."""
+    """Topic of two RocketPy brokers in this process."""
 
     def __init__(self, cluster: ClusterThread) -> None:
         self._cluster = cluster
         self.namesrv = cluster.namesrv
 
     def fill(self, first: int) -> None:
-        """Put messages into the stores."""
+        """Store messages."""
         fill(self._cluster, TOPIC, queues=QUEUES, count=_CHUNK, first=first, body=_body)
 
     def rows(self) -> Counter[Row]:
-        """Ask the stores."""
+        """Read the stores."""
         return stored(self._cluster, TOPIC)
 
 
 class ApacheTopic:
-    """A topic of Apache's broker."""
+    """Topic of Apache's broker."""
 
     def __init__(self, home: Path, namesrv: str, client: rocketpy.sync.Client) -> None:
         self._home = home
@@ -119,7 +119,7 @@ def running(directory: Path, *, is_apache: bool) -> Iterator[Topic]:
 
 
 class Feed:
-    """A thread that fills the topic until it is stopped."""
+    """Thread that fills the topic until it is stopped."""
 
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
@@ -146,13 +146,13 @@ def _body(number: int) -> bytes:
 
 
 class Run:
-    """The job through its lives.
+    """Job that is killed and restarted.
 
     Args:
-        directory: for everything.
-        namesrv: of the brokers that have the topic.
-        rng: chooses moments and victims.
-        is_archive: run the archive job, not the example.
+        directory: for all files.
+        namesrv: of the brokers with the topic.
+        rng: chooses times and victims.
+        is_archive: run the archive job instead of the example.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Run:
         self.killed: Counter[str] = Counter()
 
     def start(self, *, once: bool = False) -> Program:
-        """Start the job; `once`: it ends when it has all that is there."""
+        """Start the job; with `once` it ends after the current messages."""
         out = str(self._directory / "out")
         if self._is_archive:
             job = ["-m", "rocketpy.spark.jobs.archive", TOPIC, "-n", self._namesrv]
@@ -187,7 +187,7 @@ class Run:
         return Program([sys.executable, *job], self._home, log)
 
     def kill_some(self, victims: Iterable[str]) -> None:
-        """Kill a `driver` or an `executor` each time; the job starts again or goes on."""
+        """Kill a `driver` or an `executor` each time; the job restarts or continues."""
         job: Program | None = None
         batches = 0
         for victim in victims:
@@ -207,10 +207,10 @@ class Run:
             self._kill_driver(job)
 
     def _is_busy(self, job: Program, victim: str, batches: int) -> bool:
-        """Wait until there is something to kill; False when it ended because Spark gave up."""
+        """Wait until there is a victim; return False if Spark gave up and the job ended."""
         try:
-            job.wait_for("started|Spark is there", limit_s=_START_S)
-            if victim == "executor" or self._rng.random() < 0.8:  # or in a start or a recovery
+            job.wait_for("started|Spark started", limit_s=_START_S)
+            if victim == "executor" or self._rng.random() < 0.8:  # or during a start or a recovery
                 job.wait_for("batch [0-9]", count=batches + 1, limit_s=_START_S)
         except AssertionError:
             if job.is_running or not gave_up(job.text):
@@ -219,7 +219,7 @@ class Run:
         return True
 
     def finish(self) -> None:
-        """Run it until it has all that is there."""
+        """Run the job until it has read all messages."""
         while True:
             with self.start(once=True) as job:
                 code = job.wait(_FINISH_S)
@@ -228,7 +228,7 @@ class Run:
             assert gave_up(job.text), job.text[-4000:]
 
     def written(self) -> Counter[Row]:
-        """Return what a reader that is not Spark sees."""
+        """Return the messages that a reader other than Spark finds."""
         out = self._directory / "out"
         if not self._is_archive:
             return written(out / "parquet")
@@ -237,7 +237,7 @@ class Run:
 
     @staticmethod
     def _kill_driver(job: Program) -> None:
-        """Kill the driver; its executors find out by themselves, and may still be writing."""
+        """Kill the driver; its executors notice later, and may still write."""
         whole = job.family()
         left = {pid for each in executors_of(job) for pid in family(each)}
         for pid in whole.keys() - left:
@@ -252,7 +252,7 @@ def executors_of(job: Program) -> list[int]:
 
 
 def some_executors(job: Program) -> list[int]:
-    """Return the same, once there is one."""
+    """Wait for executors, and return their pids."""
     deadline = time.monotonic() + _START_S
     while not (found := executors_of(job)):
         assert time.monotonic() < deadline, "no executor"
@@ -261,7 +261,7 @@ def some_executors(job: Program) -> list[int]:
 
 
 def written(directory: Path) -> Counter[Row]:
-    """Return what the Parquet sink has committed."""
+    """Return the rows that the Parquet sink has committed."""
     found: Counter[Row] = Counter()
     for path in archive_files(directory):
         table = pq.read_table(path, columns=_COLUMNS, partitioning=None)
@@ -274,7 +274,7 @@ def _row(row: dict[str, Any]) -> Row:
 
 
 def check(wanted: Counter[Row], found: Counter[Row]) -> str:
-    """The files hold what the store holds, no more and no less."""
+    """Check that the files have exactly the messages of the store."""
     missing, extra = wanted - found, found - wanted
     assert not missing, f"{len(missing)} missing"
     assert not extra, f"{len(extra)} too many"
@@ -282,7 +282,7 @@ def check(wanted: Counter[Row], found: Counter[Row]) -> str:
 
 
 def random_victims(count: int, rng: random.Random, minutes: float) -> Iterator[str]:
-    """Yield so many, or fewer when the time is over; a driver takes longest to come back."""
+    """Yield victims up to a number or a time limit; few drivers, which restart slowly."""
     deadline = time.monotonic() + minutes * 60
     for _ in range(count):
         if time.monotonic() > deadline:
@@ -298,10 +298,10 @@ def run(
     is_archive: bool = False,
     is_apache: bool = False,
 ) -> str:
-    """Fill, kill, finish, compare; return in words what was found.
+    """Fill, kill, finish and compare; return the result in words.
 
     Raises:
-        AssertionError: rows are missing or there twice.
+        AssertionError: rows are missing or duplicated.
     """
     with running(directory / "broker", is_apache=is_apache) as topic:
         lives = Run(directory, topic.namesrv, rng=random.Random(seed), is_archive=is_archive)

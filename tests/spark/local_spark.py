@@ -1,4 +1,4 @@
-"""Spark as its users run it: a home of its own, a standalone cluster, and jobs as processes."""
+"""Runs Spark as users do: with a home directory, a standalone cluster, and jobs as processes."""
 
 import contextlib
 import json
@@ -21,14 +21,14 @@ from tests.spark.settings import environment, settings
 
 ROOT = Path(__file__).parents[2]
 _GAVE_UP = ("Python worker failed to connect back", "calling None.org.apache.spark.api.java.JavaS")
-"""What is said when something of Spark's own came too late for it, as on a busy machine: a planner
-within 10 s, or at its start the master of the executors. No setting makes it wait longer."""
+"""Output when Spark gave up waiting, as on a busy machine: for a planner after 10 s, or at its
+start for the master of the executors. No setting extends these limits."""
 ARCHIVE = ROOT / "examples" / "spark_archive.py"
 _START_S = 150.0
 
 
 def make_home(directory: Path) -> Path:
-    """Make a SPARK_HOME whose logs and work directories are its own; the rest is pyspark's."""
+    """Create a SPARK_HOME with separate logs and work directories; the rest is pyspark's."""
     package = Path(pyspark.__file__).parent
     home = directory / "spark-home"
     home.mkdir()
@@ -54,17 +54,17 @@ def home_environment(home: Path) -> dict[str, str]:
 
 
 def gave_up(said: str) -> bool:
-    """Tell by what it said whether Spark ended because something of its own came too late."""
+    """Return whether the output shows that Spark gave up waiting for its own processes."""
     return any(words in said for words in _GAVE_UP)
 
 
 class Program:
-    """A child process with a log, and all the processes that it has started.
+    """Child process with a log, and all processes that it has started.
 
     Args:
-        command: what to run.
+        command: the command line.
         home: SPARK_HOME.
-        log: where its output goes.
+        log: file for its output.
     """
 
     def __init__(self, command: list[str], home: Path, log: Path) -> None:
@@ -81,7 +81,7 @@ class Program:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def wait(self, limit_s: float) -> int:
@@ -89,7 +89,7 @@ class Program:
         return self._process.wait(limit_s)
 
     def wait_for(self, pattern: str, *, count: int = 1, limit_s: float = _START_S) -> None:
-        """Wait until its output has so many matches of a pattern."""
+        """Wait until its output has a number of matches of a pattern."""
 
         def is_said() -> bool:
             return len(re.findall(pattern, self.text)) >= count
@@ -97,14 +97,16 @@ class Program:
         self.wait_until(is_said, f"{pattern!r}", limit_s)
 
     def wait_until(self, condition: Callable[[], bool], what: str, limit_s: float) -> None:
-        """Wait for something that it does.
+        """Wait until a condition holds.
 
         Raises:
-            AssertionError: it ended, or did not do it in time; with its output and its threads.
+            AssertionError: the process ended, or the time is over; with its output and threads.
         """
         deadline = time.monotonic() + limit_s
         while True:
-            was_running = self.is_running  # asked first: what it does at its end counts
+            was_running = (
+                self.is_running
+            )  # checked first, because the last action of the process counts
             if condition():
                 return
             assert was_running, f"ended too soon:\n{self.text[-4000:]}"
@@ -114,17 +116,17 @@ class Program:
             time.sleep(0.05)
 
     def family(self) -> dict[int, str]:
-        """Return its process and all that come from it: command line by pid."""
+        """Return its process and all descendants: command line by pid."""
         return family(self._process.pid)
 
     def stacks(self) -> str:
-        """Return what the threads of its JVMs do, to tell why one does not go on."""
+        """Return the stacks of its JVMs, to diagnose a hang."""
         jstack = shutil.which("jstack") or "true"
         jvms = [pid for pid, line in self.family().items() if "java" in line.split(" ")[0]]
         return "\n".join(_output_of([jstack, str(pid)]) for pid in jvms)
 
     def kill(self) -> None:
-        """Kill -9 it and everything that comes from it, at once."""
+        """Kill the process and all its descendants with SIGKILL."""
         pids = self.family()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -170,8 +172,8 @@ def family(root: int) -> dict[int, str]:
 def standalone(home: Path, directory: Path, *, workers: int = 2) -> Iterator[str]:
     """Run a master and workers with one core each; yields the master's address.
 
-    Each worker has a loopback address of its own: a second attempt of a task that is slow goes to
-    another host only.
+    Each worker has its own loopback address, because the second attempt of a slow task starts only
+    on another host.
     """
     spark_class = str(home / "bin" / "spark-class")
     port = free_port()
@@ -197,8 +199,8 @@ def standalone(home: Path, directory: Path, *, workers: int = 2) -> Iterator[str
 def connect_server(home: Path, directory: Path) -> Iterator[str]:
     """Run Spark's Connect server; yields its address.
 
-    It starts within 20 s, and was once seen not to say so within five minutes. Where it does not
-    listen a second one is started, and a warning shows what the first one said and its threads did.
+    It starts within 20 s, but once did not report that within five minutes. If it does not listen,
+    a second one is started, and a warning shows output and threads of the first one.
     """
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2,3]",
                "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
@@ -214,7 +216,7 @@ def connect_server(home: Path, directory: Path) -> Iterator[str]:
                 if number or not server.is_running:
                     raise
                 with warnings.catch_warnings():
-                    warnings.simplefilter("always")  # shown, and no error here
+                    warnings.simplefilter("always")  # shown, but not an error here
                     warnings.warn(str(error), stacklevel=1)
             else:
                 yield f"sc://127.0.0.1:{port}"
@@ -228,7 +230,7 @@ def _listens(port: int) -> bool:
 
 
 def archive_files(directory: Path) -> list[Path]:
-    """Return the files that a Parquet sink has committed: those that its metadata log names."""
+    """Return the files that a Parquet sink has committed, from its metadata log."""
     log = directory / "_spark_metadata"
     batches = {each.name: each for each in log.iterdir() if each.name[0].isdigit()}
     compacted = [int(name.removesuffix(".compact")) for name in batches if "." in name]

@@ -1,4 +1,4 @@
-"""What Spark is told in tests, in a session of the test and in a program: loopback, one GB."""
+"""Settings of Spark in tests, for sessions and programs: loopback, one GB."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ def settings(home: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
-        "spark.python.authenticate.socketTimeout": "120s",  # 15 s are short on a busy machine
+        "spark.python.authenticate.socketTimeout": "120s",  # busy machines exceed 15 s
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.sql.streaming.metricsEnabled": "false",
@@ -21,7 +21,7 @@ def settings(home: Path) -> dict[str, str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return what Spark reads from the environment; `home` has its scratch files."""
+    """Return environment variables for Spark; `home` is for its scratch files."""
     return {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -1,4 +1,4 @@
-"""What the tests of the sink share: rows to write, and what brokers hold of them."""
+"""Helpers for tests of the sink: rows to write, and the stored messages."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ from rocketpy.testing.cluster import ClusterThread
 
 
 def rows(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
-    """Rows with a column `body`: `row-0`, `row-1`, ..."""
+    """Return rows with a column `body`: `row-0`, `row-1`, ..."""
     number = F.col("id").cast("string")
     return spark.range(0, count, 1, partitions).select(
         F.concat(F.lit("row-"), number).alias("body")
@@ -26,7 +26,7 @@ def write(df: DataFrame, namesrv: str, **options: object) -> None:
 
 
 def stored(cluster: ClusterThread, topic: str) -> list[MessageExt]:
-    """Every message of a topic, queue by queue, in order."""
+    """Return every message of a topic, queue by queue, in order."""
     found = []
     for broker in cluster.brokers:
         store = broker.parts.store
@@ -41,12 +41,12 @@ def stored(cluster: ClusterThread, topic: str) -> list[MessageExt]:
 
 
 def bodies(messages: list[MessageExt]) -> Counter[str]:
-    """How often each body is there."""
+    """Count the bodies."""
     return Counter(message.body.decode() for message in messages)
 
 
 def assert_equal_ids_are_equal_rows(found: list[MessageExt], count: int) -> None:
-    """Copies of a row have its `_spark_id`, and nothing else has."""
+    """Check that exactly the copies of a row share its `_spark_id`."""
     by_id: dict[str, set[bytes]] = {}
     for message in found:
         by_id.setdefault(message.properties["_spark_id"], set()).add(message.body)

@@ -1,9 +1,9 @@
-"""A program that writes and archives with speculative execution: one task of each is very slow.
+"""Program that writes and archives with speculative execution and one very slow task of each.
 
     python speculation.py NAMESRV SUNK KEPT DIR
 
-It writes rows to topic SUNK and archives topic KEPT to DIR/archive. Attempts of the slow task leave
-a file `sink-N` or `archive-N` in DIR when they are at the end of their work.
+It writes rows to topic SUNK and archives topic KEPT to DIR/archive. Attempts of the slow task
+create a file `sink-N` or `archive-N` in DIR at the end of their work.
 """
 
 import sys
@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from rocketpy.spark.jobs.archive import Wanted, archive
+from rocketpy.spark.jobs.archive import ArchiveRequest, archive
 from rocketpy.spark.jobs.parquet_archive import source as archive_source
 from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog
 
@@ -29,14 +29,14 @@ SETTINGS = {
     "spark.speculation.minTaskRuntime": "100ms",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10",
 }
-_SLOW_S = 600.0  # far longer than a second attempt takes; it is killed when that has ended
+_SLOW_S = 600.0  # far longer than a second attempt; Spark kills the first one after that
 
 
 def wait_once(directory: Path, what: str) -> None:
-    """Have whichever attempt of the first task gets here first wait until it is killed.
+    """Block the attempt of the first task that arrives first, until it is killed.
 
-    On a busy machine that may be the second attempt: the first one is slow to begin there, and if
-    the second went on, it would be killed before it got here.
+    On a busy machine that may be the second attempt: the first one starts slowly there, and would
+    be killed before it arrived here if the second one finished.
     """
     context = TaskContext.get()
     assert context is not None
@@ -50,7 +50,7 @@ def wait_once(directory: Path, what: str) -> None:
 
 
 class SlowReader(archive_source.ArchiveReader):
-    """Has its first task wait between its file and its report."""
+    """Reader with a first task that blocks between its file and its report."""
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         for rows in super().read(partition):
@@ -60,14 +60,14 @@ class SlowReader(archive_source.ArchiveReader):
 
 
 class SlowSource(archive_source.ArchiveSource):
-    """The archive's source with that reader."""
+    """Source of the archive with that reader."""
 
     def streamReader(self, schema: Any) -> SlowReader:  # noqa: N802 - Spark's
         return SlowReader(self.options)
 
 
 def write(spark: SparkSession, namesrv: str, topic: str, directory: Path) -> None:
-    """Write rows; the slow task hands most of its own to the sink before it waits."""
+    """Write rows; the slow task passes most of its rows to the sink before it blocks."""
 
     def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
@@ -79,14 +79,14 @@ def write(spark: SparkSession, namesrv: str, topic: str, directory: Path) -> Non
 
 
 def main(namesrv: str, sunk: str, kept: str, directory: Path) -> None:
-    """Do both."""
+    """Run both jobs."""
     builder = SparkSession.builder
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     write(spark, namesrv, sunk, directory)
-    setattr(archive_source, "ArchiveSource", SlowSource)  # noqa: B010 - what the job registers
-    wanted = Wanted(topics=kept, namesrv=namesrv, root=directory / "archive")
+    setattr(archive_source, "ArchiveSource", SlowSource)  # noqa: B010 - the source that the job registers
+    wanted = ArchiveRequest(topics=kept, namesrv=namesrv, root=directory / "archive")
     with ArchiveLog(wanted.root) as log:
         print("archived", archive(spark, wanted, log, print).messages)
     spark.stop()

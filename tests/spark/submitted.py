@@ -1,4 +1,4 @@
-"""Runs jobs one after another in the session of one `spark-submit`, each as it runs as a file.
+"""Runs jobs one after another in the session of one `spark-submit`, each like a file.
 
     spark-submit submitted.py '[["archive", "orders", "--to", "DIR"], ["lag"]]'
 
@@ -18,7 +18,7 @@ JOBS = Path(rocketpy.spark.jobs.__file__).parent
 
 
 def run(job: str, words: list[str]) -> tuple[object, str]:
-    """Run a job with what it is given on its command line; return its exit code and its output."""
+    """Run a job with command-line arguments; return its exit code and its output."""
     sys.argv = [str(JOBS / f"{job}.py"), *words]
     with contextlib.redirect_stdout(io.StringIO()) as output:
         try:
@@ -29,8 +29,8 @@ def run(job: str, words: list[str]) -> tuple[object, str]:
 
 
 def main() -> None:
-    """Run what the command line says."""
-    sys.path[0] = str(JOBS)  # where Python finds modules first when it runs one of these files
+    """Run the jobs of the command line."""
+    sys.path[0] = str(JOBS)  # the first entry of the path when Python runs one of these files
     for job, *words in json.loads(sys.argv[1]):
         code, output = run(job, [*words, "-o", "json"])
         print(json.dumps([code, json.loads(output or "null")]), flush=True)

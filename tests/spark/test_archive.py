@@ -1,4 +1,4 @@
-"""An archive has each message once, for a reader that is not Spark, wherever its writer stops."""
+"""Archives have each message once for any reader, wherever their writer stops."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketpy.errors import JobError
-from rocketpy.spark.jobs.archive import Archived, Wanted, archive
+from rocketpy.spark.jobs.archive import Archived, ArchiveRequest, archive
 from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog, archived_files
 from rocketpy.spark.jobs.replay import archive_frame, counts, rates_of, send, to_send
 from rocketpy.spark.jobs.rows import collected
@@ -43,7 +43,7 @@ def cluster(folder: Path) -> Iterator[ClusterThread]:
 def run(
     spark: "SparkSession", cluster: ClusterThread, root: Path, topic: str = "A", rows: int = 150
 ) -> Archived:
-    wanted = Wanted(
+    wanted = ArchiveRequest(
         topics=topic, namesrv=cluster.namesrv, root=root, batch_rows=rows, compact_every=2
     )
     with ArchiveLog(root) as log:
@@ -51,11 +51,11 @@ def run(
 
 
 def places(cluster: ClusterThread, topic: str) -> Counter[tuple[str, str, int, int]]:
-    """What the brokers hold."""
+    """Return the locations of all messages of the brokers."""
     return Counter((topic, *row[:3]) for row in stored(cluster, topic).elements())
 
 
-def test_every_message_once_and_then_what_is_new(
+def test_archive_has_every_message_once_and_continues(
     spark: "SparkSession", cluster: ClusterThread, tmp_path: Path
 ) -> None:
     fill(cluster, "N", queues=2, count=200)
@@ -67,14 +67,14 @@ def test_every_message_once_and_then_what_is_new(
     assert run(spark, cluster, tmp_path, "N").messages == 50
     assert in_archive(tmp_path) == places(cluster, "N")
     assert run(spark, cluster, tmp_path, "N").messages == 0
-    # Without Spark's own mark of its last batch, which is repeated then.
+    # Without Spark's commit of the last batch, the batch is repeated.
     commits = (tmp_path / "_checkpoint" / "commits").glob("[0-9]*")
     last = max(commits, key=lambda path: int(path.name))
     last.unlink()
-    last.with_name(f".{last.name}.crc").unlink()  # else Spark takes it for another query's
+    last.with_name(f".{last.name}.crc").unlink()  # otherwise Spark treats it as another query's
     assert run(spark, cluster, tmp_path, "N").messages == 0
     assert in_archive(tmp_path) == places(cluster, "N")
-    # Without its checkpoint it goes on by the manifests.
+    # Without its checkpoint the job resumes from the manifests.
     shutil.rmtree(tmp_path / "_checkpoint")
     fill(cluster, "N", queues=2, count=50, first=250)
     assert run(spark, cluster, tmp_path, "N").messages == 50
@@ -82,13 +82,13 @@ def test_every_message_once_and_then_what_is_new(
     assert not [path for path in (tmp_path / "_staging").rglob("*") if path.is_file()]
 
 
-def test_stopped_between_any_two_changes(
+def test_archive_killed_before_any_change_recovers(
     spark: "SparkSession",
     cluster: ClusterThread,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As kill -9 would, before a change of the file system; and once before Spark's own commit."""
+    """Like kill -9 before a change of the file system, and once before Spark's commit."""
     everything = places(cluster, "A")
     stopped = 0
     for before in (2, 3, 5, 8):
@@ -114,8 +114,8 @@ def test_stopped_between_any_two_changes(
     assert len(archived_files(tmp_path)) == len(list(tmp_path.rglob("part-*.parquet")))
 
 
-def test_killed_for_good(cluster: ClusterThread, tmp_path: Path) -> None:
-    """SIGKILL to driver, JVM and workers while batches are written, then the command again."""
+def test_archive_killed_by_sigkill_recovers(cluster: ClusterThread, tmp_path: Path) -> None:
+    """Driver, JVM and workers get SIGKILL while batches are written; the command runs again."""
     command = [sys.executable, "-m", "rocketpy.spark.jobs.archive", "A", "-n", cluster.namesrv]
     command += ["--to", str(tmp_path), "--batch-rows", "20", "--master", "local[2,3]"]
     command += ["--conf", "spark.driver.host=127.0.0.1"]
@@ -123,7 +123,7 @@ def test_killed_for_good(cluster: ClusterThread, tmp_path: Path) -> None:
     manifests = tmp_path / "_manifests"
     deadline = time.monotonic() + 200
     while len(list(manifests.glob("*.json"))) < 3:
-        if job.poll() is not None:  # on a busy machine Spark may give up its planners
+        if job.poll() is not None:  # on a busy machine Spark may give up waiting for planners
             said = (tmp_path.parent / "killed.log").read_text()
             assert gave_up(said), said
             job = begun(command, tmp_path.parent / "killed.log")
@@ -145,12 +145,12 @@ def test_killed_for_good(cluster: ClusterThread, tmp_path: Path) -> None:
 
 
 def begun(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a command in a process group of its own."""
+    """Start a command in a new process group."""
     with log.open("w") as output:
         return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
 
 
-def test_an_archive_is_sent_again_with_all_that_its_messages_had(
+def test_replay_of_an_archive_keeps_all_parts_of_messages(
     spark: "SparkSession", cluster: ClusterThread, folder: Path, tmp_path: Path
 ) -> None:
     fill(cluster, "R", queues=2, count=120, body=lambda number: f"body-{number}".encode())
@@ -164,10 +164,10 @@ def test_an_archive_is_sent_again_with_all_that_its_messages_had(
     assert sent(folder, "R").total() == 120
 
 
-def test_a_queue_that_was_cut_is_sent_again_in_the_order_of_its_lives(
+def test_replay_of_a_cut_queue_keeps_the_order_of_lives(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Its broker lost its last messages, twice, and gave their offsets to others."""
+    """The broker lost its last messages twice, and assigned their offsets again."""
     queue = ("T", "broker-a-1.5", 0)
     lives = [range(6), range(4, 8), range(7, 9)]
     with ArchiveLog(tmp_path) as log:
@@ -184,11 +184,11 @@ def test_a_queue_that_was_cut_is_sent_again_in_the_order_of_its_lives(
 
 
 def sent(folder: Path, topic: str) -> Counter[tuple[object, ...]]:
-    """Body, tag, keys and the sender's properties of each message in the stores."""
+    """Return body, tag, keys and the sender's properties of each message in the stores."""
     found: Counter[tuple[object, ...]] = Counter()
     for broker in ("broker-a", "broker-b"):
         for row in to_arrow(folder / broker).read_all().to_pylist():
-            if row["topic"] != topic:  # perhaps this broker got none of it
+            if row["topic"] != topic:  # this broker may have none of them
                 continue
             own = dict(row["properties"])["number"]
             found[row["body"], row["tags"], row["keys"], own] += 1

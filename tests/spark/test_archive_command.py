@@ -1,4 +1,4 @@
-"""`rocketpy spark archive` as a command: its options, signals, and what it says when it fails."""
+"""Command `rocketpy spark archive`: options, signals and errors."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]
 
 @pytest.fixture
 def signal_in_batch(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Signals that this process gets, one in each batch with messages, before files are moved."""
+    """Send a signal to this process in each batch with messages, before files are moved."""
     to_come: list[int] = []
     commit = ArchiveLog.commit
 
@@ -53,7 +53,7 @@ def signal_in_batch(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def run(
     capsys: pytest.CaptureFixture[str], cluster: ClusterThread, root: Path, *words: str
 ) -> tuple[int, dict[str, Any], str]:
-    """Exit code, summary and what is on standard error."""
+    """Run the command; return exit code, summary and standard error."""
     with pytest.raises(SystemExit) as ended:
         run_command(
             archive.command,
@@ -70,7 +70,7 @@ def places(cluster: ClusterThread, *topics: str) -> Any:
     return {(each, *row[:3]) for each in topics for row in stored(cluster, each)}
 
 
-def test_stopped_by_a_signal_it_ends_after_the_batch_in_hand(
+def test_archive_after_a_signal_ends_with_the_current_batch(
     spark: "SparkSession",
     cluster: ClusterThread,
     tmp_path: Path,
@@ -102,7 +102,7 @@ def test_stopped_by_a_signal_it_ends_after_the_batch_in_hand(
     assert in_archive(tmp_path) == found
 
 
-def test_delta_without_its_jar_or_with_another_ones(
+def test_archive_to_delta_without_a_matching_jar_fails(
     spark: "SparkSession",
     cluster: ClusterThread,
     tmp_path: Path,
@@ -111,7 +111,7 @@ def test_delta_without_its_jar_or_with_another_ones(
 ) -> None:
     code, _, err = run(capsys, cluster, tmp_path, "pay-eu", "--format", "delta")
     assert code == 1
-    assert f"Delta's jar is not there: give --conf spark.jars.packages={archive._DELTA}" in err
+    assert f"Delta's jar is missing: give --conf spark.jars.packages={archive._DELTA}" in err
     assert f"made for Spark {spark.version}" in err
 
     def of_another_spark(*_: object) -> None:
@@ -121,12 +121,12 @@ def test_delta_without_its_jar_or_with_another_ones(
     monkeypatch.setattr(archive, "archive_to_delta", of_another_spark)
     code, _, err = run(capsys, cluster, tmp_path, "pay-eu", "--format", "delta")
     assert code == 1
-    assert f"Delta's jar was made for another Spark than {spark.version}" in err
-    assert spark.sql("SELECT 1").count() == 1, "the session goes on without Delta"
+    assert f"Delta's jar is not for Spark {spark.version}" in err
+    assert spark.sql("SELECT 1").count() == 1, "the session still works without Delta"
 
 
 @pytest.mark.parametrize("words", [[], ["a", "--pattern", "b"]])
-def test_topics_or_a_pattern(
+def test_archive_requires_topics_or_a_pattern(
     words: list[str], cluster: ClusterThread, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = run(capsys, cluster, tmp_path, *words)
@@ -134,7 +134,7 @@ def test_topics_or_a_pattern(
     assert "give TOPICS or --pattern" in err
 
 
-def test_an_error_is_one_sentence_and_no_trace(cluster: ClusterThread, tmp_path: Path) -> None:
+def test_archive_error_is_one_sentence(cluster: ClusterThread, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rocketpy.spark.jobs.archive", "nosuch", "-n", cluster.namesrv]
     command += ["--to", str(tmp_path), "--master", "local[2,3]"]
     command += ["--conf", "spark.driver.host=127.0.0.1"]

@@ -1,4 +1,4 @@
-"""`rocketpy spark archive --format delta` with Delta's jar, where there is one for this Spark."""
+"""Command `rocketpy spark archive --format delta`, if Delta has a jar for this Spark."""
 
 import json
 import re
@@ -63,7 +63,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]
 
 
 def table(root: Path) -> Counter[Row]:
-    """What a Delta table holds, by its log, which is read without Delta and without Spark."""
+    """Read a Delta table by its log, without Delta and without Spark."""
     live: set[str] = set()
     for entry in sorted((root / "_delta_log").glob("*.json")):
         for line in map(json.loads, entry.read_text().splitlines()):
@@ -78,7 +78,7 @@ def table(root: Path) -> Counter[Row]:
     return found
 
 
-def test_a_table_has_each_message_once_also_when_its_last_batch_is_repeated(
+def test_delta_table_with_a_repeated_batch_has_each_message_once(
     cluster: ClusterThread, jars: list[Path], tmp_path: Path
 ) -> None:
     root, home = tmp_path / "table", make_home(tmp_path)
@@ -100,7 +100,7 @@ def test_a_table_has_each_message_once_also_when_its_last_batch_is_repeated(
     assert table(root) == stored(cluster, "T")
     commits = root / "_checkpoint" / "commits"
     last = max(int(each.name) for each in commits.glob("[0-9]*"))
-    (commits / str(last)).unlink()  # as if it had been killed once Delta had the batch
+    (commits / str(last)).unlink()  # like a kill after Delta committed the batch
     (commits / f".{last}.crc").unlink()
     fill(cluster, "T", queues=2, count=130, first=500)
     after = archived()

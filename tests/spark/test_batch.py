@@ -1,4 +1,4 @@
-"""Batch reads from a broker of ours: every message once, whatever the start and end."""
+"""Batch reads from a RocketPy broker: every message once, for any start and end."""
 
 import json
 from collections import Counter
@@ -43,7 +43,9 @@ def by_queue(topic: str, queues: int, value: int) -> str:
 
 
 @pytest.mark.parametrize("queues", [1, 2, 8])
-def test_every_message_once(spark: "SparkSession", cluster: ClusterThread, queues: int) -> None:
+def test_batch_reads_every_message_once(
+    spark: "SparkSession", cluster: ClusterThread, queues: int
+) -> None:
     topic = f"Q{queues}"
     held = stored(cluster, topic)
 
@@ -62,13 +64,13 @@ def test_every_message_once(spark: "SparkSession", cluster: ClusterThread, queue
         pytest.param({"startingTimestamp": 0}, id="from-the-beginning-of-time"),
     ],
 )
-def test_every_message_once_however_it_is_read(
+def test_batch_with_any_options_reads_every_message_once(
     spark: "SparkSession", cluster: ClusterThread, options: dict[str, Any]
 ) -> None:
     assert rows_of(read(spark, cluster, subscribe="Q2", **options)) == stored(cluster, "Q2")
 
 
-def test_no_row_outside_the_offsets_asked_for(
+def test_batch_has_no_row_outside_its_offsets(
     spark: "SparkSession", cluster: ClusterThread
 ) -> None:
     frame = read(
@@ -82,9 +84,7 @@ def test_no_row_outside_the_offsets_asked_for(
     assert rows_of(frame) == within(stored(cluster, "Q2"), 31, 77)
 
 
-def test_several_topics_a_pattern_and_single_queues(
-    spark: "SparkSession", cluster: ClusterThread
-) -> None:
+def test_batch_of_topics_pattern_and_queues(spark: "SparkSession", cluster: ClusterThread) -> None:
     both = stored(cluster, "Q1") + stored(cluster, "Q2")
     one = Counter({r: n for r, n in stored(cluster, "Q8").items() if r[:2] == ("broker-b", 3)})
 
@@ -93,7 +93,7 @@ def test_several_topics_a_pattern_and_single_queues(
     assert rows_of(read(spark, cluster, assign='{"Q8":{"broker-b":[3]}}')) == one
 
 
-def test_filters_of_the_broker(spark: "SparkSession", cluster: ClusterThread) -> None:
+def test_batch_with_broker_filters(spark: "SparkSession", cluster: ClusterThread) -> None:
     tags = read(spark, cluster, subscribe="Q2", subExpression=" TagA || TagC ")
     assert Counter(row.tags for row in tags.select("tags").collect()) == {"TagA": 200, "TagC": 200}
 
@@ -103,7 +103,7 @@ def test_filters_of_the_broker(spark: "SparkSession", cluster: ClusterThread) ->
     assert [row.keys for row in rare.select("keys").collect()] == ["key-123"]
 
 
-def test_rows_are_whole(spark: "SparkSession", cluster: ClusterThread) -> None:
+def test_batch_rows_have_all_parts(spark: "SparkSession", cluster: ClusterThread) -> None:
     frame = read(spark, cluster, subscribe="Q1", include="properties,hosts,msgId")
     row = frame.where("keys = 'key-7'").collect()[0]
 
@@ -132,7 +132,7 @@ def test_rows_are_whole(spark: "SparkSession", cluster: ClusterThread) -> None:
         ("queueId = 1 OR queueOffset = 3", False),
     ],
 )
-def test_conditions_pushed_down_give_the_same_rows(
+def test_batch_with_pushdown_returns_the_same_rows(
     spark: "SparkSession",
     cluster: ClusterThread,
     capsys: pytest.CaptureFixture[str],

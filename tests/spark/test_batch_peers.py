@@ -1,4 +1,4 @@
-"""Batch reads from Apache's broker: every message once, at the place its sender was told."""
+"""Batch reads from Apache's broker: every message once, at the acknowledged offset."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ Place = tuple[str, int, int]
 
 
 def body_of(number: int) -> bytes:
-    """Return bodies of many lengths; the longest are compressed on their way."""
+    """Return a body; lengths vary, and the client compresses the longest."""
     return f"{number}-grüße ".encode() * (1 + number % 50 * 20)
 
 
@@ -43,7 +43,7 @@ async def _fill(namesrv: str) -> list[SendResult]:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[SendResult]]]:
-    """Apache's servers, and what its broker told the sender of each message."""
+    """Apache's servers, and the acknowledgement of each message."""
     require_peer()
     with Apache(tmp_path_factory.mktemp("apache")).borrowed() as servers:
         yield servers.namesrv, asyncio.run(_fill(servers.namesrv))
@@ -63,7 +63,7 @@ def places(frame: DataFrame) -> Counter[Place]:
     return Counter((row[0], row[1], row[2]) for row in rows)
 
 
-def test_every_message_is_a_row_where_its_sender_was_told(
+def test_batch_from_apache_has_rows_at_acknowledged_offsets(
     spark: SparkSession, filled: tuple[str, list[SendResult]]
 ) -> None:
     namesrv, results = filled
@@ -80,7 +80,7 @@ def test_every_message_is_a_row_where_its_sender_was_told(
     assert not sent
 
 
-def test_tags_and_offsets_choose_the_same_messages_as_their_numbers(
+def test_batch_from_apache_by_tags_and_offsets(
     spark: SparkSession, filled: tuple[str, list[SendResult]]
 ) -> None:
     namesrv, results = filled
@@ -94,7 +94,7 @@ def test_tags_and_offsets_choose_the_same_messages_as_their_numbers(
     assert places(read(spark, namesrv, subExpression="odd")) == odd
 
 
-def test_a_group_says_where_to_begin(
+def test_batch_from_apache_starts_at_a_groups_offsets(
     spark: SparkSession, filled: tuple[str, list[SendResult]]
 ) -> None:
     namesrv, results = filled

@@ -1,7 +1,7 @@
-"""One job as users run it: executors in other processes, spark-submit on a cluster, Connect.
+"""Jobs as users run them: executors in other processes, spark-submit on a cluster, Connect.
 
-On the cluster also speculative execution: a slow task runs twice, and what its slower attempt did
-counts for nothing.
+The cluster also uses speculative execution: a slow task runs twice, and the output of its slower
+attempt must not count.
 """
 
 import json
@@ -64,7 +64,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Workers(NamedTuple):
-    """A master with two workers."""
+    """Master with two workers."""
 
     master: str
     directory: Path
@@ -83,10 +83,10 @@ def workers(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
 
 
 def check(job: Program, cluster: ClusterThread, counts: str, directory: Path) -> None:
-    """The job says what it did, and it is so: by pyarrow, and by what the broker holds."""
+    """Check the output of the job, by pyarrow and by the messages of the broker."""
     code = job.wait(_LIMIT_S)
     assert code == 0, job.text[-4000:]
-    said = job.text.splitlines()  # between lines of Spark's log, where that is on the console
+    said = job.text.splitlines()  # among lines of Spark's log, where that is on the console
     assert f"archived {COUNT} rows" in said
     assert f"counted {2 * QUEUES} queues" in said
     assert written(directory / "parquet") == rows_in_store(cluster, TOPIC)
@@ -104,7 +104,9 @@ def arguments(cluster: ClusterThread, counts: str, directory: Path) -> list[str]
     return [cluster.namesrv, TOPIC, str(directory), *more]
 
 
-def test_executors_in_other_processes(home: Path, cluster: ClusterThread, tmp_path: Path) -> None:
+def test_job_with_executors_in_other_processes(
+    home: Path, cluster: ClusterThread, tmp_path: Path
+) -> None:
     job = arguments(cluster, "local_cluster", tmp_path / "out")
     command = [sys.executable, str(ARCHIVE), *job, "--master", "local-cluster[2,1,1024]"]
     with Program(command, home, tmp_path / "job.log") as program:
@@ -116,7 +118,7 @@ def submit(home: Path, workers: Workers, *words: str) -> list[str]:
     return [submit, "--master", workers.master, "--executor-memory", "512m", *words]
 
 
-def test_submitted_to_a_master_with_two_workers(
+def test_job_submitted_to_a_standalone_cluster(
     home: Path, cluster: ClusterThread, workers: Workers, tmp_path: Path
 ) -> None:
     before = workers.runs()
@@ -126,7 +128,7 @@ def test_submitted_to_a_master_with_two_workers(
     assert (workers.runs() - before).keys() == {"work-0", "work-1"}, "one had nothing to do"
 
 
-def test_a_slow_task_that_runs_twice(
+def test_speculative_task_counts_once(
     home: Path, cluster: ClusterThread, workers: Workers, tmp_path: Path
 ) -> None:
     cluster.create_topic("sunk", 2)
@@ -152,7 +154,7 @@ def connect(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         yield address
 
 
-def test_over_spark_connect(
+def test_job_over_spark_connect(
     home: Path, cluster: ClusterThread, connect: str, tmp_path: Path
 ) -> None:
     """The client is a process without a JVM."""
@@ -163,7 +165,7 @@ def test_over_spark_connect(
         assert "java" not in "".join(program.family().values())
 
 
-def test_spark_connect_reads_batches_and_registered_streams(
+def test_connect_reads_batches_and_registered_streams(
     home: Path, cluster: ClusterThread, connect: str, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", CONNECT, connect, cluster.namesrv, TOPIC, str(tmp_path)]
@@ -180,7 +182,7 @@ def test_spark_connect_reads_batches_and_registered_streams(
 
 @pytest.fixture
 def flights(tmp_path: Path) -> Iterator[ClusterThread]:
-    """A broker of its own with all departures, and their tables beside."""
+    """Broker with all departures, and their tables."""
     write_tables(tmp_path)
     lines = (tmp_path / "flights.csv").read_bytes().splitlines()[1:]
     with ClusterThread(tmp_path / "brokers") as running:
@@ -191,7 +193,7 @@ def flights(tmp_path: Path) -> Iterator[ClusterThread]:
 
 @pytest.fixture(params=["local-cluster", "standalone", "connect"])
 def flights_job(request: pytest.FixtureRequest, home: Path) -> list[str]:
-    """The job's file, as it is started at each place."""
+    """Return the command for the job's file in each environment."""
     if request.param == "connect":
         return [sys.executable, str(FLIGHTS), "--remote", request.getfixturevalue("connect")]
     if request.param == "standalone":
@@ -200,7 +202,7 @@ def flights_job(request: pytest.FixtureRequest, home: Path) -> list[str]:
     return [str(home / "bin" / "spark-submit"), *words, str(FLIGHTS)]
 
 
-def test_the_demos_jobs_at_every_place(
+def test_flights_job_in_every_environment(
     home: Path, flights: ClusterThread, flights_job: list[str], tmp_path: Path
 ) -> None:
     table, results = tmp_path / "flights", tmp_path / "results.json"

@@ -1,4 +1,4 @@
-"""Dead letters, traces and a damaged store, as clients and brokers really make them."""
+"""Jobs on dead letters, traces and a damaged store of real clients and brokers."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ def cluster(folder: Path) -> Iterator[ClusterThread]:
 
 
 async def trade(namesrv: str) -> None:
-    """Send and consume with traces; every third message is given up on at once."""
+    """Send and consume with traces; every third message goes to the dead letters."""
     done: list[int] = []
     complete = asyncio.Event()
 
@@ -72,7 +72,7 @@ def wait_for_rows(cluster: ClusterThread, topic: str, count: int) -> None:
         time.sleep(0.1)
 
 
-def test_dead_letters_go_back_where_they_came_from(
+def test_dlq_requeue_sends_letters_to_their_origin(
     spark: "SparkSession", cluster: ClusterThread
 ) -> None:
     wait_for_rows(cluster, "%DLQ%readers", COUNT // 3)
@@ -98,7 +98,7 @@ def test_dead_letters_go_back_where_they_came_from(
     assert {row.msgId for row in again.collect()} == ids
 
 
-def test_what_clients_traced(spark: "SparkSession", cluster: ClusterThread) -> None:
+def test_trace_reports_of_real_clients(spark: "SparkSession", cluster: ClusterThread) -> None:
     wait_for_rows(cluster, TRACE_TOPIC, 2)
     events = events_of(
         topic_frame(spark, cluster.namesrv, TRACE_TOPIC, columns=["body", "bornHost"])
@@ -111,7 +111,7 @@ def test_what_clients_traced(spark: "SparkSession", cluster: ClusterThread) -> N
     assert seen["unsuccessful"] == COUNT // 3
 
 
-def test_one_flipped_byte_is_one_message(spark: "SparkSession", tmp_path: Path) -> None:
+def test_audit_with_spark_finds_a_flipped_byte(spark: "SparkSession", tmp_path: Path) -> None:
     with ClusterThread(tmp_path) as running:
         running.create_topic("orders", 2)
         asyncio.run(trade(running.namesrv))

@@ -1,4 +1,4 @@
-"""What holds beside a plain session: broken installations, misspelt options, progress."""
+"""Broken installations, misspelt options, and progress of streams."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]
 
 
 @pytest.mark.parametrize("broken", ["rocketpy", "numpy", "pyarrow"])
-def test_a_broken_installation_costs_no_other_data_source(tmp_path: Path, broken: str) -> None:
+def test_broken_installation_leaves_other_data_sources_usable(tmp_path: Path, broken: str) -> None:
     (tmp_path / f"{broken}.py").write_text("raise RuntimeError('broken')")
     code = "import pyspark_rocketmq as m; print(m.DefaultSource.name())"
     done = subprocess.run(
@@ -41,7 +41,7 @@ def test_a_broken_installation_costs_no_other_data_source(tmp_path: Path, broken
     assert done.stdout == "rocketmq\n", done.stderr
 
 
-def test_a_misspelt_option_and_an_unknown_topic_reach_the_user(
+def test_misspelt_option_and_unknown_topic_are_reported(
     spark: "SparkSession", cluster: ClusterThread
 ) -> None:
     reader = spark.read.format("rocketmq").option("nameservers", cluster.namesrv)
@@ -52,7 +52,7 @@ def test_a_misspelt_option_and_an_unknown_topic_reach_the_user(
         reader.option("subscribe", "Nowhere").load().count()
 
 
-def test_progress_has_the_lag_of_a_stream(
+def test_stream_progress_has_the_lag(
     spark: "SparkSession", cluster: ClusterThread, tmp_path: Path
 ) -> None:
     found: list[StreamLag] = []

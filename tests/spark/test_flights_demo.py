@@ -1,4 +1,4 @@
-"""`make demo-spark` on a few flights of the test's own: killed, restarted, counted, drawn."""
+"""Demo `make demo-spark` with a few flights: killed, restarted, counted, drawn."""
 
 import csv
 import random
@@ -31,7 +31,7 @@ def write(path: Path, header: str, rows: Iterable[Sequence[object]]) -> None:
 
 
 def write_tables(folder: Path) -> None:
-    """Flights of two days by two carriers, the weather of each hour, and the planes."""
+    """Write flights of two days by two carriers, hourly weather, and planes."""
     rng = random.Random(1)
     flights, weather = [], []
     for day in (1, 2):
@@ -53,7 +53,7 @@ def write_tables(folder: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_the_demo_ends_well(tmp_path: Path) -> None:
+def test_flights_demo_completes(tmp_path: Path) -> None:
     write_tables(tmp_path)
     report = tmp_path / "report"
     command = [sys.executable, str(PROGRAM), "--rows", str(ROWS), "--to", str(report)]

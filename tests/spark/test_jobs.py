@@ -1,4 +1,4 @@
-"""Jobs on frames, with Spark."""
+"""Frames of jobs, with Spark."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ ROWS = (
 
 
 def messages(spark: "SparkSession", rows: Sequence[dict[str, Any]]) -> "DataFrame":
-    """Rows as a read has them."""
+    """Return rows with the columns of a read."""
     base: dict[str, Any] = {
         "brokerName": "broker-a", "queueId": 0, "msgId": "m", "keys": "k", "tags": "t",
         "body": b"x", "storeTimestamp": datetime(2026, 6, 1, tzinfo=UTC), "flag": 0,
@@ -69,9 +69,9 @@ def traced(spark: "SparkSession", records: Sequence[TraceRecord]) -> "DataFrame"
     return events_of(spark.createDataFrame(rows, "body binary, bornHost string"))
 
 
-def test_sends_of_known_latency(spark: "SparkSession") -> None:
+def test_send_report_of_known_latencies(spark: "SparkSession") -> None:
     records = [sent(number, cost_ms=number) for number in range(1, 101)]
-    records += [sent(200, 5, success=False), sent(1, cost_ms=1)]  # the last one came twice
+    records += [sent(200, 5, success=False), sent(1, cost_ms=1)]  # the last one is duplicated
     (row,) = collected(send_report(traced(spark, records)))
     assert (row["topic"], row["group"], row["sent"], row["failed"]) == ("T", "pg", 101, 1)
     assert (row["send_p50_ms"], row["send_p99_ms"]) == (50, 99)
@@ -85,7 +85,7 @@ def test_sends_of_known_latency(spark: "SparkSession") -> None:
         (list(range(101)), [7] * 101, (50, 99, 7, 7)),
     ],
 )
-def test_consumptions_of_known_latency(
+def test_consume_report_of_known_latencies(
     spark: "SparkSession", waits: list[int], handles: list[int], wanted: tuple[float, ...]
 ) -> None:
     records: list[TraceRecord] = []
@@ -98,11 +98,11 @@ def test_consumptions_of_known_latency(
     assert tuple(row[name] for name in names) == wanted
 
 
-def test_failures_and_retries(spark: "SparkSession") -> None:
+def test_trace_reports_count_failures_and_retries(spark: "SparkSession") -> None:
     records = [sent(1, 1)]
     for retry, outcome in enumerate([4, 2, 1, 0]):
         records += consumed(1, 2000 + retry * 1000, 5, outcome=outcome, retries=retry)
-    records.append(consumed(9, 50, 1)[0])  # whose send nobody traced, and which has no end yet
+    records.append(consumed(9, 50, 1)[0])  # without a traced send, and without an end
     known, unknown = sorted(
         collected(consume_report(traced(spark, records))), key=lambda row: row["topic"] is None
     )
@@ -128,7 +128,7 @@ def letter(offset: int, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_triage(spark: "SparkSession") -> None:
+def test_triage_counts_letters(spark: "SparkSession") -> None:
     rows = [letter(0), letter(1), letter(2), letter(3, properties={"exception": "timeout"})]
     rows.append(letter(4, properties={"DLQ_ORIGIN_TOPIC": "U"}))
     found = collected(triage(dead_letters(messages(spark, rows))))
@@ -141,7 +141,7 @@ def test_triage(spark: "SparkSession") -> None:
     assert str(first["last_seen"]).startswith("2026-06-01T00:02")
 
 
-def test_what_goes_back_and_where(spark: "SparkSession") -> None:
+def test_to_requeue_keeps_parts_and_origin(spark: "SparkSession") -> None:
     rows = [letter(0, keys="k0"), letter(1, properties={"DLQ_ORIGIN_TOPIC": "U"})]
     letters = dead_letters(messages(spark, rows)).where("originTopic = 'U'")
     (row,) = to_requeue(letters).collect()
@@ -156,7 +156,7 @@ def test_what_goes_back_and_where(spark: "SparkSession") -> None:
 # ---- replay
 
 
-def test_a_queue_is_sent_in_order_by_one_task(spark: "SparkSession") -> None:
+def test_to_send_keeps_order_within_a_queue(spark: "SparkSession") -> None:
     rows = [
         {"topic": "T", "queueId": queue, "queueOffset": offset, "body": b"%d/%d" % (queue, offset)}
         for offset in (3, 1, 2, 0)
@@ -179,7 +179,7 @@ def test_a_queue_is_sent_in_order_by_one_task(spark: "SparkSession") -> None:
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4, 7])
-def test_tasks_share_a_rate_as_they_share_the_messages(spark: "SparkSession", tasks: int) -> None:
+def test_rates_of_tasks_are_proportional_to_messages(spark: "SparkSession", tasks: int) -> None:
     rows = [
         {"topic": "T", "queueId": queue, "queueOffset": offset}
         for queue, count in ((0, 60), (1, 6), (2, 1), (3, 33))

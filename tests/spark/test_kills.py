@@ -1,4 +1,4 @@
-"""Driver and executors are killed while a topic streams into Parquet: nothing missing or twice.
+"""Kills of driver and executors during a stream into Parquet: no message missing or duplicated.
 
 `python -m tests.spark.kills 20` is the long run.
 """
@@ -11,7 +11,7 @@ from tests.spark.kills import run
 
 
 @pytest.mark.timeout(900)
-def test_killed_driver_and_executor_lose_and_repeat_nothing(tmp_path: Path) -> None:
+def test_kills_of_driver_and_executor_lose_and_repeat_nothing(tmp_path: Path) -> None:
     found = run(["executor", "driver"], tmp_path)
 
     assert found.startswith("1 driver, 1 executor killed: ")

@@ -1,4 +1,4 @@
-"""The README's Spark code runs as it stands, in a process of its own."""
+"""The Spark code of the README runs unchanged in a separate process."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("code", SPARK)
-def test_program(code: str, tmp_path: Path) -> None:
+def test_readme_program_runs(code: str, tmp_path: Path) -> None:
     with ClusterThread(tmp_path / "cluster") as cluster:
         fill(cluster, "orders", queues=2, count=60, body=lambda n: b"%d" % n)
         cluster.create_topic("orders-copy", 2)

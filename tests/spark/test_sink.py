@@ -1,4 +1,4 @@
-"""`df.write.format("rocketmq")`: every row acknowledged, or the job fails and says why."""
+"""Writes by `df.write.format("rocketmq")`: every row is acknowledged, or the job fails."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]
 
 @pytest.fixture
 def topic(cluster: ClusterThread, request: pytest.FixtureRequest) -> str:
-    """A topic of the test's own, with two queues on each broker."""
+    """New topic with two queues on each broker."""
     name = "".join(c if c.isalnum() else "_" for c in request.node.name)[:60]
     cluster.create_topic(name, 2)
     return name
@@ -41,11 +41,11 @@ def spark_ids(messages: list[MessageExt]) -> Counter[str]:
     return Counter(message.properties["_spark_id"] for message in messages)
 
 
-# ---- what arrives
+# ---- stored messages
 
 
 @pytest.mark.parametrize("batch_bytes", ["256k", "0"])
-def test_every_part_of_a_row_arrives(
+def test_sink_stores_every_part_of_a_row(
     spark: SparkSession, cluster: ClusterThread, topic: str, batch_bytes: str
 ) -> None:
     number = F.col("id").cast("string")
@@ -71,7 +71,9 @@ def test_every_part_of_a_row_arrives(
         assert message.flag == n % 7
 
 
-def test_rows_to_several_topics(spark: SparkSession, cluster: ClusterThread, topic: str) -> None:
+def test_sink_writes_to_several_topics(
+    spark: SparkSession, cluster: ClusterThread, topic: str
+) -> None:
     names = [f"{topic}_{n}" for n in range(3)]
     for name in names:
         cluster.create_topic(name, 1)
@@ -84,7 +86,7 @@ def test_rows_to_several_topics(spark: SparkSession, cluster: ClusterThread, top
     assert bodies(found) == Counter(f"row-{n}" for n in range(300))
 
 
-def test_an_order_key_keeps_the_order_of_its_rows(
+def test_sink_sharding_key_keeps_order(
     spark: SparkSession, cluster: ClusterThread, topic: str
 ) -> None:
     df = spark.range(0, 2000, 1, 1).select(
@@ -103,7 +105,9 @@ def test_an_order_key_keeps_the_order_of_its_rows(
         assert in_order == sorted(in_order)
 
 
-def test_delayed_rows(spark: SparkSession, cluster: ClusterThread, topic: str) -> None:
+def test_sink_delayed_rows_are_delivered_later(
+    spark: SparkSession, cluster: ClusterThread, topic: str
+) -> None:
     df = rows(spark, 4, 1).withColumn("delayLevel", F.lit(1))
     df = df.unionByName(
         rows(spark, 4, 1)
@@ -128,16 +132,14 @@ def wait_for(condition: Callable[[], bool], limit_s: float = 100) -> None:
         time.sleep(0.1)
 
 
-def test_one_way_rows_arrive_where_nothing_goes_wrong(
-    spark: SparkSession, cluster: ClusterThread, topic: str
-) -> None:
+def test_sink_oneway_stores_rows(spark: SparkSession, cluster: ClusterThread, topic: str) -> None:
     write(rows(spark, 5000), cluster.namesrv, topic=topic, sendMode="oneway", inflight=4)
 
     wait_for(lambda: len(stored(cluster, topic)) == 5000)
     assert bodies(stored(cluster, topic)) == Counter(f"row-{n}" for n in range(5000))
 
 
-def test_ids_of_messages_from_a_column(
+def test_sink_message_ids_from_a_column(
     spark: SparkSession, cluster: ClusterThread, topic: str
 ) -> None:
     df = rows(spark, 10).withColumn("msgId", F.concat(F.lit("ID-"), F.col("body")))
@@ -147,7 +149,7 @@ def test_ids_of_messages_from_a_column(
         assert message.msg_id == f"ID-{message.body.decode()}"
 
 
-# ---- what cannot be written: an error on the driver, before any task
+# ---- errors on the driver, before any task
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_ids_of_messages_from_a_column(
         (lambda df: df.withColumn("keys", F.lit(3)), {"topic": "t"}, "keys: .*not int"),
     ],
 )
-def test_what_does_not_fit_is_refused_on_the_driver(
+def test_sink_invalid_columns_and_options_fail_on_the_driver(
     spark: SparkSession,
     cluster: ClusterThread,
     change: Callable[[DataFrame], DataFrame],
@@ -170,14 +172,14 @@ def test_what_does_not_fit_is_refused_on_the_driver(
         write(change(rows(spark, 1)), cluster.namesrv, **options)
 
 
-def test_a_topic_cannot_be_overwritten(spark: SparkSession, cluster: ClusterThread) -> None:
+def test_sink_mode_overwrite_fails(spark: SparkSession, cluster: ClusterThread) -> None:
     writer = rows(spark, 1).write.format("rocketmq").mode("overwrite")
 
     with pytest.raises(AnalysisException, match="use mode append"):
         writer.option("nameservers", cluster.namesrv).option("topic", "t").save()
 
 
-def test_an_unknown_topic_is_named_on_the_driver(spark: SparkSession, tmp_path: Any) -> None:
+def test_sink_unknown_topic_fails_on_the_driver(spark: SparkSession, tmp_path: Any) -> None:
     settings = {"autoCreateTopicEnable": "false"}
     with ClusterThread(tmp_path, properties=settings) as strict:
         with pytest.raises(AnalysisException, match="no broker serves topic nowhere"):
@@ -188,14 +190,14 @@ def test_an_unknown_topic_is_named_on_the_driver(spark: SparkSession, tmp_path: 
         assert "no broker serves topic nowhere" in str(raised.value)
 
 
-def test_name_servers_that_do_not_answer_are_named(spark: SparkSession) -> None:
+def test_sink_without_name_servers_names_them(spark: SparkSession) -> None:
     writer = rows(spark, 1).write.format("rocketmq").mode("append").option("topic", "t")
 
     with pytest.raises(AnalysisException, match=r"127\.0\.0\.1:1\b"):
         writer.option("nameservers", "127.0.0.1:1").save()
 
 
-# ---- rows that cannot be messages
+# ---- rows that are not valid messages
 
 
 def bad_rows(spark: SparkSession) -> DataFrame:
@@ -205,14 +207,14 @@ def bad_rows(spark: SparkSession) -> DataFrame:
     return spark.range(0, 10, 1, 1).select(body.alias("body"))
 
 
-def test_a_row_without_a_body_fails_the_job(
+def test_sink_row_without_a_body_fails_the_job(
     spark: SparkSession, cluster: ClusterThread, topic: str
 ) -> None:
     with pytest.raises(PySparkException, match=r"row 3 .*the body is null"):
         write(bad_rows(spark), cluster.namesrv, topic=topic)
 
 
-def test_bad_rows_go_to_their_topic_with_the_reason(
+def test_sink_bad_rows_go_to_the_dead_letter_topic(
     spark: SparkSession, cluster: ClusterThread, topic: str
 ) -> None:
     dead = f"{topic}_dead"
@@ -239,8 +241,8 @@ def test_bad_rows_go_to_their_topic_with_the_reason(
     assert {m.properties["DLQ_ORIGIN_TOPIC"] for m in stored(cluster, dead)} == {topic}
 
 
-def test_a_body_over_the_limit_of_the_broker_alone(spark: SparkSession, tmp_path: Any) -> None:
-    """The broker says so of the whole batch: the others of the batch are sent all the same."""
+def test_sink_body_over_the_brokers_limit_fails_alone(spark: SparkSession, tmp_path: Any) -> None:
+    """The broker rejects the complete batch; its other rows are sent nevertheless."""
     with ClusterThread(tmp_path, properties={"maxMessageSize": "2000"}) as small:
         small.create_topic("t", 1)
         small.create_topic("dead", 1)
@@ -257,10 +259,10 @@ def test_a_body_over_the_limit_of_the_broker_alone(spark: SparkSession, tmp_path
 # ---- failures: every row acknowledged, or the job fails
 
 
-def test_a_full_broker_fails_the_job(spark: SparkSession, tmp_path: Any) -> None:
+def test_sink_full_broker_fails_the_job(spark: SparkSession, tmp_path: Any) -> None:
     with ClusterThread(tmp_path, properties={"diskSpaceWarningLevelRatio": "0"}) as full:
         full.create_topic("t", 1)
-        full.brokers[0].parts.store._gate.set_disk_full(True)  # as its next look would find
+        full.brokers[0].parts.store._gate.set_disk_full(True)  # as the next check would find
         with pytest.raises(PySparkException, match="rows 0 to 9 of the partition") as raised:
             write(rows(spark, 10, 1), full.namesrv, topic="t", sendTimeoutMs="2s", retries=1)
         assert "disk" in str(raised.value)
@@ -268,14 +270,14 @@ def test_a_full_broker_fails_the_job(spark: SparkSession, tmp_path: Any) -> None
         assert not stored(full, "t")
 
 
-def test_a_lost_acknowledgement_stores_rows_twice_with_equal_ids(
+def test_sink_lost_acknowledgement_stores_rows_twice_with_equal_ids(
     spark: SparkSession, cluster: ClusterThread, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     respond = SendMessageProcessor._response
     lost: list[RemotingCommand] = []
 
     def loses_the_first(self: Any, channel: Any, request: RemotingCommand, sent: Any) -> Any:
-        """It is stored, and then the connection breaks."""
+        """Store the request, then close the connection."""
         if request.ext_fields.get("b") == topic and not lost:
             lost.append(request)
             channel.abort("the test breaks it")
@@ -292,7 +294,7 @@ def test_a_lost_acknowledgement_stores_rows_twice_with_equal_ids(
 
 
 def owner_of(address: str) -> int:
-    """Return the process that has this end of a connection of loopback."""
+    """Return the process with this end of a loopback connection."""
     port = f":{int(address.rpartition(':')[2]):04X}"
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     inodes = {f"socket:[{words[9]}]" for words in lines if words[1].endswith(port)}
@@ -300,10 +302,10 @@ def owner_of(address: str) -> int:
         with suppress(OSError):
             if str(link.readlink()) in inodes:
                 return int(link.parts[2])
-    raise AssertionError(f"nobody has {address}")
+    raise AssertionError(f"no process has {address}")
 
 
-def test_a_worker_killed_between_its_sends_is_repeated_with_equal_ids(
+def test_sink_killed_worker_is_repeated_with_equal_ids(
     spark: SparkSession, cluster: ClusterThread, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     respond = SendMessageProcessor._response
@@ -329,7 +331,7 @@ def test_a_worker_killed_between_its_sends_is_repeated_with_equal_ids(
     assert_equal_ids_are_equal_rows(found, 3000)
 
 
-def test_a_task_that_is_repeated_stores_rows_twice_with_equal_ids(
+def test_sink_repeated_task_stores_rows_twice_with_equal_ids(
     spark: SparkSession, cluster: ClusterThread, topic: str
 ) -> None:
     def fails_once(batches: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What Spark writes, to our broker and to Apache's, the official Java client reads.
+"""The official Java client reads messages that Spark writes to RocketPy's and Apache's broker.
 
-So it does what it gave up on, when the dead letters were sent back.
+It also reads its dead letters after they were sent back.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("side", ["ours", "apache"])
-def test_the_java_client_reads_what_spark_writes(
+def test_java_client_reads_messages_of_the_sink(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, side: str
 ) -> None:
     namesrv = request.getfixturevalue(side)
@@ -86,7 +86,7 @@ async def message_count(namesrv: str, topic: str) -> int:
 
 
 @pytest.mark.parametrize("side", ["ours", "apache"])
-def test_dead_letters_of_a_java_consumer_go_back(
+def test_dlq_requeue_of_a_java_consumers_letters(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, side: str
 ) -> None:
     namesrv = request.getfixturevalue(side)
@@ -94,7 +94,7 @@ def test_dead_letters_of_a_java_consumer_go_back(
     try:
         producer = java.producer()
         ids = {one["msgId"] for one in java.send(producer, "given_up", count=4)}
-        consumer = java.push("weary", "given_up", fail=4, level=-1)  # no second try
+        consumer = java.push("weary", "given_up", fail=4, level=-1)  # no retry
         wait_for(lambda: asyncio.run(message_count(namesrv, "%DLQ%weary")) == 4, 120)
 
         letters = dead_letters(topic_frame(spark, namesrv, "%DLQ%weary"))

@@ -1,4 +1,4 @@
-"""`spark.read.format("rocketmq.store")` on store directories of ours and of Apache's."""
+"""Reads by `spark.read.format("rocketmq.store")` of store directories of RocketPy and Apache."""
 
 import json
 import re
@@ -24,8 +24,8 @@ SIZES = (0, 1, 100, 1024, 100_000)
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A store in use: 1, 2 and 8 queues, bodies of every size."""
-    # In a folder of its own: a pattern over its neighbours finds no other module's store.
+    """Store in use, with 1, 2 and 8 queues and bodies of every size."""
+    # In a separate folder, so that patterns do not match stores of other modules.
     root = tmp_path_factory.mktemp("one_store") / "ours"
     root.mkdir()
     store = Written(root, log_file_bytes=1 << 20)
@@ -50,7 +50,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def everything(spark: "SparkSession", ours: Path) -> "DataFrame":
-    """All rows, held by Spark: what conditions are compared with."""
+    """All rows, cached by Spark, as reference for conditions."""
     return read(spark, ours).cache()
 
 
@@ -64,7 +64,7 @@ def rows(frame: "DataFrame") -> Counter[tuple[Any, ...]]:
 
 
 def held(root: Path, **options: Any) -> Counter[tuple[Any, ...]]:
-    """What is read of the directory without Spark."""
+    """Return the messages of the directory, read without Spark."""
     table = to_arrow(root, columns=[*KEYS, "body"], **options).read_all()
     columns = [table[name].to_pylist() for name in KEYS]
     crcs = [zlib.crc32(body) for body in table["body"].to_pylist()]
@@ -72,7 +72,7 @@ def held(root: Path, **options: Any) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("scan", ["queue", "log"])
-def test_every_message_once(spark: "SparkSession", ours: Path, scan: Any) -> None:
+def test_store_reads_every_message_once(spark: "SparkSession", ours: Path, scan: Any) -> None:
     found = rows(read(spark, ours, scan=scan))
 
     assert found == held(ours)
@@ -81,7 +81,9 @@ def test_every_message_once(spark: "SparkSession", ours: Path, scan: Any) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_stores_of_apache(spark: "SparkSession", apache: dict[str, Path], name: str) -> None:
+def test_store_of_apache_is_read_completely(
+    spark: "SparkSession", apache: dict[str, Path], name: str
+) -> None:
     frame = read(spark, apache[name], topics="*", include="properties,hosts,msgId")
 
     assert rows(frame) == held(apache[name], topics="*")
@@ -95,7 +97,7 @@ def test_stores_of_apache(spark: "SparkSession", apache: dict[str, Path], name: 
 
 @pytest.mark.parametrize("topic", ["Q1", "Q2", "Q8"])
 @pytest.mark.parametrize("more", [{}, {"minPartitions": 9}, {"maxRecordsPerPartition": 7}])
-def test_however_it_is_split(
+def test_store_read_with_any_split(
     spark: "SparkSession", ours: Path, topic: str, more: dict[str, Any]
 ) -> None:
     frame = read(spark, ours, topics=topic, **more)
@@ -105,7 +107,7 @@ def test_however_it_is_split(
         assert frame.rdd.getNumPartitions() >= 240 // 7
 
 
-def test_ranges_by_offset_and_by_time(spark: "SparkSession", ours: Path) -> None:
+def test_store_read_by_offsets_and_times(spark: "SparkSession", ours: Path) -> None:
     name = ours.name
     bounds = {"Q2": {name: {"0": 7, "1": -2}}}, {"Q2": {name: {"0": 90, "1": 10}}}
     start, end = (json.dumps(each) for each in bounds)
@@ -124,7 +126,7 @@ def test_ranges_by_offset_and_by_time(spark: "SparkSession", ours: Path) -> None
         assert frame.count() == 50
 
 
-def test_tags_keys_and_several_directories(
+def test_store_read_by_tags_keys_and_directories(
     spark: "SparkSession", ours: Path, apache: dict[str, Path]
 ) -> None:
     assert read(spark, ours, topics="Q2,Q8", subExpression="Tag1 || Tag2").count() == 320
@@ -138,7 +140,7 @@ def test_tags_keys_and_several_directories(
     assert loaded.select("brokerName").distinct().count() == 2
 
 
-def test_columns_styles_and_a_schema_of_the_users(spark: "SparkSession", ours: Path) -> None:
+def test_store_read_with_columns_styles_and_user_schema(spark: "SparkSession", ours: Path) -> None:
     kafka = read(spark, ours, topics="Q1", schemaStyle="kafka", valueFormat="string")
     assert kafka.columns[:6] == ["key", "value", "topic", "partition", "offset", "timestamp"]
     assert kafka.where("offset = 3").collect()[0].value.startswith("1-3-")
@@ -172,7 +174,7 @@ PREDICATES = [
 
 
 @pytest.mark.parametrize("predicate", PREDICATES)
-def test_conditions_are_met_before_rows_reach_spark(
+def test_store_read_with_pushdown_returns_the_same_rows(
     spark: "SparkSession", ours: Path, everything: "DataFrame", predicate: str
 ) -> None:
     plain = rows(everything.where(predicate))
@@ -185,7 +187,7 @@ def test_conditions_are_met_before_rows_reach_spark(
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_conditions_that_are_not_understood_are_left_to_spark(
+def test_store_read_leaves_other_conditions_to_spark(
     spark: "SparkSession", ours: Path, everything: "DataFrame"
 ) -> None:
     predicate = "queueOffset = 3 AND length(body) > 5 AND properties['KEYS'] = 'k3'"
@@ -207,11 +209,13 @@ def physical_plan(frame: "DataFrame") -> str:
     return str(query.executedPlan().toString())
 
 
-def test_without_sparks_setting_nothing_is_handed_down(spark: "SparkSession", ours: Path) -> None:
+def test_store_read_without_sparks_setting_has_no_pushdown(
+    spark: "SparkSession", ours: Path
+) -> None:
     assert read(spark, ours).where("queueId = 1").count() == 120 + 30
 
 
-def test_tables(spark: "SparkSession", ours: Path, apache: dict[str, Path]) -> None:
+def test_store_tables(spark: "SparkSession", ours: Path, apache: dict[str, Path]) -> None:
     topics = read(spark, apache["store-small"], table="topics")
     assert topics.where("topic = 'VecBulk'").collect()[0].messages > 500
     assert read(spark, ours, table="offsets").columns[:3] == ["brokerName", "group", "topic"]
@@ -220,9 +224,7 @@ def test_tables(spark: "SparkSession", ours: Path, apache: dict[str, Path]) -> N
     assert {row.topic for row in few.load(str(ours)).collect()} == {"Q1", "Q2", "Q8"}
 
 
-def test_damaged_records_fail_with_their_offset_or_are_left_out(
-    spark: "SparkSession", tmp_path: Path
-) -> None:
+def test_store_read_damaged_records_fail_or_skip(spark: "SparkSession", tmp_path: Path) -> None:
     store = Written(tmp_path)
     places = [store.put("T", 0, f"m-{n}".encode()) for n in range(20)]
     store.close()
@@ -234,9 +236,7 @@ def test_damaged_records_fail_with_their_offset_or_are_left_out(
         assert read(spark, tmp_path, scan=scan, onDamaged="skip").count() == 19
 
 
-def test_offsets_that_are_gone_fail_with_the_range_or_are_passed_over(
-    spark: "SparkSession", ours: Path
-) -> None:
+def test_store_read_lost_offsets_fail_or_skip(spark: "SparkSession", ours: Path) -> None:
     beyond = json.dumps({"Q1": {ours.name: {"0": 250}}})
 
     with pytest.raises(PySparkException, match="messages 240 to 249 of Q1, queue 0, were deleted"):
@@ -251,7 +251,7 @@ def test_offsets_that_are_gone_fail_with_the_range_or_are_passed_over(
         ({"scna": "log"}, "no such option; did you mean scan"),
         ({"scan": "logs"}, "not one of queue, log, index"),
         ({"topics": "Q11"}, "no topic 'Q11' .* did you mean Q1"),
-        ({"scan": "index"}, "keys: goes with scan=index"),
+        ({"scan": "index"}, "keys: needs scan=index"),
         ({"columns": "bdoy"}, "did you mean body"),
         ({"subExpression": " || "}, "holds no tag"),
         ({"startingOffsets": "latest"}, "not one of earliest"),
@@ -260,21 +260,21 @@ def test_offsets_that_are_gone_fail_with_the_range_or_are_passed_over(
         ({"table": "topic"}, "not one of messages, offsets, topics, groups"),
     ],
 )
-def test_a_wrong_option_is_told_of(
+def test_store_read_wrong_option_fails(
     spark: "SparkSession", ours: Path, options: dict[str, str], words: str
 ) -> None:
     with pytest.raises(PySparkException, match=words):
         read(spark, ours, **options).collect()
 
 
-def test_a_directory_that_is_no_store(spark: "SparkSession", tmp_path: Path) -> None:
+def test_store_read_of_another_directory_fails(spark: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="is not a store directory"):
         read(spark, tmp_path).collect()
     with pytest.raises(PySparkException, match="nothing matches"):
         read(spark, tmp_path / "none*").collect()
 
 
-def test_an_empty_store_has_no_rows(spark: "SparkSession", tmp_path: Path) -> None:
+def test_store_read_of_an_empty_store_has_no_rows(spark: "SparkSession", tmp_path: Path) -> None:
     Written(tmp_path).close()
 
     assert read(spark, tmp_path).count() == 0

@@ -1,4 +1,4 @@
-"""Streams from a broker of ours: batches chain, limits hold, and a restart goes on."""
+"""Streams from a RocketPy broker: consecutive batches, limits and restarts."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]
 
 
 class Stream:
-    """A stream of topics into Parquet, run again and again on one checkpoint."""
+    """Stream of topics into Parquet, run repeatedly on one checkpoint."""
 
     def __init__(self, spark: "SparkSession", cluster: ClusterThread, home: Path) -> None:
         self._spark = spark
@@ -48,7 +48,7 @@ class Stream:
         return writer.trigger(**trigger).start(str(self._home / "out"))
 
     def run(self, **options: Any) -> list[dict[str, Any]]:
-        """Read what there is; returns the progress of each batch with another end."""
+        """Read the current messages; return the progress of each batch with a new end."""
         query = self.start({"availableNow": True}, **options)
         query.awaitTermination()
         batches = [json.loads(each.json) for each in query.recentProgress]
@@ -56,7 +56,7 @@ class Stream:
         return batches
 
     def rows(self) -> Counter[Row]:
-        """Return what was written, as pyarrow reads it."""
+        """Return the written rows, read by pyarrow."""
         found: Counter[Row] = Counter()
         log = (self._home / "out" / "_spark_metadata").glob("[0-9]*")
         lines = {line for entry in log for line in entry.read_text().splitlines()[1:]}
@@ -86,14 +86,14 @@ def chained(batches: list[dict[str, Any]]) -> bool:
 
 
 def forget(log: Path, number: int, *, least: int = 0) -> None:
-    """Delete an entry of one of Spark's logs, as if it had not come to be written."""
+    """Delete an entry of one of Spark's logs, as if it had never been written."""
     if number >= least:
         (log / str(number)).unlink(missing_ok=True)
         (log / f".{number}.crc").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(("limit", "count"), [(1, 3), (7, 40), (1000, 300), (None, 300)])
-def test_batches_chain_and_keep_the_limit(
+def test_stream_batches_are_consecutive_and_limited(
     stream: Stream, cluster: ClusterThread, limit: int | None, count: int
 ) -> None:
     topic = f"L{limit}"
@@ -103,7 +103,7 @@ def test_batches_chain_and_keep_the_limit(
 
     assert chained(batches)
     rows = [batch["numInputRows"] for batch in batches]
-    assert rows[0] == 0  # where the stream begins is written down before anything is read
+    assert rows[0] == 0  # the start of the stream is durable before anything is read
     assert sum(rows) == count
     assert max(rows) <= (limit or count)
     if limit is not None:
@@ -111,7 +111,7 @@ def test_batches_chain_and_keep_the_limit(
     assert stream.rows() == stored(cluster, topic)
 
 
-def test_a_restart_goes_on_where_the_checkpoint_is(stream: Stream, cluster: ClusterThread) -> None:
+def test_stream_restart_resumes_at_the_checkpoint(stream: Stream, cluster: ClusterThread) -> None:
     fill(cluster, "Restart", queues=2, count=40)
     stream.run(subscribe="Restart")
     fill(cluster, "Restart", queues=2, count=33, first=40)
@@ -122,7 +122,7 @@ def test_a_restart_goes_on_where_the_checkpoint_is(stream: Stream, cluster: Clus
     assert stream.rows() == stored(cluster, "Restart")
 
 
-def test_a_trigger_by_time_reads_what_comes_while_it_runs(
+def test_stream_processing_time_trigger_reads_new_messages(
     stream: Stream, cluster: ClusterThread
 ) -> None:
     fill(cluster, "Timed", queues=2, count=20)
@@ -142,7 +142,7 @@ def test_a_trigger_by_time_reads_what_comes_while_it_runs(
     assert stream.rows() == stored(cluster, "Timed")
 
 
-def test_a_replay_of_the_last_batch_has_the_same_rows(
+def test_stream_replayed_batch_has_the_same_rows(
     stream: Stream, cluster: ClusterThread, tmp_path: Path
 ) -> None:
     fill(cluster, "Replay", queues=2, count=40)
@@ -159,7 +159,7 @@ def test_a_replay_of_the_last_batch_has_the_same_rows(
     assert stream.rows() == stored(cluster, "Replay")
 
 
-def test_a_task_that_fails_at_first_gives_the_same_rows_and_one_commit(
+def test_stream_retried_task_has_the_same_rows_and_one_commit(
     stream: Stream, cluster: ClusterThread, tmp_path: Path
 ) -> None:
     fill(cluster, "Fails", queues=2, count=40)
@@ -183,7 +183,7 @@ def test_a_task_that_fails_at_first_gives_the_same_rows_and_one_commit(
     assert len(batches) == len(commits)
 
 
-def test_where_a_stream_begins_is_kept_over_a_death_in_its_first_batch(
+def test_stream_start_survives_a_crash_in_the_first_batch(
     stream: Stream, cluster: ClusterThread, tmp_path: Path
 ) -> None:
     fill(cluster, "First", queues=2, count=20)
@@ -199,9 +199,7 @@ def test_where_a_stream_begins_is_kept_over_a_death_in_its_first_batch(
     assert set(stream.rows()) == {row for row in stored(cluster, "First") if row[2] >= 10}
 
 
-def test_a_limit_of_bytes_is_kept_as_messages_are_stored(
-    stream: Stream, cluster: ClusterThread
-) -> None:
+def test_stream_limit_of_bytes_counts_stored_sizes(stream: Stream, cluster: ClusterThread) -> None:
     fill(cluster, "Bytes", queues=2, count=60, body=lambda number: b"x" * (number * 37 % 900))
     store = cluster.brokers[0].parts.store
     sizes = {

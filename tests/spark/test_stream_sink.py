@@ -1,4 +1,4 @@
-"""`df.writeStream.format("rocketmq")`: a batch that is repeated has the same ids again."""
+"""Writes by `df.writeStream.format("rocketmq")`: a repeated batch has the same ids."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]
 
 @pytest.fixture
 def source(spark: SparkSession, tmp_path: Path) -> DataFrame:
-    """A stream of 3 files with 100 rows each, a file a batch."""
+    """Return a stream of 3 files with 100 rows each, one file a batch."""
     data = tmp_path / "data"
     number = F.col("id").cast("string")
     for part in range(3):
@@ -34,7 +34,7 @@ def source(spark: SparkSession, tmp_path: Path) -> DataFrame:
 
 
 def run(df: DataFrame, cluster: ClusterThread, topic: str, checkpoint: Path, **more: str) -> None:
-    """Write all there is now, and wait until it is written."""
+    """Write all current rows, and wait until they are stored."""
     query = (
         df.writeStream.format("rocketmq")
         .option("nameservers", cluster.namesrv)
@@ -47,7 +47,7 @@ def run(df: DataFrame, cluster: ClusterThread, topic: str, checkpoint: Path, **m
     query.awaitTermination()
 
 
-def test_a_repeated_batch_has_the_same_ids_and_dedup_drops_it(
+def test_stream_sink_repeated_batch_is_removed_by_dedup(
     spark: SparkSession, cluster: ClusterThread, source: DataFrame, tmp_path: Path
 ) -> None:
     cluster.create_topic("streamed", 2)
@@ -74,8 +74,8 @@ def test_a_repeated_batch_has_the_same_ids_and_dedup_drops_it(
     assert dedup(df).schema == df.schema
 
 
-def test_messages_of_others_are_no_copies(spark: SparkSession, cluster: ClusterThread) -> None:
-    """They have no `_spark_id`, and equal bodies say nothing."""
+def test_dedup_keeps_messages_without_spark_id(spark: SparkSession, cluster: ClusterThread) -> None:
+    """They have no `_spark_id`, and equal bodies do not make them duplicates."""
     cluster.create_topic("others", 1)
     from rocketpy.sync import connect  # noqa: PLC0415
 
@@ -92,7 +92,7 @@ def test_messages_of_others_are_no_copies(spark: SparkSession, cluster: ClusterT
         dedup(kafka.drop("properties"))
 
 
-def test_a_copy_of_a_topic_has_ids_of_its_own(spark: SparkSession, cluster: ClusterThread) -> None:
+def test_sink_copy_of_a_topic_has_new_ids(spark: SparkSession, cluster: ClusterThread) -> None:
     for name in ("copied", "copy"):
         cluster.create_topic(name, 1)
     rows = spark.range(0, 10, 1, 1).select(F.col("id").cast("string").alias("body"))
@@ -107,7 +107,7 @@ def test_a_copy_of_a_topic_has_ids_of_its_own(spark: SparkSession, cluster: Clus
     assert not ids
 
 
-def test_complete_mode_appends_the_result_of_each_batch(
+def test_stream_sink_complete_mode_appends_every_result(
     spark: SparkSession, cluster: ClusterThread, source: DataFrame, tmp_path: Path
 ) -> None:
     cluster.create_topic("counts", 1)
@@ -126,7 +126,7 @@ def test_complete_mode_appends_the_result_of_each_batch(
     assert [message.body for message in stored(cluster, "counts")] == [b"100", b"200", b"300"]
 
 
-def test_a_stream_with_a_column_that_does_not_fit_fails_before_its_tasks(
+def test_stream_sink_invalid_column_fails_before_tasks(
     cluster: ClusterThread, source: DataFrame, tmp_path: Path
 ) -> None:
     with pytest.raises(StreamingQueryException, match="did you mean tags"):

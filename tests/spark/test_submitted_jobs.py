@@ -1,4 +1,4 @@
-"""Every job as a file under `spark-submit`, with what its command line gives it."""
+"""Every job as a file under `spark-submit`, with its command line."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def submit(home: Path, file: Path, *words: str) -> str:
-    """Run a file; return what it prints. Spark gives it one pipe for output and errors."""
+    """Run a file; return its output. Spark gives it one pipe for output and errors."""
     done = subprocess.run(
         [home / "bin" / "spark-submit", "--master", "local[2,3]", file, *words],
         cwd=ROOT, env=home_environment(home), capture_output=True, text=True, timeout=850,
@@ -50,13 +50,13 @@ def submit(home: Path, file: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_a_job_by_itself(home: Path, cluster: ClusterThread, tmp_path: Path) -> None:
+def test_single_job_under_spark_submit(home: Path, cluster: ClusterThread, tmp_path: Path) -> None:
     words = ["orders", "--to", str(tmp_path), "-n", cluster.namesrv, "-o", "json"]
     (row,) = json.loads(submit(home, JOBS / "archive.py", *words))
     assert row["messages"] == in_archive(tmp_path).total() == COUNT
 
 
-def test_the_others(home: Path, cluster: ClusterThread, folder: Path) -> None:
+def test_all_jobs_under_spark_submit(home: Path, cluster: ClusterThread, folder: Path) -> None:
     servers = ["-n", cluster.namesrv]
     jobs = [
         ["replay", "orders", "--to", "again", "--conf", "rocketmq.inflight=7", *servers],

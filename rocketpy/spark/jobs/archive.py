@@ -1,4 +1,4 @@
-"""`rocketpy spark archive`: topics to Parquet files, each message once, for whatever reads them."""
+"""`rocketpy spark archive`: writes topics to Parquet files, each message exactly once."""
 
 import re
 import signal
@@ -35,24 +35,24 @@ _DELTA: Final = "io.delta:delta-spark_2.13"
 _OTHER_SPARK: Final = re.compile(
     r"java\.lang\.(NoSuch(Method|Field)|NoClassDefFound|AbstractMethod|IncompatibleClassChange)Error"
 )
-"""What a jar does that was compiled against another version."""
+"""Errors of a jar that was compiled against another version of Spark."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What is to be archived, and where.
+class ArchiveRequest:
+    """Parameters of an archive run.
 
     Attributes:
-        topics: names, with commas between them; or empty for a pattern in `options`.
+        topics: comma-separated names; empty for a pattern in `options`.
         namesrv: name servers of the cluster.
-        root: directory of the archive; every worker has to see it under this path.
-        every_s: seconds between batches; None: what there is now, then end.
+        root: directory of the archive; it must have this path on every worker.
+        every_s: seconds between batches; None: archive the current messages, then end.
         batch_rows: most messages of a batch.
-        compact_every: batches after which small files are merged, and at the end; 0 for never.
+        compact_every: small files are merged after this many batches, and at the end; 0: never.
         compression: of Parquet.
-        options: more of the reader's.
+        options: more options of the reader.
     """
 
     topics: str
@@ -80,15 +80,15 @@ class Wanted:
 
 @dataclass(slots=True)
 class Archived:
-    """What a run added.
+    """Result of an archive run.
 
     Attributes:
-        messages: rows.
-        files: that hold them, before any compaction.
-        size_bytes: of those.
-        batches: that had messages.
+        messages: archived messages.
+        files: written files, before compaction.
+        size_bytes: of those files.
+        batches: batches with messages.
         merged: small files that were merged.
-        stopped_by: the signal that ended the run early.
+        stopped_by: signal that ended the run early.
     """
 
     messages: int = 0
@@ -99,17 +99,17 @@ class Archived:
     stopped_by: int | None = None
 
 
-def archive(spark: "SparkSession", wanted: Wanted, log: "ArchiveLog", say: Say) -> Archived:
-    """Archive topics: until what there is now is there, or until the query is stopped.
+def archive(spark: "SparkSession", wanted: ArchiveRequest, log: "ArchiveLog", say: Say) -> Archived:
+    """Archive the current messages of topics, or new ones too until the query is stopped.
 
     Args:
         spark: the session; classic, not Connect.
-        wanted: what, and where.
+        wanted: topics, directory and options.
         log: of the archive.
-        say: told about every batch.
+        say: called with a line about each batch.
 
     Raises:
-        JobError: the query failed; the next run goes on where this one was.
+        JobError: the query failed; the next run resumes where this one ended.
     """
     from rocketpy.spark.jobs.parquet_archive.compaction import compact  # noqa: PLC0415
     from rocketpy.spark.jobs.parquet_archive.source import (  # noqa: PLC0415
@@ -130,7 +130,9 @@ def archive(spark: "SparkSession", wanted: Wanted, log: "ArchiveLog", say: Say) 
 
     def take(frame: "DataFrame", batch: int) -> None:
         query = _query_id(frame)
-        if log.has(query, batch):  # killed between our manifest and Spark's
+        if log.has(
+            query, batch
+        ):  # an earlier run was killed between the manifest and Spark's commit
             return
         pieces, ends, cut = reported(frame.collect())
         log.commit(query, batch, pieces, ends, cut)
@@ -155,11 +157,11 @@ def archive(spark: "SparkSession", wanted: Wanted, log: "ArchiveLog", say: Say) 
     return done
 
 
-def archive_to_delta(spark: "SparkSession", wanted: Wanted, say: Say) -> Archived:
-    """Do the same into a Delta table, partitioned by topic and date; its jar has to be there.
+def archive_to_delta(spark: "SparkSession", wanted: ArchiveRequest, say: Say) -> Archived:
+    """Archive topics in a Delta table, partitioned by topic and date; needs Delta's jar.
 
-    A batch that is repeated is written once: Delta remembers the last batch of each application,
-    which is named after the checkpoint.
+    A repeated batch is written once: Delta stores the last batch of each application id, which is
+    the id of the query.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -185,7 +187,7 @@ def archive_to_delta(spark: "SparkSession", wanted: Wanted, say: Say) -> Archive
 
 
 def _query_id(frame: "DataFrame") -> str:
-    """Return the id of the stream that a batch belongs to; the same over restarts."""
+    """Return the id of the stream that a batch belongs to; it is stable across restarts."""
     found = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     assert found, "Spark sets it for every batch"
     return found
@@ -197,13 +199,15 @@ def _query_id(frame: "DataFrame") -> str:
     epilog="Example: rocketpy spark archive orders payments --to ./archive",
 )
 @click.argument("topics", nargs=-1)
-@click.option("--pattern", default="", metavar="REGEX", help="Topics whose whole name matches.")
+@click.option(
+    "--pattern", default="", metavar="REGEX", help="Topics with names that match completely."
+)
 @click.option(
     "--to",
     "root",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of the archive; workers on other machines have to see it, too.",
+    help="Directory of the archive; workers on other machines need it under the same path.",
 )
 @click.option(
     "--from",
@@ -218,7 +222,7 @@ def _query_id(frame: "DataFrame") -> str:
     "--every",
     type=click.IntRange(1),
     metavar="SECONDS",
-    help="Go on until stopped, with a batch so often; without it: what there is now, then end.",
+    help="Run until stopped, a batch every N seconds; default: the current messages, then end.",
 )
 @click.option("--batch-rows", type=click.IntRange(1), default=BATCH_ROWS, show_default=True)
 @click.option(
@@ -227,7 +231,7 @@ def _query_id(frame: "DataFrame") -> str:
     default=20,
     show_default=True,
     metavar="BATCHES",
-    help="Merge small files so often, and at the end; 0 never.",
+    help="Merge small files after this many batches, and at the end; 0: never.",
 )
 @click.option("--only-compact", is_flag=True, help="Only merge small files; needs no Spark.")
 @click.option(
@@ -266,14 +270,14 @@ def command(  # noqa: PLR0913 - an option each
 ) -> int:
     """Write TOPICS to Parquet files, DIR/topic=T/date=D/, each message once.
 
-    Run it again to go on: what is in the archive is not read again, and a run that was killed
-    leaves nothing twice and nothing out, whatever reads the files. How far it is, is in
-    DIR/_manifests and DIR/_checkpoint; without the latter it goes on by the former.
+    Run it again to continue: archived messages are not read again. After a run that was killed no
+    message is missing or duplicated, for any reader of the files. The progress is stored in
+    DIR/_manifests and DIR/_checkpoint; without the latter the manifests are used.
 
-    SIGTERM and SIGINT end it after the batch in hand: exit code 0 with --every, else 128 and the
-    signal, as there is more to archive.
+    SIGTERM and SIGINT end it after the current batch: exit code 0 with --every, else 128 plus the
+    signal number, because messages remain to be archived.
     """
-    # All that is missing at once, and before a directory is made.
+    # Report all missing requirements at once, before a directory is created.
     need_extra(*(("pyarrow", "numpy") if only_compact else ()))
     from rocketpy.spark.jobs.parquet_archive.files import check_names  # noqa: PLC0415
     from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog  # noqa: PLC0415
@@ -290,7 +294,7 @@ def command(  # noqa: PLR0913 - an option each
         options["subscribePattern"] = pattern
     options = _starting(start) | options
     check_names((each.strip(), "", 0) for each in ",".join(topics).split(","))
-    wanted = Wanted(
+    wanted = ArchiveRequest(
         topics=",".join(topics),
         namesrv=namesrv,
         root=root.absolute(),
@@ -305,7 +309,7 @@ def command(  # noqa: PLR0913 - an option each
     else:
         with ArchiveLog(wanted.root) as log:
             spark = spark_session("archive", master=master, conf=settings)
-            progress("Spark is there")
+            progress("Spark started")
             done = archive(spark, wanted, log, progress)
     _tell(done, root, output, progress)
     return exit_code(done.stopped_by, every)
@@ -342,7 +346,7 @@ def _compact_only(log: "ArchiveLog", compression: str, output: str, progress: Pr
 
 
 def _delta(
-    wanted: Wanted, master: str, settings: Mapping[str, str], progress: Progress
+    wanted: ArchiveRequest, master: str, settings: Mapping[str, str], progress: Progress
 ) -> Archived:
     of_delta = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -351,14 +355,14 @@ def _delta(
     spark = spark_session("archive", master=master, conf=of_delta | dict(settings))
     try:
         _need_delta(spark)
-        progress("Spark is there")
+        progress("Spark started")
         return archive_to_delta(spark, wanted, progress)
     except JobError as error:
-        # Without its jar this catalog fails every query of the session, which may be the caller's.
+        # Without the jar this catalog fails every query of the session, which the caller may share.
         spark.conf.unset("spark.sql.catalog.spark_catalog")
         if _OTHER_SPARK.search(str(error.__cause__)):
             raise JobError(
-                f"Delta's jar was made for another Spark than {spark.version}: give the version "
+                f"Delta's jar is not for Spark {spark.version}: give the version "
                 f"for this one, or leave out --format delta for an archive of Parquet files"
             ) from error
         raise
@@ -372,7 +376,7 @@ def _need_delta(spark: "SparkSession") -> None:
         loader.loadClass("io.delta.tables.DeltaTable")
     except Exception:  # noqa: BLE001 - of py4j
         raise JobError(
-            f"Delta's jar is not there: give --conf spark.jars.packages={_DELTA}:VERSION, with the "
+            f"Delta's jar is missing: give --conf spark.jars.packages={_DELTA}:VERSION, with the "
             f"version made for Spark {spark.version}"
         ) from None
 

@@ -1,4 +1,4 @@
-"""`rocketpy spark audit`: whether every message of a store directory is whole and in its queue."""
+"""`rocketpy spark audit`: checks records and queues of a store directory against each other."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from rocketpy.spark.jobs.audit_store import Audit, Store
 
 EXIT_DAMAGED: Final = 4
-"""Exit code when something is wrong."""
+"""Exit code of an audit with findings."""
 _SHOWN_MAX: Final = 1000
 _RESULT_DDL: Final = "result string"
 
 
 def audit_here(store: "Store", say: Callable[[str], None]) -> "Audit":
-    """Do all checks in this process, one after the other.
+    """Run all checks in this process, one after the other.
 
     Args:
         store: the directory.
-        say: told how far it is.
+        say: called with a line about the progress.
     """
     from rocketpy.spark.jobs.audit_store import Audit, run_task, tasks_of  # noqa: PLC0415
 
@@ -42,7 +42,7 @@ def audit_here(store: "Store", say: Callable[[str], None]) -> "Audit":
 
 
 def audit_with_spark(spark: "SparkSession", store: "Store") -> "Audit":
-    """Do all checks as tasks of Spark; executors have to see the directory under the same path."""
+    """Run all checks as tasks of Spark; executors need the directory under the same path."""
     from rocketpy.spark.jobs.audit_store import Audit, tasks_of  # noqa: PLC0415
 
     def run(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -57,7 +57,7 @@ def audit_with_spark(spark: "SparkSession", store: "Store") -> "Audit":
 
     tasks = tasks_of(store)
     frame = spark.createDataFrame(tasks, "kind string, number int")
-    # Round robin: queues are cheap, files of the log are not.
+    # Round robin, because tasks of queues are much cheaper than those of log files.
     results = frame.repartition(min(len(tasks), 256)).mapInArrow(run, _RESULT_DDL)
     done = Audit()
     for row in results.toLocalIterator():
@@ -66,7 +66,7 @@ def audit_with_spark(spark: "SparkSession", store: "Store") -> "Audit":
 
 
 def encode_audit(audit: "Audit") -> str:
-    """Return what a task saw as JSON."""
+    """Encode the result of a task as JSON."""
     from dataclasses import astuple  # noqa: PLC0415
 
     days = [[topic, day, size_bytes] for (topic, day), size_bytes in audit.days.items()]
@@ -83,7 +83,7 @@ def encode_audit(audit: "Audit") -> str:
 
 
 def decode_audit(text: str) -> "Audit":
-    """Read what `encode_audit` made."""
+    """Decode the result of `encode_audit`."""
     from rocketpy.spark.jobs.audit_store import Audit, Finding  # noqa: PLC0415
 
     findings, records, entries, pending, size_bytes, days = json.loads(text)
@@ -101,18 +101,19 @@ def decode_audit(text: str) -> "Audit":
     "audit", context_settings=CONTEXT, epilog="Example: rocketpy spark audit ./data/store"
 )
 @click.argument("store", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--here", is_flag=True, help="In this process alone, without Spark.")
+@click.option("--here", is_flag=True, help="Run in this process, without Spark.")
 @click.option("--days", is_flag=True, help="Also print bytes by topic and day.")
 @spark_options
 @output_option
 def command(
     *, store: Path, here: bool, days: bool, conf: tuple[str, ...], master: str, output: str
 ) -> int:
-    """Check a store directory, ours or Apache's, live or a copy; nothing is changed.
+    """Check a store directory of RocketPy or Apache, live or a copy. Nothing is changed.
 
-    Every record of the commit log: its shape, and the checksum of its body. Every entry of the
-    consume queues: that it leads to a message of that topic, queue, offset and tag. And every
-    message: that its queue has it. Exit code 4 when something is wrong, a line for each message.
+    The audit checks the lengths and the checksum of every record in the commit log, that every
+    entry of the consume queues points to a message of its topic, queue, offset and tag, and that
+    the queue of every message has an entry for it. It prints a line for each damaged message;
+    the exit code is 4 if there is any.
 
     Not checked: fields without a checksum (times, hosts, properties other than the tag), queues
     of batch topics, the index.
@@ -132,7 +133,7 @@ def command(
         if options:
             raise click.UsageError(f"--conf rocketmq.{min(options)}: no topic is read or written")
         spark = spark_session("audit", master=master, conf=settings)
-        progress("Spark is there")
+        progress("Spark started")
         with plain_errors():
             done = audit_with_spark(spark, found)
     findings = by_message(done.findings)

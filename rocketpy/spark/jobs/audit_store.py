@@ -39,7 +39,7 @@ _DAY_US: Final = 86_400_000_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One defect.
+    """Defect of a record or an entry.
 
     Attributes:
         phy_offset: of the record, or of bytes that are no record; that of the entry when it
@@ -65,8 +65,8 @@ class Audit:
         findings: the defects.
         records: messages in the log.
         entries: written entries of queues.
-        pending: messages at the end of the log whose entry is not on disk yet (a broker runs, or
-            was killed).
+        pending: messages at the end of the log with no entry on disk yet (a broker runs, or was
+            killed).
         size_bytes: of all records.
         days: bytes of records by topic and UTC day.
     """

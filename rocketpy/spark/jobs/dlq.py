@@ -1,4 +1,4 @@
-"""`rocketpy spark dlq`: what consumers gave up on, and the way back to its topic."""
+"""`rocketpy spark dlq`: reports dead letters, and sends them back to their topics."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 REQUEUED_FROM: Final = "REQUEUED_FROM"
-"""Property of a message that was sent back: `group/broker/queue/offset` of the dead letter."""
+"""Property of a requeued message: `group/broker/queue/offset` of the dead letter."""
 _ORIGIN_ID_OF_DLQ: Final = "DLQ_ORIGIN_MESSAGE_ID"
 _REASONS: Final = ("exception", "EXCEPTION", "error", "ERROR", "reason", "_spark_error")
 
 
 def dead_letters(messages: "DataFrame") -> "DataFrame":
-    """Return the messages of dead letter topics with what can be asked of them.
+    """Return the messages of dead letter topics, with columns for their analysis.
 
-    Beside the columns of a read with every include: `group`, `originTopic`, `originMsgId` (the
-    broker's id of the first delivery) and `exception` (of the first property that is one of
-    `exception`, `error`, `reason`; null without any). Neither Apache nor RocketPy record why a
-    message was given up; applications that do write such a property before the message goes back.
+    Beside the columns of a read with every include these are `group`, `originTopic`, `originMsgId`
+    (the broker's id of the first delivery) and `exception` (the first of the properties
+    `exception`, `error`, `reason`; null without one). Neither Apache nor RocketPy records why a
+    message failed; applications may write such a property before they return the message.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -69,7 +69,7 @@ def dead_letters(messages: "DataFrame") -> "DataFrame":
 
 
 def triage(letters: "DataFrame") -> "DataFrame":
-    """Return a row for each group, origin topic, tag and exception: how many, since when."""
+    """Count dead letters by group, origin topic, tag and exception, with their first time."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     return (
@@ -87,7 +87,7 @@ def triage(letters: "DataFrame") -> "DataFrame":
 
 
 def to_requeue(letters: "DataFrame") -> "DataFrame":
-    """Return the rows for the sink: each letter for its origin topic, with where it came from."""
+    """Return rows for the sink: each letter for its origin topic, with its location as property."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     place = f.concat_ws("/", "group", "brokerName", "queueId", "queueOffset")
@@ -115,10 +115,10 @@ def to_requeue(letters: "DataFrame") -> "DataFrame":
     "--where",
     default="",
     metavar="SQL",
-    help="Only these: a condition on the columns of a read, and on originTopic, originMsgId, "
-    "exception.",
+    help="Only letters that meet a condition on the columns of a read, originTopic, originMsgId "
+    "and exception.",
 )
-@click.option("--requeue", is_flag=True, help="Send them back to the topics they came from.")
+@click.option("--requeue", is_flag=True, help="Send the letters back to their origin topics.")
 @yes_option
 @spark_options
 @namesrv_option
@@ -138,16 +138,16 @@ def command(  # noqa: PLR0913 - an option each
 ) -> int:
     """Report the dead letters of a consumer GROUP; with --requeue send them back.
 
-    Letters stay where they are until they expire: what was sent back once is sent again by the
-    next --requeue, so choose with --where or --from. Each copy has the id it had, and says in its
-    property REQUEUED_FROM which letter it is. Every group of the origin topic gets it.
+    Letters stay in their topic until they expire, so the next --requeue sends them again: select
+    with --where or --from. Each copy keeps the message id, and its property REQUEUED_FROM is the
+    location of the letter. Every group of the origin topic receives the copies.
     """
-    need_extra()  # options are looked at by what needs pyarrow
+    need_extra()  # parsing options needs pyarrow
     progress = progress_for(output)
     settings, options = split_conf(key_values(conf, "--conf"))
     of_reader, of_sink = deal_options(options, namesrv)
     spark = spark_session("dlq", master=master, conf=settings)
-    progress("Spark is there")
+    progress("Spark started")
     with plain_errors():
         topic = group if group.startswith(DLQ_PREFIX) else DLQ_PREFIX + group
         letters = dead_letters(topic_frame(spark, namesrv, topic, start, end, of_reader))

@@ -1,4 +1,4 @@
-"""What the commands of jobs share: options, progress lines, the summary, `python -m`."""
+"""Command-line helpers of jobs: options, progress lines, summaries, `python -m`."""
 
 import os
 import time
@@ -14,11 +14,11 @@ from rocketpy.terminal.render import show
 F = TypeVar("F", bound=Callable[..., Any])
 
 Say = Callable[[str], None]
-"""Takes a line about how far a job is."""
+"""Called with a line about the progress of a job."""
 
 
 def spark_options(function: F) -> F:
-    """Give a job the options about where Spark runs."""
+    """Add the options for the Spark session to a command."""
     for option in (
         click.option(
             "--conf",
@@ -30,14 +30,14 @@ def spark_options(function: F) -> F:
             "--master",
             default=LOCAL_MASTER,
             show_default=True,
-            help="Where Spark runs; spark-submit's own --master goes first.",
+            help="Where Spark runs; --master of spark-submit takes precedence.",
         ),
         click.option(
             "--debug",
             is_flag=True,
             expose_value=False,
             callback=set_debug,
-            help="Show Spark's log, and errors with their traces.",
+            help="Show Spark's log, and errors with tracebacks.",
         ),
     ):
         function = option(function)
@@ -53,17 +53,17 @@ def split_conf(pairs: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
 def deal_options(
     options: Mapping[str, str], namesrv: str, *, is_read: bool = True
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the options for a reader, and those for the sink; what both have goes to both.
+    """Divide options between reader and sink; common ones go to both.
 
     Args:
-        options: as `split_conf` has them.
-        namesrv: name servers of the cluster that is written to.
-        is_read: whether topics are read; else every option has to be one of the sink.
+        options: from `split_conf`.
+        namesrv: name servers of the target cluster.
+        is_read: whether topics are read; otherwise all options must be those of the sink.
 
     Raises:
-        ConfigError: one that the sink cannot use, when nothing is read.
+        ConfigError: without a reader, an option that the sink does not have.
     """
-    from rocketpy.spark.options import options_of, parse_options  # noqa: PLC0415 - for two jobs
+    from rocketpy.spark.options import options_of, parse_options  # noqa: PLC0415 - used by two jobs
     from rocketpy.spark.read_options import BatchOptions  # noqa: PLC0415 - the same
     from rocketpy.spark.sink.options import SinkOptions  # noqa: PLC0415 - the same
 
@@ -84,10 +84,10 @@ def deal_options(
 
 
 class Progress:
-    """Says on standard error how far a job is, not more often than every second.
+    """Prints the progress of a job on standard error, at most once a second.
 
     Args:
-        quiet: say nothing.
+        quiet: print nothing.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -97,11 +97,11 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since the job began."""
+        """Seconds since the job started."""
         return time.monotonic() - self._started
 
     def __call__(self, line: str, *, always: bool = True) -> None:
-        """Say a line; one that need not be said always waits its turn."""
+        """Print a line; without `always` at most one a second."""
         now = self.seconds
         if not self._quiet and (always or now - self._last >= 1):
             self._last = now
@@ -109,12 +109,12 @@ class Progress:
 
 
 def progress_for(output: str) -> Progress:
-    """Return what says how far a job is; nothing where that would come between a program's rows.
+    """Return the progress printer of a job; a quiet one where it would mix with JSON output.
 
     spark-submit gives a job one pipe for its output and its errors.
 
     Args:
-        output: what the job's option `-o` says.
+        output: value of the option `-o`.
     """
     return Progress(quiet=output == "json" and _has_one_output())
 
@@ -122,12 +122,12 @@ def progress_for(output: str) -> Progress:
 def _has_one_output() -> bool:
     try:
         return os.path.sameopenfile(1, 2) and not os.isatty(1)
-    except OSError:  # one of them is closed
+    except OSError:  # one of the two is closed
         return False
 
 
 def summary(row: Mapping[str, object], output: str) -> None:
-    """Print what a job did: a line a value for people, an object in an array for programs."""
+    """Print the result of a job: a line for each value, or JSON with one object."""
     if output == "json":
         show([row], output)
         return
@@ -140,5 +140,5 @@ def summary(row: Mapping[str, object], output: str) -> None:
 
 
 def main(job: click.Command) -> None:
-    """Run one job as `python -m rocketpy.spark.jobs.JOB`, and end the process."""
+    """Run a job as `python -m rocketpy.spark.jobs.JOB`, and end the process."""
     run_command(job, f"rocketpy spark {job.name}")

@@ -1,7 +1,7 @@
-"""`rocketpy spark lag`: how far consumer groups are behind, once or again and again; no Spark.
+"""`rocketpy spark lag`: samples the lag of consumer groups, once or periodically, without Spark.
 
-The numbers are the brokers' own (GET_CONSUME_STATS), as `mqadmin consumerProgress` shows them, or
-those of a store directory (`config/consumerOffset.json` and the ends of its queues).
+The numbers are those of the brokers (GET_CONSUME_STATS), as in `mqadmin consumerProgress`, or those
+of a store directory (`config/consumerOffset.json` and the ends of its queues).
 """
 
 import asyncio
@@ -22,31 +22,29 @@ from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.render import iso, show
 
 EXIT_ALERT: Final = 3
-"""Exit code when a group is further behind than it may be."""
+"""Exit code when the lag of a group exceeds `--max-lag`."""
 
 Row = dict[str, object]
 
 
 async def sample(namesrv: str, groups: Sequence[str], topic: str, now_ms: int) -> list[Row]:
-    """Return a row for every queue that a group has an offset of.
+    """Return a row for every queue in which a group has an offset.
 
     Args:
         namesrv: name servers of the cluster.
-        groups: only these; all but the system's when there are none.
-        topic: only this one, when not empty.
+        groups: only these; empty: all except system groups.
+        topic: only this one; empty: all.
         now_ms: wall time, for the column `time_ms`.
 
     Raises:
-        SubscriptionGroupNotExistError: a group that was named does not exist.
+        SubscriptionGroupNotExistError: a named group does not exist.
     """
     async with rocketpy_admin.connect(namesrv) as admin:
-        names = list(groups)
-        if not names:
-            names = [each.group for each in await admin.groups()]
+        names = list(groups) or [each.group for each in await admin.groups()]
         found = await asyncio.gather(*(admin.group_lag(name, topic) for name in names))
         for each in found:
             if groups and not each.queues:
-                await admin.group_config(each.group)  # says so when there is no such group
+                await admin.group_config(each.group)  # raises if the group does not exist
     return [
         {
             "time_ms": now_ms,
@@ -65,19 +63,19 @@ async def sample(namesrv: str, groups: Sequence[str], topic: str, now_ms: int) -
 
 
 def sample_store(directory: Path, groups: Sequence[str], topic: str, now_ms: int) -> list[Row]:
-    """Return the same rows from a store directory, which no broker need have open.
+    """Return the same rows from a store directory; no broker needs to run.
 
-    The broker has the directory's name, as no file says its own; when a message was last consumed
-    is not known. Queues of topics that are gone are left out.
+    The directory's name stands for the broker's, which no file contains. The time of the last
+    consumption is unknown. Queues of deleted topics are left out.
 
     Args:
         directory: `storePathRootDir` of a broker, ours or Apache's.
-        groups: only these; all when there are none.
-        topic: only this one, when not empty.
+        groups: only these; empty: all.
+        topic: only this one; empty: all.
         now_ms: wall time, for the column `time_ms`.
 
     Raises:
-        JobError: a group that was named has no offset there.
+        JobError: a named group has no offset there.
         StoreFormatError: it is not a store directory.
     """
     from rocketpy.store.scan.directory import StoreDirectory  # noqa: PLC0415 - needs pyarrow
@@ -138,7 +136,7 @@ def write_sample(rows: Sequence[Row], folder: Path) -> Path:
 
 
 def behind(rows: Sequence[Row]) -> dict[str, int]:
-    """Return how far each group is behind in all."""
+    """Return the lag of each group, in all its queues."""
     found: dict[str, int] = {}
     for row in rows:
         lag, group = row["lag"], str(row["group"])
@@ -152,13 +150,20 @@ def behind(rows: Sequence[Row]) -> dict[str, int]:
     context_settings=CONTEXT,
     epilog="Example: rocketpy spark lag --once --group readers --max-lag 10000",
 )
-@click.option("--once/--no-once", "once", default=None, help="One sample, then end (the default).")
 @click.option(
-    "--every", type=click.IntRange(1), metavar="SECONDS", help="Again and again; until stopped."
+    "--once/--no-once", "once", default=None, help="Take one sample, then end (the default)."
 )
-@click.option("--samples", type=click.IntRange(1), help="End after so many; with --every.")
-@click.option("--group", "groups", multiple=True, help="Only this one; may be given again.")
-@click.option("--topic", default="", help="Only this one.")
+@click.option(
+    "--every",
+    type=click.IntRange(1),
+    metavar="SECONDS",
+    help="Take a sample every SECONDS, until stopped.",
+)
+@click.option(
+    "--samples", type=click.IntRange(1), help="End after this many samples; needs --every."
+)
+@click.option("--group", "groups", multiple=True, help="Only this group; may be repeated.")
+@click.option("--topic", default="", help="Only this topic.")
 @click.option(
     "--to",
     "folder",
@@ -168,12 +173,12 @@ def behind(rows: Sequence[Row]) -> dict[str, int]:
 @click.option(
     "--store",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Of this store directory instead of a live cluster.",
+    help="Read this store directory instead of a live cluster.",
 )
 @click.option(
     "--max-lag",
     type=click.IntRange(0),
-    help=f"Messages a group may be behind; exit code {EXIT_ALERT} when one is further.",
+    help=f"Largest lag of a group, messages; exit code {EXIT_ALERT} above it.",
 )
 @namesrv_option
 @output_option
@@ -190,15 +195,15 @@ def command(  # noqa: PLR0913 - an option each
     namesrv: str,
     output: str,
 ) -> int:
-    """Show how far groups are behind, by topic and queue. Spark is not started.
+    """Show the lag of consumer groups by topic and queue. Spark is not started.
 
-    A sample has a row for each queue; with --to a table grows, a file a sample, for whatever reads
-    Parquet. --every ends with SIGINT, SIGTERM, or after --samples.
+    A sample has a row for each queue. With --to each sample becomes a file of a Parquet table.
+    --every ends with SIGINT, SIGTERM, or after --samples.
     """
     if once and every:
         raise click.UsageError("--once excludes --every")
     if samples and not every:
-        raise click.UsageError("--samples goes with --every")
+        raise click.UsageError("--samples needs --every")
     if folder is not None or store is not None:
         need_extra("pyarrow", "numpy")
     progress = Progress(quiet=every is None)

@@ -1,4 +1,4 @@
-"""Rows at a bounded rate: what comes too early waits."""
+"""Rate limit of rows: delays batches that arrive early."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,15 +13,15 @@ def paced(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[pa.RecordBatch]:
-    """Hand batches on in slices, on the average no faster than so many rows a second.
+    """Yield slices of batches, on average no faster than a number of rows a second.
 
-    A slice is about a tenth of a second's rows, so that the rate holds within a second, too.
+    A slice has the rows of about a tenth of a second, so the rate also holds within a second.
 
     Args:
         batches: of any schema.
         rows_per_s: above 0.
-        now: seconds of a clock that never goes back.
-        sleep: waits for some seconds.
+        now: monotonic clock, seconds.
+        sleep: waits for a number of seconds.
     """
     step = max(1, int(rows_per_s / 10))
     due = now()
@@ -31,7 +31,7 @@ def paced(
             if early > 0:
                 sleep(early)
             else:
-                due -= early  # what was not used is not saved up
+                due -= early  # unused time is not saved up
             piece = batch.slice(start, step)
             due += piece.num_rows / rows_per_s
             yield piece

@@ -1,4 +1,4 @@
-"""`rocketpy spark replay`: an archive, or a part of a topic, back to a topic."""
+"""`rocketpy spark replay`: sends messages of an archive, or of a topic, to a topic again."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,11 +37,11 @@ def archive_frame(
 ) -> "DataFrame":
     """Return the messages of a topic in an archive, in a range of time.
 
-    A queue that was cut has some offsets twice, of other messages: the column `_life` says how
-    often its broker had lost its last messages before.
+    Offsets may appear twice in a queue that lost messages, for different messages: the column
+    `_life` is the number of such losses before the message was stored.
 
     Raises:
-        JobError: there is no such archive, or it has no such topic.
+        JobError: the archive, or the topic in it, does not exist.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -63,7 +63,7 @@ def archive_frame(
 
 
 def task_of(tasks: int) -> "Column":
-    """Return which task sends a queue's rows: a number below `tasks`."""
+    """Return the number of the task, below `tasks`, that sends the rows of a queue."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     return f.pmod(f.hash("brokerName", "queueId"), f.lit(tasks))
@@ -72,15 +72,15 @@ def task_of(tasks: int) -> "Column":
 def rates_of(
     spark: "SparkSession", queues: Sequence[Mapping[str, object]], rate: float, tasks: int
 ) -> list[float]:
-    """Return the part of a rate that each task has: that of its messages among all.
+    """Divide a rate among tasks in proportion to their messages.
 
-    So they end together, and together keep the rate from the beginning to the end.
+    So the tasks end together, and keep the rate until the end.
 
     Args:
         spark: the session.
         queues: rows of `counts`.
         rate: messages a second in all.
-        tasks: that send beside each other.
+        tasks: number of parallel tasks.
     """
     rows = [(each["brokerName"], each["queueId"], each["messages"]) for each in queues]
     frame = spark.createDataFrame(rows, "brokerName string, queueId int, messages bigint")
@@ -93,12 +93,12 @@ def rates_of(
 def to_send(
     messages: "DataFrame", topic: str, tasks: int, rates: Sequence[float] | None = None
 ) -> "DataFrame":
-    """Return the rows for the sink: each queue's by one task, in order.
+    """Return rows for the sink; one task sends all rows of a queue, in order.
 
     Args:
-        messages: rows as the format `rocketmq` reads them, or `archive_frame`.
-        topic: where they go.
-        tasks: that send beside each other.
+        messages: rows of the format `rocketmq`, or of `archive_frame`.
+        topic: the target.
+        tasks: number of parallel tasks.
         rates: messages a second of each task; None for no limit.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
@@ -137,7 +137,7 @@ def counts(messages: "DataFrame") -> "DataFrame":
 
 
 def send(frame: "DataFrame", namesrv: str, *, new_ids: bool, options: Mapping[str, str]) -> None:
-    """Send rows; returns once brokers have acknowledged all of them."""
+    """Send rows, and wait until brokers have acknowledged all of them."""
     writer = frame.write.format("rocketmq").mode("append").options(**options)
     writer = writer.option("messageId", "auto" if new_ids else "column")
     writer.option("nameservers", namesrv).save()
@@ -154,23 +154,29 @@ def send(frame: "DataFrame", namesrv: str, *, new_ids: bool, options: Mapping[st
     "--archive",
     "root",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Read from this archive; without it from the topic itself.",
+    help="Read this archive; without it the topic itself.",
 )
-@click.option("--to", "target", metavar="TOPIC", help="Where to send; the same topic without it.")
+@click.option("--to", "target", metavar="TOPIC", help="Target topic; default: the same topic.")
 @click.option(
-    "--to-namesrv", metavar="HOST:PORT[;...]", help="Name servers of another cluster to send to."
+    "--to-namesrv",
+    metavar="HOST:PORT[;...]",
+    help="Name servers of the target cluster, if it is another one.",
 )
 @time_options
-@click.option("--where", default="", metavar="SQL", help="Only these: a condition on the columns.")
+@click.option(
+    "--where", default="", metavar="SQL", help="Only messages that meet a condition on the columns."
+)
 @click.option(
     "--rate",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
-    help="Messages a second, of all tasks together.",
+    help="Messages a second of all tasks together.",
 )
-@click.option("--tasks", type=click.IntRange(1), default=4, show_default=True, help="That send.")
-@click.option("--new-ids", is_flag=True, help="Make new message ids instead of keeping them.")
-@click.option("--dry-run", is_flag=True, help="Only count what would be sent.")
+@click.option(
+    "--tasks", type=click.IntRange(1), default=4, show_default=True, help="Number of sending tasks."
+)
+@click.option("--new-ids", is_flag=True, help="Assign new message ids.")
+@click.option("--dry-run", is_flag=True, help="Only count the messages.")
 @spark_options
 @namesrv_option
 @output_option
@@ -194,16 +200,17 @@ def command(  # noqa: PLR0913 - an option each
 ) -> int:
     """Send the messages of TOPIC once more, with their keys, tags, properties and ids.
 
-    At least once: a task that is repeated sends again, with the same property _spark_id. What the
-    topic holds is fixed when the job begins: sending to the same topic comes to an end.
+    Delivery is at least once: a repeated task sends its messages again, with the same property
+    _spark_id. The range of messages is fixed when the job starts, so a replay into the same topic
+    ends.
     """
-    need_extra()  # options are looked at by what needs pyarrow
+    need_extra()  # parsing options needs pyarrow
     progress = progress_for(output)
     settings, options = split_conf(key_values(conf, "--conf"))
     to_servers = to_namesrv or namesrv
     of_reader, of_sink = deal_options(options, to_servers, is_read=root is None)
     spark = spark_session("replay", master=master, conf=settings)
-    progress("Spark is there")
+    progress("Spark started")
     with plain_errors():
         if root is not None:
             messages = archive_frame(spark, root, topic, start, end)
@@ -218,8 +225,8 @@ def command(  # noqa: PLR0913 - an option each
             show(rows, output, empty="nothing would be sent")
             return 0
         if not total:
-            raise JobError(f"there is nothing to send of topic {topic}")
-        if rate is not None:  # tasks that wait for others would leave their part of it unused
+            raise JobError(f"topic {topic} has no messages to send")
+        if rate is not None:  # tasks that wait for others would not use their share of the rate
             tasks = min(tasks, spark.sparkContext.defaultParallelism)
         rates = None if rate is None else rates_of(spark, rows, rate, tasks)
         frame = to_send(messages, target or topic, tasks, rates)

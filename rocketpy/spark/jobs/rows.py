@@ -1,4 +1,4 @@
-"""What jobs read: a part of a topic by time, and what they print: rows of a small result."""
+"""Input and output of jobs: messages of topics by time, and rows of small results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def time_options(function: F) -> F:
-    """Give a job the options --from and --until."""
+    """Add the options --from and --until to a command."""
     for option in (
         click.option(
             "--until",
@@ -24,7 +24,7 @@ def time_options(function: F) -> F:
             default="latest",
             show_default=True,
             metavar="latest|TIME",
-            help="Where to end.",
+            help="End of the range.",
         ),
         click.option(
             "--from",
@@ -33,7 +33,7 @@ def time_options(function: F) -> F:
             default="earliest",
             show_default=True,
             metavar="earliest|TIME",
-            help="Where to begin: ISO 8601, ms since 1970, or 30m (ago).",
+            help="Start of the range: ISO 8601, ms since 1970, or 30m (ago).",
         ),
     ):
         function = option(function)
@@ -41,10 +41,10 @@ def time_options(function: F) -> F:
 
 
 def range_options(start: Position, end: Position) -> dict[str, str]:
-    """Return the reader's options for a range of time.
+    """Return the options of the reader for a range of time.
 
     Raises:
-        click.UsageError: it begins at the end, or ends at the beginning.
+        click.UsageError: the range is empty.
     """
     if start == "latest" or end == "earliest":
         raise click.UsageError("--from latest and --until earliest leave nothing to read")
@@ -76,11 +76,11 @@ def topic_frame(
     Args:
         spark: the session.
         namesrv: name servers of the cluster.
-        topics: names, with commas between them.
-        start: where to begin.
-        end: where to end.
-        options: more of the reader's, over ours.
-        columns: only these; all without any.
+        topics: comma-separated names.
+        start: start of the range.
+        end: end of the range.
+        options: more options of the reader, which take precedence.
+        columns: only these; empty: all.
     """
     wanted = {"nameservers": namesrv, "subscribe": topics, **range_options(start, end)}
     wanted["include"] = "hosts,properties,msgId"

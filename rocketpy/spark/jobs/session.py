@@ -1,6 +1,6 @@
-"""The Spark session of a job, and Spark's errors as one sentence.
+"""Spark session of a job, and errors of Spark as one sentence.
 
-Nothing of Spark is imported before a job asks for a session.
+PySpark is imported only when a job creates a session.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER: Final = "local[*,3]"
-"""Three tries of a task: with `local[*]` alone one failure ends a job."""
+"""Allows three attempts of a task; with `local[*]` one failure ends a job."""
 _NEEDED: Final = ("pyspark", "pyarrow", "numpy")
 _RAISED: Final = re.compile(
     r"^(?:pyspark\.errors\.exceptions\.base\.)?([\w.]*(?:Error|Exception)): (.+)$"
@@ -32,12 +32,12 @@ _QUIET_LOG: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
-    """Note the option `--debug` of a command: Spark's log and its errors are shown in full."""
+    """Store the option `--debug` of a command, which shows Spark's log and full errors."""
     context.meta[_DEBUG] = value
 
 
 def is_debug() -> bool:
-    """Tell whether the command that runs was given `--debug`."""
+    """Return whether the command was given `--debug`."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_DEBUG))
 
@@ -46,12 +46,12 @@ def need_extra(*modules: str) -> None:
     """Raise JobError unless the extra that jobs need is installed.
 
     Args:
-        modules: that have to be there; all that Spark jobs need by default.
+        modules: required modules; default: all that Spark jobs need.
     """
     missing = [each for each in modules or _NEEDED if importlib.util.find_spec(each) is None]
     if missing:
         raise JobError(
-            f"{', '.join(missing)} missing, which this job needs: pip install 'rocketpy-mq[spark]'"
+            f"{', '.join(missing)} missing, required by this job: pip install 'rocketpy-mq[spark]'"
         )
 
 
@@ -62,11 +62,11 @@ def spark_session(
 
     Args:
         app: name of the job.
-        master: where to run when nobody else has said so.
-        conf: settings of Spark, over ours.
+        master: where to run, unless `spark-submit` has set it.
+        conf: settings of Spark, which take precedence over the defaults.
 
     Raises:
-        JobError: PySpark or Java is not there.
+        JobError: PySpark or Java is missing.
     """
     need_extra()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - it takes a second
@@ -74,11 +74,11 @@ def spark_session(
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
-        "spark.python.authenticate.socketTimeout": "120s",  # 15 s are short on a busy machine
+        "spark.python.authenticate.socketTimeout": "120s",  # busy machines exceed 15 s
     }
     builder = SparkSession.builder.appName(f"rocketpy {app}")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not started by spark-submit
-        # Else planners are whatever `python3` is first on the path.
+        # Otherwise planners run the first `python3` of the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings |= {
             "spark.driver.memory": _MEMORY,
@@ -97,7 +97,7 @@ def spark_session(
 
 
 def _silence_start() -> None:
-    """Have the JVM that is about to start log nothing; its errors reach us as exceptions."""
+    """Disable the log of the JVM to be started; its errors arrive as exceptions."""
     name = "SPARK_SUBMIT_OPTS"
     option = f'"-Dlog4j2.configurationFile={_QUIET_LOG.as_uri()}"'
     os.environ[name] = f"{option} {os.environ.get(name, '')}".strip()
@@ -105,7 +105,7 @@ def _silence_start() -> None:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turn what Spark raises into a JobError that says in one sentence what was wrong."""
+    """Convert errors of Spark into a JobError of one sentence."""
     try:
         yield
     except Exception as error:
@@ -123,10 +123,10 @@ def _is_of_spark(error: Exception) -> bool:
 
 
 def sentence_of(text: str) -> str:
-    """Return the sentence that matters of an error of Spark's.
+    """Return the relevant sentence of an error of Spark.
 
-    What Python code raised in a worker comes with its traceback; its last exception counts. Else it
-    is the first line, without the stack of the JVM.
+    That is the last exception of a Python traceback from a worker, or the first line without the
+    stack of the JVM.
     """
     raised = [found for line in text.splitlines() if (found := _RAISED.match(line.strip()))]
     own = [each for each in raised if each[1].startswith("rocketpy.")] or raised

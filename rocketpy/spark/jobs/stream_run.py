@@ -1,4 +1,4 @@
-"""Running a stream with `foreachBatch`: SIGTERM and SIGINT end it between two batches."""
+"""Runs a stream with `foreachBatch`, and ends it between two batches on SIGTERM or SIGINT."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ Take = Callable[["DataFrame", int], None]
 
 
 class Stopping(Exception):  # noqa: N818 - no error
-    """Raised in a batch that is not to begin; Spark does it at the next start."""
+    """Raised instead of starting a batch; Spark repeats the batch at the next start."""
 
 
 class BatchGate:
-    """Lets batches through until a signal comes; the batch in hand is finished.
+    """Runs batches until a signal arrives; the current batch is finished.
 
     Args:
-        take: does a batch.
+        take: processes a batch.
     """
 
     def __init__(self, take: Take) -> None:
@@ -35,31 +35,31 @@ class BatchGate:
         self.signal: int | None = None
 
     def close(self, number: int, _: FrameType | None = None) -> None:
-        """Let no more batches through; a handler of signals."""
+        """Reject further batches; used as signal handler."""
         self.signal = number
 
     def __call__(self, frame: "DataFrame", batch: int) -> None:
-        """Do a batch, unless a signal has come."""
-        self.is_busy = True  # before the look at the signal: see run_stream
+        """Process a batch, unless a signal has arrived."""
+        self.is_busy = True  # set before the signal is checked: see run_stream
         try:
             if self.signal is not None:
-                raise Stopping(f"batch {batch} is done at the next start")
+                raise Stopping(f"batch {batch} is left for the next start")
             self._take(frame, batch)
         finally:
             self.is_busy = False
 
 
 def run_stream(stream: "DataFrame", take: Take, root: Path, every_s: int | None) -> int | None:
-    """Run a query to its end, or until a signal comes.
+    """Run a query to its end, or until a signal arrives.
 
     Args:
-        stream: what is read.
-        take: does a batch; when it has returned, the batch need not be done again.
-        root: the checkpoint is in it.
-        every_s: seconds between batches; None: what there is now, then end.
+        stream: the input.
+        take: processes a batch; its effects are durable when it returns.
+        root: directory of the checkpoint.
+        every_s: seconds between batches; None: process the current messages, then end.
 
     Returns:
-        The signal that ended it early; the batch it came in is finished. None without one.
+        The signal that ended the query early, after its current batch; None without one.
 
     Raises:
         JobError: the query failed.
@@ -75,7 +75,7 @@ def run_stream(stream: "DataFrame", take: Take, root: Path, every_s: int | None)
         query = writer.start()
         try:
             while not query.awaitTermination(1):
-                # Busy is set before a batch looks at the signal: one that begins now ends itself.
+                # A batch sets busy before it checks the signal, so one that starts now ends itself.
                 if gate.signal is not None and not gate.is_busy:
                     query.stop()
         except Exception:
@@ -99,8 +99,8 @@ def _handled_by(gate: BatchGate) -> Iterator[None]:
 
 
 def exit_code(stopped_by: int | None, every_s: int | None) -> int:
-    """Return 0 for a job that did what it was to do, 128 and the signal for one cut short.
+    """Return 0 for a completed job, 128 plus the signal number for an interrupted one.
 
-    A job that goes on until it is stopped (`every_s`) has done what it was to do.
+    A periodic job (`every_s`) is complete when it is stopped.
     """
     return 0 if stopped_by is None or every_s is not None else 128 + stopped_by

@@ -1,4 +1,4 @@
-"""`rocketpy spark trace`: latencies and failures, from what clients wrote into the trace topic."""
+"""`rocketpy spark trace`: latencies and failures, from the trace topic."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +23,7 @@ _OUTCOMES: Final = {
 
 
 def events_of(messages: "DataFrame") -> "DataFrame":
-    """Return the events of trace messages, each once; columns as `trace_events.EVENTS`.
+    """Return the distinct events of trace messages, with the columns of `trace_events.EVENTS`.
 
     Args:
         messages: rows with `body` and `bornHost`.
@@ -35,7 +35,7 @@ def events_of(messages: "DataFrame") -> "DataFrame":
 
 
 def send_report(events: "DataFrame") -> "DataFrame":
-    """Return a row for each topic and group of producers: how many, how long, how many failed."""
+    """Return sends, latencies and failures by topic and producer group."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     return (
@@ -51,11 +51,11 @@ def send_report(events: "DataFrame") -> "DataFrame":
 
 
 def consume_report(events: "DataFrame") -> "DataFrame":
-    """Return a row for each topic, group of consumers and host.
+    """Return deliveries, latencies and failures by topic, consumer group and host.
 
-    `store_to_consume` is from the end of the send to the first delivery's beginning, by the clocks
-    of both; `handle` is what the handler took, `retried` counts deliveries after the first one. A
-    message whose send was not recorded has no topic and no latency.
+    `store_to_consume` is the time from the end of the send to the start of the first delivery, by
+    the clocks of both hosts; `handle` is the duration of the handler; `retried` counts deliveries
+    after the first one. Messages without a recorded send have no topic and no latency.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -107,14 +107,16 @@ def _percentiles(column: str, name: str) -> list[Any]:
 @click.command(
     "trace", context_settings=CONTEXT, epilog="Example: rocketpy spark trace --from 1h -o json"
 )
-@click.option("--topic", "trace_topic", default=TRACE_TOPIC, show_default=True, help="Of traces.")
+@click.option(
+    "--topic", "trace_topic", default=TRACE_TOPIC, show_default=True, help="Topic with the traces."
+)
 @click.option("--of", "wanted", default="", metavar="TOPIC", help="Only messages of this topic.")
 @time_options
 @click.option(
     "--to",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write both reports there as Parquet, too: sends/ and consumptions/.",
+    help="Also write both reports as Parquet into this directory: sends/ and consumptions/.",
 )
 @spark_options
 @namesrv_option
@@ -133,12 +135,12 @@ def command(  # noqa: PLR0913 - an option each
 ) -> int:
     """Report latencies (median and 99th percentile) and failures of sends and consumptions.
 
-    Only clients that trace are seen: trace=True, enableMsgTrace.
+    The reports cover clients with tracing enabled: trace=True, enableMsgTrace.
     """
     progress = progress_for(output)
     settings, options = split_conf(key_values(conf, "--conf"))
     spark = spark_session("trace", master=master, conf=settings)
-    progress("Spark is there")
+    progress("Spark started")
     with plain_errors():
         messages = topic_frame(
             spark, namesrv, trace_topic, start, end, options, columns=["body", "bornHost"]

@@ -1,4 +1,4 @@
-"""Trace messages to rows: one event a row, as the official clients and ours record them."""
+"""Decodes trace messages of RocketPy's and the official clients into rows, one event each."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -32,7 +32,7 @@ EVENTS_DDL: Final = (
     "kind string, time_ms bigint, `group` string, topic string, msg_id string, request_id string, "
     "host string, cost_ms bigint, success boolean, outcome int, retries int"
 )
-"""The same for Spark. Of a send `host` is the broker; of a consumption what recorded it."""
+"""The same as DDL. `host` is the broker of a send, or the client of a consumption."""
 
 SENT: Final = "send"
 BEGUN: Final = "begin"
@@ -42,11 +42,11 @@ Event = tuple[object, ...]
 
 
 def event_of(record: TraceRecord, host: str) -> Event | None:
-    """Return a record as a row of `EVENTS`; None for what is neither sent nor consumed.
+    """Return a record as a row of `EVENTS`; None for other kinds of records.
 
     Args:
         record: of a trace message.
-        host: that sent the trace message.
+        host: sender of the trace message.
     """
     match record:
         case SendTrace():
@@ -99,8 +99,8 @@ def decode_bodies(bodies: Sequence[bytes | None], hosts: Sequence[str | None]) -
     """Return the events of some trace messages.
 
     Args:
-        bodies: of the messages; what is no trace is left out.
-        hosts: that sent them.
+        bodies: of the messages; invalid traces are left out.
+        hosts: their senders.
     """
     rows = [
         event

@@ -1,9 +1,9 @@
-"""Which column of a frame is what: checked once, on the driver, before any task starts.
+"""Roles of a frame's columns, checked once on the driver before any task starts.
 
-A column is known by its name, whatever its case. Names of Spark's Kafka sink (`value`, `key`) are
-taken, too. What a read of this format gives beside what a message is made of (`queueOffset`,
-`storeTimestamp`, ...) is left out, because the broker writes it anew; any other column is an error:
-a misspelt `tag` must not be a message without its tag.
+A column is found by its name, case-insensitive. Names of Spark's Kafka sink (`value`, `key`) are
+accepted as well. Columns that reads of this format have and a broker sets (`queueOffset`,
+`storeTimestamp`, ...) are ignored. Any other column is an error: a misspelt `tag` must not become a
+message without its tag.
 """
 
 import difflib
@@ -33,7 +33,7 @@ Role = Literal[
     "topic", "body", "keys", "tags", "properties", "delayLevel", "deliverTime", "shardingKey",
     "flag", "msgId",
 ]  # fmt: skip
-"""What a column can be; also the name of the column."""
+"""Roles of columns; also their names."""
 
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 
@@ -79,30 +79,30 @@ _LEFT_OUT: Final = frozenset(
         "timestamptype",
     }
 )  # fmt: skip
-"""What a read gives and no write can set, in lower case."""
+"""Columns of reads that no write can set, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where in a frame's rows everything is.
+    """Positions of the columns in a frame's rows.
 
     Attributes:
-        places: index of each role's column; roles without a column are missing.
+        places: index of the column of each role; roles without a column are missing.
     """
 
     places: Mapping[Role, int]
 
 
 def find_columns(schema: StructType, options: SinkOptions) -> Columns:
-    """Find and check the columns of a frame that is to be written.
+    """Find and check the columns of a frame to write.
 
     Args:
         schema: the frame's.
         options: of the write.
 
     Raises:
-        ConfigError: a column that is missing, unknown, there twice, or of a type that its role
-            does not have; names the column and the accepted types.
+        ConfigError: a column is missing, unknown, duplicate, or has a type that its role does not
+            accept; the message names the column and the accepted types.
     """
     known: dict[str, Role] = {role.lower(): role for role in get_args(Role)} | dict(_ALIASES)
     if options.message_id == "auto":
@@ -133,7 +133,7 @@ def _check_type(role: Role, name: str, kind: DataType) -> None:
     if isinstance(kind, TimestampNTZType):
         hint = "; cast it to timestamp, which has a time zone"
     raise ConfigError(
-        f"a column of this name has to be {words}, not {kind.simpleString()}{hint}", key=name
+        f"a column of this name must be {words}, not {kind.simpleString()}{hint}", key=name
     )
 
 
@@ -141,7 +141,7 @@ def _check_present(places: Mapping[Role, int], schema: StructType, options: Sink
     given = ", ".join(schema.names) or "none"
     if "body" not in places:
         words = _ACCEPTED["body"][0]
-        raise ConfigError(f"a column with the message's body is needed ({words}); there is {given}",
+        raise ConfigError(f"a column for the body is required ({words}); the columns are {given}",
                           key="body")  # fmt: skip
     if "topic" not in places and not options.topic:
         reason = f"give the option topic or a column of that name (string); there is {given}"

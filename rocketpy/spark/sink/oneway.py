@@ -1,8 +1,8 @@
-"""Rows that nobody acknowledges.
+"""Sends rows one-way, without acknowledgements.
 
-Memory is bounded all the same: once as much is on its way as may be, each broker that got some of
-it is asked something it does answer, over the same connection. The answer says that it has read
-what was sent before, not that it has stored it.
+Memory stays bounded: when the limit of bytes in flight is reached, a request that brokers do
+answer is sent to each of them over the same connection. Its response confirms that the broker has
+read the previous messages, not that it has stored them.
 """
 
 from rocketpy.proto.message_queue import MessageQueue
@@ -14,7 +14,7 @@ from rocketpy.spark.sink.worker import SinkClient
 
 
 class OnewaySender(Sender):
-    """Sends one task's rows one-way; arguments and attributes are those of `Sender`."""
+    """Sender of one task's rows, one-way; arguments and attributes as in `Sender`."""
 
     def __init__(self, client: SinkClient, options: SinkOptions, reader: RowReader) -> None:
         super().__init__(client, options, reader)
@@ -36,15 +36,15 @@ class OnewaySender(Sender):
         self._count_in((request.topic, destination.queue.broker_name, NO_OFFSET), request)
 
     async def finish(self) -> None:
-        """Wait until brokers have read everything.
+        """Wait until brokers have read all messages.
 
         Raises:
-            RocketPyError: one of them does not answer; what it was sent may be lost.
+            RocketPyError: a broker does not answer; messages sent to it may be lost.
         """
         await self._catch_up()
 
     async def settle(self) -> None:
-        """Wait for nothing: nobody would say how it ended."""
+        """Do nothing: one-way sends have no outcome to wait for."""
 
     async def _catch_up(self) -> None:
         while self._asked_later:

@@ -15,80 +15,78 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(ConnectionOptions):
-    """What writes take."""
+    """Options of writes."""
 
     topic: str = option(
-        "topic", text, "", about="where all rows go; without it, each row's column `topic` says"
+        "topic", text, "", about="topic of all rows; default: the column `topic` of each row"
     )
     group: str = option("producerGroup", text, "spark_sink", about="producer group")
     send_mode: Literal["sync", "oneway"] = option(
         "sendMode",
         choice("sync", "oneway"),
         "sync",
-        about="`sync`: a task ends when brokers have acknowledged every row; `oneway`: nobody "
-        "acknowledges anything, and rows may be lost",
+        about="`sync`: a task ends when brokers have acknowledged every row; `oneway`: no "
+        "acknowledgements, rows may be lost",
     )
     batch_bytes: int = option(
         "batch.maxBytes",
         size_bytes(0, 4 * _MIB),
         _MIB // 4,
-        about="bytes of rows sent in one request, as stored, about; 0 sends each row alone, as is "
-        "done with rows that are delayed",
+        about="approximate size of a request with several rows, as stored; 0: one row a request, "
+        "which is also used for delayed rows",
         shown="256k",
     )
     inflight: int = option(
-        "inflight", whole(1, 65_536), 256, about="requests of a task without an acknowledgement"
+        "inflight", whole(1, 65_536), 256, about="most unacknowledged requests of a task"
     )
     inflight_bytes: int = option(
         "inflight.maxBytes",
         size_bytes(1 << 10, 48 * _MIB),
         32 * _MIB,
-        about="the same as bytes; the last one let in may go over it",
+        about="their most bytes; one request may exceed it",
         shown="32m",
     )
-    retries: int = option(
-        "retries", whole(0, 1_000), 2, about="attempts of a request after the first one"
-    )
+    retries: int = option("retries", whole(0, 1_000), 2, about="retries of a request")
     send_timeout_ms: int = option(
         "sendTimeoutMs",
         duration_ms,
         30_000,
-        about="one limit for all attempts of a request, as `30s`",
+        about="time limit of a request with its retries, as `30s`",
         shown="30s",
     )
     on_error: Literal["fail", "dlq"] = option(
         "onError",
         choice("fail", "dlq"),
         "fail",
-        about="a row that cannot be a message (no body, too large, ...): fail, or send it to "
+        about="rows that are not valid messages (no body, too large, ...): fail, or send them to "
         "`dlqTopic` with the reason",
     )
     dlq_topic: str = option(
         "dlqTopic",
         text,
         "",
-        about="where such rows go",
+        about="topic of such rows",
         shown="`%DLQ%` and the group",
     )
     message_id: Literal["auto", "column"] = option(
         "messageId",
         choice("auto", "column"),
         "auto",
-        about="where a message's id comes from: made anew, or the column `msgId`",
+        about="message ids: new ones, or those of the column `msgId`",
     )
     max_message_bytes: int = option(
         "maxMessageSize",
         size_bytes(1, 64 * _MIB),
         4 * _MIB,
-        about="the largest body; what the brokers' setting of this name says",
+        about="largest body; must not exceed the brokers' setting of this name",
         shown="4m",
     )
 
     def __post_init__(self) -> None:
-        """Check names and what belongs together.
+        """Check names, and options against each other.
 
         Raises:
-            ConfigError: a topic or group that cannot be, or `dlqTopic` without `onError=dlq`.
+            ConfigError: an invalid topic or group, or `dlqTopic` without `onError=dlq`.
         """
         super().__post_init__()
         checked_group(self.group)
@@ -96,13 +94,13 @@ class SinkOptions(ConnectionOptions):
             if topic:
                 _check_topic(key, topic)
         if self.dlq_topic and self.on_error != "dlq":
-            raise ConfigError("goes with onError=dlq", key="dlqTopic")
+            raise ConfigError("needs onError=dlq", key="dlqTopic")
         if self.send_timeout_ms < 1:
             raise ConfigError("is less than 1 ms", key="sendTimeoutMs")
 
     @property
     def dead_topic(self) -> str:
-        """Where rows go that cannot be messages; empty when they are an error."""
+        """Topic for rows that are not valid messages; empty when they are an error."""
         if self.on_error == "fail":
             return ""
         return self.dlq_topic or DLQ_PREFIX + self.group

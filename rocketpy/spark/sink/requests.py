@@ -1,4 +1,4 @@
-"""Messages -> requests: batches of one topic, single messages, one line for each ordered queue."""
+"""Groups messages into requests: batches of a topic, single messages, lines of ordered queues."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -14,16 +14,16 @@ from rocketpy.spark.sink.rows import SinkRow
 _MAX_BATCH_TOPIC_CHARS = 127
 
 Line = tuple[str, int]
-"""Topic and place of a queue among the topic's: what is sent to it keeps its order."""
+"""Topic and index of an ordered queue: its requests are sent one after the other."""
 
 
 class Request(NamedTuple):
-    """One request to a broker.
+    """Send request to a broker.
 
     Attributes:
-        rows: what it carries, all of one topic.
-        batch: how the rows travel together; None for a lone message.
-        line: the ordered queue it belongs to; None for any queue.
+        rows: its messages, all of one topic.
+        batch: encoder of several messages; None for a single one.
+        line: its ordered queue; None for any queue.
     """
 
     rows: Sequence[SinkRow]
@@ -32,22 +32,22 @@ class Request(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """Where all of its rows go."""
+        """Topic of all its rows."""
         return self.rows[0].topic
 
     @property
     def is_delayed(self) -> bool:
-        """Whether a broker keeps its row elsewhere until it is due."""
+        """Whether the broker parks its message until the delivery time."""
         return self.rows[0].is_delayed
 
     @property
     def size_bytes(self) -> int:
-        """Of its bodies and properties, about."""
+        """Approximate size of bodies and properties."""
         return sum(len(row.message.body) + len(row.message.properties) for row in self.rows)
 
     @property
     def chooser(self) -> QueueChooser | None:
-        """What chooses its queue; None for the queues in turn."""
+        """Selector of its queue; None for round robin."""
         if self.line is None:
             return None
         index = self.line[1]
@@ -58,11 +58,11 @@ class Request(NamedTuple):
         return choose
 
     def outgoing(self, next_id: Callable[[], str]) -> Outgoing:
-        """Return what is sent; a batch gets an id of its own."""
+        """Return the message to send; a batch gets a new id."""
         return self.rows[0].message if self.batch is None else self.batch.outgoing(next_id())
 
     def one_by_one(self) -> Iterator["Request"]:
-        """Yield its rows as requests of their own."""
+        """Yield a request for each row."""
         for row in self.rows:
             yield Request((row,), None, self.line)
 
@@ -70,13 +70,13 @@ class Request(NamedTuple):
 def make_requests(
     rows: Iterable[SinkRow], queue_counts: Mapping[str, int], batch_bytes: int
 ) -> Iterator[Request]:
-    """Yield the requests that carry some rows; within a line, in the order of the rows.
+    """Group rows into requests; requests of a line keep the order of the rows.
 
     Args:
         rows: of any topics.
-        queue_counts: how many queues each topic of an ordered row has.
-        batch_bytes: about the most bytes of a request with several rows, as stored; 0 for one row
-            a request.
+        queue_counts: number of queues of each topic with ordered rows.
+        batch_bytes: approximate limit of a request with several rows, as stored; 0: one row a
+            request.
     """
     groups: dict[tuple[str, Line | None], list[SinkRow]] = {}
     for row in rows:

@@ -1,9 +1,9 @@
-"""Record batches -> messages, and the rows that can be none.
+"""Converts record batches to messages, and reports rows that are not valid messages.
 
-Every message carries `_spark_id`: query/batch/partition/row, the same for a row in every attempt to
-write it. Properties that clients and brokers write are left out of the column `properties`, so
-that what was read can be written; of those, TAGS, KEYS and the sharding key count where there is
-no column for them.
+Every message has a property `_spark_id`: query/batch/partition/row, the same for a row in every
+attempt to write it. Properties that clients and brokers set are removed from the column
+`properties`, so that rows of a read can be written. Of these, TAGS, KEYS and the sharding key are
+used if there is no column for them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,14 +41,14 @@ _DROPPED: Final = SYSTEM_PROPERTIES - {*_KEPT} | {SPARK_ID}
 
 
 class SinkRow(NamedTuple):
-    """A row as a message.
+    """Row that was converted to a message.
 
     Attributes:
         number: of the row within its task, from 0.
-        topic: where it goes.
-        message: what is sent.
-        order_key: rows with the same one go to the same queue, in order; None for any queue.
-        is_delayed: whether a broker keeps it elsewhere until it is due.
+        topic: the target.
+        message: the message to send.
+        order_key: rows with the same key go to the same queue, in order; None for any queue.
+        is_delayed: whether the broker parks it until the delivery time.
     """
 
     number: int
@@ -59,13 +59,13 @@ class SinkRow(NamedTuple):
 
 
 class BadRow(NamedTuple):
-    """A row that cannot be a message.
+    """Row that is not a valid message.
 
     Attributes:
         number: of the row within its task, from 0.
-        topic: where it was to go; empty when it does not say.
-        body: what it has; empty when it has none.
-        reason: why.
+        topic: the target; empty if missing.
+        body: the body; empty if missing.
+        reason: the defect.
     """
 
     number: int
@@ -75,7 +75,7 @@ class BadRow(NamedTuple):
 
 
 class _Values:
-    """The columns of a slice as lists; what has no column is all None."""
+    """Columns of a slice as lists; a role without a column has None for each row."""
 
     def __init__(self, batch: pa.RecordBatch, places: Mapping[Role, int]) -> None:
         self._batch = batch
@@ -95,13 +95,13 @@ class _Values:
 
 
 class RowReader:
-    """Makes messages of one task's rows.
+    """Converter of one task's rows to messages.
 
     Args:
-        columns: where everything is.
+        columns: positions of the columns.
         options: of the write.
         id_prefix: of `_spark_id`, without the row: query/batch/partition.
-        next_id: makes message ids.
+        next_id: generates message ids.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class RowReader:
         return self._number
 
     def read(self, batch: pa.RecordBatch) -> Iterator[list[SinkRow | BadRow]]:
-        """Yield a batch's rows, in order, in lists of at most 4,096 rows and about 8 MiB.
+        """Yield the rows of a batch in order, in lists of at most 4,096 rows and about 8 MiB.
 
         Args:
             batch: rows of the frame's schema.
@@ -190,7 +190,7 @@ class RowReader:
         return SinkRow(self._number, topic, message, order_key, is_delayed)
 
     def dead(self, row: BadRow, topic: str) -> SinkRow:
-        """Return a bad row as a message with the reason, for the topic of such rows."""
+        """Return a bad row as a message with the reason, for the dead letter topic."""
         limit = self._options.max_message_bytes
         reason = row.reason.replace(NAME_SEPARATOR, " ").replace(PAIR_SEPARATOR, " ")
         pairs = {SPARK_ID: f"{self._id_prefix}/{row.number}", SPARK_ERROR: reason[:1000]}
@@ -215,18 +215,18 @@ def _keys_text(keys: str | bytes | Sequence[str | None]) -> str:
     given = [key for key in keys if key]
     for key in given:
         if KEY_SEPARATOR in key:
-            raise IllegalMessageError(f"key {key!r} holds a blank, which separates keys")
+            raise IllegalMessageError(f"key {key!r} contains a blank, which separates keys")
     return KEY_SEPARATOR.join(given)
 
 
 def _delay(pairs: dict[str, str], level: int | None, deliver_ms: int | None) -> DeliveryTime | None:
-    """Add a delay to a message's properties; return its moment, if that is what it has."""
+    """Add the delay to a message's properties; return its delivery time, if it has one."""
     if not level:
         moment = DeliveryTime(deliver_ms=deliver_ms)
         pairs.update(moment.properties)
         return moment
     if deliver_ms is not None:
-        raise IllegalMessageError("give one of delayLevel and deliverTime")
+        raise IllegalMessageError("delayLevel and deliverTime exclude each other")
     pairs.update(level_property(level))
     return None
 

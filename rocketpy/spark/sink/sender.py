@@ -1,8 +1,8 @@
-"""Requests -> acknowledgements, within bounds of number and bytes; on the client's loop.
+"""Sends requests and checks acknowledgements, within bounds of number and bytes.
 
-Of an ordered queue one request is on its way at a time: were there two, the second could be stored
-before a repetition of the first. All others go beside each other; how those ended is seen to when
-the next ones are sent, and at the end, without a callback for each.
+An ordered queue has one request in flight: with two, the second could be stored before a retry of
+the first. All other requests are sent concurrently. Their outcomes are checked when the next ones
+are sent, and at the end, without a callback for each.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from rocketpy.spark.sink.worker import SinkClient
 NO_OFFSET: Final = -1
 _UNBOUNDED: Final = 1 << 60
 _ENDED_KEPT: Final = 64
-"""Requests that have ended and wait to be seen to, at most, beside as many as are on their way."""
+"""Most finished requests with unchecked outcomes, beside those in flight."""
 
 
 @dataclass(slots=True)
 class Stored:
-    """What a task has stored in one queue.
+    """Rows that a task has stored in one queue.
 
     Attributes:
-        topic: the queue's.
-        broker_name: the queue's.
-        queue_id: the queue's; -1 for rows that are delayed, or sent one-way.
-        first: offset of the first of its rows; -1 where that is not known.
-        last: the same of the last; rows of others may lie between.
-        rows: how many.
+        topic: of the queue.
+        broker_name: of the queue.
+        queue_id: of the queue; -1 for rows that are delayed or sent one-way.
+        first: offset of the first row; -1 if unknown.
+        last: offset of the last row; messages of others may lie between.
+        rows: number of rows.
     """
 
     topic: str
@@ -48,21 +48,21 @@ class Stored:
     rows: int = 0
 
     def add(self, first: int, rows: int) -> None:
-        """Count rows that lie back to back."""
+        """Add consecutive rows."""
         if first != NO_OFFSET:
             self.first = first if self.first == NO_OFFSET else min(self.first, first)
             self.last = max(self.last, first + rows - 1)
         self.rows += rows
 
     def merge(self, other: "Stored") -> None:
-        """Count what another task has stored in the same queue."""
+        """Add the rows of another task in the same queue."""
         rows = self.rows + other.rows
         if other.first != NO_OFFSET:
             self.add(other.first, other.last - other.first + 1)
         self.rows = rows
 
     def __str__(self) -> str:
-        """Say where they are: `orders@broker-a:3 offsets 100..199 (100 rows)`."""
+        """Return their location: `orders@broker-a:3 offsets 100..199 (100 rows)`."""
         if self.queue_id == NO_OFFSET:
             return f"{self.topic}@{self.broker_name} ({self.rows} rows)"
         place = f"{self.topic}@{self.broker_name}:{self.queue_id}"
@@ -70,15 +70,15 @@ class Stored:
 
 
 class Sender:
-    """Sends one task's rows.
+    """Sender of one task's rows.
 
     Args:
-        client: carries the attempts.
+        client: the client of the worker process.
         options: of the write.
-        reader: makes messages of rows that cannot be sent, for the topic of such rows.
+        reader: converts invalid rows to messages for the dead letter topic.
 
     Attributes:
-        dead_rows: rows that went to that topic.
+        dead_rows: rows sent to that topic.
     """
 
     def __init__(self, client: SinkClient, options: SinkOptions, reader: RowReader) -> None:
@@ -100,14 +100,14 @@ class Sender:
 
     @property
     def stored(self) -> list[Stored]:
-        """What is stored so far, in the order of the queues' names."""
+        """Rows stored so far, by queue, sorted."""
         return [self._stored[key] for key in sorted(self._stored)]
 
     async def send(self, rows: Iterable[SinkRow | BadRow]) -> None:
-        """Send rows as far as there is room, waiting for room in between.
+        """Send rows; wait while the limits of requests in flight are reached.
 
         Raises:
-            RocketPyError: a row before, or one of these, could not be sent.
+            RocketPyError: one of these rows, or an earlier one, could not be sent.
         """
         good = [self._dead(row) if isinstance(row, BadRow) else row for row in rows]
         counts = await self._queue_counts(good)
@@ -115,26 +115,26 @@ class Sender:
             await self._submit(request)
 
     async def finish(self) -> None:
-        """Wait until every request has its acknowledgement.
+        """Wait until every request is acknowledged.
 
         Raises:
-            RocketPyError: the first row that could not be sent; nothing is on its way any more.
+            RocketPyError: the first row that could not be sent; no request is in flight any more.
         """
         await self.settle()
         if self._failure is not None:
             raise self._failure
 
     async def settle(self) -> None:
-        """Wait until nothing is on its way any more, however that ends."""
+        """Wait until no request is in flight, and ignore failures."""
         await self._room.flush()
         while self._sent:
-            self._see_to_all()  # what a broker refused may go another way
+            self._see_to_all()  # rows that a broker rejected may be sent differently
             await self._room.flush()
 
     def _dead(self, row: BadRow) -> SinkRow:
         if not self._dead_topic:
             raise IllegalMessageError(
-                f"row {row.number} of the partition cannot be a message: {row.reason}"
+                f"row {row.number} of the partition is not a valid message: {row.reason}"
             )
         self.dead_rows += 1
         return self._reader.dead(row, self._dead_topic)
@@ -148,7 +148,7 @@ class Sender:
         return counts
 
     async def _routed(self, topic: str) -> None:
-        """Make sure that the topic's queues are known."""
+        """Look up the queues of the topic, unless they are cached."""
         if not self._instance.routes.cached_publish_queues(topic):
             await self._instance.routes.publish_queues(topic)
 
@@ -157,7 +157,7 @@ class Sender:
             await self._room.wait_for_space()
         if self._sent and self._sent[0][1].done():
             self._see_to_first()
-        elif len(self._sent) > 2 * self._room.messages + _ENDED_KEPT:  # behind one that takes long
+        elif len(self._sent) > 2 * self._room.messages + _ENDED_KEPT:  # finished behind a slow one
             self._see_to_all()
         if self._failure is not None:
             raise self._failure
@@ -173,12 +173,12 @@ class Sender:
             self._start(request)
 
     def _see_to_first(self) -> None:
-        """Note how the first requests ended, as far as they have."""
+        """Check the outcomes of the oldest requests, up to the first unfinished one."""
         while self._sent and self._sent[0][1].done():
             self._note(*self._sent.popleft())
 
     def _see_to_all(self) -> None:
-        """Note how those ended that have."""
+        """Check the outcomes of all finished requests."""
         sent, self._sent = self._sent, deque()
         for request, future in sent:
             if future.done():
@@ -203,14 +203,14 @@ class Sender:
         operation.start()
 
     def _ended(self, request: Request, future: "asyncio.Future[SendResult]") -> None:
-        """Go on with an ordered queue."""
+        """Send the next request of an ordered queue."""
         self._note(request, future)
         self._room.leave(request.size_bytes)
         assert request.line is not None
         self._next_of(request.line)
 
     def _note(self, request: Request, future: "asyncio.Future[SendResult]") -> None:
-        """Note how a request ended."""
+        """Record the outcome of a request."""
         error = future.exception()
         if error is None:
             self._count(request, future.result())
@@ -220,7 +220,7 @@ class Sender:
             self._failure = _named(request, error)
 
     def _next_of(self, line: Line) -> None:
-        """Go on with an ordered queue; after a failure, its other requests are given up."""
+        """Return the next request of an ordered queue; drop its requests after a failure."""
         waiting = self._lines[line]
         while waiting:
             request = waiting.popleft()
@@ -231,7 +231,7 @@ class Sender:
         del self._lines[line]
 
     def _refused(self, request: Request, error: RocketPyError) -> None:
-        """Find the rows that a broker will not take, or an old one cannot."""
+        """Handle rows that a broker rejected, or that an old broker does not support."""
         if request.batch is not None:
             parts = list(request.one_by_one())
         elif self._dead_topic and request.topic != self._dead_topic:
@@ -245,14 +245,14 @@ class Sender:
         if request.line is None:
             for part in parts:
                 self._start(part)
-        else:  # before those that already wait
+        else:  # before requests that already wait
             for part in parts:
                 self._room.enter(part.size_bytes)
             self._lines[request.line].extendleft(reversed(parts))
 
     def _count(self, request: Request, result: SendResult) -> None:
         queue, first = result.queue, result.offset
-        if request.is_delayed:  # stored elsewhere until it is due
+        if request.is_delayed:  # parked until the delivery time
             self._count_in((request.topic, queue.broker_name, NO_OFFSET), request)
         else:
             self._count_in((request.topic, queue.broker_name, queue.queue_id), request, first)

@@ -1,7 +1,7 @@
-"""The client of a worker process: one for all the tasks that it runs with the same options.
+"""Client of a worker process, shared by all its tasks with the same options.
 
-Its loop runs on a thread of its own, so that acknowledgements and time limits are seen to while the
-task waits for its next rows.
+The loop of the client runs on a separate thread, so that acknowledgements and timeouts are
+processed while the task waits for its next rows.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ _MOST_CLIENTS: Final = 4
 
 
 class SinkClient:
-    """Connections and routes, on a loop of their own.
+    """Connections and routes on a separate event loop.
 
     Args:
         options: of the write.
 
     Attributes:
         instance: the client.
-        transport: carries sends.
-        row_ids: makes message ids, for the one thread that makes messages of rows.
+        transport: sends the messages.
+        row_ids: generates message ids, for the one thread that converts rows to messages.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -72,11 +72,11 @@ class SinkClient:
         self.row_ids = MsgIds(ip, os.getpid(), clock, rng)
 
     async def check_topic(self, topic: str) -> None:
-        """Make sure that messages can be sent to a topic.
+        """Check that messages can be sent to a topic.
 
         Raises:
             ConfigError: it is a static topic.
-            NoRouteError: there is none, and no broker creates it.
+            NoRouteError: it has no route, and no broker creates it.
             NoNameServerError: no name server answers.
         """
         name = wrap_namespace(self._namespace, topic)
@@ -104,7 +104,7 @@ _clients: dict[tuple[int, SinkOptions], SinkClient] = {}
 
 
 def client_for(options: SinkOptions) -> SinkClient:
-    """Return this process's client for some options; made by the first task that needs it.
+    """Return the client of this process for some options; the first task creates it.
 
     Tasks of a worker process run one after the other. The four clients used last are kept; Spark
     ends a worker process that is idle for a minute, and its clients with it.

@@ -1,4 +1,4 @@
-"""What Spark calls: writers for batches and streams, and what tasks tell the driver."""
+"""Writers for batches and streams, which Spark calls, and reports of tasks to the driver."""
 
 import logging
 import uuid
@@ -32,18 +32,18 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 _SHOWN_QUEUES: Final = 32
 
 _checked: set[tuple[tuple[str, ...], str]] = set()
-"""Name servers with a namespace, and topics, that this driver's process knows to exist."""
+"""Topics, with name servers and namespace, that this driver process has found to exist."""
 
 
 @dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
-    """What one task has sent.
+    """Report of one task about its rows.
 
     Attributes:
-        partition: its number.
-        rows: how many it had.
-        dead_rows: how many of them went to the topic of rows that cannot be messages.
-        stored: where they are.
+        partition: number of the task.
+        rows: rows of the task.
+        dead_rows: rows sent to the dead letter topic.
+        stored: locations of the messages.
     """
 
     partition: int
@@ -55,7 +55,7 @@ class TaskReport(WriterCommitMessage):
 def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceArrowWriter:
-    """Return what writes a batch.
+    """Return the writer of a batch.
 
     Args:
         options: of the write, as texts.
@@ -63,8 +63,8 @@ def batch_writer(
         overwrite: whether the user asked for mode `overwrite`.
 
     Raises:
-        ConfigError: an option, a column or the mode that cannot be used.
-        NoRouteError: there is no such topic, and no broker creates it.
+        ConfigError: an option, a column or the mode is invalid.
+        NoRouteError: the topic does not exist, and no broker creates it.
         NoNameServerError: no name server answers.
     """
     if overwrite:
@@ -76,20 +76,20 @@ def batch_writer(
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
-    """Return what writes a stream.
+    """Return the writer of a stream.
 
     Args:
         options: of the write, as texts.
         schema: of the rows.
-        overwrite: whether its output mode is `complete`: then every trigger appends the whole
-            result anew, as to a Kafka topic.
+        overwrite: whether its output mode is `complete`: then every trigger appends the complete
+            result again, as for a Kafka topic.
 
     Raises:
-        ConfigError: an option or a column that cannot be used.
-        NoRouteError: there is no such topic, and no broker creates it.
+        ConfigError: an option or a column is invalid.
+        NoRouteError: the topic does not exist, and no broker creates it.
         NoNameServerError: no name server answers.
     """
-    del overwrite  # nothing is taken away: the last message of a key has the last result
+    del overwrite  # the topic is not overwritten: the last message of a key has the last result
     return StreamSink(*_checked_write(options, schema))
 
 
@@ -111,11 +111,11 @@ def _checked_write(options: Mapping[str, str], schema: StructType) -> tuple[Sink
 
 
 class BatchSink(DataSourceArrowWriter):
-    """Writes a batch.
+    """Writer of a batch.
 
     Args:
         options: of the write.
-        columns: where everything is in a row.
+        columns: positions of the columns.
     """
 
     def __init__(self, options: SinkOptions, columns: Columns) -> None:
@@ -127,25 +127,25 @@ class BatchSink(DataSourceArrowWriter):
         """Send one task's rows; runs in a worker.
 
         Raises:
-            RocketPyError: a row could not be sent; its notes say which, and what was.
+            RocketPyError: a row could not be sent; the notes name it, and the rows that were sent.
         """
         return _write(iterator, self._options, self._columns, f"{self._query}/0")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what was sent; it is in the topic already."""
+        """Log the sent rows; they are in the topic already."""
         logger.info("batch %s: sent %s", self._query, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what was sent all the same: a topic takes nothing back."""
+        """Log the rows that stay in the topic although the write failed."""
         logger.warning("batch %s failed, but %s", self._query, _leftover(messages))
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """Writes a stream's batches.
+    """Writer of the batches of a stream.
 
     Args:
         options: of the write.
-        columns: where everything is in a row.
+        columns: positions of the columns.
     """
 
     def __init__(self, options: SinkOptions, columns: Columns) -> None:
@@ -156,7 +156,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Send one task's rows; runs in a worker.
 
         Raises:
-            RocketPyError: a row could not be sent; its notes say which, and what was.
+            RocketPyError: a row could not be sent; the notes name it, and the rows that were sent.
         """
         context = TaskContext.get()
         assert context is not None, "not in a task"
@@ -164,11 +164,11 @@ class StreamSink(DataSourceStreamArrowWriter):
         return _write(iterator, self._options, self._columns, f"{query}/{batch}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Log what was sent; it is in the topic already."""
+        """Log the sent rows; they are in the topic already."""
         logger.info("batch %d: sent %s", batchId, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Say what was sent all the same: a topic takes nothing back."""
+        """Log the rows that stay in the topic although the write failed."""
         logger.warning("batch %d failed, but %s", batchId, _leftover(messages))
 
 
@@ -195,7 +195,7 @@ def _write(
 def _send_all(
     batches: Iterator[pa.RecordBatch], reader: RowReader, sender: Sender, client: SinkClient
 ) -> None:
-    """Send rows while the next ones are read and made messages of."""
+    """Send rows while the next ones are read and converted."""
     sending: Future[None] | None = None
     for batch in batches:
         for rows in reader.read(batch):
@@ -208,7 +208,7 @@ def _send_all(
 
 
 def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """Return in words what tasks have sent, queue by queue.
+    """Describe the sent rows of tasks, by queue.
 
     Args:
         messages: their reports; None for tasks that failed.

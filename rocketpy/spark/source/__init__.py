@@ -1,1 +1,1 @@
-"""Source."""
+"""Source of the format `rocketmq`: batch and streaming reads of topics."""

@@ -1,16 +1,16 @@
-"""What a stream has waiting: its position beside what there is, decided from values alone.
+"""Backlog of a stream: compares its position with a snapshot of the queues, from values alone.
 
-A queue's state, as a trigger sees it:
+States of a queue in a trigger:
 
-    the queue                                      what the trigger does
-    has messages after the position                offers them
-    is new                                         begins at its earliest: durable first, read next
+    queue                                          effect
+    has messages after the position                they are read
+    is new                                         starts at its earliest: durable first, read next
     begins after the position (expired)            the messages between are lost
-    ends before the position (cut, or made again)  what is missing is lost; goes on with what was
-                                                   stored since, at its end when that is unknown
-    is not served any more, and has messages left  those are lost
-    was deleted with its topic                     what came after the position is lost
-    is on a broker that nobody reaches             waits
+    ends before the position (cut, or recreated)   the missing messages are lost; it resumes with
+                                                   those stored since, or at its end if unknown
+    is not served any more, but has messages       they are lost
+    was deleted with its topic                     the messages after the position are lost
+    is on an unreachable broker                    waits
 """
 
 from collections.abc import Collection, Mapping
@@ -26,14 +26,14 @@ Loss = tuple[QueueRange, str]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What may be read from a position on.
+    """Messages that may be read from a position.
 
     Attributes:
-        position: where the stream is, with new queues at their earliest, and cut ones where they go
-            on.
-        begins: the first offset that is there, by queue, where something waits.
-        ends: the offset after the last that may be read, of the same queues.
-        lost: what is gone, and why.
+        position: position of the stream, with new queues at their earliest offset, and cut queues
+            where they resume.
+        begins: first available offset, by queue with a backlog.
+        ends: offset after the last readable one, of the same queues.
+        lost: lost ranges, and the reasons.
     """
 
     position: dict[MessageQueue, int]
@@ -43,7 +43,7 @@ class Waiting:
 
     @property
     def sizes(self) -> dict[MessageQueue, int]:
-        """How many offsets wait in each queue."""
+        """Number of offsets in the backlog of each queue."""
         return {queue: self.ends[queue] - begin for queue, begin in self.begins.items()}
 
 
@@ -53,13 +53,13 @@ def what_waits(
     until: Offsets | None = None,
     resumed: Offsets | None = None,
 ) -> Waiting:
-    """Return what may be read now.
+    """Return the backlog of a stream.
 
     Args:
-        position: where the stream is.
-        snapshot: what there is.
-        until: read no further; queues that it does not have are left for later. None: no such end.
-        resumed: where to go on in queues that end before the position; at their end without it.
+        position: of the stream.
+        snapshot: of the queues.
+        until: end of the read; queues without an end are skipped. None: unlimited.
+        resumed: offset at which queues that end before the position resume; default: their end.
     """
     found = Waiting(dict(position))
     for queue, (low, high, _) in sorted(snapshot.ends.items()):
@@ -73,7 +73,7 @@ def what_waits(
             resume = (resumed or {}).get(queue, high)
             reason = (
                 f"the queue ends at {high}: its broker lost messages, or its topic was made again; "
-                f"whoever skips this goes on at {resume}"
+                f"with skip the read resumes at {resume}"
             )
             found.lost.append((queue_range(queue, high, start), reason))
             found.position[queue] = resume
@@ -101,12 +101,12 @@ def cut_queues(position: Offsets, snapshot: Snapshot) -> list[MessageQueue]:
 def without_queue(
     position: Offsets, snapshot: Snapshot, brokers: Collection[str]
 ) -> list[MessageQueue]:
-    """Return the queues that nobody may read any more, although their broker is there.
+    """Return the queues that are no longer readable although their broker is reachable.
 
     Args:
-        position: where the stream is.
-        snapshot: what there is.
-        brokers: names of those that are registered and answer; queues of others only wait.
+        position: of the stream.
+        snapshot: of the queues.
+        brokers: names of registered brokers that answer; queues of others only wait.
     """
     return [
         queue
@@ -121,13 +121,13 @@ def lost_with_their_queue(
     topics: Collection[str],
     highs: Mapping[MessageQueue, int],
 ) -> list[Loss]:
-    """Return what is lost with queues that nobody may read any more.
+    """Return the lost ranges of queues that are no longer readable.
 
     Args:
-        position: where the stream is.
+        position: of the stream.
         gone: those queues.
-        topics: those that there still are.
-        highs: where each of the queues ends, or ended when it was last seen; unknown without.
+        topics: existing topics.
+        highs: last known end of each queue; queues without an entry have an unknown end.
     """
     lost: list[Loss] = []
     for queue in sorted(gone):
@@ -135,8 +135,8 @@ def lost_with_their_queue(
         high = highs.get(queue, start)
         if queue.topic not in topics:
             what = queue_range(queue, start, max(start, high))
-            lost.append((what, "the topic was deleted; whatever came later is gone, too"))
-        elif high > start:  # otherwise it was read to its end before it went
-            reason = "nobody may read the queue any more (readQueueNums was lowered)"
+            lost.append((what, "the topic was deleted; later messages are lost too"))
+        elif high > start:  # otherwise it was read to its end before it disappeared
+            reason = "the queue is no longer readable (readQueueNums was lowered)"
             lost.append((queue_range(queue, start, high), reason))
     return lost

@@ -1,4 +1,4 @@
-"""`spark.read.format("rocketmq")`: what to read is decided once, by the planner; tasks read it."""
+"""Batch reader of `spark.read.format("rocketmq")`: planned once, read by tasks."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -30,14 +30,14 @@ from rocketpy.spark.source.snapshot import Snapshot, check_complete, check_filte
 
 
 class BatchReader(DataSourceReader):
-    """Reads ranges that are fixed when the query is planned.
+    """Reader of ranges that are fixed when the query is planned.
 
     Args:
-        options: as Spark has them.
-        schema: the columns wanted.
+        options: as texts, from Spark.
+        schema: the columns to read.
 
     Raises:
-        ConfigError: an option or a column cannot be used.
+        ConfigError: an option or a column is invalid.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -45,11 +45,11 @@ class BatchReader(DataSourceReader):
         self.rows: RowSchema = rows_for(schema, self.options)
 
     def partitions(self) -> list[InputPartition]:
-        """Return a partition a queue, or more where they are to be split.
+        """Return a partition for each queue, or more where queues are split.
 
         Raises:
-            RocketPyError: a topic or queue is not there, offsets are out of range, no name server
-                answers.
+            RocketPyError: a topic or queue does not exist, offsets are out of range, or no name
+                server answers.
         """
         connection = Connection(self.options)
         try:
@@ -65,7 +65,7 @@ class BatchReader(DataSourceReader):
         return [QueuePartition(each, snapshot.brokers.get(each.broker_name, {})) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition; of a query without any, Spark asks for one all the same."""
+        """Read a partition; Spark reads an empty one for a query without partitions."""
         if isinstance(partition, QueuePartition):
             yield from read_partition(partition, self.options, self.rows)
 
@@ -87,19 +87,19 @@ class BatchReader(DataSourceReader):
 
     async def _narrowed(
         self,
-        connection: Connection,  # noqa: ARG002 - for those who narrow
-        snapshot: Snapshot,  # noqa: ARG002 - the same
+        connection: Connection,  # noqa: ARG002 - for subclasses that narrow
+        snapshot: Snapshot,  # noqa: ARG002 - for subclasses
         ranges: list[QueueRange],
     ) -> list[QueueRange]:
-        """Return what conditions of the query leave; without push-down everything."""
+        """Return the ranges narrowed by pushed-down conditions; here all of them."""
         return ranges
 
 
 class PushdownReader(BatchReader):
-    """The same with conditions of the query pushed down.
+    """Batch reader with push-down of conditions.
 
-    A class of its own, because Spark fails every query of a reader that has `pushFilters` while
-    its configuration does not allow it.
+    A separate class, because Spark fails every query of a reader with `pushFilters` unless its
+    configuration allows push-down.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -108,11 +108,11 @@ class PushdownReader(BatchReader):
         self._narrowing = Narrowing(self.rows, partial(unwrap_namespace, namespace))
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take conditions over; return those that Spark has to look at, too."""
+        """Accept conditions, and return those that Spark has to apply as well."""
         return [each for each in filters if not self._narrowing.add(each)]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the conditions behind: tasks read ranges."""
+        """Drop the conditions, which tasks do not need."""
         return {**self.__dict__, "_narrowing": None}
 
     async def _narrowed(
@@ -141,6 +141,6 @@ class PushdownReader(BatchReader):
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
-    """Return the reader that options ask for."""
+    """Return the reader for the given options."""
     is_pushed = parse_options(options, BatchOptions).pushdown
     return PushdownReader(options, schema) if is_pushed else BatchReader(options, schema)

@@ -1,7 +1,7 @@
-"""What a task does: borrow a connection of its Python worker, pull a range, make batches.
+"""Execution of a task: borrows a connection of its Python worker, pulls a range, makes batches.
 
-Spark keeps Python workers between tasks, and so their connections are kept: for
-five minutes after the last task, then a timer closes them.
+Spark reuses Python workers, so their connections are kept between tasks. A timer closes them five
+minutes after the last task.
 """
 
 import os
@@ -30,11 +30,11 @@ IDLE_S: Final = 300.0
 
 @dataclass
 class QueuePartition(InputPartition):
-    """What one task reads.
+    """Partition with a range to read.
 
     Attributes:
         wanted: the range.
-        addresses: of the queue's broker by broker id, as the driver knew them.
+        addresses: of the queue's broker by broker id, from the driver.
     """
 
     wanted: QueueRange
@@ -43,7 +43,7 @@ class QueuePartition(InputPartition):
 
 @dataclass
 class MarkPartition(InputPartition):
-    """What one task marks as lost, without asking anybody.
+    """Partition with ranges to mark as lost, without a request.
 
     Attributes:
         lost: the ranges.
@@ -53,7 +53,7 @@ class MarkPartition(InputPartition):
 
 
 class ConnectionCache:
-    """Connections by what they were made with, kept between tasks; safe to use from any thread."""
+    """Thread-safe cache of connections by their options, kept between tasks."""
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
@@ -64,7 +64,7 @@ class ConnectionCache:
 
     @contextmanager
     def borrow(self, options: ConnectionOptions) -> Iterator[Connection]:
-        """Have a connection for as long as the block runs; nobody else has it meanwhile."""
+        """Borrow a connection exclusively for the duration of the block."""
         key = tuple(getattr(options, each.name) for each in fields(ConnectionOptions))
         connection = self._take(key) or Connection(options)
         try:
@@ -76,7 +76,7 @@ class ConnectionCache:
 
     def _take(self, key: tuple[Any, ...]) -> Connection | None:
         with self._lock:
-            if self._pid != os.getpid():  # a fork has its parent's sockets, which are not its own
+            if self._pid != os.getpid():  # a forked process must not use the sockets of its parent
                 self._idle.clear()
                 self._timers.clear()
                 self._pid = os.getpid()
@@ -105,18 +105,18 @@ class ConnectionCache:
 
 
 CONNECTIONS: Final = ConnectionCache()
-"""Those of this Python worker."""
+"""Connections of this Python worker."""
 
 
 def read_partition(
     partition: QueuePartition, options: ReadOptions, schema: RowSchema
 ) -> Iterator[pa.RecordBatch]:
-    """Read one range, a batch ahead of who takes them.
+    """Read a range, one batch ahead of the consumer.
 
     Raises:
-        DataLossError: messages are gone, and that is to fail.
+        DataLossError: messages are lost, and the policy is to fail.
         RequestTimeoutError: the broker did not answer within `fetch.timeoutMs`.
-        RocketPyError: the broker refuses, or gives what cannot be decoded.
+        RocketPyError: the broker rejects the pull, or its data cannot be decoded.
     """
     return ahead(_batches(partition, options, schema))
 
@@ -124,7 +124,7 @@ def read_partition(
 def read_marks(
     partition: MarkPartition, options: ReadOptions, schema: RowSchema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each range that is lost."""
+    """Yield a row for each lost range."""
     named = [
         each._replace(topic=unwrap_namespace(options.namespace, each.topic))
         for each in partition.lost
@@ -146,12 +146,12 @@ def _batches(
 
 
 def _made(maker: BatchMaker, pulled: list[Pulled]) -> Iterator[pa.RecordBatch] | None:
-    """Return the batches of what was pulled, which they keep no longer than they need it."""
+    """Return the batches of pulled data, which is released as soon as it is decoded."""
     return maker.batches(pulled) if pulled else None
 
 
 async def _collect(fetcher: RangeFetcher, options: ReadOptions) -> list[Pulled]:
-    """Return what is to become one batch; empty at the end."""
+    """Return the pulled data for one batch; empty at the end."""
     found: list[Pulled] = []
     rows = size = 0
     while rows < options.batch_rows and size < options.batch_bytes:

@@ -1,19 +1,19 @@
-"""Pulling one range of a queue, several pulls ahead, in the order of offsets.
+"""Pulls a range of a queue in the order of offsets, with several pulls in flight.
 
-A broker gives fewer messages than a pull asks for (32 and 256 KiB by default), and says so only in
-its response. So the range is cut into pieces of as many offsets as a response is guessed to cover,
-and the first pieces are asked for together. A response that covers less leaves a rest, which is cut
-by the better guess and asked for before anything behind it. At most `prefetch` responses are held,
-and one more after a cut.
+A broker returns fewer messages than a pull requests (32 and 256 KiB by default), and only its
+response shows how many. So the range is split into pieces of as many offsets as a response is
+estimated to cover, and the first pieces are requested together. The rest of a partly covered piece
+is split by the improved estimate, and requested before later pieces. At most `prefetch` responses
+are held, and one more after a split.
 
-    piece:  waiting -> asked -> [response covers it]        handed over, whole
-                             -> [response covers a part]    the rest waits again
-                             -> [nobody answers in time]    the read fails
+    piece:  waiting -> requested -> [response covers it]       returned
+                                 -> [response covers a part]   the rest waits again
+                                 -> [timeout]                  the read fails
 
-Nothing is handed over twice, and nothing is passed over in silence: offsets that are gone come as a
-`Pulled` that says why.
+No offset is returned twice or skipped silently: lost offsets are returned as a `Pulled` with the
+reason.
 
-Source: PullMessageProcessor, PullAPIWrapper (5.4.0); the pieces are ours.
+Source: PullMessageProcessor, PullAPIWrapper (5.4.0); the pieces are specific to RocketPy.
 """
 
 import asyncio
@@ -43,27 +43,27 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 MASTER_ID: Final = 0
 GROW_AFTER: Final = 32
-"""Full responses after which a larger piece is tried."""
+"""Complete responses after which a larger piece is tried."""
 PAUSE_MS: Final = 200
 FAULTS: Final = 10
-"""Refusals of one pull that may pass, before they are believed; flow control does not count."""
+"""Temporary rejections of a pull before the read fails; flow control does not count."""
 EMPTY_TRIES: Final = 5
-"""Answers "nothing there" to a pull within the range before it is believed."""
+"""Responses without a message to a pull within the range before these count as lost."""
 _MAX_PIECE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullSettings:
-    """What all pulls of a read share.
+    """Settings of all pulls of a read.
 
     Attributes:
-        group: in whose name they are.
-        batch: messages that one asks for.
-        max_bytes: bytes that one asks for.
-        prefetch: that are on their way, or held, together.
-        timeout_ms: how long one is tried again and again.
-        attempt_ms: limit of one attempt.
-        expression: the broker's filter.
+        group: consumer group of the pulls.
+        batch: most messages of a pull.
+        max_bytes: most bytes of a pull.
+        prefetch: most pulls in flight or held.
+        timeout_ms: time limit of a pull with its retries.
+        attempt_ms: time limit of one attempt.
+        expression: filter of the broker.
         expression_type: `TAG` or `SQL92`.
     """
 
@@ -78,12 +78,12 @@ class PullSettings:
 
 
 class Pulled(NamedTuple):
-    """What a queue has from `start` to before `end`.
+    """Data of a queue from `start` to before `end`.
 
     Attributes:
-        body: records back to back; also some of offsets outside, which are not meant.
-        reach: how far the response reached; beyond `end` when a filter left out more than expected.
-        lost: why there is nothing, when messages are gone; else empty.
+        body: consecutive records; those with offsets outside the range are to be ignored.
+        reach: offset after the response; beyond `end` when a filter skipped more than expected.
+        lost: reason, if the messages are lost; else empty.
     """
 
     start: int
@@ -94,16 +94,16 @@ class Pulled(NamedTuple):
 
 
 Locate = Callable[[QueueRange], Awaitable[Mapping[int, str]]]
-"""Asks for the addresses, by broker id, of the broker that has a queue."""
+"""Returns the addresses, by broker id, of the broker of a queue."""
 
 
 class PullApi(Protocol):
-    """What a fetcher needs of `rocketpy.client.cluster.broker_api.BrokerApi`."""
+    """Interface of `rocketpy.client.cluster.broker_api.BrokerApi` for a fetcher."""
 
     async def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int
     ) -> PullResult:
-        """Ask for messages."""
+        """Pull messages."""
         ...
 
 
@@ -115,17 +115,17 @@ class _Piece:
 
 
 class RangeFetcher:
-    """Pulls a range; `next` returns what follows until there is no more.
+    """Fetcher of a range; `next` returns its data in order.
 
     Args:
         api: sends pulls to brokers.
         wanted: the range.
         settings: of the pulls.
-        addresses: of the queue's broker by broker id, as far as known; asked for again by `locate`
-            when none of them answers.
-        locate: asks where the broker is now.
+        addresses: known addresses of the queue's broker by broker id; `locate` updates them when
+            none answers.
+        locate: looks up the current addresses of the broker.
         clock: for the time limit.
-        sleep: waits so many seconds.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -153,12 +153,12 @@ class RangeFetcher:
         self._next_start = wanted.start
 
     async def next(self) -> Pulled | None:
-        """Return what follows, None at the end.
+        """Return the next data, None at the end.
 
         Raises:
-            RequestTimeoutError: nobody answered within the time limit; names the broker and the
-                last reason.
-            BrokerError: the broker refuses for good.
+            RequestTimeoutError: no broker answered within the time limit; the message names the
+                broker and the last reason.
+            BrokerError: the broker rejects the pull permanently.
         """
         self._ask_ahead()
         if not self._waiting:
@@ -174,7 +174,7 @@ class RangeFetcher:
         return pulled
 
     async def close(self) -> None:
-        """Give up what is on its way."""
+        """Cancel the pulls in flight."""
         tasks = [piece.task for piece in self._waiting if piece.task is not None]
         self._waiting.clear()
         for task in tasks:
@@ -184,7 +184,7 @@ class RangeFetcher:
     # ---- pieces
 
     def _ask_ahead(self) -> None:
-        """Ask for the first pieces, as many as may be on their way."""
+        """Request the first pieces, up to the limit of pulls in flight."""
         waiting, end = self._waiting, self.wanted.end
         while len(waiting) < self._settings.prefetch and self._next_start < end:
             following = min(self._next_start + self._piece_size, end)
@@ -197,9 +197,9 @@ class RangeFetcher:
                 room -= 1
 
     def _cut_rest(self, start: int, end: int) -> None:
-        """Put what a response left over before everything else, cut by the better guess."""
+        """Split the rest of a piece by the improved estimate, and put it before later pieces."""
         if self._waiting and all(piece.task is None for piece in self._waiting):
-            end = self._next_start  # nothing behind it is asked for: cut all of it anew
+            end = self._next_start  # no later piece is requested: split all of the rest again
             self._waiting.clear()
         size = self._piece_size
         self._waiting.extendleft(
@@ -219,7 +219,7 @@ class RangeFetcher:
     # ---- one pull
 
     async def _pull(self, start: int, end: int) -> Pulled:
-        """Pull until something is known about `start`; returns at most what lies before `end`."""
+        """Pull until a response covers `start`; return at most the data before `end`."""
         begin_ms = self._clock.monotonic_ms()
         faults, empties = 0, 0
         failure: RocketPyError | None = None
@@ -237,7 +237,7 @@ class RangeFetcher:
                 await self._look_again(error)
                 continue
             found = _understood(result, start, end)
-            # A slave may be behind, and a broker that came back may not be ready.
+            # A slave may lag behind, and a restarted broker may not be ready.
             is_doubtful = found is None or (
                 found.lost and (is_slave or (start >= result.min_offset and empties < EMPTY_TRIES))
             )
@@ -283,25 +283,25 @@ class RangeFetcher:
         return result, broker_id != MASTER_ID
 
     async def _look_again(self, error: RocketPyError) -> None:
-        """Wait a moment, and after a failure of the connection ask where the broker is now."""
+        """Wait before a retry; after a connection failure look up the broker's addresses."""
         await self._sleep(PAUSE_MS / 1000)
         if not isinstance(error, ClientError):
             return
-        logger.info("pulling %s failed: %r", self.wanted, error)
+        logger.info("pull failed: range=%s error=%r", self.wanted, error)
         self._broker_id = MASTER_ID
         try:
             self._addresses = dict(await self._locate(self.wanted)) or self._addresses
         except RocketPyError as trouble:
-            logger.info("where %s is served cannot be asked: %r", self.wanted, trouble)
+            logger.info("broker lookup failed: range=%s error=%r", self.wanted, trouble)
 
 
 def _passes(error: RocketPyError) -> bool:
-    """Whether the next attempt may do better, as after a response that cannot be read."""
+    """Return whether a retry may succeed, as after a response that cannot be decoded."""
     return error.retriable or isinstance(error, BadBodyError)
 
 
 def _understood(result: PullResult, start: int, end: int) -> Pulled | None:
-    """Return what a response says about the offsets from `start` on; None when it says nothing."""
+    """Return the data or loss that a response reports at `start`; None for a retry."""
     low, high, reach = result.min_offset, result.max_offset, result.next_begin_offset
     if result.status in {PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE} and reach > start:
         body = result.body if result.status is PullStatus.FOUND else b""

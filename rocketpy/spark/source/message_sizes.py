@@ -1,8 +1,8 @@
-"""How far a number of bytes reaches: the sizes of messages, as consume queues have them.
+"""Offsets up to a limit of bytes, from the message sizes in consume queues.
 
-A consume queue's entry names the size of its message, so the bytes of a range are known without
-reading one. Brokers show entries on request (321); they are asked for page by page, until the
-limit is reached.
+An entry of a consume queue has the size of its message, so the bytes of a range are known without
+reading messages. Brokers return entries on request (321). They are requested page by page, until
+the limit is reached.
 
 Source: AdminBrokerProcessor.queryConsumeQueue (5.4.0).
 """
@@ -21,11 +21,11 @@ from rocketpy.spark.planning import shared_limit
 PAGE: Final = 1_000
 
 Sizes = Callable[[MessageQueue, int, int], Awaitable[list[int]]]
-"""Returns the bytes of messages as stored, from an offset on, at most so many of them."""
+"""Returns the stored sizes of messages from an offset, at most a number of them."""
 
 
 def sizes_at(servers: Servers, addresses: Mapping[str, str]) -> Sizes:
-    """Return a function that asks brokers.
+    """Return a function that requests sizes from brokers.
 
     Args:
         servers: of the cluster.
@@ -51,18 +51,18 @@ async def within_bytes(
     sizes: Sizes,
     turn: int,
 ) -> dict[MessageQueue, int]:
-    """Return how far a limit reaches, shared among queues by the bytes they have waiting.
+    """Divide a limit of bytes among queues in proportion to their backlog.
 
     Args:
-        limit: bytes as stored, of all queues together.
-        begins: where each queue begins.
-        ends: where it ends, of the same queues.
+        limit: stored bytes of all queues together.
+        begins: start of each queue.
+        ends: end of each of these queues.
         sizes: of messages.
-        turn: counts up from trigger to trigger.
+        turn: number of the trigger.
 
     Returns:
-        An offset for each queue. The messages before them have at most `limit` bytes, unless the
-        very first one has more.
+        An end offset for each queue. The messages before the ends have at most `limit` bytes,
+        unless the first one alone is larger.
     """
     readers = {
         queue: _Reader(queue, begin, ends[queue], sizes)
@@ -87,10 +87,10 @@ async def within_bytes(
 
 
 def _step_of_one(limit: int, readers: "Mapping[MessageQueue, _Reader]", turn: int) -> int:
-    """Let one queue whose next message exceeds its share take it; return its bytes.
+    """Advance one queue with a next message larger than its share; return its bytes.
 
-    Such queues take turns: else those with more waiting would use up the limit in every trigger,
-    and a queue with a large message would stand still as long as they have anything.
+    Such queues take turns. Otherwise queues with a larger backlog would use the limit in every
+    trigger, and a queue with a large message would starve until they are empty.
     """
     shares = shared_limit(limit, {queue: each.estimate for queue, each in readers.items()}, turn)
     stuck = [queue for queue in sorted(readers) if readers[queue].next_size > shares.get(queue, 0)]
@@ -98,7 +98,7 @@ def _step_of_one(limit: int, readers: "Mapping[MessageQueue, _Reader]", turn: in
 
 
 class _Reader:
-    """Goes through the sizes of one queue."""
+    """Cursor over the message sizes of one queue."""
 
     def __init__(self, queue: MessageQueue, begin: int, end: int, sizes: Sizes) -> None:
         self._queue = queue
@@ -108,36 +108,36 @@ class _Reader:
         self.position = begin
 
     async def look(self) -> None:
-        """Have the sizes of the next messages, when there are more."""
+        """Load the sizes of the next messages, if there are more."""
         if not self._page and self.position < self._end:
             count = min(PAGE, self._end - self.position)
             page = await self._sizes(self._queue, self.position, count)
-            # Entries that a broker cannot show count for nothing.
+            # Entries that a broker cannot return count as zero bytes.
             self._page = page[:count] + [0] * (count - len(page))
 
     @property
     def estimate(self) -> int:
-        """About how many bytes there are, by the average of the page; at least one."""
+        """Return the estimated bytes of the backlog, by the average of the page; at least one."""
         average = sum(self._page) / max(1, len(self._page))
         return max(1, int(average * (self._end - self.position)))
 
     @property
     def next_size(self) -> int:
-        """Bytes of the next message; 0 without one."""
+        """Size of the next message; 0 without one."""
         return self._page[0] if self._page else 0
 
     @property
     def is_done(self) -> bool:
-        """Whether there are no more messages."""
+        """Whether all messages were passed."""
         return self.position >= self._end
 
     def step(self) -> int:
-        """Go on by one message, whatever its size; returns its bytes."""
+        """Advance by one message of any size; return its bytes."""
         self.position += 1
         return self._page.pop(0)
 
     async def advance(self, budget: int) -> int:
-        """Go on as far as a budget reaches; returns what was used."""
+        """Advance within a budget of bytes; return the used bytes."""
         used = 0
         while self.position < self._end:
             await self.look()

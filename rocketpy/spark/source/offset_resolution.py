@@ -1,4 +1,4 @@
-"""Where a read begins and ends, found out once: words, times and groups become offsets."""
+"""Resolves words, times and groups to the start and end offsets of a read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -20,17 +20,17 @@ _LATEST_WORD: Final = "latest"
 async def starting_offsets(
     connection: Connection, snapshot: Snapshot, options: ReadOptions, default: str
 ) -> dict[MessageQueue, int]:
-    """Return where each queue begins.
+    """Return the start of each queue.
 
     Args:
         connection: for times and groups.
-        snapshot: the queues.
-        options: what is wanted.
-        default: `earliest` or `latest`, when they do not say.
+        snapshot: of the queues.
+        options: of the read.
+        default: `earliest` or `latest`, when the options name no start.
 
     Raises:
-        ConfigError: a queue without offset or time of its own, one that is not there, or one that
-            has nothing at or after its time.
+        ConfigError: a queue has no offset or time in the options, does not exist, or has no
+            message at or after its time.
     """
     if options.starting_timestamp is not None:
         times: Mapping[MessageQueue, int] = dict.fromkeys(snapshot.ends, options.starting_timestamp)
@@ -49,7 +49,7 @@ async def starting_offsets(
     ]
     if late and options.starting_time_strategy == "error":
         raise ConfigError(
-            f"nothing was stored at or after its time in {_words(late)}; "
+            f"no message at or after its time in {_words(late)}; "
             "startingOffsetsByTimestampStrategy=latest begins at the end there",
             key="startingTimestamp",
         )
@@ -59,10 +59,10 @@ async def starting_offsets(
 async def ending_offsets(
     connection: Connection, snapshot: Snapshot, options: ReadOptions
 ) -> dict[MessageQueue, int]:
-    """Return where each queue ends; one without a message at or after its time ends at its end.
+    """Return the end of each queue; for a time after the last message the end of the queue.
 
     Raises:
-        ConfigError: a queue without offset or time of its own, or one that is not there.
+        ConfigError: a queue has no offset or time in the options, or does not exist.
     """
     if options.ending_timestamp is not None:
         times: Mapping[MessageQueue, int] = dict.fromkeys(snapshot.ends, options.ending_timestamp)
@@ -74,7 +74,7 @@ async def ending_offsets(
 
 
 def has_end(options: ReadOptions) -> bool:
-    """Tell whether an end is asked for."""
+    """Return whether the options name an end."""
     given = (options.ending_offsets, options.ending_timestamp, options.ending_times)
     return any(each is not None for each in given)
 
@@ -99,17 +99,17 @@ def _offset(wanted: int, ends: Ends) -> int:
 def _complete(
     options: ReadOptions, snapshot: Snapshot, given: Mapping[MessageQueue, int], key: str
 ) -> dict[MessageQueue, int]:
-    """Return what is given by queue, when it names every queue there is and no other."""
+    """Return values by queue; raise unless they name exactly the existing queues."""
     wrapped = {
         queue._replace(topic=wrap_namespace(options.namespace, queue.topic)): value
         for queue, value in given.items()
     }
     absent = sorted(wrapped.keys() - snapshot.ends.keys())
     if absent:
-        raise ConfigError(f"there is no queue {_words(absent)} in what is read", key=key)
+        raise ConfigError(f"queue {_words(absent)} is not part of the read", key=key)
     unsaid = sorted(snapshot.ends.keys() - wrapped.keys())
     if unsaid:
-        raise ConfigError(f"says nothing about {_words(unsaid)}", key=key)
+        raise ConfigError(f"has no entry for {_words(unsaid)}", key=key)
     return wrapped
 
 
@@ -132,9 +132,9 @@ async def _by_queue(
 async def offsets_at(
     connection: Connection, snapshot: Snapshot, times: Mapping[MessageQueue, int]
 ) -> dict[MessageQueue, int]:
-    """Return the first offset that was stored at or after a time, ms, of each queue given.
+    """Return the first offset stored at or after a time, ms, for each queue.
 
-    A queue without such a message: its end.
+    Without such a message it is the end of the queue.
     """
 
     async def ask(address: str, queue: MessageQueue) -> int:
@@ -158,7 +158,7 @@ async def _group_offsets(
 
 
 def out_of_range(snapshot: Snapshot, start: Offsets, end: Offsets) -> list[tuple[QueueRange, str]]:
-    """Return what was asked for and is not there, and why."""
+    """Return requested ranges that do not exist, and the reasons."""
     found: list[tuple[QueueRange, str]] = []
     for queue, (low, high, _) in sorted(snapshot.ends.items()):
         first, last = start[queue], end[queue]

@@ -1,8 +1,8 @@
-"""Conditions of a query that choose what is read, instead of what is thrown away afterwards.
+"""Narrows a read by pushed-down conditions of a query.
 
-Spark hands over simple comparisons that are ANDed. Those on the queue (topic, broker, queue id) and
-on its offset are answered wholly here; one on the store time narrows the range and is left to
-Spark as well, for a broker looks up times by milliseconds.
+Spark passes simple comparisons that are ANDed. Those on the queue (topic, broker, queue id) and on
+the offset are applied completely here. One on the store time narrows the range, and Spark applies
+it again, because brokers look up times by milliseconds.
 """
 
 import operator
@@ -50,15 +50,15 @@ _MAX: Final = (1 << 63) - 1
 
 
 class Narrowing:
-    """What conditions leave of a read.
+    """Bounds of a read from conditions.
 
     Args:
-        rows: the columns, which conditions name.
-        topic_of: the topic as users call it, of the brokers' name.
+        rows: the columns that conditions name.
+        topic_of: returns the user's name of a topic for the broker's name.
 
     Attributes:
-        since_ms: nothing stored before this is wanted; 0 when not said.
-        until_ms: nothing stored at or after this is wanted; None when not said.
+        since_ms: earliest store time; 0 without a bound.
+        until_ms: store time before which the read ends; None without a bound.
     """
 
     def __init__(self, rows: RowSchema, topic_of: Callable[[str], str] = str) -> None:
@@ -70,7 +70,7 @@ class Narrowing:
         self._low, self._high = 0, _MAX
 
     def add(self, condition: Filter) -> bool:
-        """Take a condition in; return whether Spark need not look at it again."""
+        """Add a condition; return whether Spark does not need to apply it."""
         if isinstance(condition, Not):
             return self._add_of_queue(condition.child, is_wanted=False)
         name = self._name(condition)
@@ -84,12 +84,12 @@ class Narrowing:
         return self._add_of_queue(condition, is_wanted=True)
 
     def takes(self, queue: MessageQueue) -> bool:
-        """Whether anything of a queue is wanted."""
+        """Return whether a queue may have matching messages."""
         values = dict(zip(OF_QUEUE, (self._topic_of(queue.topic), *queue[1:]), strict=True))
         return all(test(values) for test in self._tests)
 
     def narrowed(self, each: QueueRange) -> QueueRange:
-        """Return what is wanted of a range, by its offsets."""
+        """Return a range narrowed by its offsets."""
         return each._replace(start=max(each.start, self._low), end=min(each.end, self._high))
 
     def _name(self, condition: Filter) -> str:
@@ -128,7 +128,7 @@ class Narrowing:
         given = getattr(condition, "value", None)
         if not isinstance(given, datetime):
             return
-        # A millisecond more on both sides: Spark looks at each row again.
+        # One more millisecond on both sides, because Spark applies the condition to each row again.
         at_ms = int(given.timestamp() * 1000)
         if isinstance(condition, GreaterThan | GreaterThanOrEqual | EqualTo):
             self.since_ms = max(self.since_ms, at_ms - 1)

@@ -1,7 +1,7 @@
-"""Pulled bytes to record batches, every offset accounted for.
+"""Converts pulled bytes to record batches, and accounts for every offset.
 
-Rows are exactly those of the range: what a response holds beyond it is left out, and an offset
-without a row is one whose message is gone, unless a filter may have left it out.
+Rows are exactly those of the range: records outside it are dropped. An offset without a record is
+a lost message, unless a filter may have skipped it.
 """
 
 import itertools
@@ -36,18 +36,18 @@ _LONG: Final = np.dtype(">i8")
 
 
 class BatchMaker:
-    """Makes record batches of what was pulled of one range.
+    """Converter of the pulled data of one range to record batches.
 
     Args:
-        wanted: the range, for names.
+        wanted: the range.
         schema: of the batches.
         decoder: of that schema.
-        is_filtered: whether the broker left messages out: then an absent offset is no loss.
-        policy: what to do about messages that are gone.
-        topic: what the column `topic` says, where that is not the broker's name of it.
+        is_filtered: whether the broker filters: then a missing offset is not a loss.
+        policy: for lost messages.
+        topic: value of the column `topic`, if it differs from the broker's name.
 
     Attributes:
-        lost: the ranges found gone so far.
+        lost: lost ranges so far.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class BatchMaker:
         self._topic = topic
 
     def batches(self, pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of what was pulled, back to back, and marks of what is lost.
+        """Yield the rows of consecutive pulls, and marks for lost messages.
 
         Raises:
-            DataLossError: messages are gone, and that is to fail.
-            CorruptRecordError: a record cannot be decoded, and that is to fail.
-            BadBodyError: the broker gave something else than was asked for.
+            DataLossError: messages are lost, and the policy is to fail.
+            CorruptRecordError: a record is damaged, and the policy is to fail.
+            BadBodyError: the broker returned other data than requested.
         """
         lost = [each for each in pulled if each.lost]
         found = [each for each in pulled if not each.lost]
-        pulled = ()  # while a batch waits to be taken, nothing is held but what it is made of
+        pulled = ()  # while the batch waits for its consumer, hold only its own data
         if found:
             rows, found = self._rows(found), []
             yield from rows
@@ -106,7 +106,7 @@ class BatchMaker:
         if mask is not None:
             positions, offsets = positions[mask], offsets[mask]
         if bool((np.diff(offsets) <= 0).any()):
-            raise BadBodyError(f"{self._wanted}: offsets came twice or out of order")
+            raise BadBodyError(f"{self._wanted}: duplicate or unordered offsets")
         if not self._is_filtered and len(offsets) < sum(each.end - each.start for each in pulled):
             for start, end in _gaps(pulled, offsets):
                 self._note(start, end, "the broker leaves them out, as it does damaged ones")
@@ -115,7 +115,7 @@ class BatchMaker:
         return map(self._renamed, self._decoder.batches(data, positions, broker_name=name))
 
     def _of_the_queue(self, data: bytes, positions: Int64s, offsets: Int64s) -> Int64s:
-        """Return the records that say they are of this queue; others are damaged."""
+        """Return the records of this queue; report others as damaged."""
         queue_ids = _field(data, positions, _QUEUE_ID_AT, _INT)
         others: npt.NDArray[np.bool_] = queue_ids != self._wanted.queue_id
         if not others.any():
@@ -128,11 +128,11 @@ class BatchMaker:
         return found
 
     def _note(self, start: int, end: int, reason: str) -> None:
-        """Keep a range that is gone, or fail."""
+        """Record a lost range, or raise."""
         gone = self._wanted._replace(start=start, end=end)
         if self._policy == "fail":
             raise DataLossError(lost_words([(gone, reason)]))
-        logger.warning("messages are lost: %s: %s", gone, reason)
+        logger.warning("messages lost: range=%s reason=%s", gone, reason)
         self.lost.append(gone)
 
     def _renamed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -143,11 +143,11 @@ class BatchMaker:
 
 
 def lost_words(lost: Iterable[tuple[QueueRange, str]]) -> str:
-    """Return the message of a DataLossError: every range, and what to do."""
+    """Return the text of a DataLossError: the ranges, and the remedy."""
     listed = list(lost)
     words = "; ".join(f"{gone}: {reason}" for gone, reason in listed[:20])
     more = f"; and {len(listed) - 20} more" if len(listed) > 20 else ""
-    return f"messages are lost: {words}{more}. failOnDataLoss=false reads what there is"
+    return f"messages are lost: {words}{more}. failOnDataLoss=false skips them"
 
 
 def queue_offsets(data: bytes, positions: Int64s) -> Int64s:
@@ -174,7 +174,7 @@ def _field(data: bytes, positions: Int64s, at: int, kind: "np.dtype[np.signedint
 def _meant(
     pulled: Sequence[Pulled], positions: Int64s, offsets: Int64s
 ) -> npt.NDArray[np.bool_] | None:
-    """Return which records are those asked for, None when all are."""
+    """Return which records are within the range; None for all."""
     wanted = sum(each.end - each.start for each in pulled)
     start, end = pulled[0].start, pulled[-1].end
     is_whole = len(offsets) == wanted == end - start
@@ -188,7 +188,7 @@ def _meant(
 
 
 def _gaps(pulled: Sequence[Pulled], offsets: Int64s) -> Iterator[tuple[int, int]]:
-    """Return the ranges that have no record, neighbours together."""
+    """Return the ranges of offsets without a record."""
     found: list[tuple[int, int]] = []
     for each in pulled:
         first, last = np.searchsorted(offsets, [each.start, each.end])

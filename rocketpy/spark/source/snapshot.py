@@ -1,4 +1,4 @@
-"""What there is to read at a moment: queues, their ends, and who serves them.
+"""Snapshot of the queues to read: their ends, and the brokers that serve them.
 
 Source: AdminBrokerProcessor.getTopicStatsInfo, MQClientInstance (5.4.0).
 """
@@ -31,12 +31,12 @@ from rocketpy.spark.read_options import ReadOptions
 
 
 class Ends(NamedTuple):
-    """Where a queue begins and ends.
+    """Begin and end of a queue.
 
     Attributes:
         low: offset of its oldest message.
-        high: the offset that the next one will get.
-        last_ms: when the last one was stored, by its broker's clock, ms since 1970; 0 when empty.
+        high: offset of the next message.
+        last_ms: store time of the last message, by the broker's clock, ms since 1970; 0 if empty.
     """
 
     low: int
@@ -45,15 +45,15 @@ class Ends(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What there is to read.
+    """Queues, brokers and topics of a read at one time.
 
     Attributes:
-        ends: of each queue that may be read now.
-        retired: the same of queues that brokers still have, but do not let anybody read.
+        ends: of each readable queue.
+        retired: of queues that brokers still have, without read permission.
         brokers: addresses by broker id (0 is the master), by broker name.
-        topics: that have a route.
-        missing: topics that were asked for by name and have no route.
-        unreachable: names of brokers that did not answer, and why.
+        topics: topics with a route.
+        missing: requested topics without a route.
+        unreachable: names of brokers that did not answer, and the errors.
     """
 
     ends: Mapping[MessageQueue, Ends]
@@ -65,13 +65,13 @@ class Snapshot(NamedTuple):
 
 
 def subscribed_topics(options: ReadOptions) -> frozenset[str]:
-    """Return the topics that are named, as brokers know them; empty for a pattern."""
+    """Return the subscribed topics by the brokers' names; empty for a pattern."""
     named = options.subscribe or {queue.topic for queue in options.assign}
     return frozenset(wrap_namespace(options.namespace, each) for each in named)
 
 
 def assigned_queues(options: ReadOptions) -> frozenset[MessageQueue]:
-    """Return the queues that are named, as brokers know them; empty for whole topics."""
+    """Return the assigned queues by the brokers' names; empty for complete topics."""
     return frozenset(
         queue._replace(topic=wrap_namespace(options.namespace, queue.topic))
         for queue in options.assign
@@ -81,16 +81,16 @@ def assigned_queues(options: ReadOptions) -> frozenset[MessageQueue]:
 async def take_snapshot(
     servers: Servers, options: ReadOptions, *, is_patient: bool = False
 ) -> Snapshot:
-    """Ask what there is to read now.
+    """Take a snapshot of the queues to read.
 
     Args:
         servers: of the cluster.
-        options: say which topics or queues.
-        is_patient: do without brokers that do not answer.
+        options: which topics or queues.
+        is_patient: skip brokers that do not answer.
 
     Raises:
-        NoNameServerError: none answers; names each one that was tried.
-        ConfigError: a static topic is among them.
+        NoNameServerError: no name server answers; the message names each one.
+        ConfigError: one of the topics is static.
         RocketPyError: a broker that serves one of the topics does not answer.
     """
     names = await _topics(servers, options)
@@ -127,7 +127,7 @@ async def take_snapshot(
 
 
 def last_stored_ms(snapshot: Snapshot) -> dict[str, int]:
-    """Return when the last message of all that there is was stored, by broker name, ms."""
+    """Return the store time of the last message of each broker, ms."""
     found: dict[str, int] = {}
     for queue, ends in snapshot.ends.items():
         if ends.last_ms > 0:
@@ -136,10 +136,10 @@ def last_stored_ms(snapshot: Snapshot) -> dict[str, int]:
 
 
 async def check_filter(connection: Connection, snapshot: Snapshot, options: ReadOptions) -> None:
-    """Ask a broker whether it takes the condition, before any task meets its refusal.
+    """Check the filter at a broker, before tasks fail with it.
 
     Raises:
-        BrokerError: it does not.
+        BrokerError: the broker rejects the filter.
     """
     if options.expression_type == EXPRESSION_TAG or not snapshot.brokers:
         return
@@ -154,7 +154,7 @@ async def check_filter(connection: Connection, snapshot: Snapshot, options: Read
 
 
 async def living_brokers(servers: Servers) -> dict[str, str]:
-    """Return the address of each broker that is registered, whatever topics it has, by name."""
+    """Return the address of each registered broker, by name."""
     table = (await servers.cluster_info()).broker_addr_table
     return {
         name: data.broker_addrs[min(data.broker_addrs)]
@@ -164,20 +164,20 @@ async def living_brokers(servers: Servers) -> dict[str, str]:
 
 
 def check_complete(snapshot: Snapshot, options: ReadOptions) -> None:
-    """Refuse to begin without something that was asked for by name.
+    """Raise unless all requested topics and queues exist.
 
     Raises:
         TopicNotExistError: a topic has no route.
-        ConfigError: an assigned queue is not there.
+        ConfigError: an assigned queue does not exist.
     """
     servers = ", ".join(options.nameservers)
     if snapshot.missing:
         names = ", ".join(sorted(unwrap_namespace(options.namespace, n) for n in snapshot.missing))
-        raise TopicNotExistError(17, f"no topic {names}: name server {servers} has no route of it")
+        raise TopicNotExistError(17, f"no topic {names}: name server {servers} has no route for it")
     absent = sorted(assigned_queues(options) - snapshot.ends.keys())
     if absent:
         words = ", ".join("/".join(map(str, queue)) for queue in absent)
-        raise ConfigError(f"there is no queue {words}", key="assign")
+        raise ConfigError(f"queue {words} does not exist", key="assign")
 
 
 async def _topics(servers: Servers, options: ReadOptions) -> list[str]:
@@ -201,13 +201,13 @@ async def _route(servers: Servers, topic: str) -> TopicRouteData | None:
 async def _ends(
     servers: Servers, topic: str, broker: BrokerData, unreachable: dict[str, str] | None
 ) -> dict[MessageQueue, Ends]:
-    """Return the ends of a topic's queues at one broker; a failure is kept, if it may be."""
+    """Return the ends of a topic's queues at one broker, or its error if `is_patient`."""
     name = broker.broker_name
     header = GetTopicStatsInfoRequestHeader(topic=topic)
     try:
         if not broker.broker_addrs:
             raise NoRouteError(f"broker {name} has no address")
-        # The least id is the master's, else that of the slave that would become it.
+        # The lowest id is the master's; without a master it is the slave that replaces it.
         address = broker.broker_addrs[min(broker.broker_addrs)]
         response = await servers.ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
     except RocketPyError as error:

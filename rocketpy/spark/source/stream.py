@@ -1,9 +1,9 @@
-"""`spark.readStream.format("rocketmq")`: triggers, their limits and their progress.
+"""Stream reader of `spark.readStream.format("rocketmq")`: triggers, limits and progress.
 
-One object lives as long as the query and is asked for offsets; tasks get copies of it, which only
-read. What it promises: the rows of a batch follow from the offsets that Spark has written down.
-So nothing is read of a position that is not written down first: the first batch of a stream is
-empty, and so is the first one in which a new queue appears, as far as that queue goes.
+One object exists for the lifetime of the query and returns offsets; tasks get copies of it, which
+only read. The rows of a batch are determined by the offsets in Spark's checkpoint. So a queue is
+never read from a position that is not durable: the first batch of a stream is empty, and a new
+queue adds no rows to the first batch in which it appears.
 """
 
 import logging
@@ -40,14 +40,14 @@ _NO_LIMIT = (1 << 63) - 1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What Spark asks; the answers are `StreamPlanner`'s.
+    """Stream reader for Spark; `StreamPlanner` makes its decisions.
 
     Args:
-        options: as Spark has them.
-        schema: the columns wanted.
+        options: as texts, from Spark.
+        schema: the columns to read.
 
     Raises:
-        ConfigError: an option or a column cannot be used.
+        ConfigError: an option or a column is invalid.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -56,40 +56,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave connections behind: copies for tasks only read."""
+        """Drop the planner: copies for tasks only read."""
         return {**self.__dict__, "_planner": None}
 
     @property
     def planner(self) -> StreamPlanner:
-        """What decides; made when it is first asked."""
+        """The planner, created on first use."""
         if self._planner is None:
             self._planner = StreamPlanner(self.options)
         return self._planner
 
     @property
     def tells_of_cuts(self) -> bool:
-        """Whether a batch has a partition that tells of offsets which a broker gives again."""
+        """Whether batches have a partition for queues that assign offsets again."""
         return self.options.data_loss == "mark"
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a new stream begins."""
+        """Return the start of a new stream."""
         return to_json(self.planner.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return something else than "all" when there are limits, so that "all" can be told."""
+        """Return a limit other than "all" if there are limits, to recognise "all" later."""
         options = self.options
         if options.max_offsets or options.max_bytes or options.min_offsets:
             return ReadMaxRows(options.max_offsets or _NO_LIMIT)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read no further than what there is now."""
+        """Limit the query to the current messages."""
         self.planner.freeze()
 
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
-        """Return where the next batch ends; `start` itself when there is none."""
+        """Return the end of the next batch; `start` when there is none."""
         position = from_json(start)
         end = self.planner.next(position, is_limited=not isinstance(limit, ReadAllAvailable))
         return start if end is None else to_json(end)
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(StreamOffset(highs)) if highs else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the ranges of a batch; the same whenever it is replayed."""
+        """Return the ranges of a batch, the same at every replay."""
         first, last = from_json(start), from_json(end)
         self.planner.check_topics(last)
         if last.is_first:
@@ -121,14 +121,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range; of a batch without any, Spark asks for one all the same."""
+        """Read a range; Spark reads an empty one for a batch without partitions."""
         if isinstance(partition, QueuePartition):
             yield from read_partition(partition, self.options, self.rows)
         elif isinstance(partition, MarkPartition):
             yield from read_marks(partition, self.options, self.rows)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Publish the progress; it trails the checkpoint and is never ahead of it."""
+        """Publish the progress, which never exceeds the checkpoint."""
         self.planner.publish(from_json(end).offsets)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Decides where each batch of a stream ends, from what brokers say and what the user wants."""
+"""Planner of the batches of a stream, from the state of brokers and the options."""
 
 import asyncio
 import logging
@@ -55,15 +55,15 @@ PATIENT_PAUSE_MS = 500
 
 
 class StreamPlanner:
-    """Lives as long as a query, in one process.
+    """Planner of a query, in one process for its lifetime.
 
     Args:
         options: of the query.
-        clock: the machine's by default.
+        clock: default: the system clock.
 
     Attributes:
-        highs: the ends of all queues, as last seen.
-        brokers: addresses by broker id, by broker name, as last seen.
+        highs: last known ends of all queues.
+        brokers: last known addresses by broker id, by broker name.
     """
 
     def __init__(self, options: StreamOptions, *, clock: Clock | None = None) -> None:
@@ -83,21 +83,21 @@ class StreamPlanner:
         """Close connections."""
         self._connection.close()
 
-    # ---- what Spark asks
+    # ---- called for Spark
 
     def initial(self) -> StreamOffset:
-        """Return where a new stream begins; the same each time in this process.
+        """Return the start of a new stream, the same at each call in this process.
 
         Raises:
-            RocketPyError: a topic or queue is not there, offsets are out of range, no name server
-                answers.
+            RocketPyError: a topic or queue does not exist, offsets are out of range, or no name
+                server answers.
         """
         if self._initial is None:
             self._initial = self._run(self._find_start)
         return self._initial
 
     def freeze(self) -> None:
-        """Read no further than what there is now.
+        """Limit the query to the current messages.
 
         Raises:
             RocketPyError: brokers or name servers do not answer.
@@ -106,16 +106,16 @@ class StreamPlanner:
         self._target = self._run(self._find_end)
 
     def next(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset | None:
-        """Return where the batch that begins at `start` ends; None when there is none yet.
+        """Return the end of the batch that begins at `start`; None without a batch.
 
         Raises:
-            DataLossError: messages are gone, and that is to fail.
-            ConfigError: `start` is of another set of topics.
+            DataLossError: messages are lost, and the policy is to fail.
+            ConfigError: `start` has other topics.
             RocketPyError: name servers did not answer for `fetch.timeoutMs`.
         """
         self.check_topics(start)
         if self._initial is not None and start == self._initial:
-            # What was found out has to be written down before anything is read from there.
+            # New positions must be durable before queues are read from them.
             return start._replace(is_first=True)
         if self._target is None and has_end(self._options):
             self._target = self._run(self._find_end)
@@ -125,19 +125,21 @@ class StreamPlanner:
         return None if end.offsets == start.offsets else end
 
     def publish(self, offsets: Offsets) -> None:
-        """Store progress for `progressGroup`; what fails is only logged, the next one follows."""
+        """Store the progress of `progressGroup`; failures are logged, the next commit retries."""
         if not self._options.progress_group:
             return
         try:
             self._connection.run(self._publish(offsets))
         except RocketPyError as error:
-            logger.warning("progress of %s not stored: %r", self._options.progress_group, error)
+            logger.warning(
+                "storing progress failed: group=%s error=%r", self._options.progress_group, error
+            )
 
     def check_topics(self, position: StreamOffset) -> None:
-        """Refuse a checkpoint of other topics.
+        """Raise for a checkpoint of other topics.
 
         Raises:
-            ConfigError: it has topics that this query does not read.
+            ConfigError: the checkpoint has topics that this query does not read.
         """
         options = self._options
         known = {queue.topic for queue in position.offsets}
@@ -152,11 +154,11 @@ class StreamPlanner:
         if others and (options.data_loss == "fail" or not read):
             raise ConfigError(
                 f"it is the checkpoint of a query that reads {', '.join(others)}; this one reads "
-                f"{words}. Give this query a checkpoint of its own, or read those topics as well",
+                f"{words}. Use another checkpoint for this query, or read those topics as well",
                 key="checkpointLocation",
             )
 
-    # ---- how the answers are found
+    # ---- planning
 
     def _run(self, operation: Callable[[], Awaitable[T]]) -> T:
         options = self._options
@@ -167,7 +169,7 @@ class StreamPlanner:
         )
 
     async def _patiently(self, operation: Callable[[], Awaitable[T]]) -> T:
-        """Outlast a restart of name servers: the stream would end with its planner."""
+        """Retry during a restart of name servers; a failure of the planner would end the stream."""
         begin_ms = self._clock.monotonic_ms()
         while True:
             try:
@@ -176,7 +178,7 @@ class StreamPlanner:
                 waited_ms = self._clock.monotonic_ms() - begin_ms
                 if not error.retriable or waited_ms > self._options.fetch_timeout_ms:
                     raise
-                logger.warning("the next batch cannot be planned yet: %r", error)
+                logger.warning("planning of the next batch failed, retrying: error=%r", error)
                 await asyncio.sleep(PATIENT_PAUSE_MS / 1000)
 
     async def _snapshot(self, *, is_patient: bool = False) -> Snapshot:
@@ -206,17 +208,17 @@ class StreamPlanner:
         return await ending_offsets(self._connection, snapshot, self._options)
 
     async def _next(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset:
-        # A frozen target is to be reached: then nobody may be missed.
+        # With a fixed end all brokers are needed to reach it.
         snapshot = await self._snapshot(is_patient=not self._is_frozen)
         for name, why in snapshot.unreachable.items():
-            logger.warning("broker %s does not answer, its queues wait: %s", name, why)
+            logger.warning("broker unreachable, its queues wait: broker=%s error=%s", name, why)
         resumed = await self._resumed(start, snapshot)
         waiting = what_waits(start.offsets, snapshot, self._target, resumed)
         lost = waiting.lost + await self._lost_queues(start.offsets, snapshot)
         if lost and self._options.data_loss == "fail":
             raise DataLossError(lost_words(lost))
         for gone, reason in lost:
-            logger.warning("messages are lost: %s: %s", gone, reason)
+            logger.warning("messages lost: range=%s reason=%s", gone, reason)
         seen_ms = {**start.seen_ms, **last_stored_ms(snapshot)}
         if is_limited and self._waits_for_more(waiting):
             return StreamOffset(waiting.position, seen_ms=seen_ms)
@@ -227,7 +229,7 @@ class StreamPlanner:
         return StreamOffset({**waiting.position, **ends}, seen_ms=seen_ms)
 
     async def _resumed(self, start: StreamOffset, snapshot: Snapshot) -> Offsets:
-        """Return the first message after what was seen, of queues that end before the position."""
+        """Return where queues that end before the position resume: after the last seen message."""
         times = {
             queue: start.seen_ms[queue.broker_name] + 1
             for queue in cut_queues(start.offsets, snapshot)
@@ -248,7 +250,7 @@ class StreamPlanner:
         return lost_with_their_queue(position, gone, snapshot.topics, highs)
 
     def _waits_for_more(self, waiting: Waiting) -> bool:
-        """Whether the trigger passes, because too little is there and the delay is not over."""
+        """Return whether to skip the trigger: too few messages, and the delay has not passed."""
         wanted = self._options.min_offsets
         if wanted is None or self._is_frozen or self._last_batch_ms is None:
             return False
@@ -260,7 +262,7 @@ class StreamPlanner:
         begins, ends = waiting.begins, waiting.ends
         if self._options.max_offsets is not None:
             shares = shared_limit(self._options.max_offsets, waiting.sizes, self._turn)
-            # What is gone costs nothing: a queue may go on to its first message at any rate.
+            # Lost messages do not count: a queue may always advance to its first message.
             ends = {queue: begins[queue] + shares.get(queue, 0) for queue in begins}
         if self._options.max_bytes is not None:
             addresses = {name: each[min(each)] for name, each in snapshot.brokers.items() if each}

@@ -1,8 +1,7 @@
-"""The format `rocketmq.store`: store directories as a source, without a broker.
+"""Format `rocketmq.store`: store directories as a source, without a broker.
 
-options.py     what a read takes
-plan.py        tasks: pieces of `rocketpy.store.scan`, split where asked
-reader.py      Spark's reader of messages | tables.py  of offsets, topics and groups
-conditions.py  filters that Spark hands down
-ahead.py       decoding beside writing to Spark
+options.py     options of a read
+plan.py        tasks: pieces of `rocketpy.store.scan`, split on request
+reader.py      reader of messages | tables.py  of offsets, topics and groups
+conditions.py  filters that Spark pushes down
 """

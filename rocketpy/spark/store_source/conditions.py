@@ -1,10 +1,10 @@
-"""Conditions that Spark hands down: what is not read because of them, and what is left out after.
+"""Conditions that Spark pushes down: they narrow a read and filter its rows.
 
-Every condition taken is applied to each row exactly as Spark would, so Spark need not look again.
-Those on topic, broker, queue, offset and tags also keep data from being read at all. Only with the
-option `pushdown`: a reader that takes conditions fails where Spark's own setting is off.
+Every accepted condition is applied to each row exactly as Spark would, so Spark does not repeat it.
+Conditions on topic, broker, queue, offset and tags also avoid reading data. This needs the option
+`pushdown`: a reader that accepts conditions fails where Spark's own setting is off.
 
-`pyarrow.compute` is imported where it is used: planners, a new process each, are quicker without.
+`pyarrow.compute` is imported on use: planners, which are new processes, start faster without it.
 """
 
 # ruff: noqa: PLC0415 - see above
@@ -28,7 +28,7 @@ _ORDER: Final = {
     spark.LessThan: "less",
     spark.LessThanOrEqual: "less_equal",
 }
-"""Functions of Arrow."""
+"""Arrow function of each comparison."""
 _TEXT: Final = {
     spark.StringStartsWith: "starts_with",
     spark.StringEndsWith: "ends_with",
@@ -37,20 +37,20 @@ _TEXT: Final = {
 
 
 class Conditions:
-    """The conditions of one query; none at first."""
+    """Accepted conditions of a query."""
 
     def __init__(self, rows: RowSchema) -> None:
-        """Describe what they are about.
+        """Create an empty set of conditions.
 
         Args:
-            rows: the columns read.
+            rows: the columns of the read.
         """
         self._kinds = {field.name: field.type for field in rows.arrow}
         self._inside = dict(zip(rows.arrow.names, rows.names, strict=True))
         self._taken: list[spark.Filter] = []
 
     def take(self, filters: Iterable[spark.Filter]) -> Iterator[spark.Filter]:
-        """Take the conditions that are understood, and yield the others."""
+        """Accept supported conditions, and yield the others."""
         for each in filters:
             if self._is_understood(each):
                 self._taken.append(each)
@@ -58,7 +58,7 @@ class Conditions:
                 yield each
 
     def narrow_options(self, options: StoreOptions) -> StoreOptions:
-        """Return options that read no other tags than wanted, where a condition names them."""
+        """Return options narrowed to the tags that a condition names."""
         for values in self._allowed("tags"):
             is_plain = all(_is_tag(value) for value in values)
             if options.tags == SUB_ALL and not options.sql and values and is_plain:
@@ -66,7 +66,7 @@ class Conditions:
         return options
 
     def narrow_tasks(self, tasks: Iterable[Task]) -> list[Task]:
-        """Return the tasks without those that can have no row, and with fewer offsets."""
+        """Return the tasks that may have rows, with narrowed ranges of offsets."""
         kept = []
         for task in tasks:
             if not self._may_hold("brokerName", task.wanted.broker_name):
@@ -85,7 +85,7 @@ class Conditions:
         return kept
 
     def filtered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches with those rows only that meet every condition."""
+        """Yield batches with only the rows that meet every condition."""
         if not self._taken:
             yield from batches
             return
@@ -119,7 +119,7 @@ class Conditions:
         return False
 
     def _mask(self, condition: spark.Filter, batch: pa.RecordBatch) -> pa.Array:
-        """Return whether each row meets a condition; null where SQL says that nobody knows."""
+        """Return whether each row meets a condition; null where SQL's result is unknown."""
         import pyarrow.compute as pc
 
         if isinstance(condition, spark.Not):
@@ -146,14 +146,14 @@ class Conditions:
         return equal
 
     def _about(self, name: str) -> Iterator[spark.Filter]:
-        """Yield the conditions about one column, by RocketPy's name."""
+        """Yield the conditions on a column, by RocketPy's name."""
         for each in self._taken:
             path = getattr(each, "attribute", ())
             if path and self._inside[path[0]] == name:
                 yield each
 
     def _allowed(self, name: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the values that each condition leaves a column, where it names them."""
+        """Yield the allowed values of a column, for each condition that lists them."""
         for each in self._about(name):
             if isinstance(each, spark.In):
                 yield each.value
@@ -180,5 +180,5 @@ class Conditions:
 
 
 def _is_tag(value: object) -> bool:
-    """Whether a value can stand in an expression of tags as it is."""
+    """Return whether a value can appear unchanged in a tag expression."""
     return isinstance(value, str) and value == value.strip() != "" and not {"|", "*"} & set(value)

@@ -1,6 +1,6 @@
-"""What Spark asks of the format: a schema, and a reader that fits the options.
+"""Entry points of the format for Spark: the schema, and the reader for the given options.
 
-What reads is imported where it is used: Spark asks for the schema in a process of its own, first.
+The reader is imported on use: Spark first asks for the schema in a separate process.
 """
 
 # ruff: noqa: PLC0415 - see above
@@ -16,10 +16,10 @@ from rocketpy.spark.store_source.options import StoreOptions
 
 
 def store_schema(options: Mapping[str, str]) -> StructType:
-    """Return the columns of a read whose user gives none.
+    """Return the default columns of a read.
 
     Raises:
-        ConfigError: an option cannot be used.
+        ConfigError: an option is invalid.
     """
     parsed = parse_options(options, StoreOptions)
     if parsed.table != "messages":
@@ -30,10 +30,10 @@ def store_schema(options: Mapping[str, str]) -> StructType:
 
 
 def store_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """Return what plans and reads.
+    """Return the reader.
 
     Raises:
-        ConfigError: an option or a column cannot be used.
+        ConfigError: an option or a column is invalid.
     """
     parsed = parse_options(options, StoreOptions)
     if parsed.table != "messages":

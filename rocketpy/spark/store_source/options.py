@@ -18,7 +18,7 @@ _BY_QUEUE = '`{"T":{"broker-a":{"0":23}}}`'
 
 
 def _bound(word: str) -> Callable[[str], Mapping[MessageQueue, int]]:
-    """Return a parser of offsets by queue; the word stands for every queue's own."""
+    """Return a parser of offsets by queue, or of a word for every queue."""
 
     def parse(value: str) -> Mapping[MessageQueue, int]:
         if value.strip().startswith("{"):
@@ -30,51 +30,51 @@ def _bound(word: str) -> Callable[[str], Mapping[MessageQueue, int]]:
 
 
 def _paths(value: str) -> tuple[str, ...]:
-    """Read a list of paths, as Spark hands several over."""
+    """Parse a JSON list of paths, the form in which Spark passes several."""
     try:
         found = json.loads(value)
     except ValueError as error:
-        raise ValueError(f"is no JSON: {error}") from None
+        raise ValueError(f"is not JSON: {error}") from None
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise ValueError("is no list of paths")
+        raise ValueError("is not a list of paths")
     return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions(PushdownOptions, ChoiceOptions):
-    """What a read of store directories takes."""
+    """Options of a read of store directories."""
 
     path: tuple[str, ...] = option(
         "path",
         words(),
         (),
-        about="store directories (`storePathRootDir`), with commas between them, or patterns with "
-        "`*`: what `load()` takes",
+        about="store directories (`storePathRootDir`), comma-separated, or patterns with `*`; the "
+        "argument of `load()`",
     )
-    paths: tuple[str, ...] = option("paths", _paths, (), about="the same as a JSON list")
+    paths: tuple[str, ...] = option("paths", _paths, (), about="store directories as a JSON list")
     table: Literal["messages", "offsets", "topics", "groups"] = option(
         "table",
         choice("messages", "offsets", "topics", "groups"),
         "messages",
-        about="what rows are: messages; consumer offsets with the ends of queues and the lag; "
+        about="contents of rows: messages; consumer offsets with the ends of queues and the lag; "
         "topics; consumer groups",
     )
     topics: tuple[str, ...] = option(
         "topics",
         words(),
         (),
-        about="topics, with commas between them, or patterns with `*`",
-        shown="all but the system's",
+        about="topics, comma-separated, or patterns with `*`",
+        shown="all except system topics",
     )
     scan: Literal["queue", "log", "index"] = option(
         "scan",
         choice("queue", "log", "index"),
         "queue",
-        about="the way to the messages: `queue`, a task a consume queue; `log`, a task a file of "
-        "the commit log, whatever its topics; `index`, by `keys`",
+        about="how messages are found: `queue`, a task for each consume queue; `log`, a task for "
+        "each file of the commit log; `index`, by `keys`",
     )
     keys: tuple[str, ...] = option(
-        "keys", words(), (), about="with `scan=index`: message keys or ids, with commas between"
+        "keys", words(), (), about="with `scan=index`: message keys or ids, comma-separated"
     )
     starting_offsets: Mapping[MessageQueue, int] | None = option(
         "startingOffsets",
@@ -94,34 +94,33 @@ class StoreOptions(PushdownOptions, ChoiceOptions):
         "brokerName",
         words(),
         (),
-        about="the column `brokerName`, a name for each directory in the order of `path`: no file "
-        "says it",
+        about="values of the column `brokerName`, one for each directory in the order of `path`; "
+        "no file of a store contains it",
         shown="the directory's name",
     )
     commit_log: str = option(
         "commitLogPath",
         text,
         "",
-        about="where the commit log is (`storePathCommitLog`), for a single directory",
-        shown="`commitlog/` in it",
+        about="directory of the commit log (`storePathCommitLog`), for a single store directory",
+        shown="`commitlog/` in the store directory",
     )
     with_deleted: bool = option(
         "withDeleted",
         boolean,
         default=False,
-        about="with `scan=log`: also messages of deleted topics, while the log has them",
+        about="with `scan=log`: include messages of deleted topics that the log still has",
     )
     index_slots: int | None = option(
         "maxHashSlotNum",
         whole(1),
         None,
-        about="with `scan=index`: hash slots of an index file, as the broker's setting of this "
-        "name says",
+        about="with `scan=index`: hash slots of an index file, the broker's setting of this name",
         shown="a quarter of its entries",
     )
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Check options against each other.
 
         Raises:
             ConfigError: options that exclude each other, or one that needs another.
@@ -135,23 +134,23 @@ class StoreOptions(PushdownOptions, ChoiceOptions):
         if not self.path and not self.paths:
             raise ConfigError("is required: load(directory)", key="path")
         if bool(self.keys) != (self.scan == "index"):
-            raise ConfigError("goes with scan=index, and that with keys", key="keys")
+            raise ConfigError("needs scan=index, and scan=index needs keys", key="keys")
         offsets = {"startingOffsets": self.starting_offsets, "endingOffsets": self.ending_offsets}
         for name, given in offsets.items():
             if given and self.scan != "queue":
-                raise ConfigError("goes with scan=queue", key=name)
+                raise ConfigError("needs scan=queue", key=name)
         if self.data_loss == "mark" and self.scan != "queue":
-            raise ConfigError("mark goes with scan=queue", key="onDataLoss")
+            raise ConfigError("mark needs scan=queue", key="onDataLoss")
         if LATEST in (self.starting_offsets or {}).values():
             raise ConfigError("cannot be the latest (-1)", key="startingOffsets")
         if EARLIEST in (self.ending_offsets or {}).values():
             raise ConfigError("cannot be the earliest (-2)", key="endingOffsets")
 
     def roots(self) -> list[str]:
-        """Return the directories, patterns resolved, in order.
+        """Return the directories, with patterns resolved, in order.
 
         Raises:
-            ConfigError: a pattern that nothing matches, or another number of broker names.
+            ConfigError: a pattern without a match, or a wrong number of broker names.
         """
         found: list[str] = []
         for each in (*self.path, *self.paths):
@@ -174,7 +173,7 @@ class StoreOptions(PushdownOptions, ChoiceOptions):
 
     @property
     def tags(self) -> str:
-        """The tags wanted, `a || b`; `*` for all."""
+        """The tag expression, `a || b`; `*` for all."""
         return self.sub_expression if self.expression_type == EXPRESSION_TAG else SUB_ALL
 
     @property
@@ -183,7 +182,7 @@ class StoreOptions(PushdownOptions, ChoiceOptions):
         return self.sub_expression if self.expression_type == EXPRESSION_SQL92 else ""
 
     def broker_names(self) -> list[str]:
-        """Return the name for each directory: as given, else its own, else its path."""
+        """Return the broker name of each directory: as given, else the directory's name or path."""
         if self.broker_name:
             return list(self.broker_name)
         roots = self.roots()

@@ -1,4 +1,4 @@
-"""Which tasks read which pieces of which directories."""
+"""Plan of a read of store directories: tasks, each with a piece of one directory."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -15,12 +15,12 @@ from rocketpy.store.scan.request import QueueName, ScanRequest
 
 
 class Task(NamedTuple):
-    """What one task reads; sent to the executor.
+    """Work of one task; sent to the executor.
 
     Attributes:
         root: the store directory.
-        wanted: what is read of it.
-        piece: which part of that.
+        wanted: the request for this directory.
+        piece: the part of it that the task reads.
     """
 
     root: str
@@ -29,12 +29,12 @@ class Task(NamedTuple):
 
 
 def tasks(options: StoreOptions, schema: RowSchema) -> list[Task]:
-    """Plan a read: a task a queue or log file, or more where queues are to be split.
+    """Plan a read: a task for each queue or log file, or more where queues are split.
 
     Raises:
-        ConfigError: a topic or an offset that does not fit the directories.
-        StoreFormatError: a directory that is none of a store.
-        DataLossError: messages asked for by offset are gone.
+        ConfigError: a topic or an offset does not exist in the directories.
+        StoreFormatError: a directory is not a store.
+        DataLossError: messages requested by offset are lost.
     """
     found = list(_tasks(options, schema))
     ranges = {
@@ -66,7 +66,7 @@ def _tasks(options: StoreOptions, schema: RowSchema) -> Iterator[Task]:
 
 
 def wanted_of(options: StoreOptions, schema: RowSchema, broker_name: str) -> ScanRequest:
-    """Return what is read of the directory with this broker name."""
+    """Return the request for the directory with this broker name."""
     return ScanRequest(
         topics=options.topics,
         tags=options.tags,
@@ -99,7 +99,7 @@ def _of_broker(
 
 
 def _check_brokers(options: StoreOptions, names: list[str]) -> None:
-    """Refuse offsets of brokers that no directory is of: they would be passed over in silence."""
+    """Raise for offsets of brokers without a directory, which would be ignored silently."""
     given = {"startingOffsets": options.starting_offsets, "endingOffsets": options.ending_offsets}
     for key, offsets in given.items():
         for queue in offsets or {}:

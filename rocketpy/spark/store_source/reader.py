@@ -1,4 +1,4 @@
-"""`spark.read.format("rocketmq.store").load(directory)`: planned once, read by tasks."""
+"""Reader of `spark.read.format("rocketmq.store").load(directory)`: planned once, read by tasks."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class TaskPartition(InputPartition):
-    """What one task reads."""
+    """Partition of Spark with the work of one task."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(None)
@@ -30,14 +30,14 @@ class TaskPartition(InputPartition):
 
 
 class StoreReader(DataSourceReader):
-    """Reads pieces of store directories that are fixed when the query is planned.
+    """Reader of pieces of store directories, which are fixed when the query is planned.
 
     Args:
-        options: as Spark has them.
-        schema: the columns wanted.
+        options: as texts, from Spark.
+        schema: the columns to read.
 
     Raises:
-        ConfigError: an option or a column cannot be used.
+        ConfigError: an option or a column is invalid.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -46,17 +46,17 @@ class StoreReader(DataSourceReader):
         self.conditions: Conditions = Conditions(self.rows)
 
     def partitions(self) -> list[InputPartition]:
-        """Return a partition a queue or log file, or more where queues are to be split.
+        """Return a partition for each queue or log file, or more where queues are split.
 
         Raises:
-            RocketPyError: a path is no store, a topic is not there, offsets are gone.
+            RocketPyError: a path is not a store, a topic does not exist, or offsets are lost.
         """
         options = self.conditions.narrow_options(self.options)
         planned = tasks(options, self.rows)
         return [TaskPartition(each) for each in self.conditions.narrow_tasks(planned)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition; of a query without any, Spark asks for one all the same."""
+        """Read a partition; Spark reads an empty one for a query without partitions."""
         if isinstance(partition, TaskPartition):
             task = partition.task
             directory = StoreDirectory(task.root, self.options.commit_log)
@@ -65,12 +65,12 @@ class StoreReader(DataSourceReader):
 
 
 class NarrowingReader(StoreReader):
-    """The same, which takes conditions: Spark refuses that unless it is set up for it."""
+    """Reader with push-down of conditions, which Spark allows only with its own setting."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take conditions, and return those that Spark has to apply itself."""
+        """Accept conditions, and return those that Spark has to apply."""
         return list(self.conditions.take(filters))
 
 
 def _report(error: CorruptRecordError) -> None:
-    logger.warning("a damaged record is left out: %s", error)
+    logger.warning("damaged record skipped: %s", error)

@@ -1,4 +1,4 @@
-"""The tables of a store directory as rows: offsets, topics, groups."""
+"""Tables of a store directory as rows: offsets, topics, groups."""
 
 from collections.abc import Iterator
 
@@ -15,12 +15,12 @@ _BROKER: pa.Field = pa.field("brokerName", pa.string())
 
 
 def table_schema(name: str) -> pa.Schema:
-    """Return the columns of a table: the broker's name, then its own."""
+    """Return the columns of a table: the broker's name, then those of the table."""
     return pa.schema([_BROKER, *SCHEMAS[name]])
 
 
 class TableReader(DataSourceReader):
-    """Reads one table of every directory, in one task: they are small."""
+    """Reader of one table of every directory, in a single task because tables are small."""
 
     def __init__(self, options: StoreOptions, schema: StructType) -> None:
         known = table_schema(options.table)
@@ -32,7 +32,7 @@ class TableReader(DataSourceReader):
         self.names: list[str] = schema.names
 
     def partitions(self) -> list[InputPartition]:
-        """Check the directories, and return the one partition.
+        """Check the directories, and return the single partition.
 
         Raises:
             StoreFormatError: a path is not a store directory.

@@ -1,4 +1,4 @@
-"""What every test of the data pipeline without Spark ends with."""
+"""Cleanup after tests of the data pipeline without Spark."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from tests.integration.spark.engine import Engine
 
 @pytest.fixture(autouse=True)
 def queries_are_stopped() -> Iterator[None]:
-    """Stop the queries of a test: each holds an event loop, and so descriptors and threads."""
+    """Stop the queries of a test, which hold event loops, descriptors and threads."""
     yield
     while Engine.started:
         Engine.started.pop().stop()

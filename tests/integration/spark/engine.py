@@ -1,4 +1,4 @@
-"""Spark's part of a stream without Spark: its calls in its order, offsets as JSON text."""
+"""Fake streaming engine: Spark's calls in its order, with offsets as JSON text."""
 
 import json
 import pickle
@@ -17,16 +17,16 @@ Row = tuple[str, int, int, int]
 
 
 class Servers(Protocol):
-    """A cluster, in this process or in others."""
+    """Cluster in this process or in others."""
 
     @property
     def namesrv(self) -> str:
-        """Its name server."""
+        """Address of its name server."""
         ...
 
 
 def rows_in(reader: Any, partitions: list[InputPartition]) -> Counter[Row]:
-    """Read partitions with a copy of the reader each, as tasks do."""
+    """Read each partition with a copy of the reader, as tasks do."""
     found: Counter[Row] = Counter()
     for partition in partitions or [InputPartition(None)]:
         task, part = pickle.loads(pickle.dumps((reader, partition)))
@@ -45,13 +45,13 @@ def read_batch(cluster: Servers, **options: Any) -> Counter[Row]:
 
 
 class Engine:
-    """One query: its checkpoint and what it wrote.
+    """Query with its checkpoint and output.
 
     Attributes:
-        log: the offsets written down, as text; a restart begins after the last one.
-        rows: what was written.
+        log: logged offsets as text; a restart begins after the last one.
+        rows: written rows.
         counts: rows of each batch.
-        started: every query that has not been stopped; a query holds an event loop of its own.
+        started: running queries; each holds an event loop.
     """
 
     started: ClassVar[list["Engine"]] = []
@@ -69,7 +69,7 @@ class Engine:
         self.started.append(self)
 
     def restart(self, *, available_now: bool = False, **options: Any) -> None:
-        """Begin again on the same checkpoint."""
+        """Restart from the same checkpoint."""
         self.stop()
         self._values |= {key: str(value) for key, value in options.items()}
         self.reader = self._new_reader()
@@ -84,7 +84,7 @@ class Engine:
         return StreamReader(self._values, default_schema(self._values))
 
     def trigger(self) -> bool:
-        """Have one batch; returns whether there was one."""
+        """Run one batch; return whether there was one."""
         reader = self.reader
         start = self.log[-1] if self.log else json.dumps(reader.initialOffset())
         limit: ReadLimit = reader.getDefaultReadLimit()
@@ -102,6 +102,6 @@ class Engine:
         return True
 
     def drain(self) -> None:
-        """Have batches until there is none."""
+        """Run batches until there is none."""
         while self.trigger():
             assert len(self.log) < 1_000

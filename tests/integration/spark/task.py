@@ -1,4 +1,4 @@
-"""Spark's part of a write without Spark: one task."""
+"""Fake task of a write, without Spark."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,14 @@ from rocketpy.spark.sink.writer import TaskReport, batch_writer
 
 @pytest.fixture
 def in_task() -> Iterator[None]:
-    """As in a task of Spark's."""
+    """Set the environment of a Spark task."""
     TaskContext._getOrCreate()._partitionId = 0
     yield
     TaskContext._setTaskContext(None)
 
 
 def write(options: dict[str, str], topic: str, count: int) -> TaskReport:
-    """Write `body-0`, `body-1`, ... and return what the task tells the driver."""
+    """Write `body-0`, `body-1`, ... and return the report of the task."""
     schema = StructType([StructField("body", BinaryType()), StructField("keys", StringType())])
     writer = batch_writer(options | {"topic": topic}, schema, overwrite=False)
     bodies = [b"body-%d" % number for number in range(count)]

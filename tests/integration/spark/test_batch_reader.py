@@ -1,4 +1,4 @@
-"""Where batches begin and end, and what is refused before a task starts."""
+"""Start and end of batch reads, and errors of the driver."""
 
 import json
 import socket
@@ -42,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]
 
 @pytest.fixture(scope="module")
 def halves(cluster: ClusterThread) -> tuple[int, Counter[Row]]:
-    """A time, and what was stored at or after it; 200 messages lie before."""
+    """A time and the messages stored at or after it; 200 messages precede it."""
     fill(cluster, "Times", queues=2, count=200)
     time.sleep(0.05)
     middle_ms = time.time_ns() // 1_000_000
@@ -73,11 +73,15 @@ def by_queue(topic: str, value: int, queues: int = 2) -> str:
     ],
     ids=lambda options: "-".join(options) or "defaults",
 )
-def test_every_message_once(cluster: ClusterThread, options: dict[str, Any]) -> None:
+def test_batch_read_returns_every_message_once(
+    cluster: ClusterThread, options: dict[str, Any]
+) -> None:
     assert read_batch(cluster, subscribe="T", **options) == stored(cluster, "T")
 
 
-def test_times_divide_a_topic(cluster: ClusterThread, halves: tuple[int, Counter[Row]]) -> None:
+def test_batch_read_by_times_divides_a_topic(
+    cluster: ClusterThread, halves: tuple[int, Counter[Row]]
+) -> None:
     middle_ms, later = halves
     everything = stored(cluster, "Times")
     times = by_queue("Times", middle_ms)
@@ -88,16 +92,16 @@ def test_times_divide_a_topic(cluster: ClusterThread, halves: tuple[int, Counter
         assert read_batch(cluster, subscribe="Times", **end) == everything - later
 
 
-def test_a_time_after_everything_fails_or_is_the_end(cluster: ClusterThread) -> None:
+def test_batch_read_from_a_future_time_fails_or_is_empty(cluster: ClusterThread) -> None:
     options: dict[str, Any] = {"subscribe": "T,Empty", "startingTimestamp": 1 << 42}
 
-    with pytest.raises(ConfigError, match=r"nothing was stored at or after its time in T/broker"):
+    with pytest.raises(ConfigError, match=r"no message at or after its time in T/broker"):
         read_batch(cluster, **options)
     options["startingOffsetsByTimestampStrategy"] = "latest"
     assert read_batch(cluster, **options) == Counter()
 
 
-def test_a_groups_offsets_are_where_a_read_begins(cluster: ClusterThread) -> None:
+def test_batch_read_starts_at_offsets_of_a_group(cluster: ClusterThread) -> None:
     async def commit() -> None:
         async with rocketpy.admin.connect(cluster.namesrv) as admin:
             await admin.create_group("readers")
@@ -110,7 +114,7 @@ def test_a_groups_offsets_are_where_a_read_begins(cluster: ClusterThread) -> Non
     assert set(found) == expected
 
 
-def test_names_within_a_namespace(cluster: ClusterThread) -> None:
+def test_batch_read_in_a_namespace_uses_its_names(cluster: ClusterThread) -> None:
     options = {"nameservers": cluster.namesrv, "subscribe": "T", "namespace": "ns"}
     reader = batch_reader(options, default_schema(options))
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
@@ -125,16 +129,16 @@ def test_names_within_a_namespace(cluster: ClusterThread) -> None:
     ("options", "error", "words"),
     [
         ({"subscribe": "Nowhere,T"}, TopicNotExistError, "no topic Nowhere: name server"),
-        ({"assign": '{"T":{"broker-a":[0,9]}}'}, ConfigError, "no queue T/broker-a/9"),
+        ({"assign": '{"T":{"broker-a":[0,9]}}'}, ConfigError, "queue T/broker-a/9 does not exist"),
         (
             {"subscribe": "T", "startingOffsets": '{"T":{"broker-a":{"0":1}}}'},
             ConfigError,
-            "says nothing about T/broker-a/1, T/broker-b/0",
+            "has no entry for T/broker-a/1, T/broker-b/0",
         ),
         (
             {"subscribe": "T", "startingOffsets": by_queue("T", 0, 3)},
             ConfigError,
-            "there is no queue T/broker-a/2",
+            "queue T/broker-a/2, T/broker-b/2 is not part of the read",
         ),
         (
             {"subscribe": "T", "startingOffsets": by_queue("T", 500)},
@@ -149,7 +153,7 @@ def test_names_within_a_namespace(cluster: ClusterThread) -> None:
     ],
     ids=["topic", "queue", "unsaid", "unknown", "start", "end"],
 )
-def test_the_driver_refuses(
+def test_batch_read_invalid_options_fail_on_the_driver(
     cluster: ClusterThread, options: dict[str, str], error: type[Exception], words: str
 ) -> None:
     values = {"nameservers": cluster.namesrv, **options}
@@ -160,7 +164,7 @@ def test_the_driver_refuses(
     assert words in str(caught.value)
 
 
-def test_offsets_out_of_range_are_cut_when_loss_is_allowed(cluster: ClusterThread) -> None:
+def test_batch_read_offsets_out_of_range_are_narrowed_with_skip(cluster: ClusterThread) -> None:
     found = read_batch(
         cluster,
         subscribe="T",
@@ -172,14 +176,14 @@ def test_offsets_out_of_range_are_cut_when_loss_is_allowed(cluster: ClusterThrea
     assert found == Counter({row: 1 for row in stored(cluster, "T") if row[2] >= 90})
 
 
-def test_a_condition_that_is_none_is_refused_by_the_driver(cluster: ClusterThread) -> None:
+def test_batch_read_invalid_filter_fails_on_the_driver(cluster: ClusterThread) -> None:
     options = {"expressionType": "SQL92", "subExpression": "a > > 5"}
 
     with pytest.raises(BrokerError, match="subExpression"):
         read_batch(cluster, subscribe="T", **options)
 
 
-def test_name_servers_that_do_not_answer_are_named_within_the_time_limit() -> None:
+def test_batch_read_without_name_servers_names_them_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         addresses = f"127.0.0.1:{silent.getsockname()[1]};127.0.0.1:1"
         options = {
@@ -207,7 +211,7 @@ def test_name_servers_that_do_not_answer_are_named_within_the_time_limit() -> No
     ],
     ids=lambda options: "-".join(options.values()) or "defaults",
 )
-def test_batches_have_exactly_the_schema_that_was_announced(
+def test_batch_read_rows_have_the_announced_schema(
     cluster: ClusterThread, options: dict[str, str]
 ) -> None:
     values = {"nameservers": cluster.namesrv, "subscribe": "T", **options}
@@ -218,7 +222,7 @@ def test_batches_have_exactly_the_schema_that_was_announced(
             assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
 
 
-def test_a_users_schema_chooses_columns_by_name(cluster: ClusterThread) -> None:
+def test_batch_read_user_schema_selects_columns_by_name(cluster: ClusterThread) -> None:
     values = {"nameservers": cluster.namesrv, "subscribe": "T"}
     chosen = row_schema_to_spark(row_schema(columns=["keys", "queueOffset"]))
     reader = batch_reader(values, chosen)
@@ -231,7 +235,7 @@ def test_a_users_schema_chooses_columns_by_name(cluster: ClusterThread) -> None:
         batch_reader(values, StructType([StructField("queueOffset", IntegerType())]))
 
 
-def test_connections_are_kept_between_tasks_and_closed_when_nobody_needs_them() -> None:
+def test_connection_cache_reuses_and_closes_idle_connections() -> None:
     cache = ConnectionCache(idle_s=1.5)
     options = parse_options({"nameservers": "127.0.0.1:1", "subscribe": "T"}, BatchOptions)
     other = parse_options({"nameservers": "127.0.0.1:2", "subscribe": "T"}, BatchOptions)

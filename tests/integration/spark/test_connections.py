@@ -1,4 +1,4 @@
-"""Reads and writes over TLS and over connections that somebody meddles with; no Spark needed."""
+"""Reads and writes over TLS, and over connections with corrupted frames, without Spark."""
 
 import random
 import re
@@ -26,7 +26,7 @@ __all__ = ["in_task"]
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Key and certificate of 127.0.0.1, made by openssl."""
+    """Create a key and a certificate for 127.0.0.1 with openssl."""
     if shutil.which("openssl") is None:
         pytest.skip("needs the openssl tool")
     folder = tmp_path_factory.mktemp("tls")
@@ -57,7 +57,7 @@ def tls_options(cert: str) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("in_task")
-def test_reads_and_writes_over_tls(secret: ClusterThread, certificate: tuple[str, str]) -> None:
+def test_read_and_write_over_tls(secret: ClusterThread, certificate: tuple[str, str]) -> None:
     options = tls_options(certificate[1])
     assert read_batch(secret, subscribe="T", **options) == stored(secret, "T")
     secret.create_topic("Written", 2)
@@ -68,8 +68,8 @@ def test_reads_and_writes_over_tls(secret: ClusterThread, certificate: tuple[str
 
 
 @pytest.mark.usefixtures("in_task")
-def test_servers_of_another_authority_are_refused_by_the_driver(secret: ClusterThread) -> None:
-    """The connection is really TLS: with nothing to trust it is not made."""
+def test_tls_untrusted_server_fails_on_the_driver(secret: ClusterThread) -> None:
+    """Without a trusted authority the connection fails, so it really is TLS."""
     options = {"tls.enable": "true", "tls.client.authServer": "true", "timeoutMs": "2000"}
     with pytest.raises(NoNameServerError, match="certificate"):
         read_batch(secret, subscribe="T", **options)
@@ -78,7 +78,7 @@ def test_servers_of_another_authority_are_refused_by_the_driver(secret: ClusterT
 
 
 @pytest.mark.usefixtures("in_task")
-def test_a_namespace_is_written_and_read_by_the_users_names(cluster: ClusterThread) -> None:
+def test_write_and_read_in_a_namespace_use_the_users_names(cluster: ClusterThread) -> None:
     cluster.create_topic("ns%W", 2)
     cluster.create_topic("W", 2)
     options = {"namespace": "ns", "nameservers": cluster.namesrv}
@@ -88,14 +88,14 @@ def test_a_namespace_is_written_and_read_by_the_users_names(cluster: ClusterThre
     assert read_batch(cluster, subscribe="W", namespace="ns") == stored(cluster, "ns%W")
 
 
-# ---- meddling
+# ---- corrupted frames
 
 Meddle = Callable[[bytes], tuple[bytes, bool]]
-"""Takes a frame for the client; returns what it gets instead, and whether the connection stays."""
+"""Called with a frame for the client; returns the frame to send, and whether to stay connected."""
 
 
 class Meddler:
-    """Stands between a client and a server."""
+    """Proxy between a client and a server that changes frames."""
 
     def __init__(self, server: str, meddle: Meddle) -> None:
         host, _, port = server.rpartition(":")
@@ -138,7 +138,7 @@ def cut(frame: bytes) -> tuple[bytes, bool]:
 
 
 def wrong_opaque(frame: bytes) -> tuple[bytes, bool]:
-    """The answer to a request that nobody made, of the same length."""
+    """Return a response with an unknown opaque, of the same length."""
     changed = re.sub(rb'"opaque":(\d+)', lambda found: b'"opaque":' + b"9" * len(found[1]), frame)
     assert changed != frame
     return changed, True
@@ -148,7 +148,7 @@ def wrong_opaque(frame: bytes) -> tuple[bytes, bool]:
 def meddled(
     cluster: ClusterThread,
 ) -> Iterator[Callable[[Meddle], str]]:
-    """Puts somebody between the broker and its clients; returns the name server's address then."""
+    """Put a proxy between the broker and its clients; return the name server's address."""
     made: list[Meddler] = []
 
     def between(meddle: Meddle) -> str:
@@ -177,7 +177,7 @@ def is_pull(frame: bytes) -> bool:
 
 
 @pytest.mark.parametrize("harm", [cut, wrong_opaque])
-def test_answers_that_are_spoilt_now_and_then_cost_no_rows(
+def test_read_with_some_corrupted_responses_loses_no_rows(
     harm: Meddle, cluster: ClusterThread, meddled: Callable[[Meddle], str]
 ) -> None:
     seen = 0
@@ -193,7 +193,7 @@ def test_answers_that_are_spoilt_now_and_then_cost_no_rows(
 
 
 @pytest.mark.parametrize("harm", [cut, wrong_opaque])
-def test_answers_that_are_always_spoilt_fail_and_give_no_rows_too_few(
+def test_read_with_only_corrupted_responses_fails(
     harm: Meddle, cluster: ClusterThread, meddled: Callable[[Meddle], str]
 ) -> None:
     def always(frame: bytes) -> tuple[bytes, bool]:
@@ -215,7 +215,7 @@ HARMS: dict[str, Callable[[random.Random, bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_records_that_are_spoilt_are_an_error_and_no_other_rows(
+def test_read_of_corrupted_records_raises(
     harm: str, cluster: ClusterThread, meddled: Callable[[Meddle], str]
 ) -> None:
     rng = random.Random(harm)
@@ -242,7 +242,7 @@ def test_records_that_are_spoilt_are_an_error_and_no_other_rows(
 
 
 def as_static(frame: bytes) -> tuple[bytes, bool]:
-    """The route of a static topic, as name servers of Apache's give it."""
+    """Return the route of a static topic, as Apache's name servers do."""
     head_end = 8 + (int.from_bytes(frame[4:8], "big") & 0xFFFFFF)
     body = frame[head_end:]
     if b'"queueDatas"' in body:
@@ -252,7 +252,7 @@ def as_static(frame: bytes) -> tuple[bytes, bool]:
     return len(rest).to_bytes(4, "big") + rest, True
 
 
-def test_a_static_topic_is_refused_by_the_driver(cluster: ClusterThread) -> None:
+def test_static_topic_fails_on_the_driver(cluster: ClusterThread) -> None:
     names = Meddler(cluster.namesrv, as_static)
     namesrv = f"127.0.0.1:{names.port}"
     with pytest.raises(ConfigError, match="T is a static topic"):

@@ -1,4 +1,4 @@
-"""Reads and writes beside brokers that stand still, or that may not be written to."""
+"""Reads and writes beside brokers that hang or are read-only."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ async def prepare(namesrv: str) -> None:
 
 @contextmanager
 def frozen(daemons: Cluster, name: str) -> Iterator[None]:
-    """A broker that stands still, and goes on at the end."""
+    """Suspend a broker, and resume it at the end."""
     daemons.signal(name, signal.SIGSTOP)
     try:
         yield
@@ -58,7 +58,7 @@ def on(rows: Counter[Any], broker: str) -> int:
     return sum(count for row, count in rows.items() if row[0] == broker)
 
 
-def test_a_stream_goes_on_with_the_other_broker_and_then_with_both(daemons: Cluster) -> None:
+def test_stream_beside_a_suspended_broker_reads_the_other_one(daemons: Cluster) -> None:
     engine = Engine(daemons, subscribe="T", timeoutMs=5000)
     assert engine.trigger()  # the first batch is empty
     with frozen(daemons, "broker-b"):
@@ -70,7 +70,7 @@ def test_a_stream_goes_on_with_the_other_broker_and_then_with_both(daemons: Clus
     assert set(engine.rows.values()) == {1}
 
 
-def test_a_read_outlasts_a_broker_that_stands_still_for_a_while(daemons: Cluster) -> None:
+def test_read_of_a_briefly_suspended_broker_completes(daemons: Cluster) -> None:
     options = {"fetch.batchSize": 10, "arrow.batchRows": 10, "fetch.prefetch": 2}
     engine = Engine(daemons, subscribe="T", **options)
     engine.trigger()
@@ -88,7 +88,7 @@ def test_a_read_outlasts_a_broker_that_stands_still_for_a_while(daemons: Cluster
     assert rows == COUNT
 
 
-def test_a_read_of_a_broker_that_stands_still_too_long_names_it(daemons: Cluster) -> None:
+def test_read_of_a_suspended_broker_raises_and_names_it(daemons: Cluster) -> None:
     engine = Engine(daemons, subscribe="T", **{"fetch.timeoutMs": 1000})
     engine.trigger()
     start, reader = json.loads(engine.log[-1]), engine.reader
@@ -102,27 +102,27 @@ def test_a_read_of_a_broker_that_stands_still_too_long_names_it(daemons: Cluster
     with frozen(daemons, "broker-b"):
         with pytest.raises(RequestTimeoutError, match=f"broker broker-b at {address}"):
             list(reader.read(partition))
-        with pytest.raises(RocketPyError, match=address):  # nor can a batch be planned
+        with pytest.raises(RocketPyError, match=address):  # planning a batch fails as well
             read_batch(daemons, subscribe="T", timeoutMs=5000)
 
     assert read_batch(daemons, subscribe="T").total() == COUNT
 
 
 @pytest.mark.usefixtures("in_task")
-def test_rows_go_to_the_other_broker_while_one_stands_still(daemons: Cluster) -> None:
+def test_write_beside_a_suspended_broker_uses_the_other_one(daemons: Cluster) -> None:
     with frozen(daemons, "broker-b"):
         report = write({"nameservers": daemons.namesrv}, "Sunk", COUNT)
         assert sum(each.rows for each in report.stored) == COUNT
 
     assert {each.broker_name for each in report.stored} == {"broker-a"}
-    # What the one that stood still had got is stored, too, once it goes on: at least once.
+    # Requests that the suspended broker received are stored when it resumes: at least once.
     found = read_batch(daemons, subscribe="Sunk")
     assert {row[3] for row in found} == {row[3] for row in found if row[0] == "broker-a"}
     assert len({row[3] for row in found}) == COUNT
 
 
 @pytest.mark.usefixtures("in_task")
-def test_a_write_that_nobody_takes_in_time_fails_and_says_who_was_asked(daemons: Cluster) -> None:
+def test_write_to_suspended_brokers_fails_and_names_them(daemons: Cluster) -> None:
     options = {"nameservers": daemons.namesrv, "sendTimeoutMs": "1s", "topic": "Late"}
     with frozen(daemons, "broker-a"), frozen(daemons, "broker-b"):
         with pytest.raises(RocketPyError, match=r"127\.0\.0\.1:"):
@@ -145,7 +145,7 @@ def forbid_writes(cluster: ClusterThread, broker: str) -> None:
 
 
 @pytest.mark.usefixtures("in_task")
-def test_a_broker_that_may_only_be_read_is_read_and_not_written(cluster: ClusterThread) -> None:
+def test_read_only_broker_is_read_and_not_written(cluster: ClusterThread) -> None:
     options = {"nameservers": cluster.namesrv}
     everything = stored(cluster, "T")
     forbid_writes(cluster, "broker-a")
@@ -160,13 +160,13 @@ def test_a_broker_that_may_only_be_read_is_read_and_not_written(cluster: Cluster
     assert engine.rows.total() == 40 + 50
 
     forbid_writes(cluster, "broker-b")
-    # Another client: this one still has the routes from before.
+    # Use another client, because this one has cached the old routes.
     with pytest.raises(RocketPyError, match="topic T takes no messages"):
         write(options | {"timeoutMs": "4000", "sendTimeoutMs": "2s"}, "T", 5)
     assert stored(cluster, "T").total() == 40 + 50
 
 
-def test_two_streams_with_one_group_for_their_progress_each_read_everything(
+def test_streams_with_the_same_progress_group_each_read_all(
     cluster: ClusterThread,
 ) -> None:
     engines = [

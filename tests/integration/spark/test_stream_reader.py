@@ -1,4 +1,4 @@
-"""Streams over what happens to queues, topics and brokers meanwhile."""
+"""Streams during changes of queues, topics and brokers."""
 
 import json
 import shutil
@@ -25,13 +25,13 @@ from tests.unit.spark.jobs.kit import in_archive
 
 
 def fill(cluster: ClusterThread, topic: str, **numbers: int) -> None:
-    """Store small messages: the log's files are small, too."""
+    """Store small messages in small log files."""
     filling.fill(cluster, topic, **numbers, body=lambda n: b"%d" % n)
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ClusterThread]:
-    # Log files of 64 KiB, kept no hour, so that retention has something to do.
+    # Log files of 64 KiB with a retention below an hour, so that retention deletes some.
     properties = {"mappedFileSizeCommitLog": str(1 << 16), "fileReservedTime": "0"}
     with ClusterThread(tmp_path / "cluster", brokers=2, properties=properties) as running:
         yield running
@@ -84,7 +84,7 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 def trim(cluster: ClusterThread, topic: str) -> int:
-    """Have retention delete what it may of the first broker; returns the queue's first offset."""
+    """Run retention on the first broker; return the queue's first offset."""
     store: Any = cluster.brokers[0].parts.store
     (retention,) = (one for one in store.services if one.name == "CleanCommitLogService")
     store.delete_expired_files()
@@ -97,7 +97,7 @@ def trim(cluster: ClusterThread, topic: str) -> int:
     return int(store.min_offset(topic, 0))
 
 
-def test_new_queues_and_brokers_are_read_from_their_earliest(cluster: ClusterThread) -> None:
+def test_stream_reads_new_queues_and_brokers_from_earliest(cluster: ClusterThread) -> None:
     change_topic(cluster, "T", 0, 1, 1)
     put(cluster, 0, "T", 0, range(10))
     engine = Engine(cluster, subscribe="T", startingOffsets="latest")
@@ -118,7 +118,7 @@ def test_new_queues_and_brokers_are_read_from_their_earliest(cluster: ClusterThr
     )
 
 
-def test_a_frozen_target_has_no_later_messages_and_no_later_queues(cluster: ClusterThread) -> None:
+def test_stream_available_now_excludes_later_messages_and_queues(cluster: ClusterThread) -> None:
     fill(cluster, "T", queues=1, count=40)
     engine = Engine(cluster, subscribe="T", maxOffsetsPerTrigger=9)
     engine.restart(available_now=True)
@@ -132,7 +132,7 @@ def test_a_frozen_target_has_no_later_messages_and_no_later_queues(cluster: Clus
     assert engine.rows == stored(cluster, "T")
 
 
-def test_an_end_that_is_asked_for_is_not_passed(cluster: ClusterThread) -> None:
+def test_stream_with_ending_offsets_stops_there(cluster: ClusterThread) -> None:
     fill(cluster, "T", queues=1, count=40)
     table = {"broker-a": {"0": 7}, "broker-b": {"0": -1}}
     engine = Engine(cluster, subscribe="T", endingOffsets=json.dumps({"T": table}))
@@ -141,7 +141,7 @@ def test_an_end_that_is_asked_for_is_not_passed(cluster: ClusterThread) -> None:
     assert Counter(row[0] for row in engine.rows) == {"broker-a": 7, "broker-b": 20}
 
 
-def test_fewer_queues_are_no_loss_once_they_are_read(cluster: ClusterThread) -> None:
+def test_stream_removed_queue_that_was_read_is_not_a_loss(cluster: ClusterThread) -> None:
     change_topic(cluster, "T", 0, 2, 2)
     put(cluster, 0, "T", 0, range(5))
     put(cluster, 0, "T", 1, range(5, 9))
@@ -152,13 +152,13 @@ def test_fewer_queues_are_no_loss_once_they_are_read(cluster: ClusterThread) -> 
     engine.drain()
     assert engine.rows.total() == 12
 
-    engine.restart()  # with nothing remembered of the queue that went
+    engine.restart()  # without cached state of the removed queue
     put(cluster, 0, "T", 0, range(12, 13))
     engine.drain()
     assert engine.rows.total() == 13
 
 
-def test_what_is_left_in_a_queue_that_went_is_lost_by_name(cluster: ClusterThread) -> None:
+def test_stream_removed_queue_with_unread_messages_names_the_loss(cluster: ClusterThread) -> None:
     change_topic(cluster, "T", 0, 2, 2)
     put(cluster, 0, "T", 1, range(4))
     engine = Engine(cluster, subscribe="T")
@@ -166,7 +166,9 @@ def test_what_is_left_in_a_queue_that_went_is_lost_by_name(cluster: ClusterThrea
     put(cluster, 0, "T", 1, range(4, 9))
     change_topic(cluster, "T", 0, 1, 1)
 
-    with pytest.raises(DataLossError, match=r"T/broker-a/1 \[4, 9\): nobody may read"):
+    with pytest.raises(
+        DataLossError, match=r"T/broker-a/1 \[4, 9\): the queue is no longer readable"
+    ):
         engine.trigger()
     engine.restart(failOnDataLoss="false")
     put(cluster, 0, "T", 0, range(10, 12))
@@ -174,13 +176,13 @@ def test_what_is_left_in_a_queue_that_went_is_lost_by_name(cluster: ClusterThrea
     assert engine.rows.total() == 4 + 2
 
 
-def test_a_deleted_topic_is_told_with_what_was_not_read(cluster: ClusterThread) -> None:
+def test_stream_deleted_topic_names_the_unread_messages(cluster: ClusterThread) -> None:
     change_topic(cluster, "T", 0, 1, 1)
     put(cluster, 0, "T", 0, range(4))
     engine = Engine(cluster, subscribe="T")
     engine.drain()
     put(cluster, 0, "T", 0, range(4, 9))
-    engine.reader.planner.next(  # the ends are seen, the batch is not read any more
+    engine.reader.planner.next(  # the ends are known, the batch is not read
         engine.reader.planner.initial()._replace(offsets={MessageQueue("T", "broker-a", 0): 4}),
         is_limited=False,
     )
@@ -192,7 +194,7 @@ def test_a_deleted_topic_is_told_with_what_was_not_read(cluster: ClusterThread) 
     assert not engine.trigger()
 
 
-def test_a_topic_made_again_is_told_and_then_read_anew(cluster: ClusterThread) -> None:
+def test_stream_recreated_topic_is_a_loss_and_then_read(cluster: ClusterThread) -> None:
     change_topic(cluster, "T", 0, 1, 1)
     put(cluster, 0, "T", 0, range(9))
     engine = Engine(cluster, subscribe="T")
@@ -209,7 +211,7 @@ def test_a_topic_made_again_is_told_and_then_read_anew(cluster: ClusterThread) -
 
 
 def lose(cluster: ClusterThread, store: Path, read: Callable[[], Any]) -> None:
-    """Have a broker lose messages that were read, as by a power cut before they were on disk."""
+    """Make a broker lose messages that were read, as in a power cut before a flush."""
     kept = store.with_name("kept")
     change_topic(cluster, "T", 0, 1, 1)
     put(cluster, 0, "T", 0, range(5))
@@ -225,13 +227,13 @@ def lose(cluster: ClusterThread, store: Path, read: Callable[[], Any]) -> None:
     put(cluster, 0, "T", 0, range(20, 22))
 
 
-def test_a_queue_that_lost_its_last_messages_goes_on_with_what_came_since(
+def test_stream_cut_queue_resumes_with_later_messages(
     cluster: ClusterThread, tmp_path: Path
 ) -> None:
     engine = Engine(cluster, subscribe="T")
     lose(cluster, tmp_path / "cluster" / "broker-a", engine.drain)
 
-    with pytest.raises(DataLossError, match=r"T/broker-a/0 \[7, 9\): .* goes on at 5"):
+    with pytest.raises(DataLossError, match=r"T/broker-a/0 \[7, 9\): .* resumes at 5"):
         engine.trigger()
     position = engine.log[-1]
     marking = Engine(cluster, subscribe="T", onDataLoss="mark")
@@ -245,16 +247,16 @@ def test_a_queue_that_lost_its_last_messages_goes_on_with_what_came_since(
     assert set(engine.rows.values()) == {1}
 
     without_times = {k: v for k, v in json.loads(position).items() if k != "t"}
-    engine.log = [json.dumps(without_times)]  # of a version that did not write them down
+    engine.log = [json.dumps(without_times)]  # of a version that did not store them
     engine.restart()
     engine.drain()
-    assert engine.rows.total() == 9 + 2  # at the end: nothing is read again
+    assert engine.rows.total() == 9 + 2  # at the end: no message is read again
     put(cluster, 0, "T", 0, range(22, 25))
     engine.drain()
     assert engine.rows.total() == 9 + 2 + 3
 
 
-def test_an_archive_of_such_a_queue_has_what_was_lost_and_what_came_since(
+def test_archive_of_a_cut_queue_has_lost_and_later_messages(
     cluster: ClusterThread, tmp_path: Path
 ) -> None:
     root = tmp_path / "archive"
@@ -289,7 +291,7 @@ def test_an_archive_of_such_a_queue_has_what_was_lost_and_what_came_since(
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "mark"])
-def test_expired_messages_fail_are_left_out_or_marked(cluster: ClusterThread, policy: str) -> None:
+def test_stream_expired_messages_fail_skip_or_mark(cluster: ClusterThread, policy: str) -> None:
     change_topic(cluster, "T", 0, 1, 1)
     put(cluster, 0, "T", 0, range(4))
     engine = Engine(cluster, subscribe="T", onDataLoss=policy)
@@ -298,7 +300,7 @@ def test_expired_messages_fail_are_left_out_or_marked(cluster: ClusterThread, po
     engine.stop()
     low = trim(cluster, "T")
     assert 4 < low < 900
-    engine.restart()  # it was away meanwhile, and remembers nothing of the queue
+    engine.restart()  # a restarted reader without cached state of the queue
 
     if policy == "fail":
         with pytest.raises(DataLossError, match=rf"T/broker-a/0 \[4, {low}\): the queue begins"):
@@ -311,7 +313,7 @@ def test_expired_messages_fail_are_left_out_or_marked(cluster: ClusterThread, po
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "mark"])
-def test_a_record_damaged_on_disk_is_told_left_out_or_marked(
+def test_stream_damaged_record_fails_skips_or_marks(
     cluster: ClusterThread, tmp_path: Path, policy: str
 ) -> None:
     change_topic(cluster, "T", 0, 1, 1)
@@ -334,7 +336,7 @@ def test_a_record_damaged_on_disk_is_told_left_out_or_marked(
     assert set(engine.rows.values()) == {1}
 
 
-def test_a_checkpoint_of_other_topics_is_refused(cluster: ClusterThread) -> None:
+def test_stream_checkpoint_of_other_topics_raises(cluster: ClusterThread) -> None:
     for topic in ("T", "U"):
         fill(cluster, topic, queues=1, count=4)
     engine = Engine(cluster, subscribe="T")
@@ -348,7 +350,7 @@ def test_a_checkpoint_of_other_topics_is_refused(cluster: ClusterThread) -> None
     assert engine.rows == stored(cluster, "T") + stored(cluster, "U")
 
 
-def test_a_broker_that_is_away_is_waited_for(cluster: ClusterThread) -> None:
+def test_stream_waits_for_an_unreachable_broker(cluster: ClusterThread) -> None:
     fill(cluster, "T", queues=1, count=10)
     engine = Engine(cluster, subscribe="T", timeoutMs=2000)
     engine.drain()
@@ -364,7 +366,7 @@ def test_a_broker_that_is_away_is_waited_for(cluster: ClusterThread) -> None:
     assert engine.rows == stored(cluster, "T")
 
 
-def test_a_broker_that_restarts_while_it_is_read(cluster: ClusterThread) -> None:
+def test_stream_during_a_broker_restart_loses_nothing(cluster: ClusterThread) -> None:
     fill(cluster, "T", queues=1, count=300)
     options = {"fetch.batchSize": 10, "arrow.batchRows": 10, "fetch.prefetch": 2}
     engine = Engine(cluster, subscribe="T", **options)
@@ -381,7 +383,7 @@ def test_a_broker_that_restarts_while_it_is_read(cluster: ClusterThread) -> None
     assert offsets == [*range(150), *range(150)]
 
 
-def test_too_few_messages_wait_until_the_delay_is_over(cluster: ClusterThread) -> None:
+def test_stream_with_min_offsets_waits_for_the_delay(cluster: ClusterThread) -> None:
     fill(cluster, "T", queues=1, count=10)
     limits = {"minOffsetsPerTrigger": 8, "maxTriggerDelay": "1h"}
     engine = Engine(cluster, subscribe="T", **limits)
@@ -395,15 +397,15 @@ def test_too_few_messages_wait_until_the_delay_is_over(cluster: ClusterThread) -
 
     put(cluster, 0, "T", 0, range(20, 21))
     assert not engine.trigger()
-    engine.restart(available_now=True)  # nobody waits for more then
+    engine.restart(available_now=True)  # the wait ends
     engine.drain()
     assert engine.rows.total() == 21
 
 
-def test_progress_is_stored_for_a_group_and_begins_another_read(cluster: ClusterThread) -> None:
+def test_stream_progress_group_is_a_start_of_another_read(cluster: ClusterThread) -> None:
     fill(cluster, "T", queues=2, count=40)
     engine = Engine(cluster, subscribe="T", progressGroup="spark", maxOffsetsPerTrigger=12)
-    for _ in range(4):  # the first is empty; each stores what the one before it has read
+    for _ in range(4):  # the first is empty; each stores the progress of the previous one
         engine.trigger()
 
     async def lag() -> int:

@@ -1,4 +1,4 @@
-"""One queue of a broker in memory, with limits and mishaps as a test wants them."""
+"""In-memory queue of a broker, with configurable limits and faults."""
 
 from collections.abc import Callable
 
@@ -29,16 +29,16 @@ def record(offset: int, topic: str = "T", queue_id: int = 0) -> bytes:
 
 
 class QueueBroker:
-    """Answers pulls of one queue, as Apache's broker does.
+    """Fake broker that answers pulls of one queue, as Apache's broker does.
 
     Attributes:
         low: of the oldest message.
         high: of the next message.
-        per_pull: messages a response has at most.
-        per_scan: offsets a filtered response looks at.
-        takes: which offsets a filter takes.
-        absent: offsets whose messages are not given out.
-        script: called with each request before it is answered; may return or raise something else.
+        per_pull: most messages of a response.
+        per_scan: most offsets that a filtered response scans.
+        takes: whether the filter matches an offset.
+        absent: offsets of missing messages.
+        script: called before each response; may return or raise another outcome.
         asked: (address, offset, count) of every pull.
     """
 

@@ -9,14 +9,14 @@ from rocketpy.spark.offsets import StreamOffset, to_json
 Q0, Q1 = (MessageQueue("T", "a", number) for number in range(2))
 
 
-def test_lag_is_what_is_there_and_not_read_by_queue() -> None:
+def test_lags_of_progress_are_unread_messages_by_queue() -> None:
     progress = {
         "id": "q-1",
         "name": "flights",
         "batchId": 7,
         "timestamp": "2026-01-01T00:00:00.000Z",
         "sources": [
-            {"endOffset": 5, "latestOffset": 9},  # another source's
+            {"endOffset": 5, "latestOffset": 9},  # of another source
             {
                 "endOffset": to_json(StreamOffset({Q0: 5})),
                 "latestOffset": json.dumps(to_json(StreamOffset({Q0: 8, Q1: 4}))),

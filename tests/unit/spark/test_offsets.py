@@ -1,4 +1,4 @@
-"""Offsets in checkpoints: equal offsets are equal text, and what is not ours is refused."""
+"""Offsets in checkpoints: canonical text, and errors for other sources."""
 
 import json
 
@@ -18,7 +18,7 @@ A0, A1, A10 = (MessageQueue("T", "broker-a", queue_id) for queue_id in (0, 1, 10
 B0 = MessageQueue("S", "broker-b", 0)
 
 
-def test_equal_offsets_are_equal_text_whatever_their_order() -> None:
+def test_to_json_of_equal_offsets_is_equal_text() -> None:
     first = to_json(StreamOffset({A10: 3, A0: 123, B0: 0, A1: 7}))
     second = to_json(StreamOffset({B0: 0, A0: 123, A1: 7, A10: 3}))
 
@@ -30,7 +30,7 @@ def test_equal_offsets_are_equal_text_whatever_their_order() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_was_written_is_read(is_first: bool) -> None:
+def test_from_json_decodes_to_json(is_first: bool) -> None:
     position = StreamOffset({A0: 5, B0: 6}, is_first)
     timed = position._replace(seen_ms={"broker-b": 2, "broker-a": 1})
 
@@ -42,15 +42,15 @@ def test_what_was_written_is_read(is_first: bool) -> None:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        ({"orders": {"0": 5}}, "no offset of this source"),
-        (7, "no offset of this source"),
+        ({"orders": {"0": 5}}, "not an offset of this source"),
+        (7, "not an offset of this source"),
         ({"v": 2, "o": {}}, "have version 2"),
         ({"v": 1, "o": {"T": {"a": {"0": -1}}}}, "-1 at T/a/0"),
         ({"v": 1, "o": {"T": {"a": [1]}}}, "no object at T/a"),
         ({"v": 1, "o": {}, "t": {"a": "now"}}, "'now' at t/a"),
     ],
 )
-def test_a_checkpoint_of_something_else_is_refused(found: object, words: str) -> None:
+def test_from_json_of_another_source_raises(found: object, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         from_json(found)
 
@@ -58,7 +58,7 @@ def test_a_checkpoint_of_something_else_is_refused(found: object, words: str) ->
     assert words in str(caught.value)
 
 
-def test_ranges_are_named_in_errors_the_first_of_many() -> None:
+def test_range_words_shows_the_first_ranges() -> None:
     ranges = [QueueRange("T", "broker-a", queue_id, 5, 9) for queue_id in range(25)]
 
     assert str(ranges[0]) == "T/broker-a/0 [5, 9)"

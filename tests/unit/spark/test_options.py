@@ -1,4 +1,4 @@
-"""Options: every one known, typed and checked; misspelt ones named with the nearest."""
+"""Parsing of options: types, checks and suggestions."""
 
 import pytest
 
@@ -30,7 +30,7 @@ ALL = [
 
 @pytest.mark.parametrize(("kind", "declared"), ALL)
 @pytest.mark.parametrize("place", [0, -1])
-def test_a_name_misspelt_by_one_letter_is_an_error_with_the_right_one(
+def test_parse_options_misspelt_name_suggests_the_right_one(
     kind: type, declared: Option, place: int
 ) -> None:
     letters = list(declared.name)
@@ -55,7 +55,7 @@ def test_a_name_misspelt_by_one_letter_is_an_error_with_the_right_one(
         (StoreOptions, "fetch.prefetch", "streams (readStream), batch reads of topics"),
     ],
 )
-def test_an_option_of_another_query_is_told_whose_it_is(
+def test_parse_options_of_another_query_names_the_query(
     kind: type, name: str, queries: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -64,27 +64,27 @@ def test_an_option_of_another_query_is_told_whose_it_is(
     assert str(caught.value) == f"{name}: no such option of this query, it is for {queries}"
 
 
-def test_names_are_matched_whatever_their_case_and_by_alias() -> None:
+def test_parse_options_matches_any_case_and_aliases() -> None:
     found = parse_options({"RocketMQ.Namesrv.Addr": "a;b:1", "SUBSCRIBE": "x, y"}, BatchOptions)
 
     assert found.nameservers == ("a:9876", "b:1")
     assert found.subscribe == ("x", "y")
 
 
-def test_what_spark_adds_itself_is_no_option_of_ours() -> None:
+def test_parse_options_ignores_options_added_by_spark() -> None:
     found = parse_options({**NEEDED, "checkpointLocation": "/tmp/c", "path": "p"}, StreamOptions)
 
     assert found.subscribe == ("orders",)
 
 
-def test_a_missing_and_a_doubled_option_are_named() -> None:
+def test_parse_options_names_missing_and_duplicate_options() -> None:
     with pytest.raises(ConfigError, match="nameservers: is required"):
         parse_options({"subscribe": "x"}, BatchOptions)
     with pytest.raises(ConfigError, match="nameservers: is given twice"):
         parse_options({**NEEDED, "rocketmq.namesrv.addr": "b"}, BatchOptions)
 
 
-def test_a_secret_is_never_shown() -> None:
+def test_options_hide_secrets() -> None:
     found = parse_options({**NEEDED, "accessKey": "ak", "secretKey": "s3cret"}, BatchOptions)
     assert "s3cret" not in repr(found)
     assert found.credentials is not None
@@ -102,12 +102,12 @@ def test_a_secret_is_never_shown() -> None:
         ({"assign": '{"t":{"b":[0]}}'}, "assign: excludes subscribe"),
         ({"subscribePattern": "x.*"}, "subscribePattern: excludes subscribe"),
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingTimestamp: excludes"),
-        ({"startingOffsets": "group"}, "startingGroup: goes with startingOffsets=group"),
-        ({"startingGroup": "g"}, "startingGroup: goes with startingOffsets=group"),
+        ({"startingOffsets": "group"}, "startingGroup: needs startingOffsets=group"),
+        ({"startingGroup": "g"}, "startingGroup: needs startingOffsets=group"),
         ({"startingOffsets": "erliest"}, "'erliest' is not one of earliest, latest, group"),
         ({"startingOffsets": '{"t":{"b":{"0":-3}}}'}, "-3 at t/b/0"),
         ({"startingOffsets": '{"t":{"b":{"x":1}}}'}, "'x' for a queue id at t/b"),
-        ({"startingOffsets": '{"t":'}, "is no JSON"),
+        ({"startingOffsets": '{"t":'}, "is not JSON"),
         ({"endingOffsets": '{"t":{"b":{"0":-2}}}'}, "endingOffsets: cannot be the earliest"),
         ({"endingOffsets": "earliest"}, "'earliest' is not one of latest"),
         ({"failOnDataLoss": "true", "onDataLoss": "skip"}, "onDataLoss: excludes failOnDataLoss"),
@@ -119,7 +119,7 @@ def test_a_secret_is_never_shown() -> None:
         ({"nameservers": ";"}, "nameservers: ';' names no address"),
     ],
 )
-def test_options_that_do_not_fit_say_so(options: dict[str, str], words_: str) -> None:
+def test_options_invalid_combinations_raise(options: dict[str, str], words_: str) -> None:
     for kind in (BatchOptions, StreamOptions):
         with pytest.raises(ConfigError) as caught:
             parse_options({**NEEDED, **options}, kind)
@@ -127,23 +127,23 @@ def test_options_that_do_not_fit_say_so(options: dict[str, str], words_: str) ->
 
 
 @pytest.mark.parametrize("start", ["latest", '{"t":{"b":{"0":-1}}}'])
-def test_a_batch_cannot_begin_at_the_latest_but_a_stream_can(start: str) -> None:
+def test_batch_options_starting_at_latest_raise(start: str) -> None:
     options = {**NEEDED, "startingOffsets": start}
 
-    with pytest.raises(ConfigError, match="startingOffsets: a batch cannot begin at the latest"):
+    with pytest.raises(ConfigError, match="startingOffsets: a batch cannot start at the latest"):
         parse_options(options, BatchOptions)
     assert parse_options(options, StreamOptions).starting_offsets is not None
 
 
-def test_an_unreadable_pattern_and_limits_that_cross_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"subscribePattern: .* is no regular expression"):
+def test_stream_options_invalid_pattern_and_limits_raise() -> None:
+    with pytest.raises(ConfigError, match=r"subscribePattern: .* is not a regular expression"):
         parse_options({"nameservers": "a", "subscribePattern": "("}, BatchOptions)
     limits = {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}
     with pytest.raises(ConfigError, match=r"minOffsetsPerTrigger: is more than max.* \(5\)"):
         parse_options({**NEEDED, **limits}, StreamOptions)
 
 
-def test_offsets_and_queues_are_read_from_json() -> None:
+def test_options_parse_offsets_and_queues_from_json() -> None:
     options = {
         "nameservers": "a",
         "assign": '{"t":{"broker-b":[1],"broker-a":[1,0]}}',
@@ -171,17 +171,17 @@ def test_offsets_and_queues_are_read_from_json() -> None:
         ({"onDataLoss": "mark"}, "mark"),
     ],
 )
-def test_what_happens_to_lost_messages(options: dict[str, str], policy: str) -> None:
+def test_data_loss_by_options(options: dict[str, str], policy: str) -> None:
     assert parse_options({**NEEDED, **options}, BatchOptions).data_loss == policy
 
 
-def test_options_of_rows_are_read_beside_others() -> None:
+def test_parse_known_ignores_other_options() -> None:
     found = parse_known({**NEEDED, "valueFormat": "STRING", "nonsense": "1"}, RowOptions)
 
     assert found.value_format == "string"
 
 
-def test_parsers_of_values() -> None:
+def test_parsers_parse_and_reject_values() -> None:
     assert size_bytes(1, 1 << 40)("8m") == 8 << 20
     assert size_bytes(1, 1 << 40)("2 GiB") == 2 << 30
     assert duration_ms("15m") == 900_000

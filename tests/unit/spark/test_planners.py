@@ -1,4 +1,4 @@
-"""What the planner of a query loads: a new process each time, which the query waits for."""
+"""Imports of planners, which are new processes that the query waits for."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ import pytest
         "rocketpy.spark.source.stream",
     ],
 )
-def test_planners_load_nothing_that_decodes(module: str) -> None:
+def test_planners_do_not_import_the_decoder(module: str) -> None:
     heavy = {"pyarrow.compute", "rocketpy.arrow.decoder", "rocketpy.arrow.compiled_rows"}
     told = f"import sys, {module}; print(sorted({heavy!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Plans: ranges are disjoint and cover, splits follow Kafka's rule, limits starve nobody."""
+"""Plans: disjoint and complete ranges, Kafka's split rule, fair limits."""
 
 import itertools
 
@@ -17,7 +17,7 @@ def ranges_of(sizes: list[int]) -> list[QueueRange]:
     return [QueueRange("T", "a", number, 7, 7 + size) for number, size in enumerate(sizes)]
 
 
-def test_between_two_positions_lies_what_both_know() -> None:
+def test_ranges_between_skips_queues_of_one_position() -> None:
     start = {QUEUES[0]: 5, QUEUES[1]: 9, QUEUES[2]: 4, QUEUES[3]: 2}
     end = {QUEUES[0]: 8, QUEUES[1]: 9, QUEUES[2]: 1, QUEUES[4]: 50}
 
@@ -31,7 +31,7 @@ def test_between_two_positions_lies_what_both_know() -> None:
     st.none() | st.integers(1, 5_000),
 )
 @settings(max_examples=300, deadline=None)
-def test_parts_are_disjoint_and_cover(
+def test_split_ranges_are_disjoint_and_complete(
     sizes: list[int], min_partitions: int | None, max_records: int | None
 ) -> None:
     ranges = ranges_of(sizes)
@@ -48,27 +48,27 @@ def test_parts_are_disjoint_and_cover(
 
 
 @pytest.mark.parametrize("wanted", range(1, 65))
-def test_as_many_partitions_as_asked_for_within_rounding(wanted: int) -> None:
+def test_split_ranges_gives_about_min_partitions(wanted: int) -> None:
     even = split_ranges(ranges_of([1_000] * 8), wanted)
-    # Each of the eight rounds its share.
+    # Each of the eight ranges rounds its share.
     assert abs(len(even) - max(8, wanted)) <= 4
     assert len(split_ranges(ranges_of([64_000]), wanted)) == wanted
 
 
-def test_small_ranges_stay_whole_and_large_ones_are_split() -> None:
+def test_split_ranges_splits_only_large_ranges() -> None:
     parts = split_ranges(ranges_of([10, 10, 980]), 10)
 
     assert [part.size for part in parts[:2]] == [10, 10]
     assert len(parts) == 10
 
 
-def test_nobody_splits_a_message() -> None:
+def test_split_ranges_of_single_messages_are_unchanged() -> None:
     assert len(split_ranges(ranges_of([3]), 64)) == 3
 
 
 @given(st.integers(1, 500), st.lists(st.integers(0, 1_000), min_size=1, max_size=8))
 @settings(max_examples=300, deadline=None)
-def test_a_limit_is_never_passed_and_always_used(limit: int, sizes: list[int]) -> None:
+def test_shared_limit_is_used_and_kept(limit: int, sizes: list[int]) -> None:
     waiting = dict(zip(QUEUES, sizes, strict=False))
     taken = shared_limit(limit, waiting, turn=3)
 
@@ -77,7 +77,7 @@ def test_a_limit_is_never_passed_and_always_used(limit: int, sizes: list[int]) -
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 50])
-def test_no_queue_waits_for_ever_beside_a_large_one(limit: int) -> None:
+def test_shared_limit_does_not_starve_small_queues(limit: int) -> None:
     waiting = dict(zip(QUEUES, [1_000_000, *[1] * 7], strict=True))
     served: set[MessageQueue] = set()
     for turn in range(8):
@@ -86,7 +86,7 @@ def test_no_queue_waits_for_ever_beside_a_large_one(limit: int) -> None:
     assert served >= set(QUEUES[1:])
 
 
-def test_shares_are_proportional() -> None:
+def test_shared_limit_is_proportional() -> None:
     taken = shared_limit(40, {QUEUES[0]: 300, QUEUES[1]: 100}, turn=0)
 
     assert taken == {QUEUES[0]: 30, QUEUES[1]: 10}

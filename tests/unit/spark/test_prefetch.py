@@ -1,4 +1,4 @@
-"""Items made by another thread."""
+"""Prefetch of items on another thread."""
 
 import threading
 import weakref
@@ -10,23 +10,23 @@ from rocketpy.spark.prefetch import AHEAD, ahead
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 500])
-def test_all_items_in_order(count: int) -> None:
+def test_ahead_yields_all_items_in_order(count: int) -> None:
     assert list(ahead(iter(range(count)))) == list(range(count))
 
 
-def test_what_is_raised_comes_after_the_items_before_it() -> None:
+def test_ahead_raises_after_the_previous_items() -> None:
     def failing() -> Iterator[int]:
         yield 1
         raise ValueError("no more")
 
     seen: list[int] = []
-    with pytest.raises(ValueError, match="no more"):  # noqa: PT012 - what came before counts
+    with pytest.raises(ValueError, match="no more"):  # noqa: PT012 - the items before count
         for item in ahead(failing()):
             seen.append(item)  # noqa: PERF402
     assert seen == [1]
 
 
-def test_who_leaves_early_leaves_no_thread_and_little_is_made() -> None:
+def test_ahead_closed_early_ends_its_thread() -> None:
     made: list[int | str] = []
 
     def counted() -> Iterator[int]:
@@ -46,8 +46,8 @@ def test_who_leaves_early_leaves_no_thread_and_little_is_made() -> None:
     assert not [each for each in threading.enumerate() if "rocketpy-decode" in each.name]
 
 
-def test_what_was_taken_is_not_kept() -> None:
-    """Made, waiting and taken: a batch is megabytes, and a worker's memory has a limit."""
+def test_ahead_releases_consumed_items() -> None:
+    """A batch is megabytes, and a worker's memory is limited: consumed ones must be freed."""
     alive: weakref.WeakSet[threading.Event] = weakref.WeakSet()
     most = 0
 

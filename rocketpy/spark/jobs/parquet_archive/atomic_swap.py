@@ -1,4 +1,4 @@
-"""Two directories change places in one step, where the system can do it."""
+"""Atomic exchange of two directories, where the system supports it."""
 
 import ctypes
 import errno
@@ -12,14 +12,14 @@ _CANNOT: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXD
 
 
 def swap_folders(one: Path, other: Path) -> bool:
-    """Exchange two directories of one file system, so that nobody sees either missing.
+    """Exchange two directories of one file system atomically: readers never miss one.
 
     Returns:
-        False when this system cannot (not Linux, or a file system such as NFS); nothing has
+        False when it is not supported (not Linux, or a file system such as NFS); nothing has
         changed then.
 
     Raises:
-        OSError: one of them is not there, or may not be changed.
+        OSError: one of them does not exist, or must not be changed.
     """
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2

@@ -1,4 +1,4 @@
-"""Small files of an archive become big ones; who is killed meanwhile loses and doubles nothing."""
+"""Merges small files of an archive; a kill at any time loses and duplicates no message."""
 
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,29 +16,29 @@ TARGET_BYTES: Final = 256 << 20
 
 @dataclass(slots=True)
 class Compacted:
-    """What was done.
+    """Result of a compaction.
 
     Attributes:
-        files_before: that were merged.
-        files_after: that came of them.
+        files_before: files that were merged.
+        files_after: files that replaced them.
     """
 
     files_before: int = 0
     files_after: int = 0
 
 
-def runs_of_small_files(
+def small_file_groups(
     files: Sequence[ArchiveFile],
     *,
     small_bytes: int = SMALL_BYTES,
     target_bytes: int = TARGET_BYTES,
 ) -> Iterator[list[ArchiveFile]]:
-    """Yield what may become one file: neighbours of one queue and day, two or more, in order.
+    """Yield groups of files to merge: two or more neighbours of one queue and day, in order.
 
     Args:
         files: of one directory.
-        small_bytes: files of this size and more stay as they are.
-        target_bytes: the most that one file may become.
+        small_bytes: files of this size and more are not merged.
+        target_bytes: largest size of a merged file.
     """
     in_order = sorted(files, key=lambda each: (each.queue, each.life, each.first))
     for _, of_queue in groupby(in_order, key=lambda each: (each.queue, each.life)):
@@ -68,18 +68,18 @@ def compact(
 
     Args:
         log: of the archive.
-        small_bytes: files of this size and more stay as they are.
-        target_bytes: the most that one file may become.
+        small_bytes: files of this size and more are not merged.
+        target_bytes: largest size of a merged file.
         compression: of Parquet.
 
     Raises:
-        JobError: a file does not hold what its manifest says; nothing was changed there.
+        JobError: a file differs from its manifest; its directory was not changed.
     """
     done = Compacted()
     for folder, of_folder in groupby(log.files, key=lambda each: each.folder):
         gone: list[ArchiveFile] = []
         pieces: list[Piece] = []
-        runs = runs_of_small_files(
+        runs = small_file_groups(
             list(of_folder), small_bytes=small_bytes, target_bytes=target_bytes
         )
         for run in runs:
@@ -98,7 +98,9 @@ def _merged(log: ArchiveLog, run: Sequence[ArchiveFile], compression: str) -> Pi
     rows, size_bytes = merge_files(sources, log.root / staged, compression)
     if rows != sum(each.rows for each in run):
         names = ", ".join(each.path for each in run)
-        raise JobError(f"these files hold {rows} rows, which is not what was written: {names}")
+        raise JobError(
+            f"these files have {rows} rows, another number than their manifests: {names}"
+        )
     head = run[0]
     file = ArchiveFile(
         head.topic,

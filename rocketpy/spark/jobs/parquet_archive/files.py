@@ -1,11 +1,11 @@
-"""The Parquet files of an archive: how they are called, and how a task writes them.
+"""Parquet files of an archive: their names, and how tasks write them.
 
     ROOT/topic=orders/date=2026-01-31/part-broker-a-0-00000000000000000000-00000000000000020000.parquet
 
-The name is made of the queue and of the offsets in the file (the first, and the one behind the
-last), so that the same messages always have the same name, whoever writes them and how often.
-When the broker lost its last messages and gives their offsets again, the queue's files are called
-`part-broker-a-0.1-...` from then on, the next time `part-broker-a-0.2-...`.
+The name consists of the queue and the range of offsets, so a repeated task writes the same
+messages to the same name. After the broker lost its last messages and assigns their offsets again,
+later files of the queue have a new life in their names: `part-broker-a-0.1-...`, then
+`part-broker-a-0.2-...`.
 """
 
 import os
@@ -24,13 +24,13 @@ from rocketpy.errors import JobError
 
 SUFFIX: Final = ".parquet"
 LIFE_IN_NAME: Final = r"-\d+\.(\d+)-\d{20}-\d{20}\.parquet$"
-"""Finds the life in a file's name; the first life is not in it."""
+"""Matches the life in the name of a file; names of the first life have none."""
 NAME_MAX: Final = 255
-"""Bytes that a name may have, on every file system in use."""
+"""Longest name in bytes, on all common file systems."""
 GROUP_ROWS: Final = 131_072
 GROUP_BYTES: Final = 32 << 20
-"""A row group is written when it has so many rows or bytes. It is also what a task holds of all its
-files at most, and about twice that while it is encoded: a worker has 500 MB."""
+"""A row group is written when it has this many rows or bytes. A task buffers no more for all its
+files, and about twice that while a group is encoded: the memory of a worker is 500 MB."""
 _DAY_US: Final = 86_400_000_000
 _FEW_VALUES: Final = ("brokerName", "queueId", "tags", "bornHost", "storeHost", "sysFlag", "flag")
 _ORDERED: Final = ("queueId", "queueOffset", "bornTimestamp", "storeTimestamp", "reconsumeTimes")
@@ -38,7 +38,7 @@ _ORDERED: Final = ("queueId", "queueOffset", "bornTimestamp", "storeTimestamp", 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ArchiveFile:
-    """One file of an archive.
+    """Name and contents of a file of an archive.
 
     Attributes:
         topic: of its messages.
@@ -46,10 +46,10 @@ class ArchiveFile:
         broker_name: of the queue.
         queue_id: of the queue.
         first: lowest queue offset in it.
-        end: the highest one, and one more.
+        end: the offset after the highest one.
         rows: messages.
         size_bytes: on disk.
-        life: how often the queue's broker had lost its last messages before.
+        life: number of times that the broker lost the last messages of the queue before.
     """
 
     topic: str
@@ -79,7 +79,7 @@ class ArchiveFile:
 
     @property
     def prefix(self) -> str:
-        """How the names of all files of its queue begin."""
+        """Common prefix of the names of its queue's files."""
         life = f".{self.life}" if self.life else ""
         return f"part-{quote(self.broker_name, safe='')}-{self.queue_id}{life}-"
 
@@ -94,22 +94,22 @@ class ArchiveFile:
         return self.topic, self.broker_name, self.queue_id
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a manifest has it."""
+        """Return the JSON object for a manifest."""
         return {"path": self.path, **asdict(self)}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> "ArchiveFile":
-        """Read it from a manifest; raises KeyError or TypeError when it is none."""
+        """Decode the JSON object of a manifest; raise KeyError or TypeError if it is invalid."""
         return cls(**{name: value for name, value in found.items() if name != "path"})
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a task wrote, before it is part of the archive.
+    """Staged file that a task wrote and that is not yet part of the archive.
 
     Attributes:
-        file: what it is going to be.
-        staged: where it lies, below the root.
+        file: its future name and its contents.
+        staged: its current path below the root.
     """
 
     file: ArchiveFile
@@ -117,13 +117,13 @@ class Piece:
 
 
 def check_names(queues: Iterable[tuple[str, str, int]]) -> None:
-    """Refuse queues whose messages could not be archived, before anything is written.
+    """Raise for queues with names that cannot be archived, before anything is written.
 
     Args:
         queues: topic, broker name and number of each.
 
     Raises:
-        JobError: a directory or a file of the archive would have too long a name.
+        JobError: the name of a directory or file would be too long.
     """
     for topic, broker_name, queue_id in queues:
         file = ArchiveFile(topic, "", broker_name, queue_id, 0, 0, 0, 0)
@@ -134,12 +134,12 @@ def check_names(queues: Iterable[tuple[str, str, int]]) -> None:
             if len(name) > NAME_MAX:
                 raise JobError(
                     f"{what} cannot be archived: {name} has {len(name)} characters, and file "
-                    f"systems take {NAME_MAX}"
+                    f"systems allow {NAME_MAX}"
                 )
 
 
 def offsets_in_name(name: str, prefix: str) -> tuple[int, int] | None:
-    """Return first offset and end from a name of a queue's file, None for another's."""
+    """Return the range of offsets in a file's name; None for a file of another queue."""
     if not name.startswith(prefix) or not name.endswith(SUFFIX):
         return None
     first, dash, end = name[len(prefix) : -len(SUFFIX)].partition("-")
@@ -147,7 +147,7 @@ def offsets_in_name(name: str, prefix: str) -> tuple[int, int] | None:
 
 
 def sync_path(path: Path) -> None:
-    """Bring a file or the names in a directory to disk."""
+    """Flush a file, or the entries of a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -156,7 +156,7 @@ def sync_path(path: Path) -> None:
 
 
 class ParquetFileWriter:
-    """Writes one Parquet file, row groups of a bounded size.
+    """Writer of a Parquet file with row groups of a bounded size.
 
     Args:
         path: of the file.
@@ -165,8 +165,8 @@ class ParquetFileWriter:
 
     Attributes:
         path: of the file.
-        rows: written so far.
-        held_bytes: of rows that wait for their group to be large enough.
+        rows: rows written so far.
+        held_bytes: bytes of the rows buffered for the next group.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
@@ -180,7 +180,7 @@ class ParquetFileWriter:
             path,
             schema,
             compression=compression,
-            # A dictionary of bodies, keys and ids would be made in vain.
+            # Bodies, keys and ids rarely repeat: dictionaries of them would not pay.
             use_dictionary=[name for name in _FEW_VALUES if name in schema.names],
             write_statistics=[name for name in _ORDERED if name in schema.names],
         )
@@ -194,20 +194,20 @@ class ParquetFileWriter:
             self.write_group()
 
     def close(self) -> int:
-        """Finish the file, bring it to disk and return its size in bytes."""
+        """Finish the file, flush it to disk and return its size in bytes."""
         self.write_group()
         self._writer.close()
         sync_path(self.path)
         return self.path.stat().st_size
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the file."""
         self._held.clear()
         self._writer.close()
         self.path.unlink(missing_ok=True)
 
     def write_group(self) -> None:
-        """Write what is held, if anything."""
+        """Write the buffered rows as a group, if there are any."""
         if self._held_rows:
             table = pa.Table.from_batches(self._held, self._schema)
             self._writer.write_table(table, row_group_size=self._held_rows)
@@ -217,7 +217,7 @@ class ParquetFileWriter:
 
 
 def days_of(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
-    """Split a batch by the UTC day of `storeTimestamp`; most batches are of one day."""
+    """Split a batch by the UTC day of `storeTimestamp`; most batches have one day."""
     stamps = batch.column("storeTimestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
     days = stamps // _DAY_US
     if not len(days) or (days == days[0]).all():
@@ -225,7 +225,7 @@ def days_of(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
     return [(_date(day), batch.filter(pa.array(days == day))) for day in np.unique(days)]
 
 
-def _date(day: Any) -> str:  # noqa: ANN401 - a number of numpy's
+def _date(day: Any) -> str:  # noqa: ANN401 - a scalar of numpy
     return str(np.datetime64(int(day), "D"))
 
 
@@ -235,14 +235,14 @@ def write_pieces(
     """Write the messages of one queue, in order, into files below `root / staging`.
 
     Args:
-        batches: rows with topic, brokerName, queueId, queueOffset, storeTimestamp and any more;
-            of one queue only.
+        batches: rows of one queue, with topic, brokerName, queueId, queueOffset, storeTimestamp
+            and any other columns.
         root: of the archive.
-        staging: where files lie until they are part of it, below the root.
+        staging: directory for new files, below the root.
         compression: of Parquet.
 
     Returns:
-        One piece a day. When the batches fail, nothing stays.
+        One piece a day. If an iteration of the batches fails, all files are removed.
     """
     open_days: dict[str, tuple[ParquetFileWriter, list[int]]] = {}
     queue: tuple[str, str, int] | None = None
@@ -252,7 +252,7 @@ def write_pieces(
                 queue = queue or _queue_of(rows)
                 offsets = rows.column("queueOffset").to_numpy()
                 bounds = [int(offsets[0]), int(offsets[-1]) + 1]
-                rows = rows.drop_columns(["topic"])  # noqa: PLW2901 - the directory says it
+                rows = rows.drop_columns(["topic"])  # noqa: PLW2901 - it is in the directory's name
                 if date not in open_days:
                     path = root / staging / f"{uuid.uuid4().hex}{SUFFIX}"
                     writer = ParquetFileWriter(path, rows.schema, compression)
@@ -287,7 +287,7 @@ def _queue_of(rows: pa.RecordBatch) -> tuple[str, str, int]:
 
 
 def merge_files(sources: Sequence[Path], target: Path, compression: str) -> tuple[int, int]:
-    """Write the rows of some files into one, in their order; return its rows and bytes."""
+    """Write the rows of some files into one, in order; return its rows and bytes."""
     with pq.ParquetFile(sources[0]) as first:
         schema = first.schema_arrow
     writer = ParquetFileWriter(target, schema, compression)

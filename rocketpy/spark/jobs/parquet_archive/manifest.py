@@ -1,13 +1,15 @@
-"""What an archive holds: one manifest a change, written last, and files under final names only.
+"""Contents of an archive: one manifest for each change, written last.
 
-    ROOT/_manifests/00000000000000000007.json    what change 7 added and took away
+    ROOT/_manifests/00000000000000000007.json    files that change 7 added and removed
     ROOT/_staging/                               files that are not part of the archive yet
 
-A batch: its files are renamed into place, then its manifest is written. Who is killed before the
-manifest finds the same batch again and writes the same names; so nothing is there twice, for any
-reader. A compaction: the new directory is made in the staging area, then the manifest says what is
-to be swapped, then it is swapped; who is killed in between swaps at the next start.
-Names that begin with `_` are left out by Spark, pyarrow and the rest.
+For a batch, files are renamed into place, then the manifest is written. A run that is killed
+before the manifest repeats the batch and writes the same names, so no reader sees a message twice.
+
+For a compaction, the new directory is built in the staging area, then the manifest announces the
+swap, then the directories are swapped. A run that is killed in between swaps at its next start.
+
+Spark, pyarrow and other readers ignore names that begin with `_`.
 """
 
 import fcntl
@@ -31,25 +33,25 @@ from rocketpy.spark.jobs.parquet_archive.files import (
 MANIFESTS: Final = "_manifests"
 STAGING: Final = "_staging"
 MANIFESTS_MAX: Final = 1000
-"""With so many manifests a start first writes one that says it all and removes the others."""
+"""With more manifests than this a start writes a summary of all and removes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One change of an archive.
+    """Record of one change of an archive.
 
     Attributes:
-        version: counts changes.
-        query: of the stream whose batch it is; empty for a compaction.
-        batch: its number.
-        added: files that came.
-        removed: paths of files that went.
-        ends: queues that the batch read, and the offset it read up to; what a filter left out is
-            passed, too.
-        swapped: directory and staged directory that change places.
-        batches: in a manifest that stands for all before it: the last batch of every query.
-        lives: how often queues were cut, of those that were in this change; their offsets are given
-            again, and files of the life before have nothing to do with those that come.
+        version: number of the change.
+        query: id of the stream; empty for a compaction.
+        batch: number of the batch.
+        added: new files.
+        removed: paths of removed files.
+        ends: queues that the batch read, with the offset after the last one read; filtered
+            messages are included.
+        swapped: directory and staged directory to exchange.
+        batches: only in a summary of earlier manifests: the last batch of every query.
+        lives: new life of each queue that lost messages in this change. Its offsets are assigned
+            again, and files of different lives are unrelated.
     """
 
     version: int
@@ -63,7 +65,7 @@ class Manifest:
     lives: list[tuple[str, str, int, int]] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        """Return it as JSON, one line a file."""
+        """Encode as JSON, with one line for each file."""
         head = {
             "version": self.version,
             "query": self.query,
@@ -73,14 +75,14 @@ class Manifest:
             "swapped": self.swapped,
             "batches": self.batches,
         }
-        if self.lives:  # which older versions do not know
+        if self.lives:  # older versions do not know the field
             head["lives"] = self.lives
         files = ",\n".join(json.dumps(each.as_json()) for each in self.added)
         return f'{json.dumps(head)[:-1]}, "added": [\n{files}\n]}}\n'.encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read it; raises ValueError, KeyError or TypeError when it is none."""
+        """Decode JSON; raise ValueError, KeyError or TypeError if it is invalid."""
         found: dict[str, Any] = json.loads(data)
         found["added"] = [ArchiveFile.from_json(each) for each in found["added"]]
         for name in ("ends", "lives"):
@@ -91,15 +93,15 @@ class Manifest:
 
 
 class LiveFiles:
-    """What manifests, applied in order, leave.
+    """State of an archive after its manifests were applied in order.
 
     Attributes:
         by_path: every file.
-        by_queue: the same by queue (topic, broker name, number).
-        ends: how far each queue was read.
-        lives: how often each queue was cut; those that never were are not in it.
+        by_queue: files by queue (topic, broker name, queue id).
+        ends: offset up to which each queue was read.
+        lives: life of each queue that lost messages.
         batches: the last batch of every query.
-        next_version: of the next manifest.
+        next_version: version of the next manifest.
     """
 
     def __init__(self) -> None:
@@ -116,8 +118,8 @@ class LiveFiles:
         return [self.by_path[path] for path in sorted(self.by_path)]
 
     def apply(self, manifest: Manifest) -> None:
-        """Add the next manifest."""
-        if manifest.batches:  # it stands for all before it
+        """Apply the next manifest."""
+        if manifest.batches:  # a summary replaces all manifests before it
             self.by_path.clear()
             self.by_queue.clear()
             self.batches.update(manifest.batches)
@@ -137,10 +139,10 @@ class LiveFiles:
 
 
 class ArchiveLog:
-    """The files of one archive; one process at a time may change it.
+    """Log of the changes of an archive. One process at a time may change it.
 
     Args:
-        root: directory of the archive; it is made when it is not there.
+        root: directory of the archive; created if missing.
 
     Raises:
         JobError: another process changes it, or a manifest cannot be read.
@@ -166,21 +168,21 @@ class ArchiveLog:
         self.close()
 
     def close(self) -> None:
-        """Let others change it."""
+        """Release the lock on the archive."""
         os.close(self._lock)
 
     @property
     def files(self) -> list[ArchiveFile]:
-        """All files that are part of it, by path."""
+        """All files of the archive, by path."""
         return self._live.files
 
     @property
     def ends(self) -> dict[tuple[str, str, int], int]:
-        """How far each queue (topic, broker name, number) was read."""
+        """Offset up to which each queue (topic, broker name, queue id) was read."""
         return dict(self._live.ends)
 
     def has(self, query: str, batch: int) -> bool:
-        """Tell whether a batch is part of it already."""
+        """Return whether a batch was committed."""
         return self._live.batches.get(query, -1) >= batch
 
     # ---- a batch
@@ -193,15 +195,15 @@ class ArchiveLog:
         ends: Iterable[tuple[str, str, int, int]] = (),
         cut: Iterable[tuple[str, str, int]] = (),
     ) -> Manifest:
-        """Make what tasks wrote part of the archive.
+        """Add the files of a batch to the archive.
 
         Args:
-            query: id of the stream, the same over its restarts.
+            query: id of the stream, stable across its restarts.
             batch: number of the batch; replayed with the same offsets until it is committed.
-            pieces: what its tasks wrote.
-            ends: (topic, broker name, queue, offset) up to which it read.
-            cut: (topic, broker name, queue) whose broker lost messages that are in the archive, and
-                gives their offsets again from here on.
+            pieces: files of its tasks.
+            ends: (topic, broker name, queue, offset): how far it read each queue.
+            cut: (topic, broker name, queue) of queues that lost archived messages, and assign
+                their offsets again from now on.
 
         Raises:
             JobError: some of these offsets are in the archive already.
@@ -239,11 +241,11 @@ class ArchiveLog:
                 raise JobError(
                     f"offsets {file.first} to {file.end - 1} of {file.topic}, {file.broker_name}, "
                     f"queue {file.queue_id} are in the archive already ({each.path}): archive to "
-                    f"another directory, or give the checkpoint this archive was made with"
+                    f"another directory, or use the checkpoint of this archive"
                 )
 
     def _drop_leftovers(self, file: ArchiveFile) -> None:
-        """Remove files of these offsets that a batch left which was killed and cut otherwise."""
+        """Remove overlapping files of an earlier attempt that was killed, with other ranges."""
         for path in (self.root / file.folder).iterdir():
             span = offsets_in_name(path.name, file.prefix)
             if span is not None and span[0] < file.end and file.first < span[1]:
@@ -254,12 +256,12 @@ class ArchiveLog:
     def replace(
         self, folder: str, removed: Sequence[ArchiveFile], pieces: Sequence[Piece]
     ) -> Manifest:
-        """Have a directory's files replaced by others with the same rows, in one step.
+        """Replace files of a directory by others with the same rows, in one step.
 
         Args:
             folder: below the root.
-            removed: files that go.
-            pieces: files that come.
+            removed: old files.
+            pieces: new files.
         """
         staged = f"{STAGING}/swap-{self._live.next_version:020d}"
         (self.root / staged).mkdir(parents=True)
@@ -303,7 +305,7 @@ class ArchiveLog:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise JobError(
-                f"another job writes to the archive {self.root}: wait for its end, or stop it"
+                f"another job writes to the archive {self.root}: wait until it ends, or stop it"
             ) from None
 
     def _load(self) -> None:
@@ -345,9 +347,9 @@ class ArchiveLog:
 
 
 def _in_force(folder: Path) -> list[Manifest]:
-    """Return the manifests that count, in order: the last that stands for all before it, and on.
+    """Return the manifests from the last summary on, in order.
 
-    Those before it may be gone, some or all: who writes it removes them one by one.
+    Earlier ones may exist: the writer of a summary removes them one by one.
     """
     found: list[Manifest] = []
     for path in sorted(folder.glob("*.json"), reverse=True):
@@ -361,14 +363,14 @@ def _read(path: Path) -> Manifest:
     try:
         return Manifest.decode(path.read_bytes())
     except (ValueError, KeyError, TypeError) as error:
-        raise JobError(f"{path} is no manifest of an archive: {error}") from None
+        raise JobError(f"{path} is not a manifest of an archive: {error}") from None
 
 
 def archived_files(root: Path) -> list[ArchiveFile]:
     """Return the files of an archive, by path, without changing anything.
 
     Raises:
-        JobError: the directory is no archive, or a manifest cannot be read.
+        JobError: the directory is not an archive, or a manifest cannot be read.
     """
     found = _load_all(root)
     if not found.next_version:
@@ -377,7 +379,7 @@ def archived_files(root: Path) -> list[ArchiveFile]:
 
 
 def archived_ends(root: Path) -> dict[tuple[str, str, int], int]:
-    """Return how far each queue (topic, broker name, number) was read; empty for no archive.
+    """Return the offset up to which each queue (topic, broker, id) was read; without archive none.
 
     Raises:
         JobError: a manifest cannot be read.
@@ -396,5 +398,5 @@ def _in_force_beside_a_writer(folder: Path) -> list[Manifest]:
     while True:
         try:
             return _in_force(folder)
-        except FileNotFoundError:  # a start has just written one that stands for it
+        except FileNotFoundError:  # another start has just replaced it by a summary
             continue

@@ -1,9 +1,9 @@
-"""The format `rocketmq.archive`: tasks pull messages and write Parquet themselves.
+"""Format `rocketmq.archive`: tasks pull messages and write Parquet files themselves.
 
-What Spark gets is one row a file: where it lies, and what is in it. Messages never cross into the
-JVM, which would turn Arrow into rows and rows into Parquet. Offsets, limits, retries of tasks and
-the checkpoint are those of the format `rocketmq`; a task that fails or runs twice leaves a file in
-the staging area, which nobody reads.
+Spark receives one row for each file, with its path and contents. Messages never enter the JVM,
+which would convert Arrow to rows and rows to Parquet. Offsets, limits, retries of tasks and the
+checkpoint are those of the format `rocketmq`. A task that fails or runs twice leaves a file in the
+staging area, which is never read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,11 +55,11 @@ _DDL: Final = (
 
 
 class ArchiveSource(DataSource):
-    """Register it with `spark.dataSource.register`; used by the job, not by users."""
+    """Data source of the archive job, which registers it; not for users."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format()` takes."""
+        """Return the name for `format()`."""
         return FORMAT
 
     def schema(self) -> str:
@@ -67,39 +67,41 @@ class ArchiveSource(DataSource):
         return _DDL
 
     def streamReader(self, schema: "StructType") -> "ArchiveReader":  # noqa: ARG002, N802 - Spark's
-        """Return what plans, pulls and writes."""
+        """Return the stream reader."""
         return ArchiveReader(self.options)
 
 
 class ArchiveReader(StreamReader):
-    """The stream reader of `rocketmq`, whose tasks write files.
+    """Stream reader of `rocketmq` with tasks that write files.
 
     Args:
         options: of a stream of `rocketmq`, and `archive.root`, `archive.compression`.
 
     Raises:
-        ConfigError: an option that is none, or that would leave out or change columns.
+        ConfigError: an invalid option, or one that would remove or change columns.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         ours = {name.lower(): value for name, value in options.items()}
         for name in _NOT_OF_ARCHIVES:
             if name.lower() in ours:
-                raise ConfigError("an archive has all columns, as they are", key=name)
+                raise ConfigError("an archive always has all columns, unchanged", key=name)
         self.root: Path = Path(ours.pop(ROOT))
         self.compression: str = ours.pop(COMPRESSION)
         ours["include"] = INCLUDE
         super().__init__(ours, default_schema(ours))
         if self.options.data_loss == "mark":
-            raise ConfigError("an archive has no rows for what is lost: skip it", key="onDataLoss")
+            raise ConfigError(
+                "an archive always has only messages: use skip for lost ones", key="onDataLoss"
+            )
 
     @property
     def tells_of_cuts(self) -> bool:
-        """Always: files of such offsets are told apart by their names."""
+        """Always true: names of files distinguish the lives of a queue."""
         return True
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
-        """Return where the archive ends, for the queues it has; where options say, for others."""
+        """Return the archive's end for its queues, and the start by options for others."""
         position = from_json(super().initialOffset())
         ends = {MessageQueue(*queue): end for queue, end in archived_ends(self.root).items()}
         offsets = {queue: ends.get(queue, offset) for queue, offset in position.offsets.items()}
@@ -109,13 +111,13 @@ class ArchiveReader(StreamReader):
     def latestOffset(  # noqa: N802 - Spark's
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
-        """Return where the next batch ends, when all it has can be archived."""
+        """Return the end of the next batch; raise if a name cannot be archived."""
         end = super().latestOffset(start, limit)
         check_names(from_json(end).offsets)
         return end
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Write one partition's messages; yield what was written."""
+        """Write the messages of a partition; yield a row for each file."""
         if isinstance(partition, MarkPartition):
             yield describe_cut(partition)
         if isinstance(partition, QueuePartition):
@@ -125,7 +127,7 @@ class ArchiveReader(StreamReader):
 
 
 def describe(pieces: list[Piece], partition: QueuePartition) -> pa.RecordBatch:
-    """Return a row for each file, one without a file when nothing was to be written."""
+    """Return a row for each file; without files one row with the range only."""
     wanted = partition.wanted
     queue = {"topic": wanted.topic, "broker_name": wanted.broker_name, "queue_id": wanted.queue_id}
     rows: list[dict[str, object]] = [
@@ -137,7 +139,7 @@ def describe(pieces: list[Piece], partition: QueuePartition) -> pa.RecordBatch:
 
 
 def describe_cut(partition: MarkPartition) -> pa.RecordBatch:
-    """Return a row for each queue that goes on at an offset which it had before."""
+    """Return a row for each queue that lost messages, and assigns their offsets again."""
     rows = [
         {
             "topic": each.topic,
@@ -152,12 +154,12 @@ def describe_cut(partition: MarkPartition) -> pa.RecordBatch:
 
 
 class Reported(NamedTuple):
-    """What the tasks of a batch did.
+    """Result of the tasks of a batch.
 
     Attributes:
-        pieces: what they wrote.
-        ends: topic, broker name, queue, and the offset up to which it was read.
-        cut: queues (topic, broker name, number) that go on at an offset which they had before.
+        pieces: written files.
+        ends: topic, broker name, queue id, and the offset up to which it was read.
+        cut: queues (topic, broker name, id) that lost messages and assign their offsets again.
     """
 
     pieces: list[Piece]
@@ -166,7 +168,7 @@ class Reported(NamedTuple):
 
 
 def reported(rows: Iterable["Row"]) -> Reported:
-    """Return what tasks tell the driver."""
+    """Decode the rows that tasks return to the driver."""
     pieces: list[Piece] = []
     ends: dict[tuple[str, str, int], int] = {}
     cut: list[tuple[str, str, int]] = []

@@ -1,4 +1,4 @@
-"""Rows for archives, without Spark and without a broker."""
+"""Builders of rows and archives, without Spark and without a broker."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def rows(
     step_us: int = 1000,
     broker: str = "broker-a",
 ) -> pa.RecordBatch:
-    """Messages of one queue, `step_us` between them."""
+    """Return messages of one queue, `step_us` apart."""
     columns: dict[str, list[object]] = {name: [None] * len(offsets) for name in SCHEMA.names}
     times: list[object] = [stored_us + number * step_us for number in range(len(offsets))]
     columns |= {
@@ -46,13 +46,13 @@ def rows(
 
 
 def staged(root: Path, *batches: pa.RecordBatch) -> list[Piece]:
-    """What tasks wrote, one a batch."""
+    """Return staged pieces, one for each batch."""
     (root / "_staging").mkdir(parents=True, exist_ok=True)
     return [piece for each in batches for piece in write_pieces([each], root, "_staging")]
 
 
 def in_archive(root: Path) -> Counter[Key]:
-    """What pyarrow sees, knowing nothing of manifests."""
+    """Return the messages that pyarrow finds, which does not use manifests."""
     if not any(root.glob("topic=*/date=*/*.parquet")):
         return Counter()
     found = ds.dataset(root, partitioning="hive", format="parquet").to_table(
@@ -65,16 +65,16 @@ def in_archive(root: Path) -> Counter[Key]:
 
 
 def keys(topic: str, queue_id: int, offsets: Sequence[int]) -> Counter[Key]:
-    """What should be there."""
+    """Return the expected messages."""
     return Counter((topic, "broker-a", queue_id, each) for each in offsets)
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulated end of the process."""
 
 
 class Killer:
-    """Ends the process, as it were, before the n-th change of the file system."""
+    """Raises instead of the n-th change of the file system, like a kill before it."""
 
     def __init__(self, before: int, error: type[BaseException] = Killed) -> None:
         self.left = before

@@ -1,4 +1,4 @@
-"""One flipped byte is one message that an audit reports: that one."""
+"""Audits of store directories report exactly the damaged messages."""
 
 import random
 import shutil
@@ -44,7 +44,7 @@ def put(store: MessageStore, topic: str, queue_id: int, number: int) -> None:
 
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of two topics and three queues, closed."""
+    """A closed store of two topics and three queues."""
     root = tmp_path_factory.mktemp("store") / "intact"
     store = open_store(root)
     for number in range(COUNT):
@@ -77,14 +77,14 @@ def flip(root: Path, phy_offset: int, value: int = 0x40) -> None:
 
 
 def record_at(root: Path, topic: str, queue_id: int, offset: int) -> tuple[int, int]:
-    """Where a message is, and how long."""
+    """Return physical offset and size of a message."""
     base = offset * 20 // 400 * 400
     path = root / "consumequeue" / topic / str(queue_id) / f"{base:020d}"
     phy_offset, size_bytes, _ = ENTRY.unpack_from(path.read_bytes(), offset * 20 - base)
     return phy_offset, size_bytes
 
 
-def test_an_intact_store(intact: Path) -> None:
+def test_audit_of_an_intact_store_finds_nothing(intact: Path) -> None:
     done, findings = audit(intact)
     assert findings == []
     assert (done.records, done.entries, done.pending) == (3 * COUNT, 3 * COUNT, 0)
@@ -92,7 +92,7 @@ def test_an_intact_store(intact: Path) -> None:
     assert sum(done.days.values()) == done.size_bytes
 
 
-def test_a_byte_of_a_body(copy: Path, intact: Path) -> None:
+def test_audit_of_a_changed_body_byte_finds_that_message(copy: Path, intact: Path) -> None:
     rng = random.Random(1)
     for _ in range(6):
         queue, offset = rng.choice([("A", 0), ("A", 1), ("B", 0)]), rng.randrange(COUNT)
@@ -108,8 +108,8 @@ def test_a_byte_of_a_body(copy: Path, intact: Path) -> None:
     assert audit(copy)[1] == []
 
 
-def test_every_byte_of_a_record(copy: Path, intact: Path) -> None:
-    """What is not reported has no checksum and no second place: times, hosts, flags, keys."""
+def test_audit_of_any_changed_record_byte_finds_only_that_message(copy: Path, intact: Path) -> None:
+    """Unreported bytes have no checksum and no copy: times, hosts, flags, keys."""
     unseen = set()
     phy_offset, size_bytes = record_at(intact, "A", 1, 7)
     for at in range(size_bytes):
@@ -127,7 +127,7 @@ def test_every_byte_of_a_record(copy: Path, intact: Path) -> None:
     assert not unseen & (topic_and_properties_length | tags)
 
 
-def test_a_record_that_is_gone(copy: Path, intact: Path) -> None:
+def test_audit_of_an_erased_record_finds_it(copy: Path, intact: Path) -> None:
     phy_offset, size_bytes = record_at(intact, "B", 0, 20)
     path = copy / "commitlog" / f"{phy_offset // LOG_BYTES * LOG_BYTES:020d}"
     with path.open("r+b") as file:
@@ -140,7 +140,7 @@ def test_a_record_that_is_gone(copy: Path, intact: Path) -> None:
     assert f"{size_bytes} bytes are no record" in findings[0].problem
 
 
-def test_every_byte_of_an_entry(copy: Path) -> None:
+def test_audit_of_any_changed_entry_byte_finds_that_entry(copy: Path) -> None:
     path = sorted((copy / "consumequeue" / "A" / "0").iterdir())[1]
     first = int(path.name) // 20
     intact = path.read_bytes()
@@ -153,15 +153,15 @@ def test_every_byte_of_an_entry(copy: Path) -> None:
     assert audit(copy)[1] == []
 
 
-def test_a_queue_that_is_missing(copy: Path) -> None:
+def test_audit_of_a_missing_queue_finds_its_messages(copy: Path) -> None:
     shutil.rmtree(copy / "consumequeue" / "B")
     _, findings = audit(copy)
     assert len(findings) == COUNT
     assert {each.problem for each in findings} == {"its queue has no entry for it"}
 
 
-def test_a_store_in_use(tmp_path: Path) -> None:
-    """Entries that are in the broker's memory are no damage, nor is a half written message."""
+def test_audit_of_a_store_in_use_finds_nothing(tmp_path: Path) -> None:
+    """Entries in the broker's memory and a half-written message are not damage."""
     store = open_store(tmp_path / "s")
     for number in range(30):
         put(store, "A", 0, number)
@@ -176,7 +176,7 @@ def test_a_store_in_use(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_deleted_topic(tmp_path: Path) -> None:
+def test_audit_of_a_deleted_topic_finds_nothing(tmp_path: Path) -> None:
     store = open_store(tmp_path / "s")
     for number in range(10):
         put(store, "A", 0, number)
@@ -188,13 +188,13 @@ def test_a_deleted_topic(tmp_path: Path) -> None:
     assert done.records == 20
 
 
-def test_what_tasks_hand_over() -> None:
+def test_encode_audit_round_trip() -> None:
     audit = Audit([Finding(1, "T", 2, 3, "x")], 4, 5, 6, 7, {("T", "2026-06-01"): 8})
     assert decode_audit(encode_audit(audit)) == audit
     audit.add(decode_audit(encode_audit(audit)))
     assert (audit.records, audit.days, len(audit.findings)) == (8, {("T", "2026-06-01"): 16}, 2)
 
 
-def test_no_store(tmp_path: Path) -> None:
+def test_store_find_without_a_store_raises(tmp_path: Path) -> None:
     with pytest.raises(StoreFormatError, match="is not a store directory"):
         Store.find(tmp_path)

@@ -7,7 +7,7 @@ from rocketpy.errors import JobError
 from rocketpy.spark.jobs import dlq
 
 
-def test_without_the_extra_it_says_so_before_it_looks_at_options(
+def test_command_without_the_extra_fails_before_options_are_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)

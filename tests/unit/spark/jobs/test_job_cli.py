@@ -1,4 +1,4 @@
-"""Which options of a job go to the reader, and which to the sink; what is said where."""
+"""Division of job options between reader and sink, and progress output."""
 
 import subprocess
 import sys
@@ -11,14 +11,14 @@ from rocketpy.spark.jobs.job_cli import deal_options, split_conf
 SERVERS = "127.0.0.1:9876"
 
 
-def test_settings_of_spark_and_options_of_ours() -> None:
+def test_split_conf_separates_spark_and_rocketmq_options() -> None:
     settings, options = split_conf({"spark.ui.port": "1", "rocketmq.accessKey": "a", "x": "2"})
 
     assert settings == {"spark.ui.port": "1", "x": "2"}
     assert options == {"accessKey": "a"}
 
 
-def test_what_both_have_goes_to_both_and_the_rest_to_whom_it_belongs() -> None:
+def test_deal_options_passes_common_options_to_reader_and_sink() -> None:
     given = {"accesskey": "a", "fetch.prefetch": "2", "inflight": "7", "nobodys": "1"}
 
     of_reader, of_sink = deal_options(given, SERVERS)
@@ -27,7 +27,7 @@ def test_what_both_have_goes_to_both_and_the_rest_to_whom_it_belongs() -> None:
     assert of_sink == {"accesskey": "a", "inflight": "7"}
 
 
-def test_an_archive_is_read_from_files() -> None:
+def test_deal_options_without_a_reader_accepts_only_sink_options() -> None:
     given = {"accessKey": "a", "secretKey": "s", "inflight": "7"}
 
     assert deal_options(given, SERVERS, is_read=False) == ({}, given)
@@ -38,7 +38,7 @@ def test_an_archive_is_read_from_files() -> None:
 
 
 @pytest.mark.parametrize(("output", "is_said"), [("json", False), ("table", True)])
-def test_progress_comes_between_no_rows_for_programs(output: str, is_said: bool) -> None:
+def test_progress_with_json_on_a_shared_output_is_quiet(output: str, is_said: bool) -> None:
     code = f"from rocketpy.spark.jobs.job_cli import progress_for; progress_for({output!r})('half')"
     command = [sys.executable, "-c", code]
     apart = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ def batches(*sizes: int) -> list[pa.RecordBatch]:
     return [pa.RecordBatch.from_pydict({"n": list(range(size))}) for size in sizes]
 
 
-def test_rows_come_at_the_rate_and_all_of_them() -> None:
+def test_paced_yields_all_rows_at_the_rate() -> None:
     time = Time()
     came = [
         (time.now - 100, batch.num_rows)
@@ -25,7 +25,7 @@ def test_rows_come_at_the_rate_and_all_of_them() -> None:
     assert [round(at, 6) for at, _ in came] == [0, 0.1, 0.2, 0.25, 0.28, 0.38]
 
 
-def test_what_was_not_used_is_not_saved_up() -> None:
+def test_paced_after_a_pause_does_not_exceed_the_rate() -> None:
     time = Time()
     rows = paced(batches(20, 20), 100, now=lambda: time.now, sleep=time.sleep)
     came = []
@@ -36,7 +36,7 @@ def test_what_was_not_used_is_not_saved_up() -> None:
     assert came == [(0, 10), (0.1, 10), (60.1, 10), (60.2, 10)]
 
 
-def test_less_than_one_a_tenth_of_a_second() -> None:
+def test_paced_below_ten_rows_a_second_keeps_the_rate() -> None:
     time = Time()
     list(paced(batches(5), 0.5, now=lambda: time.now, sleep=time.sleep))
     assert time.now - 100 == 8

@@ -8,7 +8,7 @@ from rocketpy.errors import JobError
 from rocketpy.spark.jobs import replay
 
 
-def test_without_the_extra_it_says_so_before_it_looks_at_options(
+def test_command_without_the_extra_fails_before_options_are_parsed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)

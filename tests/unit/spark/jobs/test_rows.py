@@ -8,7 +8,7 @@ from rocketpy.spark.jobs.rows import range_options
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
-def test_a_range_of_time() -> None:
+def test_range_options_of_a_range_of_time() -> None:
     assert range_options("earliest", "latest") == {}
     assert range_options(NOON, NOON) == {
         "startingTimestamp": "1780315200000",
@@ -18,6 +18,6 @@ def test_a_range_of_time() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [("latest", "latest"), ("earliest", "earliest")])
-def test_nothing_to_read(start: str, end: str) -> None:
+def test_range_options_of_an_empty_range_raises(start: str, end: str) -> None:
     with pytest.raises(click.UsageError):
         range_options(start, end)  # type: ignore[arg-type]

@@ -26,11 +26,11 @@ pyspark.errors.exceptions.base.PySparkRuntimeError: [X] something else
         ("[JAVA_GATEWAY_EXITED] X.", "[JAVA_GATEWAY_EXITED] X. Is Java 17 or newer installed?"),
     ],
 )  # fmt: skip
-def test_the_sentence_that_matters(text: str, sentence: str) -> None:
+def test_sentence_of_an_error_is_its_relevant_sentence(text: str, sentence: str) -> None:
     assert sentence_of(text) == sentence
 
 
-def test_errors_of_others_pass() -> None:
+def test_plain_errors_leaves_other_errors_unchanged() -> None:
     with pytest.raises(KeyError):
         with plain_errors():
             raise KeyError("x")
@@ -39,7 +39,7 @@ def test_errors_of_others_pass() -> None:
             raise JobError("already")
 
 
-def test_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_need_extra_names_the_missing_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     need_extra("json")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(

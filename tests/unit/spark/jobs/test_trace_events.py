@@ -20,7 +20,7 @@ END = ConsumeEndTrace(request_id="q", msg_id="m1", cost_ms=40, success=False, ou
 RECALL = RecallTrace(time_ms=1, region="r", group="g", topic="T", msg_id="m2")
 
 
-def test_a_record_is_a_row() -> None:
+def test_event_of_a_record_is_a_row() -> None:
     body = "".join(encode_trace(each) for each in (SEND, BEGIN, END, RECALL)).encode()
     batch = decode_bodies([body], ["10.0.0.1:4711"])
     assert batch.schema == EVENTS
@@ -31,13 +31,13 @@ def test_a_record_is_a_row() -> None:
     ]
 
 
-def test_what_is_no_trace_is_left_out() -> None:
+def test_decode_bodies_skips_invalid_traces() -> None:
     batch = decode_bodies([b"\xff\xfe", None, b"", encode_trace(SEND).encode()], [None] * 4)
     assert batch.column("msg_id").to_pylist() == ["m1"]
     assert decode_bodies([], []).schema == EVENTS
 
 
-def test_batch_by_batch() -> None:
+def test_decode_batches_decodes_each_batch() -> None:
     rows = pa.RecordBatch.from_pydict(
         {"body": [encode_trace(SEND).encode()] * 2, "bornHost": ["h:1", "h:2"]}
     )

@@ -1,4 +1,4 @@
-"""A frame's columns: found by name, checked by type, on the driver."""
+"""Columns of a frame are found by name and checked by type, on the driver."""
 
 from collections.abc import Mapping
 
@@ -36,7 +36,7 @@ def schema(columns: Mapping[str, DataType]) -> StructType:
     return found
 
 
-def test_every_part_is_found_whatever_its_case_and_place() -> None:
+def test_find_columns_in_any_case_and_order_finds_each_role() -> None:
     columns = {
         "TAGS": TEXT, "Body": BYTES, "topic": TEXT, "keys": ArrayType(TEXT),
         "properties": MapType(TEXT, TEXT), "delaylevel": WHOLE, "deliverTime": TimestampType(),
@@ -50,13 +50,13 @@ def test_every_part_is_found_whatever_its_case_and_place() -> None:
     }  # fmt: skip
 
 
-def test_columns_of_spark_s_kafka_sink() -> None:
+def test_find_columns_accepts_names_of_the_kafka_sink() -> None:
     found = find_columns(schema({"key": BYTES, "value": TEXT}), options(topic="orders"))
 
     assert found.places == {"keys": 0, "body": 1}
 
 
-def test_what_a_read_gives_beside_the_message_is_left_out() -> None:
+def test_find_columns_ignores_other_columns_of_a_read() -> None:
     read = {
         "topic": TEXT, "brokerName": TEXT, "queueId": WHOLE, "queueOffset": LongType(),
         "msgId": TEXT, "keys": TEXT, "tags": TEXT, "body": BYTES,
@@ -74,7 +74,7 @@ def test_what_a_read_gives_beside_the_message_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("columns", "given", "words"),
     [
-        ({"topic": TEXT}, {}, "body: a column with the message's body is needed"),
+        ({"topic": TEXT}, {}, "body: a column for the body is required"),
         ({"body": TEXT}, {}, "topic: give the option topic or a column"),
         ({"topic": TEXT, "body": TEXT, "tag": TEXT}, {}, "tag: .* did you mean tags"),
         ({"topic": TEXT, "body": TEXT, "zzz": TEXT}, {}, "zzz: a message has no such part. Drop"),
@@ -94,7 +94,7 @@ def test_what_a_read_gives_beside_the_message_is_left_out() -> None:
         ({"topic": TEXT, "body": TEXT}, {"messageId": "column"}, "msgId: .* needs this column"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_an_error_that_names_the_column(
+def test_find_columns_of_an_invalid_schema_names_the_column(
     columns: Mapping[str, DataType], given: Mapping[str, str], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -1,4 +1,4 @@
-"""Options of writes: misspelt ones are named, and what does not go together is refused."""
+"""Options of writes: misspelt names and contradictions are errors."""
 
 import pytest
 
@@ -10,7 +10,7 @@ NEEDED = {"nameservers": "127.0.0.1:9876"}
 
 
 @pytest.mark.parametrize("declared", options_of(SinkOptions), ids=lambda each: each.name)
-def test_a_misspelt_name_is_an_error_with_the_right_one(declared: Option) -> None:
+def test_sink_options_misspelt_name_suggests_the_right_one(declared: Option) -> None:
     wrong = declared.name[:-1] + ("x" if declared.name[-1] != "x" else "y")
 
     with pytest.raises(ConfigError, match=f"{wrong}: no such option; did you mean") as raised:
@@ -19,7 +19,7 @@ def test_a_misspelt_name_is_an_error_with_the_right_one(declared: Option) -> Non
     assert declared.name in str(raised.value)
 
 
-def test_defaults() -> None:
+def test_sink_options_defaults() -> None:
     found = parse_options(NEEDED, SinkOptions)
 
     assert (found.send_mode, found.on_error, found.message_id) == ("sync", "fail", "auto")
@@ -30,7 +30,7 @@ def test_defaults() -> None:
     ("given", "topic"),
     [({}, "%DLQ%spark_sink"), ({"producerGroup": "g"}, "%DLQ%g"), ({"dlqTopic": "bad"}, "bad")],
 )
-def test_where_rows_go_that_cannot_be_messages(given: dict[str, str], topic: str) -> None:
+def test_dead_topic_by_options(given: dict[str, str], topic: str) -> None:
     assert parse_options({**NEEDED, "onError": "dlq", **given}, SinkOptions).dead_topic == topic
 
 
@@ -39,7 +39,7 @@ def test_where_rows_go_that_cannot_be_messages(given: dict[str, str], topic: str
     [
         ({"topic": "a b"}, "topic: .*illegal characters"),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, "topic: .*not allowed"),
-        ({"dlqTopic": "bad"}, "dlqTopic: goes with onError=dlq"),
+        ({"dlqTopic": "bad"}, "dlqTopic: needs onError=dlq"),
         ({"producerGroup": "a b"}, "group: .*illegal characters"),
         ({"sendMode": "async"}, "sendMode: 'async' is not one of sync, oneway"),
         ({"onError": "skip"}, "onError: 'skip' is not one of fail, dlq"),
@@ -48,6 +48,6 @@ def test_where_rows_go_that_cannot_be_messages(given: dict[str, str], topic: str
         ({"sendTimeoutMs": "0"}, "sendTimeoutMs: is less than 1 ms"),
     ],
 )
-def test_values_that_cannot_be(given: dict[str, str], words: str) -> None:
+def test_sink_options_invalid_values_raise(given: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse_options({**NEEDED, **given}, SinkOptions)

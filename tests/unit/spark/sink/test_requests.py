@@ -1,4 +1,4 @@
-"""Messages become requests: batches of one topic, single ones, a line for each ordered queue."""
+"""Grouping of messages into batches, single requests and lines of ordered queues."""
 
 from rocketpy.client.messages.delivery_time import DeliveryTime
 from rocketpy.client.sending.outgoing_message import Outgoing
@@ -19,7 +19,7 @@ def numbers(requests: list[Request]) -> list[list[int]]:
     return [[each.number for each in request.rows] for request in requests]
 
 
-def test_rows_of_a_topic_travel_together() -> None:
+def test_make_requests_batches_rows_of_a_topic() -> None:
     rows = [row(0), row(1, "b"), row(2), row(3, "b"), row(4, "c")]
     requests = list(make_requests(rows, {}, 4096))
 
@@ -30,18 +30,18 @@ def test_rows_of_a_topic_travel_together() -> None:
     assert all(request.chooser is None for request in requests)
 
 
-def test_a_request_ends_where_it_would_be_too_large() -> None:
+def test_make_requests_splits_at_the_size_limit() -> None:
     requests = list(make_requests([row(n) for n in range(10)], {}, 900))
 
     assert len(requests) > 1
     assert [n for found in numbers(requests) for n in found] == list(range(10))
 
 
-def test_without_batches_each_row_is_a_request() -> None:
+def test_make_requests_without_batches_sends_each_row_alone() -> None:
     assert numbers(list(make_requests([row(0), row(1)], {}, 0))) == [[0], [1]]
 
 
-def test_what_a_batch_cannot_hold_goes_alone() -> None:
+def test_make_requests_sends_unbatchable_rows_alone() -> None:
     rows = [row(0), row(1, delayed=True), row(2)]
     long = "t" * 200
 
@@ -51,7 +51,7 @@ def test_what_a_batch_cannot_hold_goes_alone() -> None:
     assert numbers(list(make_requests([row(0, retry), row(1, retry)], {}, 4096))) == [[0], [1]]
 
 
-def test_ordered_rows_keep_their_order_in_the_queue_of_their_key() -> None:
+def test_make_requests_of_ordered_rows_keeps_order_by_key() -> None:
     keys = ["x", "y", "z"]
     rows = [row(n, key=keys[n % 3], delayed=n == 4) for n in range(9)]
     requests = list(make_requests(rows, {"a": 2}, 4096))
@@ -70,7 +70,7 @@ def test_ordered_rows_keep_their_order_in_the_queue_of_their_key() -> None:
     assert by_line == wanted
 
 
-def test_one_by_one_keeps_the_line() -> None:
+def test_one_by_one_keeps_the_line_of_a_request() -> None:
     (request,) = make_requests([row(0, key="x"), row(1, key="x")], {"a": 4}, 4096)
     parts = list(request.one_by_one())
 

@@ -1,4 +1,4 @@
-"""Record batches become messages; a row that can be none says why."""
+"""Conversion of record batches to messages, and reasons for invalid rows."""
 
 import itertools
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ TYPES: dict[Role, pa.DataType] = {
 def read(
     *rows: dict[str, Any], types: dict[str, pa.DataType] | None = None, **given: str
 ) -> list[SinkRow | BadRow]:
-    """Read rows that have the columns of the first one."""
+    """Convert rows that have the columns of the first one."""
     names: list[Any] = list(rows[0])
     kinds: dict[str, pa.DataType] = {str(name): kind for name, kind in TYPES.items()}
     kinds |= types or {}
@@ -54,7 +54,7 @@ def reason(row: SinkRow | BadRow) -> str:
     return row.reason
 
 
-def test_a_plain_row() -> None:
+def test_read_row_with_a_body_only() -> None:
     first, second = read({"topic": "a", "body": b"1"}, {"topic": "b", "body": b"2"})
 
     assert isinstance(first, SinkRow)
@@ -65,7 +65,7 @@ def test_a_plain_row() -> None:
     assert first.order_key is None
 
 
-def test_every_part_of_a_message() -> None:
+def test_read_row_with_every_column() -> None:
     (row,) = read(
         {
             "topic": "a", "body": "grüße", "keys": ["k1", "k2"], "tags": "A",
@@ -84,21 +84,21 @@ def test_every_part_of_a_message() -> None:
     }  # fmt: skip
 
 
-def test_the_option_goes_before_the_column_topic() -> None:
+def test_read_topic_option_takes_precedence_over_the_column() -> None:
     (row,) = read({"topic": "a", "body": b"1"}, topic="b")
 
     assert isinstance(row, SinkRow)
     assert row.topic == "b"
 
 
-def test_nulls_are_parts_that_a_message_lacks() -> None:
+def test_read_null_values_are_missing_parts() -> None:
     (row,) = read({**dict.fromkeys(TYPES), "topic": "a", "body": b"1"})
 
     assert properties(row) == {"UNIQ_KEY": "ID0", "WAIT": "true", "_spark_id": "q/7/2/0"}
 
 
-def test_properties_that_were_read_can_be_written() -> None:
-    """Those of brokers and clients are made anew; tags, keys and sharding key are kept."""
+def test_read_removes_properties_set_by_brokers_and_clients() -> None:
+    """Brokers and clients set theirs again; tags, keys and sharding key are kept."""
     was_read = {
         "UNIQ_KEY": "old", "WAIT": "false", "TAGS": "A", "KEYS": "k", "__SHARDINGKEY": "s",
         "MSG_REGION": "r", "TRACE_ON": "true", "CLUSTER": "c", "_spark_id": "x/1/2/3", "own": "1",
@@ -118,7 +118,7 @@ def test_properties_that_were_read_can_be_written() -> None:
     assert replaced.order_key == "t"
 
 
-def test_delays() -> None:
+def test_read_delays_become_properties() -> None:
     level, moment = read(
         {"topic": "a", "body": b"1", "delayLevel": 3, "deliverTime": None},
         {"topic": "a", "body": b"1", "deliverTime": datetime(1970, 1, 1, 0, 0, 1, 1, tzinfo=UTC)},
@@ -146,31 +146,31 @@ def test_delays() -> None:
         ({"topic": "a", "body": b"1", "delayLevel": 19}, "delay level 19 is not in 1..18"),
         (
             {"topic": "a", "body": b"1", "delayLevel": 1, "deliverTime": datetime.now(UTC)},
-            "give one of delayLevel and deliverTime",
+            "delayLevel and deliverTime exclude each other",
         ),
     ],
 )
-def test_a_row_that_can_be_no_message_says_why(row: dict[str, Any], words: str) -> None:
+def test_read_invalid_row_returns_the_reason(row: dict[str, Any], words: str) -> None:
     bad, good = read(row, {"topic": "a", "body": b"1"}, maxMessageSize="100")
 
     assert words in reason(bad)
     assert properties(good)["_spark_id"] == "q/7/2/1"
 
 
-def test_keys_with_blanks_inside_a_list_are_refused() -> None:
+def test_read_list_of_keys_with_blanks_is_invalid() -> None:
     kinds = {"keys": pa.list_(pa.string())}
     (bad,) = read({"topic": "a", "body": b"1", "keys": ["a b"]}, types=kinds)
 
     assert "separates keys" in reason(bad)
 
 
-def test_keys_that_are_no_text_are_refused() -> None:
+def test_read_keys_not_utf8_are_invalid() -> None:
     (bad,) = read({"topic": "a", "body": b"1", "keys": b"\xff"}, types={"keys": pa.binary()})
 
     assert reason(bad) == "keys are not UTF-8"
 
 
-def test_large_rows_are_read_a_few_at_a_time() -> None:
+def test_read_large_rows_in_small_slices() -> None:
     options = parse_options({"nameservers": "n:1", "topic": "t"}, SinkOptions)
     reader = RowReader(Columns({"body": 0}), options, "q", lambda: "ID")
     batch = pa.record_batch([pa.array([b"x" * (1 << 20)] * 20)], names=["body"])
@@ -181,7 +181,7 @@ def test_large_rows_are_read_a_few_at_a_time() -> None:
     assert max(parts) <= 8
 
 
-def test_a_bad_row_as_a_message() -> None:
+def test_dead_returns_a_message_with_the_reason() -> None:
     options = parse_options({"nameservers": "n:1", "topic": "t"}, SinkOptions)
     reader = RowReader(Columns({"body": 0}), options, "q", lambda: "ID")
     row = reader.dead(BadRow(4, "orders", b"abc", "too \x01 bad"), "%DLQ%g")
@@ -195,13 +195,13 @@ def test_a_bad_row_as_a_message() -> None:
 
 
 @pytest.mark.parametrize("msg_id", ["id\x02DELAY\x011", "id\x01"])
-def test_an_id_brings_no_properties_with_it(msg_id: str) -> None:
+def test_read_message_id_with_separators_is_invalid(msg_id: str) -> None:
     (row,) = read({"topic": "a", "body": b"1", "msgId": msg_id}, messageId="column")
 
     assert reason(row) == "msgId must not contain \\x01 or \\x02"
 
 
-def test_blank_tags_and_keys_are_none() -> None:
+def test_read_blank_tags_and_keys_are_missing() -> None:
     types: dict[str, pa.DataType] = {"keys": pa.list_(pa.string())}
     (row,) = read({"topic": "a", "body": b"1", "tags": "  ", "keys": [None, ""]}, types=types)
 

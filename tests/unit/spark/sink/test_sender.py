@@ -1,4 +1,4 @@
-"""Rows sent in a simulated cluster: every one is acknowledged, or the task hears of it."""
+"""Sending in a simulated cluster: every row is acknowledged, or the task fails."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -35,7 +35,7 @@ def dead(bad: BadRow, topic: str) -> SinkRow:
 
 @asynccontextmanager
 async def sending(cluster: Cluster, **options: str) -> AsyncIterator[Sender]:
-    """A sender with the connections of a client; rows travel alone unless options say otherwise."""
+    """Yield a sender with a client; without options each row is a request."""
     given = {"nameservers": NAMESRV, "batch.maxBytes": "0", **options}
     async with cluster.client() as client:
         instance = client._instance
@@ -57,7 +57,7 @@ def rows_stored(sender: Sender) -> int:
 
 
 @pytest.mark.parametrize("options", [{}, {"inflight": "1"}, {"batch.maxBytes": "4k"}], ids=str)
-def test_every_row_is_acknowledged_before_it_ends(options: dict[str, str]) -> None:
+def test_finish_waits_until_every_row_is_acknowledged(options: dict[str, str]) -> None:
     async def main(cluster: Cluster) -> None:
         cluster.latency_ms = 5
         async with sending(cluster, **options) as sender:
@@ -69,7 +69,7 @@ def test_every_row_is_acknowledged_before_it_ends(options: dict[str, str]) -> No
     run_sim(main)
 
 
-def test_no_more_are_on_their_way_than_allowed() -> None:
+def test_send_limits_requests_in_flight() -> None:
     async def main(cluster: Cluster) -> None:
         async with sending(cluster, inflight="7") as sender:
             await sender.send([row(0)])
@@ -86,8 +86,8 @@ def test_no_more_are_on_their_way_than_allowed() -> None:
     run_sim(main)
 
 
-def test_what_ended_is_not_kept_behind_a_request_that_takes_long() -> None:
-    """The first request's answer comes late; those behind it are seen to meanwhile."""
+def test_send_checks_outcomes_behind_a_slow_request() -> None:
+    """The first response is late; outcomes behind it are checked meanwhile."""
 
     async def main(cluster: Cluster) -> None:
         async with sending(cluster, inflight="4", sendTimeoutMs="60s") as sender:
@@ -100,7 +100,7 @@ def test_what_ended_is_not_kept_behind_a_request_that_takes_long() -> None:
     run_sim(main)
 
 
-def test_a_refused_row_fails_the_task_and_names_itself() -> None:
+def test_send_rejected_row_fails_and_is_named() -> None:
     async def main(cluster: Cluster) -> None:
         async with sending(cluster, inflight="2") as sender:
             await send_all(sender, range(5))
@@ -114,7 +114,7 @@ def test_a_refused_row_fails_the_task_and_names_itself() -> None:
     run_sim(main)
 
 
-def test_a_refused_row_goes_to_the_topic_of_such_rows() -> None:
+def test_send_rejected_row_goes_to_the_dead_letter_topic() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.create_topic("dead")
         async with sending(cluster, onError="dlq", dlqTopic="dead") as sender:
@@ -128,7 +128,7 @@ def test_a_refused_row_goes_to_the_topic_of_such_rows() -> None:
     run_sim(main)
 
 
-def test_a_refused_batch_is_sent_row_by_row() -> None:
+def test_send_rejected_batch_is_sent_row_by_row() -> None:
     async def main(cluster: Cluster) -> None:
         async with sending(cluster, **{"batch.maxBytes": "4k"}) as sender:
             cluster.script[320] = [ResponseCode.MESSAGE_ILLEGAL]
@@ -139,7 +139,7 @@ def test_a_refused_batch_is_sent_row_by_row() -> None:
     run_sim(main)
 
 
-def test_rows_with_a_key_are_stored_in_their_order() -> None:
+def test_send_rows_with_a_key_keeps_their_order() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.create_topic("t")
         cluster.latency_ms = 20

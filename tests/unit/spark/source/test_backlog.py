@@ -1,4 +1,4 @@
-"""What a trigger makes of the state of queues."""
+"""Backlog of a stream for each state of its queues."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def snapshot(ends: dict[MessageQueue, tuple[int, int]], **changes: Any) -> Snaps
     return Snapshot({queue: Ends(*each) for queue, each in ends.items()}, **values)
 
 
-def test_messages_after_the_position_wait() -> None:
+def test_backlog_has_messages_after_the_position() -> None:
     found = what_waits({Q0: 5, Q1: 7}, snapshot({Q0: (0, 9), Q1: (0, 7)}))
 
     assert found.sizes == {Q0: 4}
@@ -37,7 +37,7 @@ def test_messages_after_the_position_wait() -> None:
     assert not found.lost
 
 
-def test_a_new_queue_begins_at_its_earliest_and_is_read_by_the_next_batch() -> None:
+def test_backlog_of_a_new_queue_starts_with_the_next_batch() -> None:
     found = what_waits({Q0: 5}, snapshot({Q0: (0, 5), Q1: (3, 8)}))
 
     assert found.position == {Q0: 5, Q1: 3}
@@ -45,14 +45,14 @@ def test_a_new_queue_begins_at_its_earliest_and_is_read_by_the_next_batch() -> N
     assert what_waits(found.position, snapshot({Q0: (0, 5), Q1: (3, 8)})).sizes == {Q1: 5}
 
 
-def test_what_expired_is_lost_and_the_rest_waits() -> None:
+def test_backlog_of_expired_messages_is_lost() -> None:
     found = what_waits({Q0: 5}, snapshot({Q0: (20, 30)}))
 
     assert found.lost == [(QueueRange("T", "a", 0, 5, 20), "the queue begins at 20")]
     assert (found.begins, found.ends) == ({Q0: 20}, {Q0: 30})
 
 
-def test_everything_expired_moves_the_position() -> None:
+def test_backlog_with_all_expired_moves_the_position() -> None:
     found = what_waits({Q0: 5}, snapshot({Q0: (20, 20)}))
 
     assert found.lost[0][0] == QueueRange("T", "a", 0, 5, 20)
@@ -60,19 +60,19 @@ def test_everything_expired_moves_the_position() -> None:
     assert found.sizes == {Q0: 0}
 
 
-def test_a_queue_that_ends_before_the_position_goes_on_with_what_is_new() -> None:
+def test_backlog_of_a_cut_queue_resumes_with_new_messages() -> None:
     there = snapshot({Q0: (0, 6), Q1: (0, 9)})
 
     assert cut_queues({Q0: 50, Q1: 9}, there) == [Q0]
     for resumed, offset in (({Q0: 0}, 0), ({Q0: 4}, 4), ({}, 6)):
         found = what_waits({Q0: 50, Q1: 9}, there, resumed=resumed)
         assert found.lost[0][0] == QueueRange("T", "a", 0, 6, 50)
-        assert f"goes on at {offset}" in found.lost[0][1]
+        assert f"resumes at {offset}" in found.lost[0][1]
         assert found.position == {Q0: offset, Q1: 9}
         assert found.sizes == {}
 
 
-def test_a_frozen_target_is_not_passed_and_knows_no_new_queues() -> None:
+def test_backlog_with_an_end_excludes_later_messages_and_queues() -> None:
     there = snapshot({Q0: (0, 90), Q1: (0, 9)})
     found = what_waits({Q0: 5}, there, {Q0: 40})
 
@@ -81,17 +81,17 @@ def test_a_frozen_target_is_not_passed_and_knows_no_new_queues() -> None:
     assert what_waits({Q0: 40}, there, {Q0: 40}).ends == {}
 
 
-def test_a_queue_that_went_is_lost_only_as_far_as_it_was_not_read() -> None:
+def test_backlog_of_a_removed_queue_loses_unread_messages() -> None:
     position = {Q0: 5, Q1: 7, Q2: 9, B0: 1}
     there = snapshot({Q0: (0, 5)})
     gone = without_queue(position, there, {"a"})
 
-    assert gone == [Q1, Q2]  # the broker of the other one is away: it waits
+    assert gone == [Q1, Q2]  # the broker of the other queue is unreachable, so it waits
     lost = lost_with_their_queue(position, gone, there.topics, {Q1: 12, Q2: 9})
     assert [each for each, _ in lost] == [QueueRange("T", "a", 1, 7, 12)]
 
 
-def test_the_last_message_of_each_broker_counts() -> None:
+def test_last_stored_ms_is_the_latest_of_each_broker() -> None:
     there = snapshot({})._replace(
         ends={Q0: Ends(0, 5, 1_000), Q1: Ends(0, 6, 3_000), Q2: Ends(0, 0), B0: Ends(0, 1, 2_000)}
     )
@@ -99,7 +99,7 @@ def test_the_last_message_of_each_broker_counts() -> None:
     assert last_stored_ms(there) == {"a": 3_000, "b": 2_000}
 
 
-def test_a_deleted_topic_is_a_loss_even_when_all_that_was_seen_was_read() -> None:
+def test_backlog_of_a_deleted_topic_is_a_loss() -> None:
     position = {Q0: 5, Q1: 7}
     there = snapshot({}, topics=frozenset())
     gone = without_queue(position, there, {"a"})

@@ -1,4 +1,4 @@
-"""Pulling a range ahead: in order, whole, bounded, and stubborn about what passes."""
+"""Prefetching pulls of a range: order, completeness, bounds and retries."""
 
 import asyncio
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from tests.unit.spark.queue_broker import MASTER, SLAVE, QueueBroker
 
 
 class Time:
-    """A clock that goes on when somebody waits."""
+    """Clock that advances when a caller sleeps."""
 
     now_ms = 0
 
@@ -48,7 +48,7 @@ def fetch(
     located: Mapping[int, str] | None = None,
     **changes: Any,
 ) -> list[Pulled]:
-    """Return all that a fetcher gives."""
+    """Return all results of a fetcher."""
     values = {"group": "g", "batch": 1024, "max_bytes": 1 << 20, "prefetch": 4, "timeout_ms": 9_000}
 
     async def run() -> list[Pulled]:
@@ -86,7 +86,7 @@ def offsets(found: list[Pulled]) -> list[int]:
 
 
 def covers(found: list[Pulled], start: int, end: int) -> bool:
-    """Whether pieces follow each other from start to end."""
+    """Return whether pieces cover the range from start to end, in order."""
     bounds = [start, *(each.end for each in found)]
     return bounds[-1] == end and [each.start for each in found] == bounds[:-1]
 
@@ -99,7 +99,7 @@ def covers(found: list[Pulled], start: int, end: int) -> bool:
     st.integers(1, 30),
 )
 @settings(max_examples=150, deadline=None)
-def test_every_offset_once_and_in_order_whatever_a_broker_gives(
+def test_fetch_with_any_responses_returns_each_offset_once(
     size: int, per_pull: int, batch: int, prefetch: int, share: int
 ) -> None:
     broker = QueueBroker(high=2_000, per_pull=per_pull)
@@ -112,7 +112,7 @@ def test_every_offset_once_and_in_order_whatever_a_broker_gives(
     assert not any(each.lost for each in found)
 
 
-def test_after_the_first_responses_the_pieces_are_as_large_as_a_response() -> None:
+def test_fetch_adapts_pieces_to_the_size_of_responses() -> None:
     broker = QueueBroker(high=10_000, per_pull=32)
     fetch(broker, 0, 10_000)
 
@@ -121,7 +121,7 @@ def test_after_the_first_responses_the_pieces_are_as_large_as_a_response() -> No
     assert counts.count(32) > 280
 
 
-def test_a_generous_broker_is_asked_for_whole_batches() -> None:
+def test_fetch_from_an_unlimited_broker_pulls_full_batches() -> None:
     broker = QueueBroker(high=10_000, per_pull=5_000)
     broker.per_scan = 5_000
     fetch(broker, 0, 10_000, batch=1_000)
@@ -129,7 +129,7 @@ def test_a_generous_broker_is_asked_for_whole_batches() -> None:
     assert [count for _, _, count in broker.asked] == [1_000] * 10
 
 
-def test_no_more_pulls_are_held_than_allowed() -> None:
+def test_fetch_limits_held_pulls() -> None:
     broker = QueueBroker(high=1_000, per_pull=10)
     most = 0
 
@@ -168,7 +168,7 @@ def test_no_more_pulls_are_held_than_allowed() -> None:
         int(ResponseCode.SYSTEM_ERROR),
     ],
 )
-def test_what_passes_is_tried_again(trouble: Any) -> None:
+def test_fetch_retries_temporary_failures(trouble: Any) -> None:
     broker = QueueBroker(high=50)
     broker.script = [trouble, trouble]
     found = fetch(broker, 0, 50)
@@ -176,7 +176,7 @@ def test_what_passes_is_tried_again(trouble: Any) -> None:
     assert offsets(found) == list(range(50))
 
 
-def test_a_broker_that_moved_is_found_again() -> None:
+def test_fetch_from_a_moved_broker_looks_it_up() -> None:
     broker = QueueBroker(high=50)
     broker.script = [ConnectionLostError("gone")] * 4
     found = fetch(broker, 0, 50, addresses={0: "10.9.9.9:1"}, located={0: MASTER})
@@ -185,14 +185,14 @@ def test_a_broker_that_moved_is_found_again() -> None:
     assert broker.asked[-1][0] == MASTER
 
 
-def test_flow_control_is_waited_for_longer_than_refusals() -> None:
+def test_fetch_retries_flow_control_longer_than_rejections() -> None:
     broker = QueueBroker(high=5)
     broker.script = [FlowControlError(2, "busy")] * (FAULTS + 5)
 
     assert offsets(fetch(broker, 0, 5)) == [0, 1, 2, 3, 4]
 
 
-def test_nobody_answers_is_one_error_that_names_who_was_asked_and_why() -> None:
+def test_fetch_without_answers_raises_broker_and_reason() -> None:
     broker = QueueBroker(high=5)
     broker.script = [ConnectError(f"cannot connect to {MASTER}")] * 1_000
 
@@ -209,7 +209,7 @@ def test_nobody_answers_is_one_error_that_names_who_was_asked_and_why() -> None:
     ("trouble", "kind"),
     [(NoPermissionError(16, "no"), NoPermissionError), (SystemFaultError(1, "x"), BrokerError)],
 )
-def test_a_refusal_for_good_ends_the_read(trouble: BrokerError, kind: type) -> None:
+def test_fetch_permanent_rejection_raises(trouble: BrokerError, kind: type) -> None:
     broker = QueueBroker(high=5)
     broker.script = [trouble] * (FAULTS + 5)
 
@@ -217,7 +217,7 @@ def test_a_refusal_for_good_ends_the_read(trouble: BrokerError, kind: type) -> N
         fetch(broker, 0, 5)
 
 
-def test_messages_that_expired_are_told_and_the_rest_is_read() -> None:
+def test_fetch_reports_expired_messages_and_reads_the_rest() -> None:
     found = fetch(QueueBroker(low=40, high=100), 10, 60)
 
     assert covers(found, 10, 60)
@@ -226,7 +226,7 @@ def test_messages_that_expired_are_told_and_the_rest_is_read() -> None:
     assert (lost[0].start, lost[-1].end, lost[0].lost) == (10, 40, "the queue begins at 40")
 
 
-def test_a_queue_that_ends_early_is_told_after_some_tries() -> None:
+def test_fetch_beyond_the_queue_end_reports_loss_after_retries() -> None:
     broker = QueueBroker(high=20)
     found = fetch(broker, 10, 60, batch=50)
 
@@ -237,7 +237,7 @@ def test_a_queue_that_ends_early_is_told_after_some_tries() -> None:
 
 
 @pytest.mark.parametrize("code", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER])
-def test_a_topic_or_queue_that_is_deleted_is_told(code: ResponseCode) -> None:
+def test_fetch_of_a_deleted_topic_or_queue_reports_loss(code: ResponseCode) -> None:
     broker = QueueBroker(high=50)
     broker.script = [int(code)]
     found = fetch(broker, 0, 50)
@@ -246,7 +246,7 @@ def test_a_topic_or_queue_that_is_deleted_is_told(code: ResponseCode) -> None:
     assert "broker broker-a says" in found[0].lost
 
 
-def test_a_slave_is_read_when_the_broker_says_so_and_not_believed_when_it_is_behind() -> None:
+def test_fetch_uses_a_suggested_slave_unless_it_lags() -> None:
     broker = QueueBroker(high=200, per_pull=10)
     broker.suggests = 1
     broker.slave_high = 100
@@ -256,13 +256,13 @@ def test_a_slave_is_read_when_the_broker_says_so_and_not_believed_when_it_is_beh
     assert {address for address, _, _ in broker.asked} == {MASTER, SLAVE}
 
 
-def test_a_slave_is_read_while_there_is_no_master() -> None:
+def test_fetch_without_a_master_reads_a_slave() -> None:
     broker = QueueBroker(high=20)
 
     assert offsets(fetch(broker, 0, 20, addresses={1: SLAVE})) == list(range(20))
 
 
-def test_a_reset_of_the_group_is_not_taken_for_the_end_of_the_queue() -> None:
+def test_fetch_after_a_group_reset_continues() -> None:
     broker = QueueBroker(high=20)
     broker.script = [int(ResponseCode.PULL_OFFSET_MOVED)]
 

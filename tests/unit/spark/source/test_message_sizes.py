@@ -1,4 +1,4 @@
-"""A limit of bytes is exact, is shared, and never stops a stream."""
+"""Limits of bytes are exact and shared, and never stop a stream."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ QUEUES = [MessageQueue("T", "a", number) for number in range(5)]
 
 
 class Entries:
-    """The sizes of messages, and how many were asked for."""
+    """Sizes of messages, and the requested counts."""
 
     def __init__(self, sizes: list[list[int]]) -> None:
         self.sizes = dict(zip(QUEUES, sizes, strict=False))
@@ -39,7 +39,9 @@ class Entries:
     st.integers(0, 9),
 )
 @settings(max_examples=200, deadline=None)
-def test_the_limit_is_kept_and_used(sizes: list[list[int]], limit: int, turn: int) -> None:
+def test_within_bytes_uses_and_keeps_the_limit(
+    sizes: list[list[int]], limit: int, turn: int
+) -> None:
     entries = Entries(sizes)
     reach = entries.reach(limit, turn)
     used = entries.bytes_until(reach)
@@ -56,7 +58,7 @@ def test_the_limit_is_kept_and_used(sizes: list[list[int]], limit: int, turn: in
         assert sum(reach.values()) > 0
 
 
-def test_more_pages_are_asked_for_as_far_as_the_limit_reaches() -> None:
+def test_within_bytes_loads_pages_up_to_the_limit() -> None:
     entries = Entries([[100] * 10_000])
 
     assert entries.reach(100 * 3_500) == {QUEUES[0]: 3_500}
@@ -64,21 +66,21 @@ def test_more_pages_are_asked_for_as_far_as_the_limit_reaches() -> None:
 
 
 @pytest.mark.parametrize("turn", range(5))
-def test_large_messages_take_turns(turn: int) -> None:
+def test_within_bytes_large_messages_take_turns(turn: int) -> None:
     entries = Entries([[1_000]] * 5)
 
     assert entries.reach(10, turn)[QUEUES[turn]] == 1
 
 
-def test_queues_share_by_what_they_have() -> None:
+def test_within_bytes_divides_by_backlog() -> None:
     reach = Entries([[100] * 300, [100] * 100]).reach(4_000)
 
     assert reach == {QUEUES[0]: 30, QUEUES[1]: 10}
 
 
 @pytest.mark.parametrize("size", [900, 5_000])
-def test_a_large_message_does_not_wait_for_the_end_of_a_busy_queue(size: int) -> None:
-    """The busy queue has a thousand times as much, and uses up the limit when it may."""
+def test_within_bytes_large_message_beside_a_busy_queue_is_read(size: int) -> None:
+    """The busy queue has a thousand times the backlog, and would use the complete limit."""
     position = {QUEUES[0]: 0, QUEUES[1]: 0}
     entries = Entries([[10] * 100_000, [size] * 3])
 

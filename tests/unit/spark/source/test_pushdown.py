@@ -1,4 +1,4 @@
-"""Conditions taken over exactly, or left to Spark."""
+"""Conditions that narrow a read exactly, or are left to Spark."""
 
 from datetime import UTC, datetime
 
@@ -35,7 +35,7 @@ def narrowing(style: str = "rocketmq") -> Narrowing:
         (source.EqualNullSafe(("brokerName",), "broker-a"), 0, True),
     ],
 )
-def test_conditions_on_queues_choose_them(
+def test_narrowing_by_queue_selects_queues(
     condition: source.Filter, queue: int, taken: bool
 ) -> None:
     found = narrowing()
@@ -54,7 +54,7 @@ def test_conditions_on_queues_choose_them(
         (source.LessThanOrEqual(("queueOffset",), 20), (10, 21)),
     ],
 )
-def test_conditions_on_offsets_narrow_the_range(
+def test_narrowing_by_offset_narrows_the_range(
     condition: source.Filter, bounds: tuple[int, int]
 ) -> None:
     found = narrowing()
@@ -63,7 +63,7 @@ def test_conditions_on_offsets_narrow_the_range(
     assert found.narrowed(RANGE)[3:] == bounds
 
 
-def test_a_condition_on_time_narrows_and_stays_with_spark() -> None:
+def test_narrowing_by_time_leaves_the_condition_to_spark() -> None:
     found = narrowing()
     at = datetime.fromtimestamp(1_700_000_000.5, UTC)
 
@@ -85,7 +85,7 @@ def test_a_condition_on_time_narrows_and_stays_with_spark() -> None:
         source.IsNull(("queueId",)),
     ],
 )
-def test_everything_else_is_left_to_spark(condition: source.Filter) -> None:
+def test_narrowing_leaves_other_conditions_to_spark(condition: source.Filter) -> None:
     found = narrowing()
 
     assert not found.add(condition)
@@ -93,7 +93,7 @@ def test_everything_else_is_left_to_spark(condition: source.Filter) -> None:
     assert found.takes(RANGE.queue)
 
 
-def test_columns_that_are_never_null_need_no_look_and_names_are_those_of_the_style() -> None:
+def test_narrowing_of_not_null_by_names_of_the_style() -> None:
     found = narrowing("kafka")
 
     assert found.add(source.IsNotNull(("partition",)))

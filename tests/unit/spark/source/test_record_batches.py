@@ -1,4 +1,4 @@
-"""Rows are exactly those of the range, and every offset without a row is accounted for."""
+"""Batches have exactly the rows of the range, and account for missing offsets."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def offsets(made: BatchMaker, *pieces: Pulled) -> list[int]:
     ]
 
 
-def test_pieces_become_one_batch() -> None:
+def test_batches_join_consecutive_pulls() -> None:
     batches = list(maker().batches([pulled(0, 5), pulled(5, 9)]))
 
     assert len(batches) == 1
@@ -42,14 +42,14 @@ def test_pieces_become_one_batch() -> None:
     assert batches[0].schema.equals(row_schema().arrow)
 
 
-def test_what_a_response_has_beyond_its_piece_is_left_out() -> None:
+def test_batches_drop_records_outside_the_piece() -> None:
     made = maker(is_filtered=True)
 
     assert offsets(made, pulled(0, 5, [1, 4, 6, 8]), pulled(5, 10, [6, 8, 12])) == [1, 4, 6, 8]
     assert made.lost == []
 
 
-def test_without_a_filter_an_absent_offset_is_a_lost_message() -> None:
+def test_batches_without_filter_report_missing_offsets_as_lost() -> None:
     with pytest.raises(DataLossError) as caught:
         offsets(maker(), pulled(0, 6, [0, 1, 4, 5]))
     assert "T/broker-a/0 [2, 4)" in str(caught.value)
@@ -69,7 +69,7 @@ def test_without_a_filter_an_absent_offset_is_a_lost_message() -> None:
     ]
 
 
-def test_lost_messages_may_be_marked_by_rows() -> None:
+def test_batches_mark_lost_messages_by_rows() -> None:
     made = maker(policy="mark")
     rows = [
         row
@@ -85,14 +85,14 @@ def test_lost_messages_may_be_marked_by_rows() -> None:
     assert [row["queueOffset"] for row in rows if row["body"]] == [0, 2]
 
 
-def test_a_response_of_something_else_is_refused() -> None:
-    with pytest.raises(BadBodyError, match="twice or out of order"):
+def test_batches_of_invalid_data_raise() -> None:
+    with pytest.raises(BadBodyError, match="duplicate or unordered"):
         offsets(maker(), pulled(0, 3, [0, 1, 1]))
     with pytest.raises(BadBodyError, match="are no records"):
         offsets(maker(), Pulled(0, 3, b"nonsense" * 40, 3))
 
 
-def test_a_damaged_record_is_told_by_its_place_or_left_out() -> None:
+def test_batches_of_a_damaged_record_raise_or_skip() -> None:
     flipped = bytearray(record(1))
     flipped[-1 - len(b"KEYS\x01k1") - len(b"\x00\x00T") - 3] ^= 1  # in the body
     body = record(0) + bytes(flipped) + record(2)
@@ -109,7 +109,7 @@ def test_a_damaged_record_is_told_by_its_place_or_left_out() -> None:
             assert decoder.damaged_count == 1
 
 
-def test_a_record_that_names_another_queue_is_damaged() -> None:
+def test_batches_record_of_another_queue_is_damaged() -> None:
     body = record(0) + record(1, queue_id=47) + record(2)
     schema = row_schema()
 
@@ -122,8 +122,8 @@ def test_a_record_that_names_another_queue_is_damaged() -> None:
 
 
 @pytest.mark.parametrize("at", [3, 5])
-def test_a_record_of_no_size_is_a_lost_message_where_damaged_ones_are_left_out(at: int) -> None:
-    """Apache's brokers give what the consume queue says, whatever the log has."""
+def test_batches_record_without_size_is_lost_when_skipping(at: int) -> None:
+    """Apache's brokers return what the consume queue points to, without a check of the log."""
     flipped = bytearray(record(1))
     flipped[at] ^= 8  # size or magic
     body = record(0) + bytes(flipped) + record(2)
@@ -140,7 +140,7 @@ def test_a_record_of_no_size_is_a_lost_message_where_damaged_ones_are_left_out(a
     assert skipping.lost == [WANTED._replace(start=1, end=2)]
 
 
-def test_names_of_a_namespace_are_the_users() -> None:
+def test_batches_topic_column_has_no_namespace() -> None:
     made = maker(topic="orders", policy="mark")
 
     rows, marks = made.batches([pulled(0, 2), pulled(2, 5, lost="x")])

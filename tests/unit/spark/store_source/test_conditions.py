@@ -1,4 +1,4 @@
-"""Conditions of Spark on a store: what is taken, what is not read, what is left out."""
+"""Push-down of conditions to reads of a store."""
 
 import json
 import pickle
@@ -31,7 +31,7 @@ from tests.unit.store.scan.kit import Written
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """T: 30 messages in 2 queues, tags 0 to 2; U: 10 in one; one message without a tag."""
+    """Store with T: 30 messages in 2 queues, tags 0 to 2; U: 10 in one, one without a tag."""
     store = Written(tmp_path_factory.mktemp("store"))
     store.fill("T", 30)
     store.fill("U", 10, queues=1)
@@ -42,7 +42,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def read(root: Path, *filters: Filter, **options: Any) -> tuple[list[str], list[Filter], int]:
-    """Return the bodies, the conditions left to Spark, and the number of tasks."""
+    """Read a store; return bodies, conditions left to Spark, and the number of tasks."""
     given = CaseInsensitiveDict({"path": str(root), "pushdown": "true", **options})
     reader = store_reader(given, store_schema(given))
     assert isinstance(reader, NarrowingReader)
@@ -81,16 +81,14 @@ def read(root: Path, *filters: Filter, **options: Any) -> tuple[list[str], list[
     ],
     ids=str,
 )
-def test_a_condition_is_met_by_every_row(
-    root: Path, condition: Filter, count: int, tasks: int
-) -> None:
+def test_conditions_filter_every_row(root: Path, condition: Filter, count: int, tasks: int) -> None:
     found, left, planned = read(root, condition)
 
     assert (len(found), left) == (count, [])
     assert planned == tasks
 
 
-def test_conditions_that_are_not_understood_are_left(root: Path) -> None:
+def test_conditions_unsupported_are_left_to_spark(root: Path) -> None:
     others: list[Filter] = [
         EqualTo(("body",), b"x"),
         IsNotNull(("properties",)),
@@ -107,7 +105,7 @@ def test_conditions_that_are_not_understood_are_left(root: Path) -> None:
     assert len(found) == 3
 
 
-def test_conditions_name_columns_as_the_style_does(root: Path) -> None:
+def test_conditions_use_names_of_the_style(root: Path) -> None:
     found, left, tasks = read(
         root, EqualTo(("partition",), 1), LessThan(("offset",), 4), schemaStyle="kafka"
     )
@@ -115,20 +113,20 @@ def test_conditions_name_columns_as_the_style_does(root: Path) -> None:
     assert (found, left, tasks) == (["T-1", "T-3", "T-5", "T-7"], [], 1)
 
 
-def test_a_condition_on_tags_goes_beside_the_expression(root: Path) -> None:
+def test_conditions_on_tags_combine_with_the_expression(root: Path) -> None:
     found, _, _ = read(root, EqualTo(("tags",), "Tag1"), subExpression="Tag1 || Tag2")
 
     assert len(found) == 13
 
 
-def test_without_conditions_everything_is_read(root: Path) -> None:
+def test_conditions_empty_read_everything(root: Path) -> None:
     found, left, _ = read(root, paths=json.dumps([]))
 
     assert len(found) == 41
     assert left == []
 
 
-def test_conditions_are_taken_only_where_that_is_asked_for(root: Path) -> None:
+def test_conditions_are_accepted_only_with_pushdown(root: Path) -> None:
     given = CaseInsensitiveDict({"path": str(root)})
 
     assert not isinstance(store_reader(given, store_schema(given)), NarrowingReader)

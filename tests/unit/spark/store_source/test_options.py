@@ -1,4 +1,4 @@
-"""Options of the format `rocketmq.store`: misspelt, contradictory, and what they lead to."""
+"""Options of the format `rocketmq.store`: errors and results."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def parsed(**options: str) -> StoreOptions:
 
 
 @pytest.mark.parametrize("name", [each.name for each in options_of(StoreOptions)])
-def test_a_letter_too_few_names_the_option(name: str) -> None:
+def test_store_options_misspelt_name_suggests_the_option(name: str) -> None:
     known = {each.name.lower() for each in options_of(StoreOptions)}
     for index in range(1, len(name)):
         misspelt = name[:index] + name[index + 1 :]
@@ -28,26 +28,26 @@ def test_a_letter_too_few_names_the_option(name: str) -> None:
     ("options", "words"),
     [
         ({"path": ""}, "path: is required"),
-        ({"keys": "k"}, "keys: goes with scan=index"),
-        ({"scan": "index"}, "keys: goes with scan=index"),
-        ({"scan": "log", "startingOffsets": '{"T":{"b":{"0":1}}}'}, "goes with scan=queue"),
+        ({"keys": "k"}, "keys: needs scan=index"),
+        ({"scan": "index"}, "keys: needs scan=index"),
+        ({"scan": "log", "startingOffsets": '{"T":{"b":{"0":1}}}'}, "needs scan=queue"),
         ({"startingOffsets": "latest"}, "not one of earliest"),
         ({"startingOffsets": '{"T":{"b":{"0":-1}}}'}, "cannot be the latest"),
         ({"endingOffsets": '{"T":{"b":{"0":-2}}}'}, "cannot be the earliest"),
         ({"subExpression": " || "}, "holds no tag"),
         ({"subExpression": "a >", "expressionType": "SQL92"}, "subExpression: "),
-        ({"onDataLoss": "mark", "scan": "log"}, "mark goes with scan=queue"),
+        ({"onDataLoss": "mark", "scan": "log"}, "mark needs scan=queue"),
         ({"onDataLoss": "skip", "failOnDataLoss": "true"}, "excludes failOnDataLoss"),
-        ({"paths": "x"}, "is no JSON"),
-        ({"paths": "[1]"}, "is no list of paths"),
+        ({"paths": "x"}, "is not JSON"),
+        ({"paths": "[1]"}, "is not a list of paths"),
     ],
 )
-def test_what_cannot_be_is_told_of(options: dict[str, str], words: str) -> None:
+def test_store_options_invalid_raise(options: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parsed(**options)
 
 
-def test_directories_and_their_names(tmp_path: Path) -> None:
+def test_roots_and_broker_names(tmp_path: Path) -> None:
     for name in ("a/store", "b/store", "c"):
         (tmp_path / name).mkdir(parents=True)
 

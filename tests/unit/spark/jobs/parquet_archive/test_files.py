@@ -1,4 +1,4 @@
-"""Files of an archive hold every row; a task holds a bounded part of them in memory."""
+"""Writing archive files keeps every row, in bounded memory."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ ROWS = 20
 
 
 def batch(number: int, days: int) -> pa.RecordBatch:
-    """Rows of a queue whose days take turns, 1 KB each."""
+    """Return rows of a queue with alternating days, 1 KB each."""
     offsets = np.arange(number * ROWS, (number + 1) * ROWS)
     columns = {
         "topic": ["T"] * ROWS,
@@ -33,7 +33,7 @@ def batch(number: int, days: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("days", [1, 7])
-def test_a_task_holds_as_much_of_many_days_as_of_one(
+def test_write_pieces_of_many_days_buffers_no_more_than_of_one(
     days: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_files, "GROUP_BYTES", 100_000)

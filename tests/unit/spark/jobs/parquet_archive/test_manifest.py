@@ -1,4 +1,4 @@
-"""Nothing is twice in an archive, and nothing is missing, wherever its writer was killed."""
+"""Archives have each message exactly once, wherever their writer was killed."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from rocketpy.errors import JobError
 from rocketpy.spark.jobs.parquet_archive import manifest as archive_log
-from rocketpy.spark.jobs.parquet_archive.compaction import compact, runs_of_small_files
+from rocketpy.spark.jobs.parquet_archive.compaction import compact, small_file_groups
 from rocketpy.spark.jobs.parquet_archive.files import ArchiveFile
 from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog, Manifest, archived_files
 from tests.unit.spark.jobs.kit import (
@@ -26,7 +26,7 @@ from tests.unit.spark.jobs.kit import (
 
 
 def fill(root: Path, batches: int = 4) -> None:
-    """Batches of ten messages for two queues."""
+    """Commit batches of ten messages for two queues."""
     with ArchiveLog(root) as log:
         for number in range(batches):
             span = range(number * 10, number * 10 + 10)
@@ -34,7 +34,7 @@ def fill(root: Path, batches: int = 4) -> None:
             log.commit("q", number, pieces, [("T", "broker-a", 0, span.stop)])
 
 
-def test_a_batch_is_files_named_by_their_offsets_and_a_manifest(tmp_path: Path) -> None:
+def test_commit_writes_files_named_by_offsets_and_a_manifest(tmp_path: Path) -> None:
     fill(tmp_path, 1)
     names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet"))
     folder = "topic=T/date=2026-06-01"
@@ -52,7 +52,7 @@ def test_a_batch_is_files_named_by_their_offsets_and_a_manifest(tmp_path: Path) 
         assert all(each.size_bytes == (tmp_path / each.path).stat().st_size for each in log.files)
 
 
-def test_columns_are_kept_and_the_topic_is_the_directory(tmp_path: Path) -> None:
+def test_archive_keeps_columns_and_stores_the_topic_as_directory(tmp_path: Path) -> None:
     fill(tmp_path, 1)
     table = pq.read_table(tmp_path / archived_files(tmp_path)[0].path, partitioning=None)
     assert "topic" not in table.column_names
@@ -60,7 +60,7 @@ def test_columns_are_kept_and_the_topic_is_the_directory(tmp_path: Path) -> None
     assert table.column("properties").to_pylist()[3] == [("n", "3")]
 
 
-def test_messages_of_two_days_are_two_files(tmp_path: Path) -> None:
+def test_archive_of_two_days_has_two_files(tmp_path: Path) -> None:
     batch = rows("T", 0, range(4), stored_us=NOON_US, step_us=DAY_US // 3)
     with ArchiveLog(tmp_path) as log:
         log.commit("q", 0, staged(tmp_path, batch))
@@ -71,14 +71,14 @@ def test_messages_of_two_days_are_two_files(tmp_path: Path) -> None:
     assert in_archive(tmp_path) == keys("T", 0, range(4))
 
 
-def test_names_of_topics_that_no_path_may_have(tmp_path: Path) -> None:
+def test_archive_of_topics_with_unsafe_names_quotes_directories(tmp_path: Path) -> None:
     with ArchiveLog(tmp_path) as log:
         log.commit("q", 0, staged(tmp_path, rows("%DLQ%a|b", 0, range(3))))
     assert in_archive(tmp_path) == keys("%DLQ%a|b", 0, range(3))
 
 
-def test_a_batch_that_is_repeated_is_there_once(tmp_path: Path) -> None:
-    """Killed before its manifest, and cut otherwise the second time."""
+def test_commit_repeated_after_a_kill_has_each_message_once(tmp_path: Path) -> None:
+    """The first attempt is killed before its manifest; the second has other ranges."""
     (tmp_path / "topic=T/date=2026-06-01").mkdir(parents=True)
     for piece in staged(tmp_path, rows("T", 0, range(10))):
         (tmp_path / piece.staged).rename(tmp_path / piece.file.path)
@@ -89,7 +89,7 @@ def test_a_batch_that_is_repeated_is_there_once(tmp_path: Path) -> None:
     assert in_archive(tmp_path) == keys("T", 0, range(10))
 
 
-def test_offsets_that_are_there_already_are_refused(tmp_path: Path) -> None:
+def test_commit_of_archived_offsets_raises(tmp_path: Path) -> None:
     fill(tmp_path, 2)
     with ArchiveLog(tmp_path) as log:
         with pytest.raises(JobError, match=r"offsets 15 to 24 of T, broker-a, queue 1 .* already"):
@@ -97,10 +97,10 @@ def test_offsets_that_are_there_already_are_refused(tmp_path: Path) -> None:
     assert in_archive(tmp_path) == keys("T", 0, range(20)) + keys("T", 1, range(20))
 
 
-def test_offsets_that_a_broker_gives_again_have_files_of_their_own(
+def test_commit_of_reassigned_offsets_writes_files_of_a_new_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lost its last messages, which the archive has."""
+    """The broker lost its last messages, which are archived."""
     queue = ("T", "broker-a", 0)
     fill(tmp_path, 2)
     again = rows("T", 0, range(12, 20))
@@ -113,7 +113,7 @@ def test_offsets_that_a_broker_gives_again_have_files_of_their_own(
     both = keys("T", 0, range(20)) + keys("T", 0, range(12, 25)) + keys("T", 1, range(20))
     monkeypatch.setattr(archive_log, "MANIFESTS_MAX", 3)
     for _ in range(2):
-        with ArchiveLog(tmp_path) as log:  # first it makes one manifest of all
+        with ArchiveLog(tmp_path) as log:  # the start first writes a summary
             assert log.ends[queue] == 25
             compact(log)
         assert in_archive(tmp_path) == both
@@ -128,23 +128,25 @@ def test_offsets_that_a_broker_gives_again_have_files_of_their_own(
     assert in_archive(tmp_path) == both + keys("T", 0, range(24, 26))
 
 
-def test_one_writer_at_a_time(tmp_path: Path) -> None:
+def test_archive_log_in_use_raises(tmp_path: Path) -> None:
     with ArchiveLog(tmp_path):
         with pytest.raises(JobError, match="another job writes to the archive"):
             ArchiveLog(tmp_path)
     ArchiveLog(tmp_path).close()
 
 
-def test_no_archive(tmp_path: Path) -> None:
+def test_archived_files_without_an_archive_raises(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="is no archive"):
         archived_files(tmp_path)
     (tmp_path / "_manifests").mkdir()
     (tmp_path / "_manifests" / f"{0:020d}.json").write_text('{"version": 0}')
-    with pytest.raises(JobError, match="is no manifest of an archive"):
+    with pytest.raises(JobError, match="is not a manifest of an archive"):
         archived_files(tmp_path)
 
 
-def test_many_manifests_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_log_with_many_manifests_writes_a_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(archive_log, "MANIFESTS_MAX", 3)
     fill(tmp_path, 6)
     before = archived_files(tmp_path)
@@ -159,10 +161,10 @@ def test_many_manifests_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("before", range(12))
-def test_whoever_is_killed_while_manifests_become_one_leaves_an_archive(
+def test_archive_log_killed_during_a_summary_stays_readable(
     before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A manifest that is left takes away what one that is gone has added."""
+    """A remaining manifest removes files that a deleted manifest added."""
     fill(tmp_path, 6)
     with ArchiveLog(tmp_path) as log:
         compact(log)
@@ -183,7 +185,7 @@ def test_whoever_is_killed_while_manifests_become_one_leaves_an_archive(
     assert in_archive(tmp_path) == keys("T", 0, range(70)) + keys("T", 1, range(70))
 
 
-def test_manifests_become_one_beside_a_reader(
+def test_archived_files_during_a_summary_are_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path, 6)
@@ -203,7 +205,7 @@ def test_manifests_become_one_beside_a_reader(
     assert archived_files(tmp_path) == before
 
 
-def test_a_manifest_says_it_all() -> None:
+def test_manifest_encode_and_decode_round_trip() -> None:
     file = ArchiveFile("T", "2026-06-01", "b", 0, 1, 9, 8, 100)
     manifest = Manifest(
         version=3,
@@ -218,18 +220,18 @@ def test_a_manifest_says_it_all() -> None:
     assert Manifest.decode(manifest.encode()) == manifest
 
 
-def test_small_neighbours_become_one_file() -> None:
+def test_small_file_groups_join_neighbours() -> None:
     def file(first: int, end: int, size_bytes: int = 10, queue_id: int = 0) -> ArchiveFile:
         return ArchiveFile("T", "2026-06-01", "b", queue_id, first, end, end - first, size_bytes)
 
     files = [file(0, 5), file(5, 9), file(9, 99, 5000), file(99, 100), file(0, 5, queue_id=1)]
     files += [file(100, 110), file(110, 120, 95), file(120, 121)]
-    runs = runs_of_small_files(files, small_bytes=1000, target_bytes=105)
+    runs = small_file_groups(files, small_bytes=1000, target_bytes=105)
     spans = [[(each.first, each.end) for each in run] for run in runs]
     assert spans == [[(0, 5), (5, 9)], [(99, 100), (100, 110)], [(110, 120), (120, 121)]]
 
 
-def test_compaction_keeps_every_row(tmp_path: Path) -> None:
+def test_compact_keeps_every_row(tmp_path: Path) -> None:
     fill(tmp_path)
     with ArchiveLog(tmp_path) as log:
         log.commit("q", 4, staged(tmp_path, rows("U", 0, range(7))))
@@ -249,7 +251,7 @@ def test_compaction_keeps_every_row(tmp_path: Path) -> None:
     assert in_archive(tmp_path) == everything + keys("T", 0, range(40, 50))
 
 
-def test_a_file_of_another_length_is_not_merged(tmp_path: Path) -> None:
+def test_compact_of_a_file_with_other_rows_raises(tmp_path: Path) -> None:
     fill(tmp_path, 2)
     with ArchiveLog(tmp_path) as log:
         first, second = log.files[:2]
@@ -258,12 +260,12 @@ def test_a_file_of_another_length_is_not_merged(tmp_path: Path) -> None:
             pq.read_table(tmp_path / first.path, partitioning=None).slice(0, 3),
             tmp_path / first.path,
         )
-        with pytest.raises(JobError, match="which is not what was written"):
+        with pytest.raises(JobError, match="another number than their manifests"):
             compact(log)
 
 
 def life(root: Path) -> None:
-    """A batch, a compaction, another batch; repeated from where a killed one stopped."""
+    """Run a batch, a compaction and another batch; resume where a killed run stopped."""
     with ArchiveLog(root) as log:
         for number in range(3):
             if not log.has("q", number):
@@ -274,10 +276,10 @@ def life(root: Path) -> None:
 
 
 @pytest.mark.parametrize("can_swap", [True, False])
-def test_killed_anywhere(
+def test_archive_killed_before_any_change_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, can_swap: bool
 ) -> None:
-    """Before every change of the file system in turn; the next start finishes what was begun."""
+    """The kill precedes each change of the file system in turn; the next start recovers."""
     everything = keys("T", 0, range(30)) + keys("T", 1, range(30))
     if not can_swap:
         monkeypatch.setattr(archive_log, "swap_folders", lambda *_: False)

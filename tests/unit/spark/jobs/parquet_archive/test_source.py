@@ -1,4 +1,4 @@
-"""What an archive's reader takes of the options of a stream."""
+"""Options of streams that the reader of the archive job accepts."""
 
 import pytest
 
@@ -19,12 +19,12 @@ GIVEN = {"nameservers": "127.0.0.1:9876", "subscribe": "T", ROOT: "/tmp", COMPRE
         ("onDataLoss", "mark"),
     ],
 )
-def test_options_that_files_of_one_shape_cannot_follow(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"(?i)^{name}: an archive has"):
+def test_archive_reader_with_options_that_change_columns_raises(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?i)^{name}: an archive always has"):
         ArchiveReader(GIVEN | {name: value})
 
 
-def test_every_column_is_there() -> None:
+def test_archive_reader_has_all_columns() -> None:
     reader = ArchiveReader(GIVEN | {"onDataLoss": "skip"})
 
     assert {"msgId", "bornHost", "properties"} <= set(reader.rows.names)
@@ -40,7 +40,7 @@ def test_every_column_is_there() -> None:
         ("T", "b" * 200, r"broker bbb.* has 2\d\d characters"),
     ],
 )
-def test_names_that_no_file_system_takes_are_refused(topic: str, broker: str, words: str) -> None:
+def test_check_names_too_long_raises(topic: str, broker: str, words: str) -> None:
     if words:
         with pytest.raises(JobError, match=words):
             check_names([("T", "broker-a", 0), (topic, broker, 3)])
