@@ -1,27 +1,27 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Plain sends and pulls among received bytes, served in one call: docs/decisions/0008.
+"""Serves fast-path eligible sends and pulls in received bytes by one call: docs/decisions/0008.
 
-It does for leading frames what Python does one by one, and nothing else; whatever it does not know
-ends the run, and Python serves it; `look_ahead` says where the next run begins. The parts beside it
-name what they mirror:
+It does for the leading frames exactly what Python does for single ones. Any other frame ends the
+bulk and is served by Python; `look_ahead` returns where the next bulk starts. The included parts name
+the Python code that they mirror:
 
     _plain_sends_text.pxi     numbers, texts, hashes
     _plain_sends_crc.pxi      checksums of bodies
     _plain_sends_headers.pxi  headers in JSON, ROCKETMQ's form and MSGPACK
-    _plain_sends_plan.pxi     which messages a request brings, judged before anything is touched
-    _plain_sends_transactions.pxi  halves, and the commits of those that are in the log
-    _plain_sends_delays.pxi   messages that wait for a delay level, and those that are due
+    _plain_sends_plan.pxi     messages of a request, checked before anything is changed
+    _plain_sends_transactions.pxi  half messages, and commits of those in the log
+    _plain_sends_delays.pxi   messages with a delay level, and due messages
     _plain_sends_write.pxi    records, queue entries, index entries, responses
-    _plain_sends_conditions.pxi  what pulls by an SQL92 condition take
-    _plain_sends_pulls.pxi    pulls, which come where no send is first
+    _plain_sends_conditions.pxi  selection of records by an SQL92 condition
+    _plain_sends_pulls.pxi    pulls, tried where no send is first
 
-Three steps: leading frames are read and checked without touching anything (`plan`); the store makes
-room under its append lock (`DirectAppend.begin`), where whatever can fail fails; then bytes are
-written, which cannot (`write`), and made to count (`DirectAppend.end`).
+Three steps: leading frames are parsed and checked without any change (`plan`); the store reserves
+space under its append lock (`DirectAppend.begin`), the only step that may fail; then the bytes are
+written (`write`) and published (`DirectAppend.end`).
 
-Every read of received bytes is between a position and an end that was checked; lengths are
-`Py_ssize_t`, and none is added to another before it was compared with what is left.
-tests/unit/broker/fast_path/test_compiled_path.py holds both ways to the same bytes.
+Every read of received bytes is between a position and a checked end. Lengths are `Py_ssize_t`, and
+compared with the remaining size before they are added, so that no sum overflows.
+tests/unit/broker/fast_path/test_compiled_path.py checks that both paths give the same bytes.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -85,13 +85,13 @@ delay_field = topic_field(SCHEDULE_TOPIC)
 
 cdef enum:
     MOST_KEPT_BYTES = 2097152
-    MOST_KEPT_TOPICS = 4  # of a run, for the next one
+    MOST_KEPT_TOPICS = 4  # of a bulk, reused by the next one
     LOG_FIELD = 2  # of `SpaceFields`
-    MOST_DUE_BYTES = 1048576  # of a run that is due: more would hold the loop for long
+    MOST_DUE_BYTES = 1048576  # of due messages in one call: more would block the loop for long
 
 
 cdef uint8_t* enlarged(uint8_t* buffer, Py_ssize_t* room, Py_ssize_t wanted) except NULL:
-    """Return a buffer with so much room; what was in it is lost."""
+    """Return a buffer of at least a size; its content is undefined."""
     if buffer != NULL and room[0] >= wanted:
         return buffer
     cdef uint8_t* larger = <uint8_t*>realloc(buffer, wanted + 1)
@@ -101,14 +101,14 @@ cdef uint8_t* enlarged(uint8_t* buffer, Py_ssize_t* room, Py_ssize_t wanted) exc
     return larger
 
 cdef int take_names(Text* texts, list names) except -1:
-    """Note names that live as long as the rules."""
+    """Set names; they are valid as long as the rules."""
     cdef int number
     for number in range(len(names)):
         texts[number] = text_of(names[number])
     return 0
 
 cdef Py_ssize_t take_parts(Text* texts, tuple parts, int count) except -1:
-    """Note the parts of a response's template, which live as long as the rules; their size."""
+    """Set the parts of a response template, valid as long as the rules; returns their size."""
     cdef int number
     cdef Py_ssize_t size = 0
     if len(parts) != count:
@@ -151,33 +151,33 @@ cdef int open_place(Place* place, queue, tail) except -1:
 
 
 cdef class PlainSends:
-    """Serves plain sends at the start of received bytes; a `rocketpy.remoting.connection.dispatch.ByteHandler`.
+    """Serves eligible sends at the start of received bytes; a `rocketpy.remoting.connection.dispatch.ByteHandler`.
 
-    One call at a time: another one meanwhile serves nothing.
+    One call at a time: its buffers are shared, so a concurrent or nested call serves nothing.
 
     Args:
-        processor: says what the rules are now (`SendMessageProcessor.plain_rules`).
-        direct: where records are written (`rocketpy.store.append.direct_append.DirectAppend`).
-        max_frame_bytes: limit of a whole frame.
-        transactions: takes part in halves and commits
+        processor: owner of the current rules (`SendMessageProcessor.plain_rules`).
+        direct: reserves space for records (`rocketpy.store.append.direct_append.DirectAppend`).
+        max_frame_bytes: maximal size of a frame.
+        transactions: bulk handling of half messages and commits
             (`rocketpy.broker.transaction.fast_path.BulkTransactions`).
-        pulls: begins and ends pulls (`rocketpy.broker.fast_path.pull_service.FastPullService`); None takes
-            none.
+        pulls: starts and ends pulls (`rocketpy.broker.fast_path.pull_service.FastPullService`); None
+            serves no pulls.
     """
 
     cdef object processor, direct, dispatchers, rules, transactions, count_stored
-    cdef object sent_to, lookup  # policies of topics that are sent to; those of the run
-    cdef bint delivers  # what is due: the run has topics, not policies
-    cdef list kept  # what the texts of the rules lie in
+    cdef object sent_to, lookup  # policies of topics; those of the current bulk
+    cdef bint delivers  # due messages: the bulk has topics, not policies
+    cdef list kept  # owners of the texts of the rules
     cdef bint is_busy
     cdef Py_ssize_t max_frame_size
-    cdef list names, policies, fields  # of the topics of a run, and of those before it
-    cdef bint is_stale  # the topics must not be taken over by the next run
-    cdef int half_topic  # number of the half topic; -1 when there is none, -2: not looked for
-    cdef object log  # the file that halves are read from
+    cdef list names, policies, fields  # of the topics of this bulk, and of those before it
+    cdef bint is_stale  # the next bulk must not reuse the topics
+    cdef int half_topic  # number of the half topic; -1: none, -2: not determined
+    cdef object log  # log file that halves are read from
     cdef Py_buffer log_view
     cdef bint has_log_view
-    cdef list claimed  # places of the halves that the run commits
+    cdef list claimed  # queue offsets of the halves that the bulk commits
     cdef Text half_name
     cdef Pulls pulls
     cdef Run run
@@ -212,7 +212,7 @@ cdef class PlainSends:
         self.forget_topics()
 
     def __call__(self, channel, bytes data not None):
-        """Serve what can be served; return how many bytes that was and their responses."""
+        """Serve leading frames; return the number of bytes served, and the responses."""
         if self.is_busy:
             return 0, b""
         self.begin()
@@ -222,7 +222,7 @@ cdef class PlainSends:
             self.end()
 
     def look_ahead(self, bytes data not None):
-        """Return where the first plain send or, behind the first frame, any pull begins; else 0."""
+        """Return the start of the first eligible send or, after the first frame, any pull; else 0."""
         cdef Bytes base = <Bytes>PyBytes_AsString(data)
         cdef Py_ssize_t position = 0, following, end = PyBytes_Size(data)
         cdef uint32_t kind = 0
@@ -246,19 +246,19 @@ cdef class PlainSends:
             self.end()
 
     def answer(self, known, int64_t queue_offset, int64_t opaque, uint32_t kind):
-        """Return the response to a pull that waited, None when Python is to make it.
+        """Return the response to a resumed pull; None when Python must make it.
 
         Args:
-            known: what it asks for (`rocketpy.broker.fast_path.pull_service.PullPlan`).
-            queue_offset: where.
-            opaque: of the request.
-            kind: of its header.
+            known: its plan (`rocketpy.broker.fast_path.pull_service.PullPlan`).
+            queue_offset: its offset.
+            opaque: opaque of the request.
+            kind: header type of the request.
         """
         if self.is_busy or self.pulls is None:
             return None
         self.is_busy = True
         try:
-            # What it committed was committed when it came.
+            # -1: its commit offset was committed before it was suspended.
             if not self.pulls.pull(known, queue_offset, -1, opaque, kind):
                 return None
             return self.pulls.responses()
@@ -267,18 +267,17 @@ cdef class PlainSends:
             self.pulls.forget()
 
     def deliver(self, topic_of, tuple part not None, list entries not None, int64_t queue_offset):
-        """Store messages that waited for a delay level where they belong.
+        """Store due messages of a delay level in their topics.
 
         Args:
-            topic_of: returns the `TopicConfig` of a name, None when there is no such topic.
-            part: memory of a file of the log, the physical offset where it begins, and where what
-                is written ends.
-            entries: those of the level's queue that are due: physical offset, size, and any number.
-            queue_offset: of the first of them.
+            topic_of: returns the `TopicConfig` of a name; None for a deleted topic.
+            part: memory of a log file, its first physical offset, and the end of its content.
+            entries: due entries of the level's queue: physical offset, size, and any number.
+            queue_offset: queue offset of the first entry.
 
         Returns:
-            How many are stored, the first ones, and the physical offset after them; Python knows
-            what to do about the next one.
+            The number of leading messages that were stored, and the physical offset after them;
+            Python handles the next message.
         """
         cdef int done = 0
         cdef int64_t phy_end = 0
@@ -289,7 +288,7 @@ cdef class PlainSends:
             rules = self.processor.plain_rules
             if rules is not self.rules:
                 self.take(rules)
-            self.forget_topics()  # of what is due other things are known
+            self.forget_topics()  # cached for due messages, not for sends
             self.lookup, self.delivers = topic_of, True
             self.plan_due(part, entries, queue_offset)
             if self.run.send_count:
@@ -301,7 +300,7 @@ cdef class PlainSends:
         return done, phy_end
 
     cdef int begin(self) except -1:
-        """Begin a run."""
+        """Start a bulk."""
         cdef Run* run = &self.run
         cdef int number
         self.is_busy = self.is_stale = True
@@ -321,10 +320,10 @@ cdef class PlainSends:
         return 0
 
     cdef int end(self) except -1:
-        """Forget the run but for its topics, and give back much memory.
+        """Drop the bulk except for its topics, and free large buffers.
 
-        Topics stay known by what they allowed: `store` looks, under the append lock, whether that
-        still holds.
+        The topics are kept with their policies; `store` checks under the append lock whether those
+        are still current.
         """
         cdef Run* run = &self.run
         self.close_log()
@@ -346,7 +345,7 @@ cdef class PlainSends:
         return 0
 
     cdef int forget_topics(self) except -1:
-        """Have the next run ask for its topics anew."""
+        """Make the next bulk look up its topics again."""
         self.run.topic_count = 0
         self.names, self.policies, self.fields = [], [], []
         return 0
@@ -377,7 +376,7 @@ cdef class PlainSends:
         return following, PyBytes_FromStringAndSize(<char*>run.out, run.out_size)
 
     cdef tuple serve_pulls(self, channel, bytes data):
-        """Serve leading pulls; return how many bytes that was and their responses."""
+        """Serve leading pulls; return the number of bytes served, and the responses."""
         cdef Bytes base = <Bytes>PyBytes_AsString(data)
         cdef Py_ssize_t position = 0, following, end = PyBytes_Size(data)
         cdef uint32_t kind = 0
@@ -399,7 +398,7 @@ cdef class PlainSends:
             self.pulls.forget()
 
     cdef int take(self, given) except -1:
-        """Take over rules that changed."""
+        """Apply changed rules."""
         cdef Rules* rules = &self.run.rules
         cdef int number
         self.rules = None
@@ -445,7 +444,7 @@ cdef class PlainSends:
     # ---- reading
 
     cdef int plan(self, Bytes base, Py_ssize_t end) except -1:
-        """Read leading frames, up to the first one that is no plain send."""
+        """Parse leading frames, up to the first one that is not an eligible send."""
         cdef Py_ssize_t position = 0, following
         while self.run.send_count < MAX_SENDS:
             following = self.frame_end(base, position, end)
@@ -456,7 +455,7 @@ cdef class PlainSends:
         return 0
 
     cdef Py_ssize_t frame_end(self, Bytes base, Py_ssize_t position, Py_ssize_t end) noexcept:
-        """Return where a frame ends that is whole; 0 when it is not, or says that it is too long."""
+        """Return the end of a complete frame; 0 when it is incomplete or too long."""
         cdef Py_ssize_t size
         if end - position < 8:
             return 0
@@ -468,7 +467,7 @@ cdef class PlainSends:
     cdef bint plan_frame(
         self, Bytes base, Py_ssize_t position, Py_ssize_t following, Py_ssize_t end
     ) except -1:
-        """Add a whole frame to the run; False when it is no plain send."""
+        """Add a complete frame to the bulk; False when it is not an eligible send."""
         cdef Run* run = &self.run
         cdef uint32_t kind = 0
         cdef int topic_number, half_topic = -1
@@ -487,7 +486,7 @@ cdef class PlainSends:
         if ext_number(&header, c"f", &sys_flag) and sys_flag & transaction_bits:
             half_topic = self.find_half_topic()
         if ext(&header, c"i").escaped:
-            # What is read of all frames has room: no text is longer than its escaped form.
+            # The arena cannot overflow: no text is longer than its escaped form in the frame.
             run.arena = enlarged(run.arena, &run.arena_room, end)
         body.size = base + following - body.at
         is_planned = plan_send(run, &header, kind, topic_number, half_topic, &body, following)
@@ -496,7 +495,7 @@ cdef class PlainSends:
         return is_planned
 
     cdef bint plan_end(self, Header* header, Py_ssize_t following) except -1:
-        """Add the end of a transaction to the run; False when it is no usual commit."""
+        """Add the end of a transaction to the bulk; False when it is not an eligible commit."""
         cdef Stored half
         cdef int topic_number
         if not self.run.ends.is_known:
@@ -509,7 +508,7 @@ cdef class PlainSends:
         return topic_number >= 0 and add_end(&self.run, &half, topic_number, following)
 
     cdef int plan_due(self, tuple part, list entries, int64_t queue_offset) except -1:
-        """Read what is due, up to the first message that is not as usual."""
+        """Read due messages, up to the first one that is not eligible."""
         cdef Ends* ends = &self.run.ends
         cdef Stored due
         cdef int topic_number
@@ -532,7 +531,7 @@ cdef class PlainSends:
         return 0
 
     cdef int open_log(self) except -1:
-        """Find out where halves can be read, and how many of them can be committed now."""
+        """Get the log file to read halves from, and the number that can be committed now."""
         cdef Ends* ends = &self.run.ends
         ends.is_known = True
         ends.op_room = 0 if self.run.rules.is_sync_flush else self.transactions.op_room_bytes
@@ -549,7 +548,7 @@ cdef class PlainSends:
         return 0
 
     cdef int close_log(self) except -1:
-        """Let go of the file that halves were read from."""
+        """Release the log file that halves were read from."""
         self.run.ends.log = NULL
         if self.has_log_view:
             self.has_log_view = False
@@ -557,7 +556,7 @@ cdef class PlainSends:
         return 0
 
     cdef int find_half_topic(self) except -2:
-        """Return the number of the topic of halves; -1 when none are taken."""
+        """Return the number of the half topic; -1 when halves are not accepted."""
         cdef Run* run = &self.run
         if self.half_topic == -2:
             self.half_topic = -1
@@ -567,14 +566,14 @@ cdef class PlainSends:
         return self.half_topic
 
     cdef int name_own_topic(self, name, field) except -1:
-        """Note the name of a topic of the broker's own that became one of the run's."""
+        """Add the name of a system topic to the topics of the bulk."""
         self.names.append(name)
         self.policies.append(None)
         self.fields.append(field)
         return 0
 
     cdef int find_topic(self, Text* name) except -2:
-        """Return the number of a topic that takes what the run brings, -1 for any other."""
+        """Return the number of a topic that accepts the messages of the bulk; -1 for any other."""
         cdef Run* run = &self.run
         cdef int number
         cdef Topic* topic
@@ -611,7 +610,7 @@ cdef class PlainSends:
     # ---- writing
 
     cdef int store(self, bytes born_host, int64_t* phy_end) except -1:
-        """Write the run, as far as there is room; return how many sends that was, and their end."""
+        """Write the bulk as far as there is space; return the number of sends, and their end."""
         cdef Run* run = &self.run
         cdef int number, done = 0
         cdef int64_t log_size = 0
@@ -628,7 +627,8 @@ cdef class PlainSends:
         appended = None
         is_done = False
         try:
-            # Who deletes a topic forgets its policy first and then waits for the append lock.
+            # A deletion drops the policy first and then waits for the append lock, which is held here.
+            # So a policy that is still current belongs to a topic whose queues are not deleted yet.
             for number in range(run.topic_count):
                 if self.lookup(self.names[number]) is not self.policies[number]:
                     return 0
@@ -648,7 +648,7 @@ cdef class PlainSends:
         return done
 
     cdef bint claim(self, log) except -1:
-        """Claim the halves that the run commits, and end it before one that is taken."""
+        """Claim the halves that the bulk commits; the bulk ends before one that is decided."""
         cdef Run* run = &self.run
         cdef int number, claimed_count
         if log is not self.log:
@@ -669,7 +669,7 @@ cdef class PlainSends:
         return run.send_count > 0
 
     cdef int settle(self, int done) except -1:
-        """Have the halves noted that were committed, and open the others again."""
+        """Record the committed halves, and release the others."""
         cdef int number, count = 0
         for number in range(done):
             if self.run.sends[number].half.size:
@@ -741,7 +741,7 @@ cdef class PlainSends:
         )
 
     cdef tuple keys_of(self, int done, int64_t phy_offset):
-        """Return the hashes of the run's keys, and for each where its message begins."""
+        """Return the hashes of the bulk's keys, each with the position of its message."""
         cdef Run* run = &self.run
         cdef int number, key
         cdef Message* message
@@ -755,7 +755,7 @@ cdef class PlainSends:
         return hashes, phy_offsets
 
     cdef list arrivals_of(self, int done):
-        """Return what a listener is told of the run: of each queue and tag once."""
+        """Return the arrivals of the bulk for the listener: each queue and tag once."""
         cdef Run* run = &self.run
         cdef int number, each
         cdef int64_t code
@@ -771,7 +771,7 @@ cdef class PlainSends:
             for each in range(send.first, send.first + send.count):
                 code = run.messages[each].tags_code
                 if place.is_told and place.told_code == code:
-                    continue  # as nearly always: most runs have one tag
+                    continue  # the common case: one tag in a bulk
                 place.is_told, place.told_code = True, code
                 arrival = (
                     self.names[place.topic],
@@ -789,7 +789,7 @@ cdef class PlainSends:
         return arrivals
 
     cdef bytes answer_later(self, channel, int64_t phy_end, int done):
-        """Have who waits for the disk answered when it has the run; return the others' responses."""
+        """Defer the responses that wait for the flush; return the other responses."""
         cdef Run* run = &self.run
         cdef int number
         asked = []
@@ -801,7 +801,7 @@ cdef class PlainSends:
         return self.responses_of(done, False)
 
     cdef bytes responses_of(self, int done, bint waits):
-        """Return the responses to those that wait for the disk, or to the others."""
+        """Return the responses that wait for the flush, or the others."""
         cdef Run* run = &self.run
         cdef int number
         cdef Py_ssize_t size = 0
@@ -819,7 +819,7 @@ cdef class PlainSends:
         return responses
 
     cdef int announce(self, int done) except -1:
-        """Count what was stored, and wake who waits for it."""
+        """Count stored messages, and notify the listener."""
         cdef Run* run = &self.run
         cdef int number
         cdef Place* place
@@ -835,12 +835,12 @@ cdef class PlainSends:
         for arrival in self.arrivals_of(done):
             try:
                 listener(*arrival)
-            except Exception as error:  # what is stored counts: it must not be stored again
+            except Exception as error:  # the messages are stored, and must not be stored again
                 arrival_failed(arrival[0], arrival[1], error)
         return 0
 
     cdef int count_transactions(self, int done) except -1:
-        """Count the transactions that were begun and ended."""
+        """Count started and ended transactions."""
         cdef Run* run = &self.run
         cdef int number
         cdef Send* send

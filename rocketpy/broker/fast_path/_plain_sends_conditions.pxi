@@ -1,5 +1,5 @@
-# What an SQL92 condition takes of a queue, for _plain_sends_pulls.pxi: the values of its properties
-# are found here; the condition itself, closures in Python, is asked about many records at once.
+# Selection of records by an SQL92 condition, for _plain_sends_pulls.pxi. The values of its properties
+# are found here; the condition itself, closures in Python, is evaluated for many records at once.
 #
 #     find_properties  proto/record/record.py      properties_of
 #     find_values      sql92/condition.py   Condition.matches_stored
@@ -7,32 +7,32 @@
 
 cdef enum:
     MOST_NAMES = 8
-    MOST_MET = 64  # rows of values that are remembered while a pull is served
-    MOST_PLACES = 4  # where one row may be among them
-    MOST_ASKED = 128  # records looked at before the condition is asked
+    MOST_MET = 64  # cached rows of values during one pull
+    MOST_PLACES = 4  # slots in which a row may be cached
+    MOST_ASKED = 128  # records collected before the condition is evaluated
     FEWEST_ASKED = 8
-    MOST_MET_BYTES = 64  # of the values of a row that is remembered
-    # Of records that are not taken: beyond is left to Python, whose own limit is higher.
+    MOST_MET_BYTES = 64  # of the values of a cached row
+    # Size of skipped records; above it Python continues, which has a higher limit.
     MOST_LEFT_BYTES = 4194304
     V6_EXTRA_BYTES = 12
 
 cdef int64_t born_v6 = BORN_HOST_V6
 cdef int64_t store_v6 = STORE_HOST_V6
 
-cdef struct Asked:  # a record that is looked at
+cdef struct Asked:  # a collected record
     int64_t at
     int64_t size
-    int row  # that answers for it; -1: it is answered
+    int row  # of its values; -1: already evaluated
     bint answer
 
 cdef struct Met:  # a row of values
     Text values[MOST_NAMES]
-    int row  # among those that are asked about; -1: it is answered
+    int row  # among those to evaluate; -1: already evaluated
     bint is_used, answer
 
 
 cdef bint find_properties(Bytes record, Py_ssize_t size, Text* found) noexcept nogil:
-    """Find the properties of a record; False when it is not built as records are."""
+    """Find the properties of a record; False when its layout is not eligible."""
     cdef Py_ssize_t at = RECORD_HEAD_BYTES, body_size, topic_size
     cdef uint32_t magic
     cdef int64_t sys_flag
@@ -64,7 +64,7 @@ cdef bint find_properties(Bytes record, Py_ssize_t size, Text* found) noexcept n
     return get_short(record + at - 2) == found.size
 
 cdef void find_values(Text* properties, Text* names, int count, Text* values) noexcept nogil:
-    """Find the values of properties, the last one of each that is not empty."""
+    """Find the values of properties: of each name the last value that is not empty."""
     cdef Bytes p = properties.at, end = properties.at + properties.size, pair_end
     cdef Py_ssize_t size
     cdef int number
@@ -81,7 +81,7 @@ cdef void find_values(Text* properties, Text* names, int count, Text* values) no
         p = pair_end + 1
 
 cdef int first_slot(Text* values, int count) noexcept nogil:
-    """Return the first place where a row may be remembered; -1 when it is too long."""
+    """Return the first slot in which a row may be cached; -1 when it is too long."""
     cdef uint32_t found = 2166136261U
     cdef Py_ssize_t at, left = MOST_MET_BYTES
     cdef int number
@@ -102,7 +102,7 @@ cdef bint is_row(Text* one, Text* other, int count) noexcept nogil:
     return True
 
 cdef int find_slot(Met* met, Text* values, int count, bint* is_met) noexcept nogil:
-    """Return where a row is remembered, or is to be; -1 when it is not."""
+    """Return the slot of a cached row, or a free one; -1 without either."""
     cdef int first = first_slot(values, count), slot, number
     is_met[0] = False
     if first < 0:
@@ -117,7 +117,7 @@ cdef int find_slot(Met* met, Text* values, int count, bint* is_met) noexcept nog
     return first
 
 cdef tuple row_of(Text* values, int count):
-    """Return values as a condition takes them."""
+    """Return the values in the form that a condition expects."""
     cdef int number
     row = PyTuple_New(count)
     for number in range(count):
@@ -130,18 +130,18 @@ cdef tuple row_of(Text* values, int count):
 cdef class Matcher:
     """Chooses the records of a pull by a condition; serves one pull at a time.
 
-    What a condition says depends on the values only, which repeat: it is asked once about each row
-    of values, as far as they are remembered, and only while one pull is served.
+    The result of a condition depends only on the values, which repeat. It is evaluated once for
+    each row of values as far as results are cached, during one pull.
     """
 
-    cdef int64_t looked_at  # records, since it was set to 0, each times the condition's weight
+    cdef int64_t looked_at  # records since it was set to 0, each multiplied by the condition's weight
     cdef int64_t weight
-    cdef int64_t last_end  # of the record looked at last
+    cdef int64_t last_end  # of the last collected record
     cdef Asked asked[MOST_ASKED]
     cdef Met met[MOST_MET]
 
     cdef bint take(self, Part* part, Bytes file, Taken* taken, condition) except -1:
-        """Take what meets a condition until there is enough; False when an entry is not plain."""
+        """Take matching records until there are enough; False when an entry is not eligible."""
         cdef tuple given = condition.stored_names
         cdef Text names[MOST_NAMES]
         cdef int number, asked_count, count = len(given)
@@ -172,13 +172,13 @@ cdef class Matcher:
                     return False
                 taken.looked_at += 1
             if asked_count == 0:
-                # One more that is odd is no matter to a pull that has enough.
+                # An ineligible record does not matter to a pull that has enough.
                 return is_enough(
                     part,
                     taken,
                     <int32_t>get_int(part.entries + taken.looked_at * QUEUE_ENTRY_BYTES + 8),
                 )
-            # What will do if those that follow are taken almost as often as those before.
+            # Estimate from the hit rate so far how many records are needed.
             wanted = (part.most - taken.count) * taken.looked_at
             wanted = wanted * 17 // (16 * max(1, taken.count)) + 2
         return True
@@ -186,7 +186,7 @@ cdef class Matcher:
     cdef int ask(
         self, Part* part, Bytes file, int first, int64_t most, Text* names, int count, condition
     ) except -1:
-        """Have plain records answered, up to one that is not; return how many."""
+        """Evaluate eligible records, up to one that is not; return their number."""
         cdef Bytes entry = part.entries + first * QUEUE_ENTRY_BYTES
         cdef Text properties
         cdef Text values[MOST_NAMES]
@@ -227,7 +227,7 @@ cdef class Matcher:
         self.met[slot].row, self.met[slot].is_used = row, True
 
     cdef int answer(self, list answers, Py_ssize_t count, int found) except -1:
-        """Note what the condition said of the rows."""
+        """Store the results of the condition for the rows."""
         cdef int number
         if len(answers) != count:
             raise ValueError("a condition answered other rows")

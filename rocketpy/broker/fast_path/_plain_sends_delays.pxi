@@ -1,10 +1,10 @@
-# Messages that wait for a delay level, and those that are due, for _plain_sends.pyx; nothing is touched.
+# Messages with a delay level, and due messages, for _plain_sends.pyx; without any change of state.
 #
-#     is_delayed  operation/postponement.py  delay_level, MessageScheduler.delay
+#     is_delayed  operation/scheduling/scheduling.py  delay_level, MessageScheduler.delay
 #     read_due    delay/delivery.py          DelayDelivery._deliver_one
 
 cdef int add_own_topic(Run* run, Text field) noexcept nogil:
-    """Make a topic that nobody sends to one of the run's; return its number, -1 if that is too many."""
+    """Add a system topic to the topics of the bulk; return its number, -1 if there are too many."""
     cdef Topic* topic
     if run.topic_count == MAX_TOPICS:
         return -1
@@ -17,12 +17,12 @@ cdef int add_own_topic(Run* run, Text field) noexcept nogil:
     return run.topic_count - 1
 
 cdef bint is_delayed(Run* run, Send* send, Text* properties, Properties* found) noexcept nogil:
-    """Whether a send waits for a level, which is noted, and nothing else is to be done with it."""
+    """Whether a send has a delay level, which is stored, and needs nothing else."""
     if found.is_special or found.has_own or found.has_half or found.prepared.at != NULL:
         return False
     if send.reconsume_times or not text_number(&found.delay, &send.level):
         return False
-    # Levels above the last one count as the last, and are told so in the message: left to Python.
+    # Levels above the last one are changed in the properties of the message: left to Python.
     if not 1 <= send.level <= run.rules.level_count:
         return False
     if run.delay_topic < 0:
@@ -36,7 +36,7 @@ cdef bint is_delayed(Run* run, Send* send, Text* properties, Properties* found) 
 cdef bint read_due(
     Run* run, int64_t phy_offset, int64_t size, int64_t queue_offset, Stored* due
 ) noexcept nogil:
-    """Find what a queue entry names that is due; False when it is not as usual."""
+    """Find the due message of a queue entry; False when it is not eligible."""
     cdef Properties* found = &due.found
     cdef Text waiting = run.rules.delay_field
     waiting.at, waiting.size = waiting.at + 1, waiting.size - 1

@@ -1,5 +1,5 @@
-# Reading a request's header in its three forms, for _plain_sends.pyx: what a send's, an end's or a
-# pull's says.
+# Parser of request headers in their three formats, for _plain_sends.pyx: sends, ends of transactions,
+# and pulls.
 #
 #     read_json_header     proto/wire/json_header.py     decode_json_header
 #     read_binary_header   proto/wire/binary_header.py   decode_binary_header
@@ -45,7 +45,7 @@ cdef inline Text* ext(Header* header, char letter) noexcept nogil:
     return &header.ext[letter - c'a']
 
 cdef Text* end_field(Header* header, Text* name) noexcept nogil:
-    """Return where a field of a transaction's end is noted; NULL for any other."""
+    """Return the variable of a field of a transaction's end; NULL for any other field."""
     if equals(name, "producerGroup", 13):
         return &header.group
     if equals(name, "tranStateTableOffset", 20):
@@ -83,7 +83,7 @@ cdef int pull_field(Text* name) noexcept nogil:
     return PULL_MAX_BYTES if equals(name, "maxMsgBytes", 11) else -1
 
 cdef bint take_ext(Header* header, Text* name, Text* value) noexcept nogil:
-    """Note an ext field of a send (one letter), an end or a pull; False when it was there."""
+    """Store an ext field of a send (one letter), an end or a pull; False for a repeated one."""
     cdef int field
     cdef Text* found
     if name.size == 1 and c'a' <= name.at[0] <= c'z':
@@ -98,13 +98,13 @@ cdef bint take_ext(Header* header, Text* name, Text* value) noexcept nogil:
     return True
 
 cdef bint text_number(Text* text, int64_t* value) noexcept nogil:
-    """Read a text that is a number and nothing else; False when it is absent or not one."""
+    """Parse a text that is only a number; False when it is missing or anything else."""
     if text.at == NULL or text.escaped:
         return False
     return read_number(text.at, text.at + text.size, value) == text.at + text.size
 
 cdef inline bint ext_number(Header* header, char letter, int64_t* value) noexcept nogil:
-    """Read an ext field that is a number and nothing else; False when it is absent or not one."""
+    """Parse an ext field that is only a number; False when it is missing or anything else."""
     return text_number(ext(header, letter), value)
 
 cdef inline bint is_pull(int64_t code) noexcept nogil:
@@ -114,7 +114,7 @@ cdef inline bint is_taken(int64_t code) noexcept nogil:
     return code == send_code or code == batch_code or code == end_code or is_pull(code)
 
 cdef bint read_header(uint32_t kind, Bytes p, Bytes end, Header* header) noexcept nogil:
-    """Read the header of a send, a batch, an end or a pull; False when it is anything else."""
+    """Parse the header of a send, a batch, an end or a pull; False for anything else."""
     cdef int letter, field
     for field in range(PULL_FIELDS):
         header.pull[field].at = NULL
@@ -131,7 +131,7 @@ cdef bint read_header(uint32_t kind, Bytes p, Bytes end, Header* header) noexcep
 cdef Bytes read_frame(
     Bytes base, Py_ssize_t position, Py_ssize_t following, uint32_t* kind, Header* header
 ) noexcept nogil:
-    """Read a whole frame's header; return where its body begins, NULL when it is not taken."""
+    """Parse the header of a complete frame; return the start of its body, NULL if not eligible."""
     cdef uint32_t word = get_int(base + position + 4)
     cdef Py_ssize_t size = <Py_ssize_t>(word & 0xFFFFFF)
     cdef Bytes header_at = base + position + 8
@@ -155,7 +155,7 @@ cdef inline int hex_digit(uint8_t c) noexcept nogil:
     return -1
 
 cdef inline uint8_t short_escape(uint8_t c) noexcept nogil:
-    """What a backslash and a character stand for; 0 for none."""
+    """Return the meaning of an escaped character; 0 if there is none."""
     if c == c'"' or c == c'\\' or c == c'/':
         return c
     if c == c'b':

@@ -1,4 +1,4 @@
-# Judging requests before anything is touched, for _plain_sends.pyx: which messages they bring.
+# Checks of requests before anything is changed, for _plain_sends.pyx: the messages they contain.
 #
 #     read_properties  property_templates.py          PropertyScanner.scan
 #     plan_batch       proto/record/message.py        iter_batch
@@ -20,7 +20,7 @@ cdef enum:
     MSGPACK_PARTS = 5
     BATCH_HEAD_BYTES = 20
     MOST_RESPONSE_NUMBERS = 128  # words, lengths, four decimal numbers and one in hexadecimal
-    MOST_PACKED_KEY_BYTES = 64  # longer ones are packed in another way
+    MOST_PACKED_KEY_BYTES = 64  # longer ones have another msgpack format
     ONEWAY = 2
 
 cdef int64_t transaction_bits = TRANSACTION_MASK
@@ -42,15 +42,15 @@ cdef struct Message:
     int64_t flag, tags_code
     int64_t size  # of the record
 
-cdef struct Ended:  # the record that is stored again: a half that is committed, what is due
-    int64_t size  # of the record; 0 for what is sent
-    int64_t at  # position in the log file of the moment
+cdef struct Ended:  # the record that is stored again: a committed half, or a due message
+    int64_t size  # of the record; 0 for a send
+    int64_t at  # position in the current log file
     int64_t properties_at  # position in the record
     int64_t phy_offset
     int64_t queue_offset  # by which it is named
     int64_t prepared_offset  # of the half that it was, as its new record has it
 
-cdef struct Send:  # or what was sent before and is stored again
+cdef struct Send:  # or a message that was sent before and is stored again
     Py_ssize_t following  # position of the next frame
     int first, count  # its messages: one, or those of a batch
     int key_count
@@ -62,7 +62,7 @@ cdef struct Send:  # or what was sent before and is stored again
     int topic  # that was sent to
     int64_t queue_id  # that was sent to
     int64_t level  # that it waits for; 0 for none
-    Ended half  # or what is due: of what is stored again
+    Ended half  # or the due message: source of what is stored again
     int64_t sys_flag, born_ms, reconsume_times, opaque
     int64_t size  # of its records
     int64_t queue_offset  # of its first message
@@ -72,7 +72,7 @@ cdef struct Topic:
     Text name, field
     uint32_t key_hash  # of the name and "#"
     int64_t sys_flag, queue_limit, read_queues
-    int opened  # transactions of the run, less those that it ended
+    int opened  # transactions started by the bulk, less those that it ended
 
 cdef struct Place:
     int topic
@@ -85,14 +85,14 @@ cdef struct Place:
     int64_t queue_offset  # of the first message of the run
     int64_t size  # of the records that are done
     int64_t phy_end
-    bint is_told  # whether a listener is told of
-    int64_t told_code  # this tag, the last one
+    bint is_told  # whether the listener gets
+    int64_t told_code  # this tag code, the last one
 
 cdef struct Rules:
     Text uniq_key_name, keys_name, tags_name, wait_name
     Text prepared_name, group_name, real_topic_name, real_queue_name, immunity_name
     Text transaction_id_name, delay_name
-    Text special[MAX_SPECIAL_NAMES]  # but those that have a name here
+    Text special[MAX_SPECIAL_NAMES]  # except for those with a constant here
     int special_count
     Text own[OWN_NAMES]  # those that the broker adds
     Text of_half[HALF_NAMES]  # those that only the broker gives a half
@@ -111,7 +111,7 @@ cdef struct Rules:
 
 cdef struct Ends:
     bint is_known  # the rest is
-    uint8_t* log  # of the file of the moment; NULL when there is none
+    uint8_t* log  # of the current log file; NULL: none
     int64_t base_offset, visible  # its place, and the position before which records may be read
     Py_ssize_t op_room, op_size  # of the next op message
 
@@ -126,7 +126,7 @@ cdef struct Run:
     Topic topics[MAX_TOPICS]
     int delay_topic  # number of the topic of what waits; -1: not looked for
     Place places[MAX_PLACES]
-    uint8_t* arena  # properties that were escaped
+    uint8_t* arena  # unescaped properties
     Py_ssize_t arena_size, arena_room
     uint8_t* out  # responses
     Py_ssize_t out_size, out_room, out_bound
@@ -143,7 +143,7 @@ cdef inline uint32_t key_hash_of(Topic* topic) noexcept nogil:
     return string_hash(string_hash(0, topic.name.at, topic.name.size), <Bytes>TOPIC_MARK, 1)
 
 cdef inline bint is_ordinary(Properties* found) noexcept nogil:
-    """Whether no property has a meaning to the broker that is sent a message."""
+    """Whether no property of a sent message has a meaning to the broker."""
     return (
         not found.is_special
         and not found.has_own
@@ -152,7 +152,7 @@ cdef inline bint is_ordinary(Properties* found) noexcept nogil:
     )
 
 cdef void note_meaning(Rules* rules, Text* name, Text* value, Properties* found) noexcept nogil:
-    """Note what a property says to the broker that is none of the index's."""
+    """Store a property with a meaning to the broker, other than those of the index."""
     cdef int other
     if same(name, &rules.prepared_name):
         found.prepared = value[0]
@@ -175,7 +175,7 @@ cdef void note_meaning(Rules* rules, Text* name, Text* value, Properties* found)
             found.has_half |= same(name, &rules.of_half[other])
 
 cdef bint read_properties(Rules* rules, Text* given, Properties* found) noexcept nogil:
-    """Take properties apart; False when they are malformed."""
+    """Parse properties; False when they are malformed."""
     cdef Text names[MAX_PAIRS]
     cdef Text value
     cdef Text* name
@@ -234,7 +234,7 @@ cdef inline bint plan_key(Run* run, Send* send, Message* message, uint32_t value
 cdef bint plan_keys(
     Run* run, Topic* topic, Send* send, Message* message, Properties* found
 ) noexcept nogil:
-    """Note what a message is indexed by, in the order of the index; False if that is too much."""
+    """Collect the index keys of a message, in the order of the index; False if too many."""
     cdef Bytes p, end, key_end
     cdef uint32_t value = string_hash(topic.key_hash, found.uniq_key.at, found.uniq_key.size)
     if not plan_key(run, send, message, value):
@@ -261,7 +261,7 @@ cdef bint plan_message(
     Run* run, Topic* topic, Send* send, Text* body, Text* properties, Properties* found,
     int64_t flag,
 ) noexcept nogil:
-    """Add a message to a send; False when there is too much of it, or what it needs is missing."""
+    """Add a message to a send; False when it is too large, or a required part is missing."""
     cdef int number = run.message_count + send.count
     cdef Message* message
     if number >= MAX_MESSAGES or found.uniq_key.at == NULL:
@@ -290,14 +290,14 @@ cdef bint plan_message(
 cdef bint plan_batch(
     Run* run, Header* header, Topic* topic, Send* send, Text* body, Text* properties
 ) noexcept nogil:
-    """Add the messages of a batch; False when there is none, or one that is not plain."""
+    """Add the messages of a batch; False when it is empty or has an ineligible message."""
     cdef Bytes p = body.at
     cdef Bytes end = p + body.size
     cdef Properties own, each
     cdef Text each_body, each_properties
     cdef int64_t number = 0
     cdef Py_ssize_t size
-    # A single message's header is read in part, a batch's as a whole.
+    # Python parses the complete header of a batch, so its fields are checked here as well.
     if ext(header, c"a").at == NULL or ext(header, c"c").at == NULL:
         return False
     if not ext_number(header, c"d", &number) or not is_int(number):
@@ -311,7 +311,7 @@ cdef bint plan_batch(
     while p < end:
         if end - p < BATCH_HEAD_BYTES + 2:
             return False
-        # Unsigned: what is negative is too large.
+        # Unsigned: a negative size is too large.
         size, each_body.size = <Py_ssize_t>get_int(p), <Py_ssize_t>get_int(p + 16)
         if size < BATCH_HEAD_BYTES + 2 or size > end - p:
             return False
@@ -349,7 +349,7 @@ cdef int find_place(Run* run, int topic, int64_t queue_id) noexcept nogil:
     return run.place_count - 1
 
 cdef void count_send(Run* run, Send* send) noexcept nogil:
-    """Make a send that was planned one of the run."""
+    """Add a planned send to the bulk."""
     run.places[send.place].count += send.count
     run.message_count += send.count
     run.key_count += send.key_count
@@ -358,7 +358,7 @@ cdef void count_send(Run* run, Send* send) noexcept nogil:
 cdef bint plan_single(
     Run* run, int half_topic, Send* send, Text* body, Text* properties, int64_t flag
 ) noexcept nogil:
-    """Add the message of a send, a half or what waits; False when it is none of them."""
+    """Add an ordinary, half or delayed message of a send; False for any other."""
     cdef Properties found
     cdef Topic* topic = &run.topics[send.topic]
     cdef Message* message = &run.messages[send.first]
@@ -393,7 +393,7 @@ cdef bint plan_send(
     Run* run, Header* header, uint32_t kind, int topic_number, int half_topic, Text* body,
     Py_ssize_t following,
 ) noexcept nogil:
-    """Add a request to the run; False when it is no plain send."""
+    """Add a request to the bulk; False when it is not an eligible send."""
     cdef Send* send = &run.sends[run.send_count]
     cdef Topic* topic = &run.topics[topic_number]
     cdef Text* batch = ext(header, c"m")
@@ -406,7 +406,7 @@ cdef bint plan_send(
     if batch.at != NULL:
         if equals(batch, b"true", 4):
             send.is_batch = True
-        elif not equals(batch, b"false", 5):  # true in other letters is true, too
+        elif not equals(batch, b"false", 5):  # any other spelling may mean true
             return False
     send.reconsume_times = send.half.size = send.level = 0
     send.is_half = False

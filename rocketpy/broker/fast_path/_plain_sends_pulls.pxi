@@ -1,30 +1,30 @@
-# Pulls of records that lie as usual, for _plain_sends.pyx: one after the other, each asked for and
-# told of in Python (processor/pull_runs.py); its header, its queue entries and its records in C.
+# Pulls of eligible records, for _plain_sends.pyx, one after the other. Permissions and statistics are
+# handled in Python (fast_path/pull_service.py); header, queue entries and records in C.
 #
 #     read_pull     processor/pull_message.py  read_pull
-#     take_entries  store/read/message_reader.py            MessageReader.begin_plain says what is taken
+#     take_entries  store/read/message_reader.py            MessageReader.begin_plain returns what may be taken
 #     stands        operation/pull_checks.py   PullChecks.standing
-#     pull_on       store/read/message_reader.py            MessageReader.begin_plain, of a known place
+#     pull_on       store/read/message_reader.py            MessageReader.begin_plain, with a cursor
 #     entries_of    store/read/entry_cache.py        EntryCache.window
-#     is_intact     proto/record/record_check.py      _is_plain_and_intact, of messages of a former life
+#     is_intact     proto/record/record_check.py      _is_plain_and_intact, of messages from before a restart
 #
-# One that finds nothing yet waits among the others, in Python; woken, it comes by here again.
+# A pull without a message is suspended in Python like any other; when resumed, it is served here.
 #
-# What is the same in a consumer's pulls of one queue is asked for once, and kept under the bytes of
-# these fields (`Pulls.known`); whether it still holds is looked at with each pull. At most 1,024 are
-# kept, each of at most 512 bytes and what belongs to it: 2 MB a server.
+# The plan of a consumer's pulls of one queue is made once and cached by the bytes of the common fields
+# (`Pulls.known`); each pull checks whether it is still valid. At most 1,024 plans are cached, with keys
+# of at most 512 bytes: 2 MB for a server.
 #
-# Nearly all of them go on where the one before ended: what Python found out for that one (who may
-# pull, and `PullPlan.place`) is compared with how things are now, and holds (`Pulls.pull_on`).
-# What is compared is what the compared rule asks; tests/unit/broker/fast_path/test_pull_service.py and
+# Nearly every pull continues where the one before ended. Its permissions and its cursor
+# (`PullPlan.place`) are then compared with the current state instead of computed again
+# (`Pulls.pull_on`). The comparison covers all inputs of the rule that it replaces; tests/unit/broker/fast_path/test_pull_service.py and
 # test_pulls_that_go_on.py change each of it between two pulls.
 #
-# What a condition takes is chosen in _plain_sends_conditions.pxi.
+# Records for a condition are selected in _plain_sends_conditions.pxi.
 
 cdef enum:
-    MOST_PULLS = 64  # a call
-    MOST_PULLED_BYTES = 1048576  # after which no other pull is begun
-    MOST_LOOKED_AT = 1024  # records that conditions are asked about, after which none is begun
+    MOST_PULLS = 64  # in one call
+    MOST_PULLED_BYTES = 1048576  # after which no further pull is started
+    MOST_LOOKED_AT = 1024  # records checked by conditions, after which no further pull is started
     MOST_TAKEN = 1024
     MOST_CODES = 8
     MOST_KNOWN = 1024
@@ -40,12 +40,12 @@ cdef struct Part:  # of the store, where a pull reads
     Bytes entries
     Py_ssize_t entry_count
     Bytes file
-    int64_t base, end, first  # physical offsets: of the file, where it is written to, of plain ones
+    int64_t base, end, first  # physical offsets: of the file, of its end, of the first eligible record
     int64_t check_before  # physical offset of the first record that needs no check
-    Py_ssize_t proven  # leading entries whose records were checked before
+    Py_ssize_t proven  # leading entries of records that were checked before
     int64_t most, most_bytes
     int64_t codes[MOST_CODES]
-    int code_count  # -1: all tags are taken
+    int code_count  # -1: all tags match
 
 cdef struct Taken:
     int count, looked_at
@@ -55,7 +55,7 @@ cdef struct Taken:
 
 
 cdef bint read_pull(Header* header, Wanted* wanted) noexcept nogil:
-    """Read the fields of a pull; False when one is absent, odd or out of range."""
+    """Parse the fields of a pull; False when one is missing, unusual or out of range."""
     cdef Text* fields = header.pull
     if not is_pull(header.code) or header.flag != 0:
         return False
@@ -93,14 +93,14 @@ cdef inline bint takes_code(Part* part, int64_t code) noexcept nogil:
     return part.code_count < 0
 
 cdef inline bint is_enough(Part* part, Taken* taken, int64_t size) noexcept nogil:
-    """Whether a record of a size, and all behind it, is left to the next pull."""
+    """Whether a record of a size, and all after it, are left to the next pull."""
     return taken.count > 0 and (taken.count >= part.most or taken.size + size > part.most_bytes)
 
 cdef inline bint is_plain(Part* part, int64_t place, int64_t size, int64_t last_end) noexcept nogil:
     return size > 0 and last_end <= place <= part.end and size <= part.end - place
 
 cdef inline bint take_one(Taken* taken, int64_t at, int64_t size) noexcept nogil:
-    """Take a record; False when there is no room for it."""
+    """Take a record; False when the limit is reached."""
     if taken.count == MOST_TAKEN:
         return False
     taken.at[taken.count], taken.sizes[taken.count] = at, <int32_t>size
@@ -128,7 +128,7 @@ cdef bint is_intact(Bytes record, Py_ssize_t size, int64_t place) noexcept nogil
     return body == 0 or body_crc(record + RECORD_HEAD_BYTES, body) == get_int(record + 8)
 
 cdef bint take_entries(Part* part, Taken* taken) noexcept nogil:
-    """Take what entries point to until there is enough; False when one is not plain or intact."""
+    """Take the records of entries until there are enough; False when one is ineligible or damaged."""
     cdef Py_ssize_t number
     cdef Bytes entry = part.entries
     cdef int64_t place, size, last_end = part.base
@@ -156,11 +156,11 @@ cdef inline uint8_t* add_number(uint8_t* p, int64_t value) noexcept nogil:
     return p + 8
 
 cdef Py_ssize_t write_key(uint8_t* key, Header* header, Wanted* wanted) noexcept nogil:
-    """Write what tells a consumer's pulls of one queue from any others; 0 when it is long."""
+    """Write the key of a consumer's pulls of one queue; 0 when it is too long."""
     cdef Text* text
     cdef int number
     cdef int[4] texts = [PULL_GROUP, PULL_TOPIC, PULL_EXPRESSION, PULL_EXPRESSION_TYPE]
-    cdef Py_ssize_t left = MOST_KEY_BYTES - 10 * 8  # behind six numbers and four lengths
+    cdef Py_ssize_t left = MOST_KEY_BYTES - 10 * 8  # after six numbers and four lengths
     cdef uint8_t* p = key
     for number in texts:
         text = &header.pull[number]
@@ -189,19 +189,19 @@ cdef object text_or_none(Text* text):
 
 
 cdef class Pulls:
-    """Serves plain pulls, and keeps their responses until all of a call are made.
+    """Serves eligible pulls, and collects the responses of one call.
 
     Args:
-        runs: begins and ends each (`rocketpy.broker.fast_path.pull_service.FastPullService`).
+        runs: starts and ends pulls (`rocketpy.broker.fast_path.pull_service.FastPullService`).
     """
 
     cdef object runs, begin, ends, head, wait, settle, now_ms, has_reset
-    cdef object checks, topics, groups, consumers, resets  # what pulls are allowed by
+    cdef object checks, topics, groups, consumers, resets  # inputs of the permissions of pulls
     cdef object log_files, offsets, damaged, kept_reads  # where they read
     cdef int64_t scan_count, recent_bytes
     cdef dict known
-    cdef list reads  # of this call, that were answered
-    cdef object began_ms  # when the first pull of this call did
+    cdef list reads  # of this call, answered
+    cdef object began_ms  # start of the first pull of this call
     cdef int count
     cdef uint8_t* out
     cdef Py_ssize_t out_size, out_room
@@ -240,7 +240,7 @@ cdef class Pulls:
         return PyBytes_FromStringAndSize(<char*>self.out, self.out_size) if self.count else b""
 
     cdef int forget(self) except -1:
-        """Have what was served counted, begin anew, and give back much memory."""
+        """Settle the served pulls, start again, and free large buffers."""
         self.count = 0
         self.out_size = 0
         self.matcher.looked_at = 0
@@ -251,7 +251,7 @@ cdef class Pulls:
         return self.settle_reads()
 
     cdef int settle_reads(self) except -1:
-        """Have what was read committed and counted."""
+        """Commit and count the pulls so far."""
         began_ms, self.began_ms = self.began_ms, None
         if self.reads:
             reads, self.reads = self.reads, []
@@ -259,14 +259,14 @@ cdef class Pulls:
         return 0
 
     cdef bint serve(self, Header* header, uint32_t kind, channel) except -1:
-        """Answer one pull, or let it wait; False when it is no plain one: nothing was touched."""
+        """Answer or suspend one pull; False when it is not eligible, and nothing was changed."""
         cdef Wanted wanted
         if not read_pull(header, &wanted):
             return False
         known = self.known_pull(header, &wanted)
         if self.pull(known, wanted.queue_offset, wanted.commit_offset, header.opaque, kind):
             return True
-        self.settle_reads()  # what it commits comes after what those before it did
+        self.settle_reads()  # earlier pulls are committed before this one
         response = self.wait(
             known,
             wanted.queue_offset,
@@ -288,13 +288,13 @@ cdef class Pulls:
     cdef bint pull(
         self, known, int64_t queue_offset, int64_t commit_offset, int64_t opaque, uint32_t kind
     ) except -1:
-        """Answer a pull; False when it finds nothing, or is no plain one: nothing was touched."""
+        """Answer a pull; False without messages or when it is not eligible, and nothing was changed."""
         if self.began_ms is None:
             self.began_ms = self.now_ms()
         place = known.place
         if place is not None and self.stands(known):
             if self.is_at_end(place, queue_offset):
-                return False  # as Python would find: it waits, and goes on from here when woken
+                return False  # as Python would find; it is suspended, and continues here when resumed
             if self.pull_on(known, place, queue_offset, commit_offset, opaque, kind):
                 self.count += 1
                 return True
@@ -306,7 +306,7 @@ cdef class Pulls:
     cdef bint pull_anew(
         self, known, int64_t queue_offset, int64_t commit_offset, int64_t opaque, uint32_t kind
     ) except -1:
-        """Answer a pull that Python begins."""
+        """Answer a pull that is started by Python."""
         cdef Py_buffer entries, file
         cdef bint has_entries = False, has_file = False
         cdef int64_t next_offset
@@ -334,17 +334,17 @@ cdef class Pulls:
             self.give(known, &part, given[5], given[6], next_offset, commit_offset, opaque, kind)
         finally:
             if known.condition is not None:
-                known.condition = None  # large, and asked for each time
+                known.condition = None  # large, and set for each pull
             if has_file:
                 PyBuffer_Release(&file)
             if has_entries:
                 PyBuffer_Release(&entries)
         return True
 
-    # ---- what goes on where it was: `MessageReader.begin_plain` in a few comparisons
+    # ---- pulls that continue: `MessageReader.begin_plain` in a few comparisons
 
     cdef bint stands(self, known) except -1:
-        """Whether what a pull was allowed by is as it was, and no reset waits to be delivered."""
+        """Whether the permissions of a plan are still valid, and no reset is pending."""
         last = self.checks.last
         return (
             last[0] == known.standing  # number
@@ -359,7 +359,7 @@ cdef class Pulls:
         )
 
     cdef bint is_at_end(self, place, int64_t queue_offset) except -1:
-        """Whether there is no message yet where a pull reads."""
+        """Whether a pull is at the end of its queue."""
         queue = place[0]
         return queue_offset == <int64_t>queue.max_offset and not queue.is_deleted
 
@@ -372,7 +372,7 @@ cdef class Pulls:
         int64_t opaque,
         uint32_t kind,
     ) except -1:
-        """Answer a pull that finds records where the one before it did; False for any other."""
+        """Answer a pull with the cursor of the one before; False when that is not valid."""
         cdef Py_buffer entries, file
         cdef bint has_entries = False, has_file = False
         cdef int64_t low, high, at, phy_offset
@@ -430,9 +430,9 @@ cdef class Pulls:
         return True
 
     cdef tuple entries_of(self, queue, int64_t queue_offset):
-        """Return memory with a queue's entries, and where in it one is; None when it is not there.
+        """Return memory with queue entries, and the position of one; None when it is not in memory.
 
-        As `EntryCache.window`, which also asks the disk.
+        Like `EntryCache.window`, which also reads from disk.
         """
         cdef int64_t start, at
         first, tail = queue.tail
@@ -459,7 +459,7 @@ cdef class Pulls:
         int64_t opaque,
         uint32_t kind,
     ) except -1:
-        """Add the response to a pull, and note what it read."""
+        """Add the response to a pull, and record it for `settle_reads`."""
         cdef Taken* taken = &self.taken
         if kind == JSON:
             head = known.heads[taken.count > 0]
@@ -473,7 +473,7 @@ cdef class Pulls:
         return 0
 
     cdef object known_pull(self, Header* header, Wanted* wanted):
-        """Return what is known of a consumer's pulls of one queue."""
+        """Return the plan of a consumer's pulls of one queue."""
         cdef uint8_t[MOST_KEY_BYTES] room
         cdef Py_ssize_t size = write_key(room, header, wanted)
         key = PyBytes_FromStringAndSize(<char*>room, size)
@@ -499,7 +499,7 @@ cdef class Pulls:
         return known
 
     cdef bint take(self, Part* part, known, condition) except -1:
-        """Choose the records; False when they are not plain."""
+        """Select the records; False when they are not eligible."""
         part.most, part.most_bytes = known.limit
         self.taken.count = self.taken.looked_at = 0
         self.taken.size = 0
@@ -517,7 +517,7 @@ cdef class Pulls:
         return take_entries(part, &self.taken)
 
     cdef uint8_t* room_for(self, Py_ssize_t head_size) except NULL:
-        """Return where the response goes, with room for a head of that size and the records."""
+        """Return the place of the response, with space for a head of a size and the records."""
         cdef Py_ssize_t room = self.out_size + head_size + <Py_ssize_t>self.taken.size
         cdef uint8_t* larger
         if self.out == NULL or room > self.out_room:
@@ -560,11 +560,11 @@ cdef class Pulls:
         return 0
 
     cdef uint8_t* add_records(self, uint8_t* p, Bytes file) noexcept nogil:
-        """Add the records that were taken."""
+        """Append the taken records."""
         cdef int number = 0, following
         cdef int64_t at, size
         while number < self.taken.count:
-            # Records one behind the other are copied together.
+            # Consecutive records are copied by one call.
             at, size = self.taken.at[number], self.taken.sizes[number]
             following = number + 1
             while following < self.taken.count and self.taken.at[following] == at + size:

@@ -8,9 +8,9 @@ cdef enum:
     MAX_NUMBER_DIGITS = 18
 
 cdef struct Text:
-    Bytes at  # NULL when it is absent
+    Bytes at  # NULL: missing
     Py_ssize_t size
-    bint escaped  # it is as JSON wrote it, with a backslash in it
+    bint escaped  # in JSON form, with a backslash in it
 
 
 # ---- numbers
@@ -38,7 +38,7 @@ cdef inline bint is_int(int64_t value) noexcept nogil:
     return -0x80000000LL <= value <= 0x7FFFFFFFLL
 
 cdef Bytes read_number(Bytes p, Bytes end, int64_t* value) noexcept nogil:
-    """Read a whole number as JSON writes it; return what follows it, NULL when it is not one."""
+    """Parse an integer in JSON form; return the position after it, NULL for anything else."""
     cdef bint negative = False
     cdef int digits = 0
     cdef int64_t found = 0
@@ -98,7 +98,7 @@ cdef inline bint is_ascii(Bytes p, Py_ssize_t size) noexcept nogil:
     return seen < 0x80
 
 cdef bint is_utf8(Bytes p, Py_ssize_t size) noexcept nogil:
-    """Whether bytes are UTF-8 as Python reads it: no surrogates, nothing longer than need be."""
+    """Whether bytes are UTF-8 as Python decodes it: no surrogates, no overlong forms."""
     cdef Bytes end = p + size
     cdef uint8_t first, low, high
     cdef Py_ssize_t left
@@ -139,7 +139,7 @@ cdef bint is_alphanumeric(Bytes p, Py_ssize_t size) noexcept nogil:
     return size > 0
 
 cdef inline Text text_of(bytes owner) except *:
-    """The bytes of an object that lives as long as they are used."""
+    """Return the bytes of an object, which must outlive their use."""
     cdef Text text
     text.at, text.size, text.escaped = <Bytes>PyBytes_AsString(owner), PyBytes_Size(owner), False
     return text
@@ -154,7 +154,7 @@ cdef inline bint equals(Text* text, const char* name, Py_ssize_t size) noexcept 
 # ---- hashes
 
 cdef uint32_t string_hash(uint32_t value, Bytes p, Py_ssize_t size) noexcept nogil:
-    """Go on with a Java string hash, which is one of UTF-16; the text is known to be UTF-8."""
+    """Continue a Java string hash, which is over UTF-16; the text is valid UTF-8."""
     cdef Bytes end = p + size
     cdef uint32_t unit
     while p < end:
@@ -179,7 +179,7 @@ cdef uint32_t string_hash(uint32_t value, Bytes p, Py_ssize_t size) noexcept nog
     return value
 
 cdef inline uint32_t index_hash(uint32_t value) noexcept nogil:
-    """What the index stores of a hash."""
+    """Return the form of a hash in the index."""
     if value & 0x80000000U:
         return 0 if value == 0x80000000U else <uint32_t>(0 - value)
     return value

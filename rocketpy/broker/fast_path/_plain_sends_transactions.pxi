@@ -1,10 +1,10 @@
-# Halves and the ends of transactions, for _plain_sends.pyx; nothing is touched.
+# Half messages and ends of transactions, for _plain_sends.pyx; without any change of state.
 #
-#     is_half, add_half_properties  transaction/half.py     HalfMessages
+#     is_half, add_half_properties  transaction/half_message.py HalfMessages
 #     read_half                     proto/record/record_check.py   is_intact
 #                                   proto/record/raw_record.py     split_record
-#     read_end                      transaction/end.py      EndTransactions._find, ._commit
-#     add_end                       transaction/half.py     committed_message
+#     read_end                      transaction/end_transaction.py EndTransactions._find, ._commit
+#     add_end                       transaction/half_message.py committed_message
 
 cdef enum:
     RECORD_HEAD_BYTES = 88  # with IPv4 hosts, up to the body
@@ -23,7 +23,7 @@ cdef struct Stored:
 
 
 cdef Py_ssize_t decimal_size(int64_t value) noexcept nogil:
-    """Digits of a number that is not below 0."""
+    """Return the number of digits of a non-negative number."""
     cdef Py_ssize_t size = 1
     while value >= 10:
         value //= 10
@@ -37,14 +37,14 @@ cdef inline Py_ssize_t pair_size(Text* name, Py_ssize_t value_size) noexcept nog
     return name.size + 1 + value_size + 1
 
 cdef Py_ssize_t real_place_size(Run* run, Send* send) noexcept nogil:
-    """Size of the properties that say where a message belongs that is stored elsewhere."""
+    """Return the size of the properties with the real topic and queue of a redirected message."""
     return (
         pair_size(&run.rules.real_topic_name, run.topics[send.topic].name.size)
         + pair_size(&run.rules.real_queue_name, decimal_size(send.queue_id))
     )
 
 cdef Py_ssize_t half_properties_size(Run* run, Send* send, Py_ssize_t key_size) noexcept nogil:
-    """Size of what a half has behind the sender's and the broker's own properties."""
+    """Return the size of a half's properties after those of the sender and the broker."""
     return pair_size(&run.rules.transaction_id_name, key_size) + real_place_size(run, send)
 
 cdef uint8_t* add_pair(uint8_t* p, Text* name, Text* value) noexcept nogil:
@@ -68,7 +68,7 @@ cdef uint8_t* add_real_place(uint8_t* p, Run* run, Send* send) noexcept nogil:
 cdef bint is_half(
     Run* run, int half_topic, Send* send, Text* properties, Properties* found
 ) noexcept nogil:
-    """Whether a send begins a transaction, and nothing else is to be done with it."""
+    """Whether a send starts a transaction, and needs nothing else."""
     if half_topic < 0 or send.sys_flag & transaction_bits != prepared_bits:
         return False
     if found.prepared.at == NULL or not equals(&found.prepared, "true", 4):
@@ -89,7 +89,7 @@ cdef bint is_half(
 # ---- ends
 
 cdef bint read_half(Ends* ends, int64_t phy_offset, Stored* half) noexcept nogil:
-    """Read the record at a place of the log's file of the moment; False when none is there."""
+    """Read the record at a position of the current log file; False when there is none."""
     cdef int64_t at = phy_offset - ends.base_offset
     cdef Bytes p
     cdef Bytes topic
@@ -125,7 +125,7 @@ cdef bint read_half(Ends* ends, int64_t phy_offset, Stored* half) noexcept nogil
     return half.body.size == 0 or body_crc(half.body.at, half.body.size) == get_int(p + 8)
 
 cdef bint read_place(Rules* rules, Stored* half) noexcept nogil:
-    """Take where a half goes off the end of its properties; False when it is not there."""
+    """Remove the real topic and queue from the end of a half's properties; False without them."""
     cdef Properties* found = &half.found
     cdef Bytes topic_at = found.real_topic.at - rules.real_topic_name.size - 1
     cdef Bytes queue_at = found.real_queue.at - rules.real_queue_name.size - 1
@@ -142,7 +142,7 @@ cdef bint read_place(Rules* rules, Stored* half) noexcept nogil:
     return True
 
 cdef bint read_end(Run* run, Header* header, Text* half_topic, Stored* half) noexcept nogil:
-    """Find what a request commits; False when it is anything else, or something is not right."""
+    """Find the half that a request commits; False for another request or a mismatch."""
     cdef int64_t half_offset = 0, phy_offset = 0, decision = 0
     if header.flag != ONEWAY or header.msg_id.at == NULL:
         return False
@@ -173,9 +173,9 @@ cdef bint read_end(Run* run, Header* header, Text* half_topic, Stored* half) noe
 cdef bint add_end(
     Run* run, Stored* half, int topic_number, Py_ssize_t following
 ) noexcept nogil:
-    """Add a commit to the run; False when it is not as usual."""
+    """Add a commit to the bulk; False when it is not eligible."""
     cdef Py_ssize_t op_size = decimal_size(half.ended.queue_offset) + 1
-    # What makes the next op message full has it written, in its turn.
+    # The commit that fills the next op message is left to Python, which then writes that message.
     if run.ends.op_size + op_size >= run.ends.op_room or half.ended.queue_offset < 0:
         return False
     half.sys_flag = (half.sys_flag & ~transaction_bits) | commit_bits
@@ -189,7 +189,7 @@ cdef bint add_end(
 cdef bint add_stored(
     Run* run, Stored* stored, int topic_number, Py_ssize_t following
 ) noexcept nogil:
-    """Add what is stored again where it belongs to the run; False when it is too much, or odd."""
+    """Add a message that is stored again in its topic; False when too large or not eligible."""
     cdef Send* send = &run.sends[run.send_count]
     cdef Topic* topic = &run.topics[topic_number]
     if run.send_count == MAX_SENDS or not 0 <= stored.queue_id < topic.read_queues:

@@ -1,4 +1,5 @@
-# Writing records, queue entries, index entries and responses, for _plain_sends.pyx. Nothing fails.
+# Writer of records, queue entries, index entries and responses, for _plain_sends.pyx. It cannot fail:
+# all space was reserved before, so that a bulk is never written in part.
 #
 #     write_record           proto/record/record.py             pack_record
 #     write_send             store/consume_queue/consume_queue.py      ConsumeQueue.put
@@ -24,7 +25,7 @@ cdef extern from *:
 
 cdef struct Writer:
     uint8_t* log
-    uint8_t* source  # the file of the records that are stored again; the log's, mostly
+    uint8_t* source  # file of the records that are stored again; usually the log's
     int64_t position, end, base_offset, last_phy_offset
     int64_t store_ms
     Text born_host, store_host
@@ -35,7 +36,7 @@ cdef struct Writer:
 
 
 cdef int write_run(Run* run, Writer* writer) noexcept nogil:
-    """Write sends, oldest first, each as a whole, while there is room; return how many."""
+    """Write sends in order, each completely, while there is space; return their number."""
     cdef int number
     cdef Send* send
     cdef Place* place
@@ -85,7 +86,7 @@ cdef void write_send(Run* run, Writer* writer, Send* send, Place* place) noexcep
 # ---- into the files
 
 cdef void take_from_log(Writer* writer, Send* send, Message* message) noexcept nogil:
-    """Say where the body and the properties of a message lie that is stored again."""
+    """Set the positions of body and properties of a message that is stored again."""
     message.body = writer.source + send.half.at + RECORD_HEAD_BYTES
     message.properties = writer.source + send.half.at + send.half.properties_at
 
@@ -100,7 +101,7 @@ cdef void write_record(
     cdef Py_ssize_t born_size = V4_HOST_BYTES if send.half.size else run.born_size
     cdef Py_ssize_t own_size = run.rules.own_properties.size
     cdef Py_ssize_t properties_size
-    if send.is_batch or send.half.size:  # stored as they came
+    if send.is_batch or send.half.size:  # stored unchanged
         own_size = 0
     if send.half.size:
         born_host = writer.source + send.half.at + BORN_HOST_AT
@@ -118,7 +119,7 @@ cdef void write_record(
     put_int(p + 36, <uint32_t>send.sys_flag)
     put_long(p + 40, <uint64_t>send.born_ms)
     memcpy(p + BORN_HOST_AT, born_host, born_size)
-    p += born_size - V4_HOST_BYTES  # all behind it stands that much later
+    p += born_size - V4_HOST_BYTES  # all following fields are shifted
     put_long(p + 56, <uint64_t>writer.store_ms)
     memcpy(p + STORE_HOST_AT, store_host, V4_HOST_BYTES)
     put_int(p + 72, <uint32_t>send.reconsume_times)
@@ -133,7 +134,7 @@ cdef void write_record(
         add_half_properties(p, run, send)
     elif send.level:
         add_real_place(p, run, send)
-    # Last: a process that is killed before this leaves the end of the log, not half a record.
+    # Written last: if the process is killed before, the log ends here and not in half a record.
     WRITTEN_BEFORE()
     put_int(start, <uint32_t>message.size)
     put_int(start + 4, magic_v1 if topic.field.size <= 128 else magic_v2)
@@ -188,7 +189,7 @@ cdef uint8_t* add_offsets(uint8_t* p, Run* run, Send* send, int64_t phy_offset) 
     return p
 
 cdef uint8_t* add_counted_decimal(uint8_t* p, int64_t value) noexcept nogil:
-    """Write a number as text, and its length before it."""
+    """Write a number as text, after its length."""
     cdef uint8_t* end = add_decimal(p + 4, value)
     put_int(p, <uint32_t>(end - p - 4))
     return end
@@ -200,7 +201,7 @@ cdef uint8_t* add_packed_decimal(uint8_t* p, int64_t value) noexcept nogil:
     return end
 
 cdef uint8_t* add_packed_size(uint8_t* p, Py_ssize_t size) noexcept nogil:
-    """Write the beginning of a packed text, as short as can be."""
+    """Write the start of a packed text, in the shortest form."""
     if size < 32:
         p[0] = <uint8_t>(0xA0 | size)
         return p + 1
@@ -215,7 +216,7 @@ cdef uint8_t* add_packed_size(uint8_t* p, Py_ssize_t size) noexcept nogil:
     return p + 5
 
 cdef uint8_t* add_packed_int(uint8_t* p, int64_t value) noexcept nogil:
-    """Write a packed number of 32 bits, as short as can be."""
+    """Write a packed number of 32 bits, in the shortest form."""
     if -32 <= value < 128:
         p[0] = <uint8_t>value
         return p + 1
@@ -231,7 +232,7 @@ cdef uint8_t* add_packed_int(uint8_t* p, int64_t value) noexcept nogil:
     return p + 5
 
 cdef void end_response(Run* run, uint8_t* start, uint8_t* end, uint32_t kind) noexcept nogil:
-    """Write the words before a header that begins 8 bytes after the start."""
+    """Write the two length words before a header."""
     cdef Py_ssize_t size = end - start - 8
     put_int(start, <uint32_t>(size + 4))
     put_int(start + 4, <uint32_t>size | (kind << 24))
@@ -270,7 +271,7 @@ cdef void write_binary_response(
     p = add_text(p + 4, &part[1])
     fields = p + 4
     p = add_text(fields, &part[2])
-    # What it ends with, the broker's address, stands behind the length of a single id.
+    # The template ends with the length of a single id and the broker's address; replace that length.
     put_int(p - (run.rules.next_id.size - 1) - 4, <uint32_t>ids_size(run, send))
     p = add_offsets(p, run, send, phy_offset)
     p = add_text(p, &part[3])

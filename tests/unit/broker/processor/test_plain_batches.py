@@ -1,4 +1,4 @@
-"""Batches through the compiled path: the responses and the files that Python gives."""
+"""Batches on the compiled path: the same responses and files as in Python."""
 
 import random
 import struct
@@ -62,7 +62,9 @@ def random_batches(rng: random.Random, count: int, odd: float) -> bytes:
 
 
 @pytest.mark.parametrize("seed", sample(range(4), 2))
-def test_any_batches_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_batches_any_batches_in_any_chunks_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     rng = random.Random(seed)
     segments = [[FIRST, *cuts(rng, random_batches(rng, 60, odd))] for odd in (0.001, 0.1, 0.5, 1.0)]
     pure, compiled = both_ways(monkeypatch, segments)
@@ -71,7 +73,9 @@ def test_any_batches_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(10, 13))
-def test_files_that_are_rolled_all_the_time(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_batches_many_small_files_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """A batch goes into one log file as a whole, and so do its keys into an index file."""
     rng = random.Random(seed)
     properties = {
@@ -88,7 +92,9 @@ def test_files_that_are_rolled_all_the_time(monkeypatch: pytest.MonkeyPatch, see
 
 
 @pytest.mark.parametrize("seed", range(20, 24))
-def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_batches_full_disk_equals_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     rng = random.Random(seed)
     left_bytes = rng.randrange(4_096, 150_000)
 
@@ -100,7 +106,9 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(30, 34))
-def test_damaged_batches(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_batches_damaged_batches_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """Damage in the lengths of a batch refuses it as a whole."""
     rng = random.Random(seed)
     segments = []
@@ -118,7 +126,7 @@ def test_damaged_batches(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_all_of_a_read_is_served(
+def test_compiled_batches_serve_all_of_a_read(
     monkeypatch: pytest.MonkeyPatch, write: Callable[..., bytes]
 ) -> None:
     """Only the first message of a queue, and of an index file, is for Python."""
@@ -139,7 +147,7 @@ def test_all_of_a_read_is_served(
 
 
 @pytest.mark.parametrize("text", ["TRUE", "True", "tRuE", "FALSE", "", "yes", "true "])
-def test_a_batch_is_one_however_its_flag_is_written(
+def test_compiled_batches_any_spelling_of_batch_flag(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     """As Java reads a boolean; with code 310 nothing but the flag says it."""
@@ -153,7 +161,7 @@ def test_a_batch_is_one_however_its_flag_is_written(
     assert pure.store[0] == 1 + 3 * stored
 
 
-def test_its_own_id_is_told_when_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_batches_response_has_id_of_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = [batch(n, items(n, 2), i="UNIQ_KEY\x01Own1\x02") for n in range(6)]
     pure, compiled = both_ways(monkeypatch, [[FIRST, sent[0], b"".join(sent[1:])]])
     assert_same(pure, compiled)
@@ -162,7 +170,7 @@ def test_its_own_id_is_told_when_it_has_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert ids == {None, "Own1"}
 
 
-def test_more_messages_than_are_judged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_batches_more_messages_than_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     properties = {
         "mappedFileSizeCommitLog": str(8 << 20),
         "mappedFileSizeConsumeQueue": "400000",
@@ -206,7 +214,9 @@ NOT_PLAIN = {
 
 
 @pytest.mark.parametrize("name", NOT_PLAIN)
-def test_what_is_left_to_python(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_compiled_batches_ineligible_batches_use_python(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """It is judged as a whole before anything of it is stored."""
     sent = [batch(n, items(n, 2)) for n in range(4)]
     reads = [FIRST, sent[0], sent[1] + NOT_PLAIN[name] + sent[2], sent[3]]
@@ -215,7 +225,7 @@ def test_what_is_left_to_python(monkeypatch: pytest.MonkeyPatch, name: str) -> N
     assert compiled.served_bytes == sum(map(len, sent[1:]))
 
 
-def test_python_alone_gives_the_same_without_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_batches_without_module_equal_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETPY_PURE", "1")
     outcome = outcome_of([[FIRST, *(batch(n, items(n, 32)) for n in range(3))]])
     assert outcome.served_bytes == 0

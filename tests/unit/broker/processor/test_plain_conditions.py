@@ -1,4 +1,4 @@
-"""Pulls by an SQL92 condition on the compiled path give the responses that Python gives."""
+"""Pulls with an SQL92 condition on the compiled path: the same responses as in Python."""
 
 import random
 import struct
@@ -189,7 +189,9 @@ def pulled(
 
 @needs_compiled
 @pytest.mark.parametrize("seed", sample(range(8), 3))
-def test_any_conditions_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_conditions_any_pulls_in_any_chunks_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     segments = some_segments(random.Random(seed))
     pure, compiled = pulled_both_ways(
         monkeypatch, segments, prepare=lambda broker: fill(broker, seed)
@@ -203,7 +205,9 @@ def test_any_conditions_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) 
 
 @needs_compiled
 @pytest.mark.parametrize("seed", range(100, 104))
-def test_records_in_many_small_files(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_conditions_many_small_files_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     small = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "400"}
     segments = some_segments(random.Random(seed))
     pure, compiled = pulled_both_ways(
@@ -225,7 +229,9 @@ def test_records_in_many_small_files(monkeypatch: pytest.MonkeyPatch, seed: int)
     ],
     ids=str,
 )
-def test_settings(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+def test_compiled_conditions_settings_equal_python(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
+) -> None:
     segments = some_segments(random.Random(3), 40)
     pure, compiled = pulled_both_ways(monkeypatch, segments, settings, lambda each: fill(each, 3))
     assert_same_pulls(pure, compiled)
@@ -233,7 +239,9 @@ def test_settings(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> 
 
 @needs_compiled
 @pytest.mark.parametrize("seed", range(200, 212))
-def test_damaged_records_are_left_to_python(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_conditions_damaged_records_use_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """Damage in numbers that say where things are, in separators, or anywhere."""
 
     def prepare(broker: Broker) -> None:
@@ -255,7 +263,9 @@ def test_damaged_records_are_left_to_python(monkeypatch: pytest.MonkeyPatch, see
 
 @needs_compiled
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_a_whole_queue(monkeypatch: pytest.MonkeyPatch, expression: str) -> None:
+def test_compiled_conditions_complete_queue_equals_python(
+    monkeypatch: pytest.MonkeyPatch, expression: str
+) -> None:
     pulls = [by(expression, at, at) for at in range(0, 200, 9)]
     compiled = pulled(monkeypatch, pulls, lambda broker: fill(broker, 7, 700))
     is_left = expression in {"a <>", "' = '"} or len(expression) > 100
@@ -265,7 +275,7 @@ def test_a_whole_queue(monkeypatch: pytest.MonkeyPatch, expression: str) -> None
 @needs_compiled
 @pytest.mark.parametrize("host_flags", [0, BORN_HOST_V6, STORE_HOST_V6, 0x30])
 @pytest.mark.parametrize("magic", [MAGIC_V1, MAGIC_V2])
-def test_each_layout_of_a_record(
+def test_compiled_conditions_each_record_layout_equals_python(
     monkeypatch: pytest.MonkeyPatch, magic: int, host_flags: int
 ) -> None:
     def prepare(broker: Broker) -> None:
@@ -296,7 +306,9 @@ def test_each_layout_of_a_record(
 
 
 @needs_compiled
-def test_nothing_is_taken_of_as_many_as_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_conditions_no_match_within_limit_equals_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pulls = [by("n < 0", 1), by("n < 0", 2, 800), by("n < 0", 3, 900), by("n >= 999", 4, 900)]
     compiled = pulled(monkeypatch, pulls, lambda broker: put(broker, numbered(1_000)))
     assert [
@@ -311,7 +323,7 @@ def test_nothing_is_taken_of_as_many_as_are_looked_at(monkeypatch: pytest.Monkey
 
 
 @needs_compiled
-def test_a_read_that_goes_on_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_conditions_continued_read_uses_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entries of one file are all left out, and the read may look at more."""
     pull = by("n >= 150")
     small = {"mappedFileSizeConsumeQueue": "2000"}
@@ -328,7 +340,7 @@ def test_a_read_that_goes_on_is_left_to_python(monkeypatch: pytest.MonkeyPatch) 
 
 
 @needs_compiled
-def test_many_bytes_for_nothing_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_conditions_many_skipped_bytes_use_python(monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(broker: Broker) -> None:
         for each in numbered(120):
             put(broker, [each], 40_000)
@@ -340,7 +352,9 @@ def test_many_bytes_for_nothing_are_left_to_python(monkeypatch: pytest.MonkeyPat
 
 
 @needs_compiled
-def test_records_that_are_not_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_conditions_ineligible_records_equal_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Those behind what is enough are no matter, those before are."""
 
     def prepare(broker: Broker) -> None:
@@ -356,7 +370,7 @@ def test_records_that_are_not_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_compiled
-def test_one_call_looks_at_so_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_conditions_records_per_call_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     pulls = b"".join(by("n >= 399", n) for n in range(8))
     compiled = pulled(monkeypatch, [pulls], lambda broker: put(broker, numbered(400)))
     assert len(answers(compiled)) == 8
@@ -364,7 +378,9 @@ def test_one_call_looks_at_so_many_records(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_compiled
-def test_a_long_condition_looks_at_fewer_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_conditions_expensive_condition_checks_fewer_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """So that a pull that finds nothing holds up no others: 32 of 800, and one pull a call."""
     long = " OR ".join(f"n = {number}.5" for number in range(256))
     pulls = b"".join(by(long, n, 32 * n) for n in range(4))
@@ -375,7 +391,9 @@ def test_a_long_condition_looks_at_fewer_records(monkeypatch: pytest.MonkeyPatch
 
 
 @needs_compiled
-def test_the_same_values_are_asked_about_once_a_pull(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_conditions_same_values_are_evaluated_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows: list[tuple[bytes, ...]] = []
     real = Condition.match_values
 

@@ -1,4 +1,4 @@
-"""Messages with a delay level through the compiled path: what Python makes of them."""
+"""Messages with a delay level on the compiled path: the same result as in Python."""
 
 import random
 
@@ -48,7 +48,9 @@ def segments_of(rng: random.Random, count: int = 120) -> list[list[bytes]]:
 
 
 @pytest.mark.parametrize("seed", sample(range(3), 3))
-def test_any_delays_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_delays_any_sends_in_any_chunks_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     segments = segments_of(random.Random(seed))
     pure, compiled = both_ways(monkeypatch, segments)
     assert_same(pure, compiled)
@@ -71,7 +73,9 @@ def test_any_delays_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> N
         {"timerWheelEnable": "false"},
     ],
 )
-def test_stores_and_settings(monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]) -> None:
+def test_compiled_delays_stores_and_settings_equal_python(
+    monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
+) -> None:
     segments = segments_of(random.Random(10))
     pure, compiled = both_ways(monkeypatch, segments, properties)
     assert_same(pure, compiled)
@@ -79,7 +83,9 @@ def test_stores_and_settings(monkeypatch: pytest.MonkeyPatch, properties: dict[s
 
 
 @pytest.mark.parametrize("seed", range(20, 22))
-def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_delays_full_disk_equals_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     rng = random.Random(seed)
     left_bytes = rng.randrange(40_000, 200_000)
 
@@ -88,7 +94,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
     assert_same(pure, compiled)
 
 
-def test_what_is_delayed_is_served_among_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_delays_mixed_with_ordinary_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one call, each counted and told in the queue of its level."""
     sends = [frame(310, ext_of("first", n, f"UNIQ_KEY\x01P{n}\x02"), b"", n) for n in range(4)]
     mixed = b"".join(
@@ -108,7 +114,9 @@ def test_what_is_delayed_is_served_among_what_is_not(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("level", ["0", "-1", "19", "2147483648", "01", "+1", "x", " 1"])
-def test_levels_that_are_left_to_python(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+def test_compiled_delays_ineligible_levels_use_python(
+    monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
     """Those that are none, that are written oddly, and that count as the last one."""
     pure, compiled = both_ways(monkeypatch, [warm(), [FIRST, delayed(5, level)]])
     assert_same(pure, compiled)
@@ -127,14 +135,16 @@ def test_levels_that_are_left_to_python(monkeypatch: pytest.MonkeyPatch, level: 
         f"long\x01{'v' * 32_650}\x02",
     ],
 )
-def test_properties_that_are_left_to_python(monkeypatch: pytest.MonkeyPatch, pairs: str) -> None:
+def test_compiled_delays_ineligible_properties_use_python(
+    monkeypatch: pytest.MonkeyPatch, pairs: str
+) -> None:
     pure, compiled = both_ways(monkeypatch, [warm(), [FIRST, delayed(5, "1", pairs)]])
     assert_same(pure, compiled)
     assert compiled.served_bytes == 0
 
 
 @pytest.mark.parametrize("fields", [{"j": "1"}, {"f": "4"}, {"f": "8"}, {"b": "%RETRY%group"}])
-def test_sends_that_are_left_to_python(
+def test_compiled_delays_ineligible_sends_use_python(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, str]
 ) -> None:
     pure, compiled = both_ways(monkeypatch, [warm(), [FIRST, delayed(5, "1", **fields)]])

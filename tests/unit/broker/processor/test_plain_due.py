@@ -1,4 +1,4 @@
-"""Delayed messages that are due, by runs of the compiled path: what Python makes of them."""
+"""Due messages stored in bulk by the compiled path: the same result as in Python."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -73,13 +73,15 @@ def some_reads(rng: random.Random, odd: float, count: int = 300) -> list[bytes]:
 
 @pytest.mark.parametrize("seed", sample(range(3), 3))
 @pytest.mark.parametrize("odd", [0.0, 0.3])
-def test_any_messages_that_are_due(monkeypatch: pytest.MonkeyPatch, seed: int, odd: float) -> None:
+def test_compiled_due_any_messages_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int, odd: float
+) -> None:
     compiled = both_delivered(monkeypatch, some_reads(random.Random(seed), odd))
     assert sum(compiled.due_in_runs) > 40
     assert compiled.delivered[1] > 150
 
 
-def test_what_came_from_an_ipv6_address_is_delivered_by_python(
+def test_compiled_due_ipv6_messages_use_python(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(plain_send_kit, "FakeTransport", partial(FakeTransport, ("fd00::7", 4321)))
@@ -103,14 +105,16 @@ def test_what_came_from_an_ipv6_address_is_delivered_by_python(
         {"sendMessageThreadPoolNums": "4"},
     ],
 )
-def test_stores_and_settings(monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]) -> None:
+def test_compiled_due_stores_and_settings_equal_python(
+    monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
+) -> None:
     compiled = both_delivered(monkeypatch, some_reads(random.Random(10), 0.05), properties)
     assert sum(compiled.due_in_runs) > 20
     assert compiled.delivered[1] > 150
 
 
 @pytest.mark.parametrize("seed", range(20, 23))
-def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_due_full_disk_equals_python(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """The reader stays before the first message that found no room."""
     rng = random.Random(seed)
     left_bytes = rng.randrange(100_000, 300_000)
@@ -119,7 +123,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
     both_delivered(monkeypatch, some_reads(rng, 0.0), None, little_space)
 
 
-def test_a_run_is_told_once_and_counted_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_due_bulk_notifies_once_and_counts_each(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = [
         b"".join(delayed(n, pairs="TAGS\x01a\x02") for n in range(at, at + 8)) for at in (0, 8)
     ]
@@ -135,13 +139,15 @@ def test_a_run_is_told_once_and_counted_for_each(monkeypatch: pytest.MonkeyPatch
     "pairs",
     ["CLUSTER\x01mine\x02", "REAL_QID\x0199\x02", "PGROUP\x01g\x02", "TAGS\x01a b\x02"],
 )
-def test_properties_of_senders(monkeypatch: pytest.MonkeyPatch, pairs: str) -> None:
+def test_compiled_due_any_sender_properties_equal_python(
+    monkeypatch: pytest.MonkeyPatch, pairs: str
+) -> None:
     compiled = both_delivered(monkeypatch, [delayed(1), delayed(2, pairs=pairs), delayed(3)])
     assert compiled.delivered[1] == 3
     assert sum(compiled.due_in_runs) == 3
 
 
-def test_a_topic_that_is_deleted_takes_nothing_and_holds_up_nobody(
+def test_compiled_due_deleted_topic_does_not_delay_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before it is due, and between the look at it and the append lock."""
@@ -169,7 +175,7 @@ def test_a_topic_that_is_deleted_takes_nothing_and_holds_up_nobody(
     assert found.store[0] == WARM_PUTS + 4 + 2, "those of the other topic"
 
 
-def test_a_damaged_message_is_passed_over_and_those_around_it_delivered(
+def test_compiled_due_damaged_message_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
@@ -195,7 +201,7 @@ def test_a_damaged_message_is_passed_over_and_those_around_it_delivered(
 
 
 @pytest.mark.parametrize("is_pure", ["0", "1"])
-def test_a_listener_that_fails_makes_nothing_come_twice(
+def test_compiled_due_failing_listener_duplicates_nothing(
     monkeypatch: pytest.MonkeyPatch, is_pure: str
 ) -> None:
     """Neither what is sent nor what is due, and those that are told after it hear of theirs."""
@@ -217,7 +223,7 @@ def test_a_listener_that_fails_makes_nothing_come_twice(
 
 
 @pytest.mark.parametrize("step", ["begin", "end"])
-def test_a_run_that_raises_where_it_is_stored_is_delivered_one_by_one(
+def test_compiled_due_failed_bulk_is_delivered_one_by_one(
     monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Also when it raises each time: as a run none of them would ever be stored."""
@@ -251,7 +257,7 @@ def test_a_run_that_raises_where_it_is_stored_is_delivered_one_by_one(
     assert found.store[0] == WARM_PUTS + 8 + 8, "each is stored once where it belongs"
 
 
-def test_no_run_holds_the_loop_for_more_than_a_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_due_bulk_is_limited_to_a_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that is larger is a run of its own."""
     sizes = [100, 400_000, 400_000, 400_000, 2_000_000, 100, 100]
     reads = [
@@ -263,7 +269,7 @@ def test_no_run_holds_the_loop_for_more_than_a_mebibyte(monkeypatch: pytest.Monk
     assert compiled.due_in_runs == [3, 1, 1, 2]
 
 
-def test_a_topic_that_takes_nothing_holds_up_the_runs_of_no_other(
+def test_compiled_due_full_topic_does_not_delay_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A run with its messages makes no room; they are tried one by one, then set aside."""

@@ -1,4 +1,4 @@
-"""The compiled path of pulls gives the responses that Python gives, and counts as it does."""
+"""Pulls on the compiled path: the same responses and counts as in Python."""
 
 import json
 import random
@@ -76,7 +76,9 @@ def answers(outcome: PullOutcome) -> list[RemotingCommand]:
 
 @needs_compiled
 @pytest.mark.parametrize("seed", sample(range(8), 3))
-def test_any_pulls_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_pulls_any_pulls_in_any_chunks_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     segments = some_segments(random.Random(seed))
     pure, compiled = pulled_both_ways(
         monkeypatch, segments, prepare=lambda broker: fill(broker, seed)
@@ -88,7 +90,9 @@ def test_any_pulls_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> No
 
 @needs_compiled
 @pytest.mark.parametrize("seed", sample(range(300, 306), 3))
-def test_any_pulls_of_messages_of_a_former_life(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_pulls_messages_before_restart_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     def prepare(broker: Broker) -> None:
         fill(broker, seed)
         store: Any = broker.parts.store
@@ -102,7 +106,7 @@ def test_any_pulls_of_messages_of_a_former_life(monkeypatch: pytest.MonkeyPatch,
 
 
 @needs_compiled
-def test_pulls_of_a_client_with_an_ipv6_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_pulls_ipv6_client_equals_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it sends from stands in records, not in what it pulls."""
     six = partial(FakeTransport, ("fd00::7", 4321))
     monkeypatch.setattr(plain_send_kit, "FakeTransport", six)
@@ -114,7 +118,9 @@ def test_pulls_of_a_client_with_an_ipv6_address(monkeypatch: pytest.MonkeyPatch)
 
 @needs_compiled
 @pytest.mark.parametrize("seed", sample(range(100, 104), 2))
-def test_records_in_many_small_files(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_pulls_many_small_files_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """A pull that goes on in the next file of the log is served by Python."""
     small = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "400"}
     segments = some_segments(random.Random(seed))
@@ -127,7 +133,7 @@ def test_records_in_many_small_files(monkeypatch: pytest.MonkeyPatch, seed: int)
 
 @needs_compiled
 @pytest.mark.parametrize("seed", range(200, 203))
-def test_queues_that_begin_later_and_entries_on_disk(
+def test_compiled_pulls_later_queue_start_and_entries_on_disk_equal_python(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Deleted files move the beginning of a queue; what was flushed is read from its files."""
@@ -162,7 +168,9 @@ def test_queues_that_begin_later_and_entries_on_disk(
     ],
     ids=str,
 )
-def test_settings(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+def test_compiled_pulls_settings_equal_python(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
+) -> None:
     segments = some_segments(random.Random(3), 30)
     assert_same_pulls(*pulled_both_ways(monkeypatch, segments, settings))
 
@@ -196,7 +204,7 @@ def of_text(number: str, ext: str) -> bytes:
 
 @needs_compiled
 @pytest.mark.parametrize("name", ODD_TEXTS)
-def test_odd_offset_in_header_is_read_the_same_way(
+def test_compiled_pulls_unusual_offset_is_parsed_like_python(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     ext = plain_ext(0)
@@ -212,7 +220,9 @@ def test_odd_offset_in_header_is_read_the_same_way(
     "opaque",
     ["-5", "007", "0", "1234567890", "12.0", "12e0", "123456789.0000000001", '"12"', "null"],
 )
-def test_odd_opaque_is_read_the_same_way(monkeypatch: pytest.MonkeyPatch, opaque: str) -> None:
+def test_compiled_pulls_unusual_opaque_is_parsed_like_python(
+    monkeypatch: pytest.MonkeyPatch, opaque: str
+) -> None:
     ext = json.dumps(plain_ext(3), separators=(",", ":"))
     usual, odd = of_text("17", ext), of_text(opaque, ext)
     segments = [[FIRST, usual, odd], [FIRST, odd, usual], [FIRST, usual + odd]]
@@ -221,7 +231,9 @@ def test_odd_opaque_is_read_the_same_way(monkeypatch: pytest.MonkeyPatch, opaque
 
 @needs_compiled
 @pytest.mark.parametrize("seed", sample(range(300, 306), 3))
-def test_damaged_frames(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_pulls_damaged_frames_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     rng = random.Random(seed)
     segments = []
     for part in range(40):
@@ -234,7 +246,9 @@ def test_damaged_frames(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
 
 
 @needs_compiled
-def test_a_whole_queue_in_pulls_of_many_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_pulls_complete_queue_with_many_pulls_per_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     outcome = pull_outcome_of([[FIRST, plain(0)]])
     high = int(answers(outcome)[0].ext_fields["maxOffset"])
     pulls_at = range(0, high, 7)
@@ -249,7 +263,7 @@ def test_a_whole_queue_in_pulls_of_many_a_read(monkeypatch: pytest.MonkeyPatch) 
 
 @needs_compiled
 @pytest.mark.parametrize("write", [frame, binary_frame, msgpack_frame])
-def test_each_form_of_a_header(monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
+def test_compiled_pulls_each_header_format(monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
     command = CommandReader().feed(plain(0))[0]
     pull = write(11, command.ext_fields, b"", 9)
     pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, pull]])
@@ -258,7 +272,7 @@ def test_each_form_of_a_header(monkeypatch: pytest.MonkeyPatch, write: Any) -> N
 
 
 @needs_compiled
-def test_what_is_behind_the_end_of_a_queue_is_left_to_python(
+def test_compiled_pulls_beyond_queue_end_use_python(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     behind = [plain(n, 5_000) for n in range(3)]
@@ -268,7 +282,7 @@ def test_what_is_behind_the_end_of_a_queue_is_left_to_python(
 
 
 @needs_compiled
-def test_a_reset_is_delivered_by_python_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_pulls_reset_is_delivered_by_python_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(broker: Broker) -> None:
         fill(broker, 1)
         broker.parts.offsets.assign_reset("all", TOPIC, 0, 3)
@@ -289,7 +303,7 @@ def report_damage(broker: Broker, queue_offset: int, queue_id: int = 0) -> None:
 
 
 @needs_compiled
-def test_damaged_records_are_left_to_python_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_pulls_only_damaged_records_use_python(monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(broker: Broker) -> None:
         fill(broker, 1)
         report_damage(broker, 12)
@@ -305,7 +319,9 @@ def test_damaged_records_are_left_to_python_and_no_others(monkeypatch: pytest.Mo
 
 @needs_compiled
 @pytest.mark.parametrize("seed", range(420, 432))
-def test_records_known_to_be_damaged(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_pulls_known_damaged_records_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     def prepare(broker: Broker) -> None:
         fill(broker, seed)
         rng = random.Random(seed)
@@ -321,7 +337,7 @@ def test_records_known_to_be_damaged(monkeypatch: pytest.MonkeyPatch, seed: int)
 
 
 @needs_compiled
-def test_unchecked_records_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_pulls_unchecked_records_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(broker: Broker) -> None:
         fill(broker, 1)
         store: Any = broker.parts.store
@@ -336,7 +352,9 @@ def test_unchecked_records_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_compiled
 @pytest.mark.parametrize("seed", range(400, 412))
-def test_any_damage_to_records_of_a_former_life(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_pulls_any_damage_before_restart_equals_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     def prepare(broker: Broker) -> None:
         fill(broker, seed)
         rng = random.Random(seed)
@@ -360,7 +378,7 @@ def test_any_damage_to_records_of_a_former_life(monkeypatch: pytest.MonkeyPatch,
 
 
 @needs_compiled
-def test_records_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_pulls_records_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(broker: Broker) -> None:
         fill(broker, 1)
         store: Any = broker.parts.store
@@ -385,7 +403,7 @@ def test_records_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_compiled
-def test_records_of_a_former_life_for_conditions_are_served_once_they_were_checked(
+def test_compiled_pulls_conditions_after_check_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def prepare(broker: Broker) -> None:
@@ -409,7 +427,7 @@ def test_records_of_a_former_life_for_conditions_are_served_once_they_were_check
 
 
 @needs_compiled
-def test_a_read_that_fails_is_told_of_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_pulls_failed_read_is_reported_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(broker: Broker) -> None:
         fill(broker, 1)
 
@@ -425,7 +443,7 @@ def test_a_read_that_fails_is_told_of_by_python(monkeypatch: pytest.MonkeyPatch)
 
 
 @needs_compiled
-def test_one_call_serves_so_many_pulls_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_pulls_per_call_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     pulls = b"".join(plain(n, n % 20) for n in range(150))
     pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, pulls]])
     assert_same_pulls(pure, compiled)
@@ -436,7 +454,7 @@ def test_one_call_serves_so_many_pulls_and_bytes(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("pool", ["pull", "litePull"])
-def test_pools_with_threads_take_requests(pool: str) -> None:
+def test_compiled_pulls_pools_with_threads_use_python(pool: str) -> None:
     async def scenario(cluster: SimCluster) -> tuple[bool, bool]:
         broker = cluster.brokers[0].broker
         before = broker._pull_runs()

@@ -8,7 +8,7 @@ from tests.sampling import sample
 
 
 @pytest.mark.skipif(not is_compiled(), reason="the compiled path is not installed, or switched off")
-def test_fuzzed_cases_are_the_same_both_ways() -> None:
+def test_compiled_sends_fuzzed_cases_equal_python() -> None:
     seeds = (*sample(range(6), 3), 33)  # 33: pulls that are known
     served_bytes = {seed: run_case(seed) for seed in seeds}
     assert sum(served_bytes.values()) > 10_000, served_bytes

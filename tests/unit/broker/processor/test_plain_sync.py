@@ -1,4 +1,4 @@
-"""SYNC_FLUSH through the compiled path: answered and seen when durable, as Python does it."""
+"""SYNC_FLUSH on the compiled path: answered and visible when durable, as in Python."""
 
 import random
 from typing import Any
@@ -51,7 +51,7 @@ def codes(data: bytes) -> list[int]:
 
 @pytest.mark.parametrize("seed", sample(range(3), 3))
 @pytest.mark.parametrize("index", ["true", "false"])
-def test_files_that_are_rolled_all_the_time(
+def test_compiled_sync_many_small_files_equal_python(
     monkeypatch: pytest.MonkeyPatch, seed: int, index: str
 ) -> None:
     properties = SYNC | {
@@ -68,7 +68,7 @@ def test_files_that_are_rolled_all_the_time(
 
 
 @pytest.mark.parametrize("seed", range(10, 13))
-def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_sync_full_disk_equals_python(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rng = random.Random(seed)
     left_bytes = rng.randrange(4_096, 200_000)
 
@@ -78,7 +78,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
     assert pure.store[2] > 20, "messages that were refused"
 
 
-def test_a_run_is_answered_when_the_disk_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_sync_bulk_is_answered_after_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = reads(4)
     pure, compiled = both_ways(monkeypatch, [[FIRST, sent[0]], [FIRST, *sent[1:]]], SYNC)
     assert_same(pure, compiled)
@@ -87,7 +87,9 @@ def test_a_run_is_answered_when_the_disk_has_it(monkeypatch: pytest.MonkeyPatch)
     assert arrived(pure) == 40
 
 
-def test_who_does_not_wait_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_sync_sender_without_wait_is_answered_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sent = [plain(n) for n in range(4)]
     rest = [plain(4), plain(5, wait="false"), plain(6), plain(7, wait="false", flag=2)]
     mixed = b"".join(rest)
@@ -98,7 +100,7 @@ def test_who_does_not_wait_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) 
     assert [each.opaque for each in answers[1:]] == [5, 4, 6]
 
 
-def test_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_sync_no_sender_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """All are answered at once, and a flush that fails tells nobody."""
 
     def fail(cluster: SimCluster) -> None:
@@ -117,7 +119,7 @@ def test_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert codes(compiled.responses[0]) == [0] * 9
 
 
-def test_one_way_messages_reach_the_disk_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_sync_oneway_messages_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = [plain(n) for n in range(4)]
     rest = b"".join(plain(n, flag=2) for n in range(4, 9))
     pure, compiled = both_ways(monkeypatch, [[FIRST, b"".join(sent)], [FIRST, rest]], SYNC)
@@ -127,7 +129,7 @@ def test_one_way_messages_reach_the_disk_too(monkeypatch: pytest.MonkeyPatch) ->
     assert arrived(pure) == 9
 
 
-def test_a_flush_that_fails_is_told_to_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_sync_failed_flush_is_reported_to_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """The messages are in the log and nowhere else, and nothing is taken any more."""
 
     def fail_later(cluster: SimCluster) -> None:
@@ -151,7 +153,9 @@ def test_a_flush_that_fails_is_told_to_each(monkeypatch: pytest.MonkeyPatch) -> 
     assert arrived(pure) == 20
 
 
-def test_a_topic_deleted_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_sync_topic_deleted_before_flush_equals_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What waits for the disk then gets no queue entry; other topics' messages do."""
 
     def delete_first(cluster: SimCluster) -> None:

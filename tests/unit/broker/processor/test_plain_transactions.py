@@ -1,4 +1,4 @@
-"""Halves and commits through the compiled path: what Python makes of them, byte for byte."""
+"""Half messages and commits on the compiled path: the same bytes as in Python."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -90,7 +90,9 @@ def with_ends(
 
 @pytest.mark.parametrize("seed", sample(range(3), 3))
 @pytest.mark.parametrize("op_bytes", ["4096", "40"])
-def test_any_ends_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int, op_bytes: str) -> None:
+def test_compiled_transactions_any_ends_in_any_chunks_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int, op_bytes: str
+) -> None:
     properties = {"transactionOpMsgMaxSize": op_bytes}
     segments = with_ends(monkeypatch, random.Random(seed), properties)
     pure, compiled = both_ways(monkeypatch, segments, properties)
@@ -119,7 +121,7 @@ def test_any_ends_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int, op_byt
         {"endTransactionThreadPoolNums": "2"},
     ],
 )
-def test_stores_and_settings(
+def test_compiled_transactions_stores_and_settings_equal_python(
     monkeypatch: pytest.MonkeyPatch, seed: int, properties: dict[str, str]
 ) -> None:
     segments = with_ends(monkeypatch, random.Random(seed), properties)
@@ -129,7 +131,9 @@ def test_stores_and_settings(
 
 
 @pytest.mark.parametrize("seed", range(20, 22))
-def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_transactions_full_disk_equals_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """What was claimed and not stored is open again."""
     rng = random.Random(seed)
     left_bytes = rng.randrange(40_000, 200_000)
@@ -149,7 +153,7 @@ def warm() -> list[bytes]:
     return [FIRST, sends + half(4), half(5) + half(6) + half(7)]
 
 
-def test_transactions_of_one_read_are_served_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_transactions_of_a_read_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends and halves in turn, as many callers on one connection have them."""
     known = answers_to_halves(monkeypatch)
     mixed = b"".join(end(answer) + half(10 + n) for n, answer in enumerate(known))
@@ -165,7 +169,7 @@ def test_transactions_of_one_read_are_served_in_one_call(monkeypatch: pytest.Mon
     }
 
 
-def test_an_end_that_came_before_decides_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_transactions_repeated_end_decides_once(monkeypatch: pytest.MonkeyPatch) -> None:
     known = answers_to_halves(monkeypatch)
     twice = end(known[0]) + end(known[1]) + end(known[0]) + half(9) + end(known[2])
     pure, compiled = both_ways(monkeypatch, [warm(), [FIRST, twice]])
@@ -184,7 +188,7 @@ def test_an_end_that_came_before_decides_nothing_twice(monkeypatch: pytest.Monke
         {"commitOrRollback": "0"},
     ],
 )
-def test_ends_that_are_left_to_python(
+def test_compiled_transactions_ineligible_ends_use_python(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, str]
 ) -> None:
     answer = answers_to_halves(monkeypatch)[-1]
@@ -193,7 +197,7 @@ def test_ends_that_are_left_to_python(
     assert compiled.served_bytes == sum(map(len, warm()[2:]))
 
 
-def test_what_cannot_be_written_is_open_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_transactions_failed_write_reopens_half(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever fails between claim and write costs the connection, and nothing is decided."""
     answer = answers_to_halves(monkeypatch)[-1]
 

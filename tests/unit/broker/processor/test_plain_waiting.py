@@ -1,4 +1,4 @@
-"""Pulls that wait through the compiled path: held, woken and answered as Python does it."""
+"""Suspended pulls on the compiled path: held, resumed and answered as in Python."""
 
 import asyncio
 import random
@@ -230,7 +230,9 @@ def _pulls(rng: random.Random, number: int, peers: Peers) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", sample(range(12), 3))
-def test_any_pulls_and_what_wakes_them(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_compiled_waiting_any_pulls_and_arrivals_equal_python(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     outcome = both_wait(monkeypatch, partial(some_steps, seed))
     assert outcome.held == (0, 0)
     assert outcome.served_bytes > 20_000
@@ -246,11 +248,13 @@ def test_any_pulls_and_what_wakes_them(monkeypatch: pytest.MonkeyPatch, seed: in
         {"mappedFileSizeCommitLog": "4096", "mappedFileSizeConsumeQueue": "400"},
     ],
 )
-def test_settings(monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]) -> None:
+def test_compiled_waiting_settings_equal_python(
+    monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
+) -> None:
     both_wait(monkeypatch, partial(some_steps, 50), properties)
 
 
-def test_one_that_waits_is_held_and_answered_by_the_compiled_path(
+def test_compiled_waiting_pull_is_suspended_and_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     frames = [frame(11, pull(1, 1), b"", 7), send(50), frame(11, pull(2, 2), b"", 8)]
@@ -273,7 +277,9 @@ def test_one_that_waits_is_held_and_answered_by_the_compiled_path(
     assert (empty.opaque, empty.code) == (8, ResponseCode.PULL_NOT_FOUND)
 
 
-def test_who_may_no_longer_pull_is_told_so_when_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_waiting_lost_permission_is_refused_on_resume(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def scenario(peers: Peers) -> None:
         consumer = peers.open()
         await peers.feed(consumer, frame(11, pull(1, 1), b"", 7))
@@ -287,7 +293,7 @@ def test_who_may_no_longer_pull_is_told_so_when_woken(monkeypatch: pytest.Monkey
     assert [each.code for each in refused] == [ResponseCode.NO_PERMISSION]
 
 
-def test_a_failure_of_the_compiled_answer_costs_nobody_the_message(
+def test_compiled_waiting_failed_answer_falls_back_to_python(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_arguments: object) -> bytes:

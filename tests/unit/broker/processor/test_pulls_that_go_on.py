@@ -1,4 +1,4 @@
-"""Pulls that go on where the one before ended are compared, not asked for anew; stores change."""
+"""Continuing pulls are served by comparisons with the plan; the store may change in between."""
 
 import asyncio
 import random
@@ -182,7 +182,7 @@ def count_begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @needs_compiled
 @pytest.mark.parametrize("name", [*CHANGES, "all"])
 @pytest.mark.parametrize("seed", sample(range(3), 3))
-def test_what_changes_between_two_pulls(
+def test_continuing_pulls_any_change_between_pulls_equals_python(
     monkeypatch: pytest.MonkeyPatch, name: str, seed: int
 ) -> None:
     changes = list(CHANGES.values()) if name == "all" else [CHANGES[name]]
@@ -249,7 +249,7 @@ def consumed_as_it_comes(
 @needs_compiled
 @pytest.mark.parametrize("name", ["nothing", *CHANGES, "all"])
 @pytest.mark.parametrize("seed", sample(range(3), 3))
-def test_what_changes_while_pulls_wait(
+def test_continuing_pulls_any_change_while_suspended_equals_python(
     monkeypatch: pytest.MonkeyPatch, name: str, seed: int
 ) -> None:
     each = CHANGES | {"nothing": nothing}
@@ -271,7 +271,7 @@ def test_what_changes_while_pulls_wait(
 
 
 @needs_compiled
-def test_a_drain_asks_python_once_a_read_of_the_queue_file(
+def test_continuing_pulls_call_python_once_per_queue_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun = count_begun(monkeypatch)
@@ -283,7 +283,7 @@ def test_a_drain_asks_python_once_a_read_of_the_queue_file(
 
 
 @needs_compiled
-def test_a_reset_of_others_costs_a_drain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_continuing_pulls_unrelated_reset_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def others_are_reset(broker: Broker, _rng: random.Random) -> None:
         for queue_id in range(QUEUES):
             broker.parts.offsets.assign_reset("never seen", TOPIC, queue_id, 1)
@@ -296,7 +296,7 @@ def test_a_reset_of_others_costs_a_drain_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 @needs_compiled
-def test_a_known_place_keeps_no_file_of_the_log() -> None:
+def test_continuing_pulls_cursor_keeps_no_log_file() -> None:
     """A deleted file of a gigabyte must not stay because somebody once read it."""
 
     async def scenario(cluster: SimCluster) -> None:
