@@ -369,11 +369,11 @@ class ConsumerTable(_MemberTable):
                 wanted = list(subscriptions)
                 if entry.put_wants(client.channel, wanted):
                     _log.warning(
-                        "members of a group subscribe differently: each heartbeat replaces what "
-                        "the others want, and messages are missed",
+                        "members of a group subscribe differently",
                         group=group,
                         client=client.client_id,
                         wants={one.topic: one.sub_string[:200] for one in wanted[:20]},
+                        hint="each heartbeat replaces the subscriptions of the other members",
                     )
                 changed |= entry.put_subscriptions(wanted)
                 self._bear(entry, client)

@@ -350,7 +350,7 @@ class FastPullService:
             count_pulls(group, topic, messages, total_bytes, times)
         self._count_reads(found, len(reads) - found, count, self.now_ms() - began_ms)
 
-    def wait(  # noqa: PLR0917 - values in hand, at each pull
+    def wait(  # noqa: PLR0917 - called for each pull
         self,
         known: PullPlan,
         queue_offset: int,

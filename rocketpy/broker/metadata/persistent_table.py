@@ -230,7 +230,7 @@ class PersistentTable(ABC, Generic[E]):
     @contextmanager
     def _changing(self, *names: str) -> Iterator[dict[str, E]]:
         """Change the named ones of the yielded entries; inside `one_write` or `write_soon`."""
-        assert self._depth, "nobody would see it"
+        assert self._depth, "the change would never be visible"
         self._touched += names
         if self._draft is None:
             self._draft = dict(self.entries)

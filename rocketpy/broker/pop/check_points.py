@@ -200,7 +200,7 @@ class CheckPointBuffer:
             "check point not stored",
             topic=point.topic,
             group=point.group,
-            why=status.value,
+            status=status.value,
         )
         if status is PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL:
             waiting.due_ms = now_ms + _TOO_FAR_MS

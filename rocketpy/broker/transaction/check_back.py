@@ -376,7 +376,7 @@ class CheckBack:
     def _store(self, message: PutMessage) -> PutMessageResult | None:
         result = self._put.put(message)
         if result.status is not PutMessageStatus.PUT_OK:
-            _log.warning("half message not stored", why=result.status)
+            _log.warning("half message not stored", status=result.status.value)
             return None
         return result
 

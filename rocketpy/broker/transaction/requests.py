@@ -66,7 +66,7 @@ class TransactionRequests:
                         producer=channel.remote_address,
                         group=header.producer_group,
                         msg_id=header.msg_id,
-                        why=refused.remark,
+                        remark=refused.remark,
                     )
 
             self._operation.end(end, said)
