@@ -405,7 +405,7 @@ class ServerPeer:
             )
             return
         opaque = command.opaque = self._next_opaque()
-        # The first request tells the server that this client is RocketPy.
+        # The first request marks this client as RocketPy.
         if not connection.has_sent and self.uses_msgpack:
             command.ext_fields[ROCKETPY_FIELD] = "1"
         if connection.speaks_msgpack:

@@ -9,14 +9,14 @@ from tests.bad_input.kit import EventLog, World, running
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One cluster for the tests of a module: what one of them breaks, the next ones see."""
+    """Return one cluster for all tests of a module, so that damage by one test fails the next."""
     with running(tmp_path_factory.mktemp("world") / "data") as world:
         yield world
 
 
 @pytest.fixture(autouse=True)
 def log() -> Iterator[EventLog]:
-    """What is logged while the test runs; bad input is never worth a traceback."""
+    """Return the log of the test, and check that bad input caused no traceback."""
     handler = EventLog()
     root = logging.getLogger()
     root.addHandler(handler)

@@ -1,4 +1,4 @@
-"""What the tests of bad input share: a raw peer, a world that must stay well, and its log."""
+"""Kit of the bad-input tests: a raw peer, a cluster that must stay well, and its log."""
 
 import contextlib
 import json
@@ -49,7 +49,7 @@ _EXPECTED_PATH = re.compile(
 
 
 class Wire:
-    """A connection that writes what it likes."""
+    """Connection that writes arbitrary bytes."""
 
     def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
@@ -85,7 +85,7 @@ class Wire:
         return self._ready.pop(0)
 
     def is_closed_by_peer(self) -> bool:
-        """Read until the peer closes; a byte that comes instead is a failure."""
+        """Read until the peer closes; any received byte is a failure."""
         try:
             data = self.socket.recv(1)
         except ConnectionResetError:
@@ -119,7 +119,7 @@ class Wire:
         return self.call(11, {**pull_header(topic, offset), **changes})
 
     def bodies(self, topic: str, queue_id: int = 0) -> list[bytes]:
-        """Everything a queue holds."""
+        """Return all messages of a queue."""
         found: list[bytes] = []
         while True:
             response = self.pull(len(found), topic, queueId=str(queue_id))
@@ -130,7 +130,7 @@ class Wire:
 
 
 def send_header(topic: str = "Bad", queue_id: int = 0) -> dict[str, str]:
-    """The one-letter fields of a send."""
+    """Return the one-letter fields of a send."""
     return {
         "a": "P",
         "b": topic,
@@ -168,7 +168,7 @@ def frame(header: bytes, body: bytes = b"", serialize_type: int = 0) -> bytes:
 
 
 class EventLog(logging.Handler):
-    """Every log event, of ``structlog`` and of ``logging``, as dictionaries."""
+    """Log events of structlog and logging, as dictionaries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class EventLog(logging.Handler):
             self.events.append({**event, "exc_info": record.exc_info})
 
     def named(self, text: str, *parts: str) -> list[MutableMapping[str, Any]]:
-        """The events whose name contains the text, and that mention all parts anywhere."""
+        """Return the events whose name contains the text, and that mention all parts."""
         return [
             event
             for event in list(self.events)
@@ -191,7 +191,7 @@ class EventLog(logging.Handler):
 
 
 class World:
-    """A cluster with well-behaved clients, who must not notice what others do."""
+    """Cluster with well-behaved clients, which bad input of other peers must not affect."""
 
     def __init__(self, root: Path, properties: Mapping[str, str] | None = None) -> None:
         self.root = root
@@ -206,17 +206,17 @@ class World:
         return Wire(self.addresses[server])
 
     def unexpected_paths(self) -> list[str]:
-        """What is on disk below the root or beside it, and does not belong there."""
+        """Return files below or beside the root that do not belong there."""
         beside = [path.name for path in self.root.parent.iterdir() if path != self.root]
         below = [path.relative_to(self.root).as_posix() for path in self.root.rglob("*")]
         return beside + [path for path in below if not _EXPECTED_PATH.fullmatch(path)]
 
     @contextlib.contextmanager
     def staying_well(self) -> Iterator[None]:
-        """Connections opened before go on; what was acknowledged before stays readable."""
+        """Check that open connections still work, and acknowledged messages stay readable."""
         with self.peer("broker") as broker, self.peer("namesrv") as namesrv:
             self._acknowledge(broker)
-            # Who never asked anything is cut off, should what comes now take long.
+            # A connection without a request is reset when the rest takes long.
             assert namesrv.call(105, {"topic": "Kept"}).code == 0
             yield
             self._acknowledge(broker)
@@ -233,7 +233,7 @@ class World:
 
 @contextlib.contextmanager
 def running(root: Path, properties: Mapping[str, str] | None = None) -> Iterator[World]:
-    """A world; the topics ``Bad`` and ``Kept`` and the group ``Readers`` exist."""
+    """Run a cluster in which the topics Bad and Kept and the group Readers exist."""
     world = World(root, properties)
     with world.cluster:
         for topic in ("Bad", "Kept"):
@@ -246,7 +246,7 @@ def running(root: Path, properties: Mapping[str, str] | None = None) -> Iterator
 def finished(
     *arguments: str, cwd: Path | None = None, **environ: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a command that is expected to end by itself."""
+    """Run a command that is expected to end."""
     return subprocess.run(
         [sys.executable, "-m", "rocketpy", *arguments],
         capture_output=True,
@@ -259,7 +259,7 @@ def finished(
 
 
 def last_sentence(done: "subprocess.CompletedProcess[str]", exit_code: int) -> str:
-    """One sentence on standard error, no traceback, the exit code."""
+    """Return the one sentence on standard error; check exit code and traceback."""
     assert done.returncode == exit_code, done.stderr
     assert "Traceback" not in done.stderr
     sentence = done.stderr.splitlines()[-1]
@@ -269,7 +269,7 @@ def last_sentence(done: "subprocess.CompletedProcess[str]", exit_code: int) -> s
 
 @contextlib.contextmanager
 def daemon(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """Run a server as a process of its own, its log as JSON lines, and end it."""
+    """Run a server in a separate process with a JSON log, and end it."""
     process = subprocess.Popen(
         [sys.executable, "-m", "rocketpy", *arguments, "--log-format", "json"],
         stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Bodies that are not what their request says: code 1 in words, and the connection stays."""
+"""Malformed bodies: a response with code 1 and a reason, and the connection stays."""
 
 import contextlib
 import time
@@ -75,7 +75,7 @@ def little_work() -> Iterator[None]:
     "kind", ["heartbeat", "lock", "create_group", "create_topics", "register", "register_topic"]
 )
 def test_json_that_takes_long_to_read(world: World, kind: str) -> None:
-    """Fastjson's own dialect is read by slow code, which fifteen megabytes must not reach."""
+    """The dialect of fastjson is parsed by slow code, which fifteen megabytes must not reach."""
     server, code, header = BODIES[kind]
     with world.staying_well(), world.peer(server) as peer, little_work():
         response = peer.call(code, header, b"{1:[" + b"0," * 7_500_000)
@@ -101,7 +101,7 @@ ODD_VALUES = {"text": "x", "number": 7, "list": [1, None, {}], "object": {"a": [
 
 @pytest.mark.parametrize("value", ODD_VALUES.values(), ids=ODD_VALUES)
 def test_heartbeat_with_wrong_types(world: World, value: object) -> None:
-    """Every part in turn is something else: a response, never a fault of the broker's own."""
+    """Replace each part in turn by another type: the broker answers and does not fail."""
     consumer = HEARTBEAT["consumerDataSet"][0]
     with world.staying_well(), world.peer() as peer:
         for key in HEARTBEAT:
@@ -209,7 +209,7 @@ def test_registration_with_a_wrong_checksum(world: World) -> None:
 
 
 def test_heartbeat_with_thousands_of_new_groups(world: World) -> None:
-    """Each new group changes two files; together that must not hold anybody up."""
+    """Each new group changes two files; together they must not delay other clients."""
     consumer = HEARTBEAT["consumerDataSet"][0]
     assert isinstance(consumer, dict)
     with world.staying_well(), world.peer() as peer:

@@ -1,4 +1,4 @@
-"""SQL92 conditions that are none, or too much of one."""
+"""Invalid and too complex SQL92 conditions."""
 
 import itertools
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def asked(peer: Wire, condition: str) -> tuple[int, str]:
 
 
 def subscribed(peer: Wire, condition: str) -> tuple[int, str]:
-    """Subscribe with it all the same, then pull."""
+    """Subscribe with it without the check, then pull."""
     consumer = {
         "groupName": "Conditions",
         "consumeType": "CONSUME_PASSIVELY",

@@ -1,4 +1,4 @@
-"""What consumers send wrongly: messages given back that are not there, members that disagree."""
+"""Wrong requests of consumers: send-back of unknown messages, different subscriptions."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from rocketpy.proto.subscription import build_subscription
 from tests.bad_input.kit import EventLog, World
 
 
-def test_giving_back_what_is_not_there(world: World) -> None:
+def test_send_back_of_unknown_message_is_refused(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
         sent = peer.send(b"x", "GivenBack")
         offset = int(sent.ext_fields["msgId"][16:], 16)

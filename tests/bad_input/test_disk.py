@@ -1,4 +1,4 @@
-"""A disk that is full or broken: an error response, never a crash; consumers are served on."""
+"""A disk that is full or broken: an error response, never a crash; consumers are still served."""
 
 import errno
 import os
@@ -88,7 +88,7 @@ def test_full_disk(tmp_path: Path, disk: FaultyOs, log: EventLog, flush: str) ->
         assert peer.bodies("Kept") == world.acknowledged, "consumers are served on"
         assert len(peer.bodies("Bad")) > 1
         disk.is_full = False
-        with world.staying_well():  # sending goes on by itself
+        with world.staying_well():  # sends succeed again
             assert peer.send(MEGABYTE, "Bad").code == 0
         held = peer.bodies("Bad")
         world.cluster.restart_broker()
@@ -117,7 +117,7 @@ def test_full_disk_and_a_new_topic(tmp_path: Path, disk: FaultyOs) -> None:
 
 
 def test_no_descriptor_left(tmp_path: Path) -> None:
-    """Two hundred queues, and nobody but the store gets a descriptor any more."""
+    """Two hundred queues, and no descriptors left except for the store."""
     settings = {"flushIntervalConsumeQueue": "20", "flushConsumeQueueThoroughInterval": "0"}
     with running(tmp_path / "data", settings) as world, world.peer() as peer:
         with world.staying_well():
@@ -137,7 +137,7 @@ def test_no_descriptor_left(tmp_path: Path) -> None:
 
 
 def test_full_disk_and_the_table_of_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic that a kill would forget takes no message."""
+    """A topic that is not on disk accepts no message."""
     write_bytes = RealFiles.write_bytes
     is_full = True
 
@@ -203,7 +203,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_full_file_system(small_disk: Path) -> None:
-    """The real thing: a process whose file system has no block left neither dies nor lies."""
+    """A process on a full file system neither crashes nor acknowledges lost messages."""
     arguments = ["broker"]
     settings = {"storePathRootDir": small_disk / "store", "listenPort": 0, "brokerName": "b",
                 "brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1",

@@ -1,4 +1,4 @@
-"""Bytes that are no frames: that connection is closed, with a log event; nobody else notices."""
+"""Malformed frames: the connection is closed with a log event; others are not affected."""
 
 import struct
 import time
@@ -113,7 +113,7 @@ def test_many_ext_fields(world: World, log: EventLog, server: str) -> None:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_header_that_says_too_little_means_code_0(world: World, server: str) -> None:
+def test_header_without_code_means_code_0(world: World, server: str) -> None:
     with world.staying_well(), world.peer(server) as peer:
         peer.write(frame(b'{"opaque":7}'))
         response = peer.receive()
@@ -121,14 +121,14 @@ def test_a_header_that_says_too_little_means_code_0(world: World, server: str) -
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_responses_nobody_asked_for_are_dropped(world: World, server: str) -> None:
+def test_unsolicited_responses_are_dropped(world: World, server: str) -> None:
     with world.staying_well(), world.peer(server) as peer:
         stray = RemotingCommand(0, 0, 493, 12345, 1, None, {})
         peer.write(encode_command(stray) * 100)
         assert peer.call(99_999).code == 3
 
 
-def test_a_first_frame_that_never_ends_is_cut_off(tmp_path: Path) -> None:
+def test_first_frame_that_never_ends_is_reset(tmp_path: Path) -> None:
     with running(tmp_path / "data", {"firstFrameTimeoutMs": "1500"}) as world:
         with world.peer() as silent, world.peer() as half:
             half.write(frame(HEADER)[:10])

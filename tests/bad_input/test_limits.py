@@ -1,4 +1,4 @@
-"""Numbers and sizes beyond what a request may say."""
+"""Numbers and sizes beyond the limits of a request."""
 
 import struct
 import time
@@ -62,7 +62,7 @@ def test_pull_of_an_odd_number_of_messages(world: World, count: int) -> None:
 
 
 def test_pull_that_wants_to_wait_for_ever_is_held_no_longer_than_allowed(world: World) -> None:
-    """The hold is bounded; the connection is free to go, and its pull goes with it."""
+    """The hold is limited, and a closed connection drops its pull."""
     with world.staying_well(), world.peer() as peer:
         from rocketpy.proto.wire.command import encode_command  # noqa: PLC0415
         from tests.bad_input.kit import pull_header  # noqa: PLC0415
@@ -78,7 +78,7 @@ def test_pull_that_wants_to_wait_for_ever_is_held_no_longer_than_allowed(world: 
 )
 @pytest.mark.parametrize("queue_id", [-1, 99, 2**31 - 1])
 def test_commit_of_an_odd_offset_or_queue(world: World, queue_id: int, offset: int) -> None:
-    """Apache takes all of these; what names no queue, or no place in one, is not kept."""
+    """Apache accepts all of these; commits without an existing queue or offset are not kept."""
     header = {"topic": "Bad", "consumerGroup": "Readers", "queueId": str(queue_id)}
     with world.staying_well(), world.peer() as peer:
         assert peer.call(15, {**header, "commitOffset": str(offset)}).code == 0
@@ -141,7 +141,7 @@ def test_delay_level_that_does_not_exist(world: World, level: str, queue_id: int
         ("TIMER_DELIVER_MS", "9223372036854775808"),
     ],
 )
-def test_moment_of_delivery_that_cannot_be(world: World, name: str, value: str) -> None:
+def test_impossible_delivery_time_is_refused(world: World, name: str, value: str) -> None:
     with world.staying_well(), world.peer() as peer:
         response = peer.send(b"x", i=f"UNIQ_KEY\1u\2{name}\1{value}\2")
         assert response.code == 13
@@ -149,7 +149,7 @@ def test_moment_of_delivery_that_cannot_be(world: World, name: str, value: str) 
 
 
 @pytest.mark.parametrize("value", ["-9223372036854775808", "-1", "0", "1"])
-def test_moment_of_delivery_that_is_over(world: World, value: str) -> None:
+def test_past_delivery_time_delivers_at_once(world: World, value: str) -> None:
     store = world.cluster.brokers[0].parts.store
     with world.staying_well(), world.peer() as peer:
         before = store.max_offset("Bad", 0)
@@ -179,7 +179,7 @@ def test_recall_that_means_nothing(world: World) -> None:
         assert peer.call(370, ext).code == 1
 
 
-def test_many_messages_of_one_moment(world: World) -> None:
+def test_many_messages_of_one_delivery_time(world: World) -> None:
     broker = world.cluster.brokers[0]
     moment = broker.parts.clock.time_ms() // 1_000 * 1_000 + 3_000
     with world.staying_well(), world.peer() as peer:
@@ -248,7 +248,7 @@ def test_batch_with_wrong_lengths(world: World, name: str) -> None:
 
 
 def test_batch_inside_a_batch_is_only_a_body(world: World) -> None:
-    """An entry is taken as it is: nothing looks for messages inside a message."""
+    """An entry is stored unchanged: messages inside a message are not searched."""
     inner = encode_batch([BatchItem(0, b"inner", b"")])
     with world.staying_well(), world.peer() as peer:
         before = len(peer.bodies("Bad", 2))
@@ -264,7 +264,7 @@ def test_batch_over_the_limit(world: World) -> None:
 
 
 def test_batch_of_very_many_small_messages(world: World) -> None:
-    """The response lists every id: a header of megabytes, which our client can read."""
+    """The response lists every id: a header of megabytes, which the client can read."""
     with world.staying_well(), world.peer() as peer:
         response = peer.call(
             320, {**_batch_header(), "e": "3"}, encode_batch([BatchItem(0, b"", b"")] * 150_000)

@@ -1,4 +1,4 @@
-"""Peers that make a broker hold memory: a process of its own, measured from outside."""
+"""Peers that make a broker hold memory; measured from outside its process."""
 
 import contextlib
 import resource
@@ -29,7 +29,7 @@ class Daemon:
         self.address = address
 
     def memory(self) -> int:
-        """Bytes that are the process's own; mapped files are the page cache's."""
+        """Return the private bytes of the process; mapped files belong to the page cache."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         (line,) = [line for line in status.splitlines() if line.startswith("RssAnon")]
         return int(line.split()[1]) << 10
@@ -70,7 +70,7 @@ def write_what_it_takes(peer: Wire, data: bytes) -> None:
 
 
 def test_frames_that_never_end_stay_within_the_budget(tmp_path: Path) -> None:
-    """Over 512 MiB in all the greediest lose theirs; honest connections do not notice."""
+    """Over 512 MiB in all, the greediest connections are aborted; honest ones are not affected."""
     unfinished = struct.pack(">i", 16 * MIB - 4) + bytes(16 * MIB - 1_000)
     with broker(tmp_path / "s") as served, contextlib.ExitStack() as stack:
         honest = stack.enter_context(served.peer())
@@ -87,7 +87,7 @@ def test_frames_that_never_end_stay_within_the_budget(tmp_path: Path) -> None:
         assert sum(map(is_established, peers)) > 16, "no more than needed are cut off"
 
 
-def test_a_frame_that_makes_no_progress_is_given_up(tmp_path: Path) -> None:
+def test_frame_without_progress_is_reset(tmp_path: Path) -> None:
     unfinished = struct.pack(">i", 16 * MIB - 4) + bytes(16 * MIB - 1_000)
     settings = ("frameTimeoutMs=5000",)
     with broker(tmp_path / "s", *settings) as served, contextlib.ExitStack() as stack:
@@ -110,8 +110,8 @@ def test_a_frame_that_makes_no_progress_is_given_up(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("count", [20, 200])
-def test_peers_that_never_read_are_gone_when_they_are_cut_off(tmp_path: Path, count: int) -> None:
-    """Reset on both sides at once, what the kernel had queued included."""
+def test_peers_that_never_read_are_reset_and_release_memory(tmp_path: Path, count: int) -> None:
+    """The connection is reset on both sides, queued output in the kernel included."""
     settings = ("writeStallTimeoutMs=1000", "maxTransferBytesOnMessageInMemory=8388608")
     with broker(tmp_path / "s", *settings) as served, contextlib.ExitStack() as stack:
         honest = stack.enter_context(served.peer())
@@ -137,8 +137,8 @@ def test_peers_that_never_read_are_gone_when_they_are_cut_off(tmp_path: Path, co
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl tool")
-def test_peers_that_never_read_over_tls_count_and_are_cut_off_as_others_are(tmp_path: Path) -> None:
-    """Within 64 MiB in all, though each asks for 32 MiB; honest peers over TLS go on."""
+def test_tls_peers_that_never_read_are_counted_and_reset(tmp_path: Path) -> None:
+    """Peers ask for 32 MiB each with a budget of 64 MiB; honest peers over TLS are still served."""
     key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
     subprocess.run(
         f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
@@ -209,7 +209,7 @@ def test_sends_that_wait_for_a_hanging_disk_keep_no_body(
 def test_idle_connections_leave_descriptors_for_the_store_and_for_honest_peers(
     tmp_path: Path, limits: tuple[int, int]
 ) -> None:
-    """The soft limit is raised; near the hard one those go who never sent a request."""
+    """The soft limit is raised; near the hard limit, connections without a request are closed."""
     with broker(tmp_path / "s", descriptors=limits) as served, contextlib.ExitStack() as stack:
         early = stack.enter_context(served.peer())
         idle = [stack.enter_context(Wire(served.address)) for _ in range(300)]
@@ -221,7 +221,7 @@ def test_idle_connections_leave_descriptors_for_the_store_and_for_honest_peers(
         assert kept_count == 300 if limits[1] == 4096 else 100 < kept_count < 200
 
 
-def test_many_connections_from_one_address_are_no_offence(tmp_path: Path) -> None:
+def test_many_connections_from_one_address_are_allowed(tmp_path: Path) -> None:
     with broker(tmp_path / "s") as served, contextlib.ExitStack() as stack:
         peers = [stack.enter_context(served.peer()) for _ in range(600)]
         assert all(peer.call(7_777).code == 3 for peer in (peers[0], peers[-1]))

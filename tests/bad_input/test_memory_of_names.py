@@ -1,6 +1,6 @@
-"""What a broker remembers for its peers: a process of its own, measured from outside.
+"""Names that a broker keeps for its peers; measured from outside its process.
 
-Suspended pulls and whatever is kept by a name that came over the network.
+Suspended pulls, and everything that is kept under a name that a peer sends.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ def bodies(response: RemotingCommand) -> list[int]:
 
 
 def test_one_message_that_wakes_many_pulls_of_one_connection(tmp_path: Path) -> None:
-    """They are read one after the other, as the peer takes them."""
+    """The pulls are read one after the other, as the peer takes the responses."""
     with broker(tmp_path / "s") as served, served.peer() as slow, served.peer() as honest:
         slow.write(b"".join(held_pull(slow) for _ in range(300)))
         assert slow.call(7_777).code == 3, "all of them wait"
@@ -115,7 +115,7 @@ def test_types_of_expressions_that_are_not_there_are_not_kept(tmp_path: Path) ->
 
 
 def test_suspended_pulls_with_long_lists_of_tags(tmp_path: Path) -> None:
-    """So many different filters that together they pass what may be kept."""
+    """Subscribe with so many different filters that together they exceed the limit."""
     with broker(tmp_path / "s") as served, served.peer() as peer, served.peer() as honest:
         for number in range(2_500):
             tags = "||".join(f"{number}x{index}" for index in range(1_500))
@@ -156,7 +156,7 @@ def heartbeat(client_id: str, group: str, subscriptions: list[dict[str, Any]]) -
 
 
 def test_subscriptions_of_heartbeats_have_a_bound_in_all(tmp_path: Path) -> None:
-    """Who sent the most is closed; who sent little goes on."""
+    """The client with the most subscriptions is disconnected; small clients continue."""
     tags = [f"{number}" for number in range(60_000)]
     subscription = {"topic": "Bad", "subString": "a", "tagsSet": tags, "subVersion": 1}
     with broker(tmp_path / "s") as served, contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Requests that make no sense: a response with the code Apache gives, naming the field."""
+"""Invalid requests: a response with the code of Apache that names the field."""
 
 import pytest
 

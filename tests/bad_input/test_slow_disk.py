@@ -33,10 +33,10 @@ def refusal(peer: Wire) -> str:
     return response.remark or ""
 
 
-def test_sends_are_refused_while_an_append_hangs_and_go_on_by_themselves(
+def test_sends_are_refused_while_append_hangs_and_resume_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that hangs is stored in the end; who came behind it is told within its time."""
+    """The hanging append is stored in the end; later sends are refused in time."""
     flag = tmp_path / "hangs"
     (tmp_path / "sitecustomize.py").write_text(HANGING_ALLOCATION.format(flag=str(flag)))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path.cwd()}")
@@ -62,10 +62,10 @@ def test_sends_are_refused_while_an_append_hangs_and_go_on_by_themselves(
         assert seen["sendThreadPoolQueueCapacity"] == "5"
         assert int(seen["sendThreadPoolQueueSize"]) <= 5
         assert int(seen["sendThreadPoolQueueHeadWaitTimeMills"]) < 10_000
-        assert others[2].pull(0).code == 0, "pulls go on"
+        assert others[2].pull(0).code == 0, "pulls are served"
         flag.unlink()
         answers = [first.receive() for _ in range(12)]
         assert {answer.code for answer in answers} <= {0, 2}
-        until(lambda: others[0].send(b"after").code == 0, "sending goes on by itself")
+        until(lambda: others[0].send(b"after").code == 0, "sends succeed again")
         stored = 2 + sum(answer.code == 0 for answer in answers)
         assert len(others[0].bodies("Bad")) == stored

@@ -1,4 +1,4 @@
-"""What keeps a server from starting: one sentence on standard error, exit code 1 or 2."""
+"""Failed starts of a server: one sentence on standard error, exit code 1 or 2."""
 
 import contextlib
 import json
@@ -259,7 +259,7 @@ def test_tls_files_that_are_not_there(tmp_path: Path, server: str) -> None:
     assert ".pem" in last_sentence(done, done.returncode)
 
 
-def test_unreachable_name_server_is_no_reason_not_to_start(tmp_path: Path) -> None:
+def test_broker_starts_without_reachable_name_server(tmp_path: Path) -> None:
     """The broker starts, keeps trying, and warns once, not once a try."""
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
@@ -293,7 +293,7 @@ def test_a_broken_directory_of_one_server_does_not_touch_another(tmp_path: Path)
 
 
 @pytest.mark.parametrize("line", ["brokerRole=SLAVE", "brokerRole=SYNC_MASTER", "brokerId=1"])
-def test_a_role_that_cannot_be_played(tmp_path: Path, line: str) -> None:
+def test_unsupported_broker_role_is_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(f"brokerName=b\n{line}\n")
     arguments = broker_arguments(tmp_path / "store")

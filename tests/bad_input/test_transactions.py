@@ -97,7 +97,7 @@ def test_an_end_that_decides_nothing(world: World, decision: str) -> None:
         assert peer.call(37, end).code == 0
 
 
-def test_a_half_message_that_nobody_could_be_asked_about(world: World) -> None:
+def test_half_message_without_producer_group_is_refused(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
         no_group = peer.send(b"x", "EndNobody", i="TRAN_MSG\x01true\x02", f="4")
         assert no_group.code == 13
@@ -105,7 +105,7 @@ def test_a_half_message_that_nobody_could_be_asked_about(world: World) -> None:
         assert peer.send(b"x", "EndNobody", f="4").code == 13, "the flag without the property"
 
 
-def test_an_answer_to_a_request_that_nobody_made(world: World) -> None:
+def test_reply_without_request_is_refused(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
         topic = "DefaultCluster_REPLY_TOPIC"
         for properties in ("", "REPLY_TO_CLIENT\x01nobody\x02CORRELATION_ID\x011\x02"):

@@ -30,7 +30,7 @@ def echo(channel: Channel, command: RemotingCommand) -> RemotingCommand:
 
 
 def fail(channel: Channel, command: RemotingCommand) -> RemotingCommand:
-    raise ValueError("as told")
+    raise ValueError("deliberate")
 
 
 def silent(channel: Channel, command: RemotingCommand) -> None:
@@ -87,14 +87,14 @@ async def client(**settings: Any) -> AsyncIterator[RemotingClient]:
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = LIMIT_S) -> None:
-    """Look every few ms until the condition holds; what it asks about has no event to wait for."""
+    """Poll every few ms until the condition holds, where there is no event to wait for."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
 class RawPeer:
-    """A peer that writes what it likes."""
+    """Peer that writes arbitrary bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader

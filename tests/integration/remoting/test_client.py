@@ -52,7 +52,7 @@ async def test_msgpack_can_be_switched_off() -> None:
             assert (response.serialize_type, response.ext_fields) == (0, {})
 
 
-async def test_oneway_goes_out_without_an_response() -> None:
+async def test_oneway_is_sent_without_response() -> None:
     server = make_server()
     arrived = asyncio.Event()
 
@@ -77,7 +77,7 @@ async def test_timeout_leaves_other_calls_alone() -> None:
         assert (await later).remark == "later"
 
 
-async def test_a_connection_silent_for_a_whole_timeout_is_given_up() -> None:
+async def test_connection_silent_for_call_timeout_is_aborted() -> None:
     async with serving() as (_, address), client() as caller:
         await caller.invoke(address, make_request(ECHO), 60_000)
         peer = caller._peers[address]
@@ -135,7 +135,7 @@ async def test_lost_connection_fails_calls_and_reconnects() -> None:
     await server.stop()
 
 
-async def test_go_away_is_sent_again_on_a_new_connection_once() -> None:
+async def test_go_away_resends_once_on_new_connection() -> None:
     server = make_server()
     seen: list[Channel] = []
 
@@ -215,7 +215,7 @@ async def test_in_flight_is_bounded() -> None:
         assert [response.code for response in await asyncio.gather(*waiting)] == [0, 0, 0]
 
 
-async def test_idle_connection_closes_and_comes_back() -> None:
+async def test_idle_connection_closes_and_reopens() -> None:
     async with serving() as (_, address), client() as caller:
         await caller.invoke(address, make_request(ECHO), 60_000)
         caller.sweep(caller.now_ms())
@@ -238,7 +238,7 @@ async def test_closed_client_fails_its_calls() -> None:
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:", ":1", "host:x", "host:65536", "a..b:1"])
-async def test_wrong_addresses_are_connect_errors(address: str) -> None:
+async def test_invalid_addresses_raise_connect_error(address: str) -> None:
     async with client() as caller:
         with pytest.raises(ConnectError):
             await caller.invoke(address, make_request(ECHO), 1000)

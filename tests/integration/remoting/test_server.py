@@ -66,7 +66,7 @@ async def test_every_kind_of_response() -> None:
             response = await peer.receive()
             responses[response.opaque] = response
         assert (responses[2].body, responses[2].ext_fields) == (b"body", {"a": "b"})
-        assert (responses[3].code, responses[3].remark) == (1, "ValueError: as told")
+        assert (responses[3].code, responses[3].remark) == (1, "ValueError: deliberate")
         assert (responses[5].code, responses[5].remark) == (3, " request type 4242 not supported")
         assert responses[1].remark == "later"
         await peer.close()
@@ -84,7 +84,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_garbage_costs_its_own_connection_only(garbage: bytes) -> None:
+async def test_garbage_closes_its_connection_only(garbage: bytes) -> None:
     async with serving() as (server, address):
         good, bad = await RawPeer.connect(address), await RawPeer.connect(address)
         bad.writer.write(garbage)
@@ -122,7 +122,7 @@ async def test_pool_responses_a_whole_read() -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith("biz")]
 
 
-async def test_requests_in_hand_of_coroutines_are_bounded_and_all_answered() -> None:
+async def test_coroutine_requests_in_progress_are_limited_and_all_answered() -> None:
     async with serving(max_in_flight_per_connection=512) as (server, address):
         peer = await RawPeer.connect(address)
         (selector,) = server._selectors
@@ -136,8 +136,8 @@ async def test_requests_in_hand_of_coroutines_are_bounded_and_all_answered() -> 
         await peer.close()
 
 
-async def test_a_coroutine_that_is_cancelled_from_within_is_answered_and_not_in_hand() -> None:
-    """Else its caller waits for nothing, and so many of them stop the connection."""
+async def test_coroutine_cancelled_from_within_is_answered_and_done() -> None:
+    """Otherwise its caller waits in vain, and enough of them stop the connection."""
 
     async def gives_up(channel: Channel, command: RemotingCommand) -> RemotingCommand:
         raise asyncio.CancelledError
@@ -169,7 +169,7 @@ async def test_several_selectors_share_the_connections() -> None:
     assert not [t for t in threading.enumerate() if "selector" in t.name]
 
 
-async def test_a_reader_that_does_not_read_is_bounded_and_harms_nobody() -> None:
+async def test_peer_that_does_not_read_is_limited_and_does_not_affect_others() -> None:
     events = Events()
     server = make_server(
         write_buffer_high_water_mark=1 << 20,
@@ -217,7 +217,7 @@ async def test_requests_of_a_slow_reader_keep_their_order_on_a_pool(selectors: i
     await server.stop()
 
 
-async def test_a_stalled_reader_is_cut_off_by_the_sweep() -> None:
+async def test_stalled_peer_is_reset_by_sweep() -> None:
     events = Events()
     server = make_server(write_buffer_high_water_mark=1 << 20, write_buffer_low_water_mark=1 << 16)
     server.add_listener(events)
@@ -274,14 +274,14 @@ async def test_connections_over_the_limit_are_closed_at_once(
             await peer.close()
 
 
-async def test_taken_port_says_so() -> None:
+async def test_taken_port_raises_start_error() -> None:
     async with serving() as (server, _):
         other = make_server(listen_port=server.port)
         with pytest.raises(StartError, match=f"port {server.port} on 127.0.0.1 is taken"):
             await other.start()
 
 
-async def test_stop_finishes_what_is_in_hand_and_frees_the_port() -> None:
+async def test_stop_finishes_requests_in_progress_and_releases_port() -> None:
     port = free_port()
     server = make_server(listen_port=port)
     begun, may_end = asyncio.Event(), asyncio.Event()
@@ -312,8 +312,8 @@ async def test_stop_finishes_what_is_in_hand_and_frees_the_port() -> None:
     await again.stop()
 
 
-async def test_stop_answers_what_a_slow_reader_has_asked_and_lets_it_out() -> None:
-    """What waits because the peer does not keep up, and what lies unsent, counts as in hand."""
+async def test_stop_answers_suspended_requests_of_slow_peer() -> None:
+    """Suspended requests and unsent output of a slow peer count as requests in progress."""
     server = make_server(write_buffer_high_water_mark=65_536, write_buffer_low_water_mark=4_096)
     await server.start()
     peer = await RawPeer.connect(f"127.0.0.1:{server.port}")

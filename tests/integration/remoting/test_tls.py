@@ -117,9 +117,7 @@ async def test_client_certificate_is_required_when_configured(certificate: tuple
 
 
 @pytest.mark.parametrize("first", [b"", b"\x16", b"\x16\x03\x01\x00\x10\x01"])
-async def test_a_handshake_that_does_not_come_is_given_up(
-    certificate: tuple[str, str], first: bytes
-) -> None:
+async def test_missing_tls_handshake_times_out(certificate: tuple[str, str], first: bytes) -> None:
     async with serving(tls=server_tls(certificate), first_frame_timeout_ms=200) as (
         server,
         address,
@@ -161,7 +159,7 @@ async def test_a_proxy_may_pass_tls_on(certificate: tuple[str, str]) -> None:
 
 async def test_a_connection_over_tls_can_be_reset(certificate: tuple[str, str]) -> None:
     server = make_server(tls=server_tls(certificate))
-    server.register(98, lambda channel, c: channel.abort("as told"))
+    server.register(98, lambda channel, c: channel.abort("deliberate"))
     await server.start()
     async with client(tls=TlsClientConfig(enable=True)) as caller:
         address = f"127.0.0.1:{server.port}"

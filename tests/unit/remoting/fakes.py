@@ -42,7 +42,7 @@ class FakeTimer:
 
 
 class FakeLoop:
-    """Runs callbacks when told to; time moves only with ``advance``."""
+    """Event loop that runs callbacks on request; time moves only with `advance`."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -82,7 +82,7 @@ class FakeLoop:
             callback(*args)
 
     def turn(self, seconds: float) -> None:
-        """One turn as an event loop makes it: what is ready and no more, then the due timers."""
+        """Run one iteration as an event loop does: ready callbacks, then due timers."""
         ready, self._ready = self._ready, []
         for callback, args in ready:
             callback(*args)
@@ -120,7 +120,7 @@ class FakeFuture:
 
 
 class FakeTransport:
-    """Keeps writes; ``buffered`` is what it claims is not sent yet."""
+    """Transport that keeps writes; `buffered` is the size of its unsent output."""
 
     def __init__(self, peer: tuple[str, int] = ("10.0.0.7", 4321)) -> None:
         self.writes: list[bytes] = []
@@ -220,7 +220,7 @@ class FakeOwner:
         self.spawned.append(coroutine)
 
     def run_spawned(self) -> None:
-        """Run coroutines that never really wait."""
+        """Run coroutines that do not wait."""
         for coroutine in self.spawned:
             try:
                 coroutine.send(None)  # type: ignore[attr-defined]
@@ -231,7 +231,7 @@ class FakeOwner:
 
 
 class Rig:
-    """A connection on a fake loop with a fake transport."""
+    """Connection on a fake loop with a fake transport."""
 
     def __init__(self, limits: ConnectionLimits = LIMITS, memory_limit_bytes: int = 0) -> None:
         self.loop = FakeLoop()
@@ -245,7 +245,7 @@ class Rig:
 
 
 class Held:
-    """A held request whose response is an action of the test."""
+    """Held request whose response is an action of the test."""
 
     def __init__(self, action: Callable[[], object]) -> None:
         self.action = action
@@ -255,7 +255,7 @@ class Held:
 
 
 class FakeHost:
-    """The connection behind a channel that is tested alone."""
+    """Host of a channel that is tested alone."""
 
     def __init__(self, loop: FakeLoop) -> None:
         self.turns = WriteScheduler(loop, lambda: 0)

@@ -25,7 +25,7 @@ def echo(_channel: Channel, command: RemotingCommand) -> RemotingCommand:
 
 
 def fail(_channel: Channel, _command: RemotingCommand) -> RemotingCommand:
-    raise ValueError("as told")
+    raise ValueError("deliberate")
 
 
 def silent(_channel: Channel, _command: RemotingCommand) -> None:
@@ -75,7 +75,7 @@ class World:
 
 
 def run(case: Callable[[World], Coroutine[Any, Any, T]]) -> T:
-    """Run a case; everything it made is closed behind it."""
+    """Run a case, and close everything it made."""
     loop = SimLoop(1)  # type: ignore[abstract] # as in run_simulation
 
     async def main() -> T:

@@ -38,12 +38,12 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def test_no_threads_means_inline() -> None:
+def test_pool_without_threads_is_inline() -> None:
     assert BusinessPool("p", 0, 10, 200).runs_inline
     assert not BusinessPool("p", 1, 10, 200).runs_inline
 
 
-def test_capacity_counts_requests_not_batches(clock: ManualClock) -> None:
+def test_pool_capacity_counts_requests(clock: ManualClock) -> None:
     pool = BusinessPool("p", 1, 10, 200, clock=clock)
     queued(pool, Batch(6))
     assert pool.reserve(6) == 4
@@ -52,7 +52,7 @@ def test_capacity_counts_requests_not_batches(clock: ManualClock) -> None:
     assert (statistics.queued_count, statistics.refused_count, statistics.capacity) == (10, 3, 10)
 
 
-def test_taking_a_batch_frees_its_places(clock: ManualClock) -> None:
+def test_pool_frees_room_when_batch_is_taken(clock: ManualClock) -> None:
     pool = BusinessPool("p", 1, 10, 200, clock=clock)
     batch = queued(pool, Batch(10))
     assert pool.run_one()
@@ -61,12 +61,12 @@ def test_taking_a_batch_frees_its_places(clock: ManualClock) -> None:
     assert pool.statistics().completed_count == 10
 
 
-def test_run_one_of_an_empty_pool_does_nothing(clock: ManualClock) -> None:
+def test_run_one_on_empty_pool_does_nothing(clock: ManualClock) -> None:
     pool = BusinessPool("p", 1, 10, 200, clock=clock)
     assert not pool.run_one()
 
 
-def test_sweep_refuses_what_waited_too_long_and_keeps_the_rest(clock: ManualClock) -> None:
+def test_pool_sweep_refuses_expired_batches_only(clock: ManualClock) -> None:
     pool = BusinessPool("p", 1, 100, 200, clock=clock)
     old = queued(pool, Batch(3))
     clock.now += 150
@@ -86,7 +86,7 @@ def test_sweep_refuses_what_waited_too_long_and_keeps_the_rest(clock: ManualCloc
     assert old.runs == 0
 
 
-def test_a_thread_refuses_what_the_sweep_did_not_see_yet(clock: ManualClock) -> None:
+def test_pool_thread_refuses_expired_batch(clock: ManualClock) -> None:
     pool = BusinessPool("p", 1, 100, 200, clock=clock)
     batch = queued(pool, Batch())
     clock.now += 300
@@ -95,7 +95,7 @@ def test_a_thread_refuses_what_the_sweep_did_not_see_yet(clock: ManualClock) -> 
     assert batch.refusals == [(300, 0)]
 
 
-def test_no_wait_limit_never_refuses(clock: ManualClock) -> None:
+def test_pool_without_wait_limit_refuses_nothing(clock: ManualClock) -> None:
     pool = BusinessPool("p", 1, 100, 0, clock=clock)
     batch = queued(pool, Batch())
     clock.now += 10_000_000
@@ -104,7 +104,7 @@ def test_no_wait_limit_never_refuses(clock: ManualClock) -> None:
     assert batch.runs == 1
 
 
-def test_watch_belongs_to_one_until_nothing_waits(clock: ManualClock) -> None:
+def test_pool_watch_is_claimed_once_until_queue_is_empty(clock: ManualClock) -> None:
     pool = BusinessPool("p", 1, 100, 200, clock=clock)
     queued(pool, Batch())
     assert pool.claim_watch()
@@ -115,7 +115,7 @@ def test_watch_belongs_to_one_until_nothing_waits(clock: ManualClock) -> None:
     assert pool.claim_watch()
 
 
-def test_threads_process_and_stop() -> None:
+def test_pool_threads_process_and_stop() -> None:
     pool = BusinessPool("p", 2, 100, 0)
     pool.start()
     batches = [queued(pool, Batch()) for _ in range(20)]
@@ -127,7 +127,7 @@ def test_threads_process_and_stop() -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith("p-")]
 
 
-def test_stop_processes_what_is_queued_before() -> None:
+def test_pool_stop_processes_queued_batches() -> None:
     pool = BusinessPool("q", 1, 100, 0)
     batches = [queued(pool, Batch()) for _ in range(5)]
     pool.start()
@@ -135,7 +135,7 @@ def test_stop_processes_what_is_queued_before() -> None:
     assert [batch.runs for batch in batches] == [1] * 5
 
 
-def test_a_broken_batch_does_not_end_its_thread(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_batch_does_not_end_pool_thread(caplog: pytest.LogCaptureFixture) -> None:
     pool = BusinessPool("b", 1, 100, 0)
     pool.start()
     queued(pool, Broken())
@@ -145,7 +145,7 @@ def test_a_broken_batch_does_not_end_its_thread(caplog: pytest.LogCaptureFixture
     assert "batch failed pool=b" in caplog.text
 
 
-def test_a_shared_pool_stops_with_its_last_user() -> None:
+def test_shared_pool_stops_with_last_user() -> None:
     pool = BusinessPool("s", 1, 100, 0)
     pool.start()
     pool.start()
@@ -156,7 +156,7 @@ def test_a_shared_pool_stops_with_its_last_user() -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith("s-")]
 
 
-def test_work_that_is_no_request_comes_behind_those_queued_and_is_never_refused(
+def test_run_behind_runs_after_queued_batches_and_is_never_refused(
     clock: ManualClock,
 ) -> None:
     pool = BusinessPool("p", 1, 10, 200, clock=clock)

@@ -1,4 +1,4 @@
-"""Calls by address: one connection each, responses by opaque, and what ends a call otherwise."""
+"""Calls by address: one connection each, responses by opaque, time-outs and failures."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ from rocketpy.testing.sim_loop import pass_time
 from tests.unit.remoting.sim import ADDRESS, ECHO, LATER, SILENT, World, run
 
 
-def test_calls_share_a_connection_and_each_gets_its_own_response() -> None:
+def test_calls_share_connection_and_get_their_responses() -> None:
     async def case(world: World) -> None:
         server, client = await world.serve(), world.client()
         assert not client.is_connected(ADDRESS)
@@ -38,7 +38,7 @@ def test_calls_share_a_connection_and_each_gets_its_own_response() -> None:
     run(case)
 
 
-def test_responses_that_overtake_others_find_their_calls() -> None:
+def test_out_of_order_responses_are_matched_by_opaque() -> None:
     async def case(world: World) -> list[str]:
         await world.serve()
         client = world.client()
@@ -54,7 +54,7 @@ def test_responses_that_overtake_others_find_their_calls() -> None:
     assert run(case) == ["echo", "later"]
 
 
-def test_a_refusal_of_the_server_is_a_response_like_any_other() -> None:
+def test_error_code_of_server_is_returned_as_response() -> None:
     async def case(world: World) -> RemotingCommand:
         await world.serve()
         return await world.client().invoke(ADDRESS, make_request(4_242), 3_000)
@@ -63,7 +63,7 @@ def test_a_refusal_of_the_server_is_a_response_like_any_other() -> None:
     assert (response.code, response.remark) == (3, " request type 4242 not supported")
 
 
-def test_msgpack_is_used_from_the_second_request_on_unless_it_is_switched_off() -> None:
+def test_msgpack_is_used_from_second_request_unless_disabled() -> None:
     async def case(world: World) -> list[int]:
         await world.serve()
         found = []
@@ -76,7 +76,7 @@ def test_msgpack_is_used_from_the_second_request_on_unless_it_is_switched_off() 
     assert run(case) == [0, 2, 0, 0]
 
 
-def test_one_way_goes_out_and_nobody_answers() -> None:
+def test_oneway_call_is_sent_and_completes_without_response() -> None:
     async def case(world: World) -> list[RemotingCommand]:
         server = world.make_server()
         arrived: list[RemotingCommand] = []
@@ -96,7 +96,7 @@ def test_one_way_goes_out_and_nobody_answers() -> None:
     assert request.is_oneway
 
 
-def test_a_call_that_is_not_answered_ends_when_its_time_is_over_and_no_other_with_it() -> None:
+def test_unanswered_call_times_out_without_affecting_others() -> None:
     async def case(world: World) -> float:
         await world.serve()
         client = world.client()
@@ -111,7 +111,7 @@ def test_a_call_that_is_not_answered_ends_when_its_time_is_over_and_no_other_wit
     assert run(case) == pytest.approx(0.2, abs=0.05)
 
 
-def test_connecting_counts_as_part_of_the_time_of_a_call() -> None:
+def test_call_timeout_includes_connecting() -> None:
     async def case(world: World) -> float:
         await world.serve()
         client = world.client()
@@ -124,7 +124,7 @@ def test_connecting_counts_as_part_of_the_time_of_a_call() -> None:
     assert run(case) == pytest.approx(0.5, abs=0.2)
 
 
-def test_a_refused_connection_is_told_and_not_tried_again_for_a_while() -> None:
+def test_refused_connection_fails_call_and_starts_backoff() -> None:
     async def case(world: World) -> None:
         client = world.client(reconnect_backoff_initial_ms=5_000)
         with pytest.raises(ConnectError, match=f"cannot connect to {ADDRESS}"):
@@ -138,7 +138,7 @@ def test_a_refused_connection_is_told_and_not_tried_again_for_a_while() -> None:
     run(case)
 
 
-def test_a_connection_that_is_cut_fails_what_it_carried_and_the_next_call_connects() -> None:
+def test_lost_connection_fails_its_calls_and_next_call_reconnects() -> None:
     async def case(world: World) -> None:
         await world.serve()
         client = world.client()
@@ -153,7 +153,7 @@ def test_a_connection_that_is_cut_fails_what_it_carried_and_the_next_call_connec
     run(case)
 
 
-def test_a_server_without_power_is_noticed_by_its_silence() -> None:
+def test_silent_server_is_disconnected_after_call_timeout() -> None:
     async def case(world: World) -> None:
         await world.serve()
         client = world.client()
@@ -163,12 +163,12 @@ def test_a_server_without_power_is_noticed_by_its_silence() -> None:
         with pytest.raises(RequestTimeoutError):
             await client.invoke(ADDRESS, make_request(ECHO), 3_000)
         await pass_time(1)
-        assert not client.is_connected(ADDRESS), "it may be dead: the next call connects anew"
+        assert not client.is_connected(ADDRESS), "it may be dead: the next call reconnects"
 
     run(case)
 
 
-def test_a_connection_nobody_uses_is_closed_and_comes_back() -> None:
+def test_unused_connection_is_closed_and_reopened_by_next_call() -> None:
     async def case(world: World) -> None:
         await world.serve()
         client = world.client(client_channel_max_idle_time_seconds=60)
@@ -182,7 +182,7 @@ def test_a_connection_nobody_uses_is_closed_and_comes_back() -> None:
     run(case)
 
 
-def test_calls_that_wait_are_bounded() -> None:
+def test_waiting_calls_are_limited() -> None:
     async def case(world: World) -> None:
         await world.serve()
         client = world.client(client_async_semaphore_value=3)
@@ -196,13 +196,15 @@ def test_calls_that_wait_are_bounded() -> None:
     run(case)
 
 
-def test_a_request_larger_than_a_frame_is_not_sent_and_costs_nobody_the_connection() -> None:
+def test_request_over_frame_limit_fails_and_connection_stays() -> None:
     async def case(world: World) -> list[int]:
         server = await world.serve(max_frame_bytes=1_000)
         client = world.client(max_frame_bytes=1_000)
-        with pytest.raises(IllegalMessageError, match=r"1000 bytes \(max_frame_bytes here") as told:
+        with pytest.raises(
+            IllegalMessageError, match=r"1000 bytes \(max_frame_bytes here"
+        ) as raised:
             await client.invoke(ADDRESS, make_request(ECHO, None, bytes(1_000)), 3_000)
-        assert not told.value.retriable
+        assert not raised.value.retriable
         slow = client.invoke_future(ADDRESS, make_request(LATER), 3_000)
         with pytest.raises(IllegalMessageError):
             await client.invoke_oneway(ADDRESS, make_request(ECHO, None, bytes(1_000)), 3_000)
@@ -214,7 +216,7 @@ def test_a_request_larger_than_a_frame_is_not_sent_and_costs_nobody_the_connecti
     assert run(case) == [700, 2], "the offer of MSGPACK went with the first request that was sent"
 
 
-def test_a_server_that_goes_away_gets_the_call_again_on_a_new_connection_once() -> None:
+def test_go_away_resends_call_once_on_new_connection() -> None:
     async def case(world: World) -> None:
         seen: list[Channel] = []
 
@@ -237,7 +239,7 @@ def test_a_server_that_goes_away_gets_the_call_again_on_a_new_connection_once() 
     run(case)
 
 
-def test_hooks_see_every_request_and_response_and_may_refuse() -> None:
+def test_hooks_get_requests_and_responses_and_may_raise() -> None:
     class Hook:
         def __init__(self) -> None:
             self.responses: list[tuple[str, int]] = []
@@ -266,7 +268,7 @@ def test_hooks_see_every_request_and_response_and_may_refuse() -> None:
     assert run(case) == [(ADDRESS, 0)]
 
 
-def test_requests_of_the_server_are_served() -> None:
+def test_client_serves_requests_of_server() -> None:
     async def case(world: World) -> list[Any]:
         server = world.make_server()
         channels: list[Channel] = []
@@ -287,7 +289,7 @@ def test_requests_of_the_server_are_served() -> None:
     assert run(case) == ["from the client", " request type 41 not supported"]
 
 
-def test_a_call_that_its_caller_gave_up_leaves_the_connection_alone() -> None:
+def test_cancelled_call_leaves_connection_open() -> None:
     async def case(world: World) -> None:
         await world.serve()
         client = world.client()
@@ -302,7 +304,7 @@ def test_a_call_that_its_caller_gave_up_leaves_the_connection_alone() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "host:", ":1", "host:x", "host:65536"])
-def test_what_is_no_address_cannot_be_connected_to(address: str) -> None:
+def test_invalid_address_raises_connect_error(address: str) -> None:
     async def case(world: World) -> None:
         with pytest.raises(ConnectError):
             await world.client().invoke(address, make_request(ECHO), 1_000)
@@ -310,7 +312,7 @@ def test_what_is_no_address_cannot_be_connected_to(address: str) -> None:
     run(case)
 
 
-def test_a_closed_client_fails_its_calls_and_takes_no_more() -> None:
+def test_closed_client_fails_pending_and_new_calls() -> None:
     async def case(world: World) -> None:
         server, client = await world.serve(), world.client()
         waiting = client.invoke_future(ADDRESS, make_request(SILENT), 30_000)
@@ -328,7 +330,7 @@ def test_a_closed_client_fails_its_calls_and_takes_no_more() -> None:
     run(case)
 
 
-def test_a_client_that_never_called_can_be_closed() -> None:
+def test_unused_client_can_be_closed() -> None:
     async def case(world: World) -> None:
         client = world.client()
         await client.close()
@@ -346,7 +348,7 @@ def stored(_channel: Channel, command: RemotingCommand) -> RemotingCommand:
     return make_response(command, 0, None, STORED, command.body)
 
 
-def test_what_looks_like_the_answer_to_a_send_is_whole_for_who_waits_for_a_response() -> None:
+def test_call_for_response_gets_complete_command_for_send_answer() -> None:
     async def case(world: World) -> None:
         server, client = world.make_server(), world.client()
         server.register(310, stored)
@@ -369,7 +371,7 @@ def test_what_looks_like_the_answer_to_a_send_is_whole_for_who_waits_for_a_respo
 
 
 class Noted:
-    """A call that notes what becomes of it."""
+    """Call that notes its outcome."""
 
     def __init__(self, command: RemotingCommand, loop: asyncio.AbstractEventLoop) -> None:
         self.command = command
@@ -389,7 +391,7 @@ class Noted:
         self.told.append(error)
 
 
-def test_who_wants_the_fields_only_gets_them_however_the_answers_are_cut() -> None:
+def test_call_for_fields_gets_them_from_answers_split_anywhere() -> None:
     async def case(world: World) -> None:
         server, client = world.make_server(), world.client()
         server.register(310, stored)
@@ -420,7 +422,7 @@ def test_who_wants_the_fields_only_gets_them_however_the_answers_are_cut() -> No
     run(case)
 
 
-def test_addresses_that_nobody_calls_are_forgotten() -> None:
+def test_unused_addresses_are_forgotten() -> None:
     async def case(world: World) -> None:
         await world.serve()
         client = world.client()
@@ -437,7 +439,7 @@ def test_addresses_that_nobody_calls_are_forgotten() -> None:
     run(case)
 
 
-def test_a_connection_on_which_a_frame_never_ends_is_made_anew() -> None:
+def test_connection_with_endless_frame_is_replaced() -> None:
     async def case(world: World) -> None:
         await world.serve()
         client = world.client()

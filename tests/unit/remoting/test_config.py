@@ -10,7 +10,7 @@ from rocketpy.remoting.config import (
 from rocketpy.remoting.network.tls_context import server_context
 
 
-def test_defaults_are_the_documented_ones() -> None:
+def test_config_defaults_match_documentation() -> None:
     config = RemotingServerConfig()
     assert config.server_selector_threads == 1
     assert config.server_channel_max_idle_time_seconds == 120
@@ -33,13 +33,13 @@ def test_defaults_are_the_documented_ones() -> None:
         ("writeBufferHighWaterMark", {"write_buffer_high_water_mark": 5}),
     ],
 )
-def test_wrong_values_name_their_key(key: str, values: dict[str, int]) -> None:
+def test_invalid_config_value_error_names_key(key: str, values: dict[str, int]) -> None:
     with pytest.raises(ConfigError) as raised:
         RemotingServerConfig(**values)  # type: ignore[arg-type]
     assert raised.value.key == key
 
 
-def test_tls_needs_its_files() -> None:
+def test_enforcing_tls_without_files_fails() -> None:
     assert server_context(TlsServerConfig()) is None
     assert (
         server_context(TlsServerConfig(mode=TlsMode.DISABLED, key_path="x", cert_path="y")) is None

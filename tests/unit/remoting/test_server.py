@@ -1,4 +1,4 @@
-"""A server put together: its port, its processors, those who watch, and how it stops."""
+"""Complete server: port, processors, listeners, stop."""
 
 import asyncio
 from typing import Any
@@ -29,7 +29,7 @@ from tests.unit.remoting.sim import (
 
 
 class Events:
-    """Notes what becomes of connections."""
+    """Listener that notes the events of connections."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -45,7 +45,7 @@ class Events:
 
 
 class Raw(asyncio.Protocol):
-    """A peer that writes what it likes."""
+    """Peer that writes arbitrary bytes."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -68,7 +68,7 @@ async def raw_peer(world: World, host: str = "10.0.8.1") -> Raw:
     return peer
 
 
-def test_each_request_is_answered_by_its_processor() -> None:
+def test_server_answers_each_request_by_its_processor() -> None:
     async def case(world: World) -> list[tuple[int, str | None]]:
         server = world.make_server()
         server.register({98, 99}, lambda _channel, command: make_response(command, 7, "both"))
@@ -83,14 +83,14 @@ def test_each_request_is_answered_by_its_processor() -> None:
 
     assert run(case) == [
         (0, "echo"),
-        (1, "ValueError: as told"),
+        (1, "ValueError: deliberate"),
         (7, "both"),
         (7, "both"),
         (3, " request type 4242 not supported"),
     ]
 
 
-def test_a_default_takes_every_code_that_nobody_registered() -> None:
+def test_server_default_processor_serves_unregistered_codes() -> None:
     async def case(world: World) -> list[str | None]:
         server = world.make_server()
         server.set_default(lambda _channel, command: make_response(command, 0, "default"))
@@ -104,7 +104,7 @@ def test_a_default_takes_every_code_that_nobody_registered() -> None:
     assert run(case) == ["default", "echo"]
 
 
-def test_a_pool_of_no_threads_runs_on_the_loop() -> None:
+def test_server_pool_without_threads_runs_on_loop() -> None:
     async def case(world: World) -> None:
         server = world.make_server()
         server.register(99, echo, BusinessPool("inline", 0, 10, 0))
@@ -116,7 +116,7 @@ def test_a_pool_of_no_threads_runs_on_the_loop() -> None:
     run(case)
 
 
-def test_a_byte_handler_serves_what_it_knows_from_the_second_request_on() -> None:
+def test_server_byte_handler_serves_from_second_request() -> None:
     async def case(world: World) -> list[Any]:
         server = world.make_server()
         offered: list[bytes] = []
@@ -140,7 +140,7 @@ def test_a_byte_handler_serves_what_it_knows_from_the_second_request_on() -> Non
     assert run(case) == [1, True]
 
 
-def test_listeners_hear_of_connections() -> None:
+def test_server_notifies_listeners_of_connections() -> None:
     async def case(world: World) -> list[str]:
         server, events = world.make_server(server_channel_max_idle_time_seconds=60), Events()
         server.add_listener(events)
@@ -156,7 +156,7 @@ def test_listeners_hear_of_connections() -> None:
     assert run(case) == ["open", "idle", "close"]
 
 
-def test_who_sends_no_whole_request_is_sent_away() -> None:
+def test_connection_without_complete_request_is_closed() -> None:
     async def case(world: World) -> None:
         server = await world.serve(first_frame_timeout_ms=5_000)
         half = await raw_peer(world)
@@ -179,7 +179,7 @@ def test_who_sends_no_whole_request_is_sent_away() -> None:
         b"\0\0\0\x0e\0\0\0\x0a{not json}",
     ],
 )
-def test_garbage_costs_its_own_connection_only(garbage: bytes) -> None:
+def test_garbage_closes_its_connection_only(garbage: bytes) -> None:
     async def case(world: World) -> None:
         server, client = await world.serve(), world.client()
         bad = await raw_peer(world)
@@ -192,7 +192,7 @@ def test_garbage_costs_its_own_connection_only(garbage: bytes) -> None:
     run(case)
 
 
-def test_an_address_has_so_many_connections_and_no_more() -> None:
+def test_connections_per_address_are_limited() -> None:
     async def case(world: World) -> None:
         server = await world.serve(server_max_connections_per_ip=2)
         for _ in range(2):
@@ -205,7 +205,7 @@ def test_an_address_has_so_many_connections_and_no_more() -> None:
     run(case)
 
 
-def test_a_port_that_is_taken_is_said_and_nothing_is_started() -> None:
+def test_taken_port_raises_start_error_and_starts_nothing() -> None:
     async def case(world: World) -> None:
         await world.serve()
         other = world.make_server()
@@ -217,7 +217,7 @@ def test_a_port_that_is_taken_is_said_and_nothing_is_started() -> None:
     run(case)
 
 
-def test_a_stopped_server_frees_its_port_and_a_second_stop_does_nothing() -> None:
+def test_stop_releases_port_and_second_stop_does_nothing() -> None:
     async def case(world: World) -> None:
         first = await world.serve()
         await first.stop()
@@ -228,7 +228,7 @@ def test_a_stopped_server_frees_its_port_and_a_second_stop_does_nothing() -> Non
     run(case)
 
 
-def test_a_stop_answers_what_is_in_hand_and_sends_the_rest_away() -> None:
+def test_stop_answers_requests_in_progress_and_sends_go_away() -> None:
     async def case(world: World) -> list[int]:
         server, client = await world.serve(), world.client()
         first = client.invoke_future(ADDRESS, make_request(LATER), 5_000)
@@ -236,7 +236,7 @@ def test_a_stop_answers_what_is_in_hand_and_sends_the_rest_away() -> None:
         stopping = asyncio.ensure_future(server.stop(3_000))
         await pass_time(0.1)
         with pytest.raises((ConnectError, ConnectionLostError)):
-            # GO_AWAY sends it to a new connection, which nobody accepts any more.
+            # GO_AWAY sends it to a new connection, which is not accepted any more.
             await client.invoke(ADDRESS, make_request(ECHO), 2_000)
         assert (await first).remark == "later"
         await stopping
@@ -245,7 +245,7 @@ def test_a_stop_answers_what_is_in_hand_and_sends_the_rest_away() -> None:
     assert run(case) == [0]
 
 
-def test_a_stop_waits_no_longer_than_its_grace() -> None:
+def test_stop_waits_no_longer_than_grace() -> None:
     async def case(world: World) -> float:
         server = world.make_server()
 
@@ -267,7 +267,7 @@ def test_a_stop_waits_no_longer_than_its_grace() -> None:
     assert 1.9 <= run(case) <= 3.5
 
 
-def test_processors_are_registered_before_the_start() -> None:
+def test_register_after_start_raises() -> None:
     async def case(world: World) -> None:
         server = await world.serve()
         with pytest.raises(AssertionError, match="before start"):
@@ -280,7 +280,7 @@ def test_processors_are_registered_before_the_start() -> None:
     run(case)
 
 
-def test_a_request_that_is_never_answered_is_not_in_the_way_of_others() -> None:
+def test_unanswered_request_does_not_block_others() -> None:
     async def case(world: World) -> None:
         await world.serve()
         client = world.client()

@@ -62,14 +62,14 @@ def make_peer(context: FakeContext) -> ServerPeer:
     return ServerPeer("10.0.0.1:10911", context)  # type: ignore[arg-type]
 
 
-def test_addresses() -> None:
+def test_split_address_reads_host_and_port_or_fails() -> None:
     assert split_address("broker-1:10911") == ("broker-1", 10911)
     assert split_address("[::1]:9876") == ("::1", 9876)
     with pytest.raises(ConnectError, match="host:port"):
         split_address("broker-1")
 
 
-def test_calls_share_one_connect_and_wait_no_longer_than_their_timeout() -> None:
+def test_waiting_calls_share_one_connect_and_time_out_separately() -> None:
     context = FakeContext()
     peer = make_peer(context)
     first, second = call(peer, context, 100), call(peer, context, 500)
@@ -79,7 +79,7 @@ def test_calls_share_one_connect_and_wait_no_longer_than_their_timeout() -> None
     assert not second.done()
 
 
-def test_failed_connect_fails_all_and_the_pause_grows_to_its_limit() -> None:
+def test_failed_connect_fails_waiting_calls_and_backoff_grows_to_limit() -> None:
     context = FakeContext(reconnect_backoff_jitter=0.0)
     peer = make_peer(context)
     waiting = call(peer, context)
@@ -100,7 +100,7 @@ def test_failed_connect_fails_all_and_the_pause_grows_to_its_limit() -> None:
     ("failure", "words"),
     [(ConnectionResetError(), "ConnectionResetError"), (OSError(111, "refused"), "refused")],
 )
-async def test_a_failed_connect_has_a_reason(failure: OSError, words: str) -> None:
+async def test_failed_connect_error_has_reason(failure: OSError, words: str) -> None:
     class NoNetwork:
         async def connect(self, *_: Any, **__: Any) -> None:
             raise failure
@@ -115,7 +115,7 @@ async def test_a_failed_connect_has_a_reason(failure: OSError, words: str) -> No
     assert str(waiting.error).endswith(words)
 
 
-def test_calls_in_the_pause_fail_at_once_and_say_why() -> None:
+def test_call_during_backoff_fails_at_once_with_reason() -> None:
     context = FakeContext(reconnect_backoff_jitter=0.0)
     peer = make_peer(context)
     peer._connect_failed("cannot connect to 10.0.0.1:10911: refused")
@@ -129,7 +129,7 @@ def test_calls_in_the_pause_fail_at_once_and_say_why() -> None:
     assert context.connects == 1
 
 
-def test_jitter_stays_in_its_share() -> None:
+def test_backoff_jitter_stays_within_its_share() -> None:
     context = FakeContext(reconnect_backoff_jitter=0.2)
     pauses = set()
     for _ in range(50):
@@ -141,7 +141,7 @@ def test_jitter_stays_in_its_share() -> None:
     assert len(pauses) > 10
 
 
-def test_closed_peer_fails_what_waits_and_what_comes() -> None:
+def test_closed_peer_fails_waiting_and_new_calls() -> None:
     context = FakeContext()
     peer = make_peer(context)
     waiting = call(peer, context)

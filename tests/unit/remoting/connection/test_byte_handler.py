@@ -21,7 +21,7 @@ TOY_RESPONSE = encode_command(make_response(make_request(99), 0, "toy"))
 
 
 class Toy:
-    """Serves frames of its own at the start of what it gets, as a compiled path would sends."""
+    """Handler of toy frames at the start of its input, as a compiled path serves sends."""
 
     def __init__(self) -> None:
         self.offered: list[bytes] = []
@@ -53,13 +53,13 @@ def remarks(rig: Rig) -> list[str | None]:
     return [response.remark for response in rig.transport.responses()]
 
 
-def test_the_first_request_is_not_offered() -> None:
+def test_byte_handler_does_not_get_first_request() -> None:
     toy = Toy()
     opened(toy)
     assert toy.offered == []
 
 
-def test_what_it_serves_is_answered_in_one_write_and_the_rest_goes_on() -> None:
+def test_byte_handler_responses_share_one_write_and_rest_is_dispatched() -> None:
     rig = opened(Toy())
     rig.connection.data_received(TOY_FRAME * 3 + frame(1) + TOY_FRAME[:5])
     assert remarks(rig) == [None, "toy", "toy", "toy", None]
@@ -67,7 +67,7 @@ def test_what_it_serves_is_answered_in_one_write_and_the_rest_goes_on() -> None:
     assert rig.connection.pending_bytes == 5
 
 
-def test_it_sees_a_frame_that_came_in_pieces_from_its_first_byte() -> None:
+def test_byte_handler_gets_split_frame_from_its_first_byte() -> None:
     toy = Toy()
     rig = opened(toy)
     for at in range(len(TOY_FRAME)):
@@ -77,7 +77,7 @@ def test_it_sees_a_frame_that_came_in_pieces_from_its_first_byte() -> None:
     assert rig.connection.pending_bytes == 0
 
 
-def test_frames_it_leaves_may_come_in_pieces() -> None:
+def test_frames_left_by_byte_handler_may_be_split() -> None:
     rig = opened(Toy())
     data = frame(1) + TOY_FRAME + frame(2)
     for at in range(0, len(data), 7):
@@ -85,7 +85,7 @@ def test_frames_it_leaves_may_come_in_pieces() -> None:
     assert remarks(rig) == [None, None, "toy", None]
 
 
-def test_nothing_is_offered_while_older_requests_wait() -> None:
+def test_byte_handler_gets_nothing_while_older_requests_wait() -> None:
     toy = Toy()
     rig = opened(toy)
     rig.connection.pause_writing()
@@ -96,9 +96,9 @@ def test_nothing_is_offered_while_older_requests_wait() -> None:
     assert len(rig.transport.responses()) == 2
 
 
-def test_what_it_raises_costs_that_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_byte_handler_closes_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
     def broken(channel: Channel, data: bytes) -> tuple[int, bytes]:
-        raise ValueError("as told")
+        raise ValueError("deliberate")
 
     rig = opened(broken)
     rig.connection.data_received(TOY_FRAME)
@@ -106,7 +106,7 @@ def test_what_it_raises_costs_that_connection_only(caplog: pytest.LogCaptureFixt
     assert "byte handler failed peer=10.0.0.7:4321" in caplog.text
 
 
-def test_one_way_requests_may_be_served_without_a_byte() -> None:
+def test_byte_handler_may_serve_oneway_requests_without_response() -> None:
     def swallow(channel: Channel, data: bytes) -> tuple[int, bytes]:
         return len(data), b""
 
@@ -116,7 +116,7 @@ def test_one_way_requests_may_be_served_without_a_byte() -> None:
     assert rig.connection.pending_bytes == 0
 
 
-def test_nothing_is_offered_while_too_much_is_held_for_all() -> None:
+def test_byte_handler_gets_nothing_while_budget_is_exhausted() -> None:
     toy = Toy()
     rig = opened(toy)
     rig.owner.budget.is_exhausted = True
@@ -128,11 +128,11 @@ def test_nothing_is_offered_while_too_much_is_held_for_all() -> None:
 
 
 def next_toy(data: bytes) -> int:
-    """Say where the next frame of the toy's begins behind frames of others."""
+    """Return where the next toy frame begins behind other frames."""
     return max(0, data.find(TOY_FRAME))
 
 
-def test_what_it_knows_behind_other_frames_is_offered_anew() -> None:
+def test_look_ahead_offers_frames_behind_others_again() -> None:
     toy = Toy()
     rig = opened(toy)
     rig.owner.table.look_ahead = next_toy
@@ -142,7 +142,7 @@ def test_what_it_knows_behind_other_frames_is_offered_anew() -> None:
     assert len(rig.transport.writes) == 5, "others' frames are served together"
 
 
-def test_it_is_offered_anew_so_often_and_not_more() -> None:
+def test_look_ahead_offers_are_limited_per_read() -> None:
     toy = Toy()
     rig = opened(toy)
     rig.owner.table.look_ahead = next_toy
@@ -153,8 +153,8 @@ def test_it_is_offered_anew_so_often_and_not_more() -> None:
     assert rig.connection.pending_bytes == 9
 
 
-def test_nothing_is_offered_anew_once_reading_is_paused() -> None:
-    """Requests that wait come before what came behind them."""
+def test_look_ahead_offers_nothing_once_reading_is_paused() -> None:
+    """Suspended requests are served before later bytes."""
     toy = Toy()
     rig = opened(toy)
     rig.owner.table.look_ahead = lambda data: len(frame(1)) if len(data) > len(frame(1)) else 0
@@ -170,7 +170,7 @@ def test_nothing_is_offered_anew_once_reading_is_paused() -> None:
 
 
 class Later:
-    """Serves what it gets, and answers when it is told to."""
+    """Handler that serves everything and defers the responses."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -182,7 +182,7 @@ class Later:
         return len(data), b""
 
 
-def test_requests_that_are_answered_later_are_in_hand_until_then() -> None:
+def test_requests_deferred_by_byte_handler_are_in_progress_until_answered() -> None:
     later = Later(7)
     rig = opened(later)
     connection = rig.connection
@@ -195,7 +195,7 @@ def test_requests_that_are_answered_later_are_in_hand_until_then() -> None:
     assert remarks(rig) == [None] + ["toy"] * 7
 
 
-def test_reading_pauses_while_too_many_are_in_hand() -> None:
+def test_byte_handler_at_limit_pauses_reading() -> None:
     later = Later(5)
     rig = opened(later)
     connection = rig.connection
@@ -208,7 +208,7 @@ def test_reading_pauses_while_too_many_are_in_hand() -> None:
 
 
 class Costly(Toy):
-    """Takes 20 ms each time."""
+    """Handler that takes 20 ms each time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,8 +219,8 @@ class Costly(Toy):
         return super().__call__(channel, data)
 
 
-def test_who_sends_as_fast_as_it_is_served_lets_the_loop_turn() -> None:
-    """A loop reads many times from one socket before it turns; others are served in between."""
+def test_long_reads_of_byte_handler_yield_to_other_connections() -> None:
+    """A loop may read many times from one socket in an iteration; others are served in between."""
     toy = Costly()
     rig = toy.rig = opened(toy)
     began_ms, before = rig.owner.clock.now, len(remarks(rig))
@@ -233,7 +233,7 @@ def test_who_sends_as_fast_as_it_is_served_lets_the_loop_turn() -> None:
     assert remarks(rig)[before:] == ["toy"] * 1_500 * 32
 
 
-def test_so_do_short_reads_of_which_the_handler_leaves_some() -> None:
+def test_short_reads_with_leftover_frames_yield_to_other_connections() -> None:
     toy = Costly()
     rig = toy.rig = opened(toy)
     rig.loop.run()
@@ -255,8 +255,8 @@ def knows_nothing(_data: bytes) -> int:
     return 0
 
 
-def test_reads_of_which_it_serves_nothing_take_no_turn_if_it_does_not_look_on() -> None:
-    """Large frames take a while to come, and that is nobody's cost."""
+def test_unserved_reads_without_look_ahead_use_no_time_budget() -> None:
+    """Frames that arrive slowly must not use up the time budget."""
     rig = opened(Toy())
     rig.owner.table.register(3, at_once, None)
     rig.loop.run()

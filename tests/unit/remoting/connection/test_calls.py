@@ -11,7 +11,7 @@ def pending(loop: FakeLoop, timeout_ms: int) -> tuple[PendingRequest, FakeFuture
     return request, future
 
 
-def test_response_takes_its_request_once() -> None:
+def test_response_is_matched_once() -> None:
     loop = FakeLoop()
     in_flight = PendingCalls(loop, "h:1")
     request, _ = pending(loop, 100)
@@ -23,7 +23,7 @@ def test_response_takes_its_request_once() -> None:
     assert len(in_flight) == 0
 
 
-def test_one_timer_serves_many_requests() -> None:
+def test_one_timer_serves_all_deadlines() -> None:
     loop = FakeLoop()
     in_flight = PendingCalls(loop, "h:1")
     for opaque in range(1000):
@@ -31,7 +31,7 @@ def test_one_timer_serves_many_requests() -> None:
     assert loop.timers_made == 1
 
 
-def test_requests_expire_in_order_of_their_deadlines() -> None:
+def test_calls_expire_in_order_of_deadlines() -> None:
     loop = FakeLoop()
     in_flight = PendingCalls(loop, "10.0.0.1:10911")
     late: list[Call] = []
@@ -51,7 +51,7 @@ def test_requests_expire_in_order_of_their_deadlines() -> None:
     assert len(in_flight) == 0
 
 
-def test_answered_requests_do_not_expire() -> None:
+def test_answered_call_does_not_expire() -> None:
     loop = FakeLoop()
     in_flight = PendingCalls(loop, "h:1")
     request, future = pending(loop, 100)
@@ -61,7 +61,7 @@ def test_answered_requests_do_not_expire() -> None:
     assert not future.done()
 
 
-def test_reused_opaque_keeps_its_own_deadline() -> None:
+def test_reused_opaque_has_new_deadline() -> None:
     loop = FakeLoop()
     in_flight = PendingCalls(loop, "h:1")
     in_flight.add(1, pending(loop, 100)[0])
@@ -74,7 +74,7 @@ def test_reused_opaque_keeps_its_own_deadline() -> None:
     assert isinstance(future.error, RequestTimeoutError)
 
 
-def test_answered_deadlines_are_thrown_out_in_bulk() -> None:
+def test_stale_deadlines_are_removed_in_bulk() -> None:
     loop = FakeLoop()
     in_flight = PendingCalls(loop, "h:1")
     for opaque in range(10_000):
@@ -83,7 +83,7 @@ def test_answered_deadlines_are_thrown_out_in_bulk() -> None:
     assert len(in_flight._deadlines) < 2000
 
 
-def test_done_futures_are_left_alone() -> None:
+def test_done_future_is_not_changed() -> None:
     loop = FakeLoop()
     in_flight = PendingCalls(loop, "h:1")
     request, future = pending(loop, 100)
@@ -94,7 +94,7 @@ def test_done_futures_are_left_alone() -> None:
     assert len(in_flight) == 0
 
 
-def test_lost_connection_fails_everything_and_stops_the_timer() -> None:
+def test_lost_connection_fails_calls_and_stops_timer() -> None:
     loop = FakeLoop()
     in_flight = PendingCalls(loop, "h:1")
     request, future = pending(loop, 100)

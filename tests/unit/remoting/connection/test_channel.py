@@ -22,20 +22,20 @@ def channel(loop: FakeLoop, transport: FakeTransport) -> Channel:
     return make_channel(loop, transport)
 
 
-def test_addresses_in_words_and_bytes() -> None:
+def test_address_is_formatted_as_text_and_bytes() -> None:
     assert format_address("10.0.0.7", 4321) == "10.0.0.7:4321"
     assert format_address("fe80::1%eth0", 5) == "[fe80::1]:5"
     assert host_bytes("10.0.0.7", 4321) == bytes.fromhex("0a000007000010e1")
     assert host_bytes("::1", 5) == bytes(15) + b"\x01" + b"\x00\x00\x00\x05"
 
 
-def test_channel_knows_its_peer(channel: Channel) -> None:
+def test_channel_has_address_of_peer(channel: Channel) -> None:
     assert channel.remote_address == "10.0.0.7:4321"
     assert channel.remote_host_bytes == bytes.fromhex("0a000007000010e1")
     assert repr(channel) == "<Channel 10.0.0.7:4321 open>"
 
 
-def test_on_the_loop_what_is_sent_in_one_turn_is_one_write(
+def test_frames_sent_in_one_iteration_share_one_write(
     channel: Channel, loop: FakeLoop, transport: FakeTransport
 ) -> None:
     channel.send(b"one")
@@ -48,7 +48,7 @@ def test_on_the_loop_what_is_sent_in_one_turn_is_one_write(
     assert loop.wake_ups == 0
 
 
-def test_large_frames_leave_at_once_and_in_order(
+def test_large_frames_are_written_at_once_in_order(
     channel: Channel, loop: FakeLoop, transport: FakeTransport
 ) -> None:
     channel.send(b"small")
@@ -58,7 +58,7 @@ def test_large_frames_leave_at_once_and_in_order(
     assert len(transport.writes) == 1
 
 
-def test_other_threads_share_one_wake_up(
+def test_sends_of_other_threads_share_one_wake_up(
     channel: Channel, loop: FakeLoop, transport: FakeTransport
 ) -> None:
     def send() -> None:
@@ -86,7 +86,7 @@ def test_closed_channel_drops_frames(channel: Channel, transport: FakeTransport)
     assert channel.close_reason == "test"
 
 
-def test_close_from_another_thread_lets_frames_out_first(
+def test_close_from_other_thread_sends_queued_frames_first(
     channel: Channel, loop: FakeLoop, transport: FakeTransport
 ) -> None:
     def send_and_close() -> None:
@@ -99,13 +99,13 @@ def test_close_from_another_thread_lets_frames_out_first(
     assert transport.is_closed
 
 
-def test_a_closed_loop_drops_frames(channel: Channel, loop: FakeLoop) -> None:
+def test_closed_loop_drops_frames(channel: Channel, loop: FakeLoop) -> None:
     loop.is_closed = True
     on_other_thread(lambda: channel.send(b"x"))
     assert loop.wake_ups == 0
 
 
-def test_oneway_calls_count_their_opaques(
+def test_oneway_calls_get_consecutive_opaques(
     channel: Channel, loop: FakeLoop, transport: FakeTransport
 ) -> None:
     channel.invoke_oneway(make_request(40))
@@ -127,7 +127,7 @@ def test_send_command_names_msgpack_once(
     assert fields == [{}, {"a": "b", "rocketpy": "msgpack"}, {}]
 
 
-def test_proxied_peer_gets_its_real_name(channel: Channel) -> None:
+def test_proxied_peer_has_address_of_header(channel: Channel) -> None:
     channel.set_remote("192.168.1.9", 77)
     assert channel.remote_address == "192.168.1.9:77"
     assert channel.remote_host_bytes == bytes([192, 168, 1, 9, 0, 0, 0, 77])

@@ -1,4 +1,4 @@
-"""One connection with a fake transport: dispatch and pools."""
+"""Server connection with a fake transport: dispatch and pools."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ from tests.unit.remoting.fakes import (
 )
 
 
-def test_responses_of_one_read_leave_in_one_write() -> None:
+def test_responses_of_one_read_share_one_write() -> None:
     rig = Rig().open()
     rig.owner.table.register(10, echo, None)
     feed(rig, *(request(10, n) for n in range(50)))
@@ -35,7 +35,7 @@ def test_responses_of_one_read_leave_in_one_write() -> None:
     assert codes(rig) == [(n, 0) for n in range(50)]
 
 
-def test_a_processor_may_return_bytes_a_list_or_nothing() -> None:
+def test_processor_may_return_bytes_list_or_none() -> None:
     rig = Rig().open()
     frame = encode_command(make_response(request(1, 1), 0, None, None, b"body"))
     rig.owner.table.register(1, lambda _, c: frame, None)
@@ -63,7 +63,7 @@ def test_oneway_requests_get_no_response() -> None:
     assert rig.transport.writes == []
 
 
-def test_unknown_code_is_answered_in_apaches_words() -> None:
+def test_unknown_code_gets_response_of_apache() -> None:
     rig = Rig().open()
     feed(rig, request(9999, 4))
     (response,) = rig.transport.responses()
@@ -71,7 +71,7 @@ def test_unknown_code_is_answered_in_apaches_words() -> None:
     assert response.remark == " request type 9999 not supported"
 
 
-def test_default_processor_takes_every_other_code() -> None:
+def test_default_processor_serves_unregistered_codes() -> None:
     rig = Rig().open()
     rig.owner.table.set_default(echo, None)
     feed(rig, request(9999, 4))
@@ -88,7 +88,7 @@ def test_default_processor_takes_every_other_code() -> None:
         ),
     ],
 )
-def test_an_exception_becomes_code_1_and_the_connection_stays(
+def test_processor_exception_becomes_code_1_and_connection_stays(
     error: Exception, remark: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = Rig().open()
@@ -106,7 +106,7 @@ def test_an_exception_becomes_code_1_and_the_connection_stays(
     assert "request failed peer=10.0.0.7:4321 code=10" in caplog.text
 
 
-def test_a_coroutine_is_answered_when_it_ends() -> None:
+def test_coroutine_is_answered_when_done() -> None:
     rig = Rig().open()
 
     async def later(channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -128,7 +128,7 @@ def test_a_coroutine_is_answered_when_it_ends() -> None:
     assert rig.connection.in_progress.count == 0
 
 
-def test_a_pool_gets_one_batch_a_read_and_responses_in_one_wake_up_and_write() -> None:
+def test_pool_gets_one_batch_per_read_and_answers_in_one_write() -> None:
     rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0)).open()
     pool = BusinessPool("p", 1, 1000, 200, clock=ManualClock())
     rig.owner.table.register([10, 11], echo, pool)
@@ -144,7 +144,7 @@ def test_a_pool_gets_one_batch_a_read_and_responses_in_one_wake_up_and_write() -
     assert not pool.run_one()
 
 
-def test_a_full_queue_refuses_only_what_does_not_fit() -> None:
+def test_full_pool_refuses_only_excess_requests() -> None:
     rig = Rig().open()
     pool = BusinessPool("p", 1, 2, 200, clock=ManualClock())
     rig.owner.table.register(10, echo, pool)
@@ -155,7 +155,7 @@ def test_a_full_queue_refuses_only_what_does_not_fit() -> None:
     )
 
 
-def test_rocketpy_peers_are_told_530() -> None:
+def test_refused_request_of_rocketpy_peer_gets_530() -> None:
     rig = Rig().open()
     rig.owner.table.register(10, echo, BusinessPool("p", 1, 1, 200, clock=ManualClock()))
     feed(rig, request(10, 1, rocketpy="1"), request(10, 2))
@@ -164,7 +164,7 @@ def test_rocketpy_peers_are_told_530() -> None:
     assert response.remark == "[OVERLOAD]system busy, start flow control for a while"
 
 
-def test_waiting_too_long_is_refused_by_the_10_ms_watch() -> None:
+def test_pool_watch_refuses_expired_requests_within_10_ms() -> None:
     rig = Rig().open()
     clock = ManualClock()
     pool = BusinessPool("p", 1, 100, 200, clock=clock)
@@ -183,7 +183,7 @@ def test_waiting_too_long_is_refused_by_the_10_ms_watch() -> None:
     assert rig.connection.in_progress.count == 0
 
 
-def test_msgpack_is_named_once_to_a_rocketpy_peer() -> None:
+def test_msgpack_is_offered_once_to_rocketpy_peer() -> None:
     rig = Rig().open()
     rig.owner.table.register(1, lambda _, c: encode_command(make_response(c)), None)
     rig.owner.table.register(2, echo, None)
@@ -192,7 +192,7 @@ def test_msgpack_is_named_once_to_a_rocketpy_peer() -> None:
     assert [a.ext_fields for a in rig.transport.responses()] == [{}, {"rocketpy": "msgpack"}, {}]
 
 
-def test_only_the_first_request_says_rocketpy() -> None:
+def test_only_first_request_marks_peer_as_rocketpy() -> None:
     rig = Rig().open()
     rig.owner.table.register(2, echo, None)
     feed(rig, request(2, 1), request(2, 2, rocketpy="1"))
@@ -200,7 +200,7 @@ def test_only_the_first_request_says_rocketpy() -> None:
     assert [a.ext_fields for a in rig.transport.responses()] == [{}, {}]
 
 
-def test_malformed_bytes_close_after_the_good_frames_are_answered(
+def test_malformed_frame_closes_after_valid_frames_are_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = Rig().open()
@@ -215,7 +215,7 @@ def test_malformed_bytes_close_after_the_good_frames_are_answered(
     assert caplog.text.count("malformed frame") == 1
 
 
-def test_half_frames_wait_for_their_rest() -> None:
+def test_partial_frame_waits_for_rest() -> None:
     rig = Rig().open()
     rig.owner.table.register(2, echo, None)
     frame = encode_command(request(2, 1))
@@ -224,7 +224,7 @@ def test_half_frames_wait_for_their_rest() -> None:
     assert codes(rig) == [(1, 0)]
 
 
-def test_draining_sends_away_those_who_know_it() -> None:
+def test_draining_connection_answers_go_away_to_supporting_peers() -> None:
     rig = Rig().open()
     rig.owner.table.register(2, echo, None)
     rig.owner.is_draining = True
@@ -239,7 +239,7 @@ def test_draining_sends_away_those_who_know_it() -> None:
 # ---- calls to the peer
 
 
-def test_responses_are_matched_apart_from_requests() -> None:
+def test_responses_are_separate_from_requests() -> None:
     rig = Rig().open()
     rig.owner.table.register(2, echo, None)
     waiting = FakeFuture()
@@ -249,4 +249,4 @@ def test_responses_are_matched_apart_from_requests() -> None:
     feed(rig, request(2, 1), response)
     assert waiting.value.remark == "here"
     assert codes(rig) == [(1, 0)]
-    feed(rig, response)  # late or repeated: nobody waits
+    feed(rig, response)  # late or repeated: no call waits

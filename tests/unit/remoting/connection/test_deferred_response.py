@@ -1,4 +1,4 @@
-"""Deferred responses: counted in hand, set from any thread, dropped with their connection."""
+"""Deferred responses: in progress until set from any thread, dropped with their connection."""
 
 import dataclasses
 
@@ -48,7 +48,7 @@ def respond(deferred: DeferredResponse) -> None:
     deferred.set(make_response(deferred.request, 0))
 
 
-def test_it_is_in_hand_until_set_and_keeps_no_body() -> None:
+def test_deferred_response_is_in_progress_until_set_without_body() -> None:
     rig, keeper = opened()
     feed(rig, 1)
     (deferred,) = keeper.kept
@@ -60,7 +60,7 @@ def test_it_is_in_hand_until_set_and_keeps_no_body() -> None:
     assert [response.opaque for response in rig.transport.responses()] == [0]
 
 
-def test_those_set_together_on_another_thread_are_one_wake_up_and_one_write() -> None:
+def test_deferred_responses_set_together_share_wake_up_and_write() -> None:
     rig, keeper = opened(max_in_flight=0)
     feed(rig, 100)
 
@@ -75,7 +75,7 @@ def test_those_set_together_on_another_thread_are_one_wake_up_and_one_write() ->
     assert [response.opaque for response in rig.transport.responses()] == list(range(100))
 
 
-def test_too_many_in_hand_pause_reading_until_a_quarter_of_them_is_set() -> None:
+def test_deferred_responses_at_limit_pause_reading_until_quarter_is_set() -> None:
     rig, keeper = opened(max_in_flight=8)
     for _ in range(8):
         assert rig.transport.is_reading
@@ -89,7 +89,7 @@ def test_too_many_in_hand_pause_reading_until_a_quarter_of_them_is_set() -> None
     assert rig.transport.is_reading
 
 
-def test_setting_it_twice_is_an_error() -> None:
+def test_deferred_response_set_twice_raises() -> None:
     rig, keeper = opened()
     feed(rig, 1)
     respond(keeper.kept[0])
@@ -100,7 +100,7 @@ def test_setting_it_twice_is_an_error() -> None:
     assert rig.connection.in_progress.count == 0
 
 
-def test_a_oneway_request_is_in_hand_but_gets_no_response() -> None:
+def test_deferred_oneway_request_is_in_progress_without_response() -> None:
     rig, keeper = opened()
     feed(rig, 1, flag=2)
     assert rig.connection.in_progress.count == 1
@@ -110,7 +110,7 @@ def test_a_oneway_request_is_in_hand_but_gets_no_response() -> None:
     assert rig.transport.writes == []
 
 
-def test_it_is_dropped_when_the_channel_is_gone() -> None:
+def test_deferred_response_of_lost_channel_is_dropped() -> None:
     rig, keeper = opened()
     feed(rig, 1)
     rig.connection.connection_lost(None)
@@ -119,7 +119,7 @@ def test_it_is_dropped_when_the_channel_is_gone() -> None:
     assert rig.transport.writes == []
 
 
-def test_a_response_that_cannot_be_encoded_becomes_code_1() -> None:
+def test_deferred_response_that_cannot_be_encoded_becomes_code_1() -> None:
     rig, keeper = opened()
     feed(rig, 1)
     keeper.kept[0].set(5)  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def test_a_response_that_cannot_be_encoded_becomes_code_1() -> None:
     assert rig.connection.in_progress.count == 0
 
 
-def test_a_processor_on_a_pool_may_defer_and_others_set_it_before_the_batch_is_back() -> None:
+def test_deferred_response_set_before_its_batch_returns_is_counted_once() -> None:
     rig, keeper = opened()
     pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
     rig.owner.table.register(10, keeper.process, pool)

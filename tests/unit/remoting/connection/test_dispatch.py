@@ -27,7 +27,7 @@ def commands(responses: Responses) -> list[RemotingCommand]:
     return CommandReader().feed(b"".join(responses.frames))
 
 
-def test_table_keeps_the_last_registration_of_a_code() -> None:
+def test_processor_table_keeps_last_registration() -> None:
     table = ProcessorTable()
     pool = BusinessPool("p", 1, 10, 0)
     table.register([1, 2], processor, None)
@@ -36,7 +36,7 @@ def test_table_keeps_the_last_registration_of_a_code() -> None:
     assert table.routes[2].pool is pool
 
 
-def test_pools_without_threads_run_inline_and_are_not_started() -> None:
+def test_pool_without_threads_runs_inline_and_is_not_started() -> None:
     table = ProcessorTable()
     inline, threaded = BusinessPool("i", 0, 10, 0), BusinessPool("t", 1, 10, 0)
     table.register(1, processor, inline)
@@ -46,13 +46,13 @@ def test_pools_without_threads_run_inline_and_are_not_started() -> None:
     assert table.pools() == [threaded]
 
 
-def test_a_wrong_kind_of_response_is_the_processors_error(responses: Responses) -> None:
+def test_response_of_wrong_type_becomes_processor_error(responses: Responses) -> None:
     responses.process(lambda _, c: 5, make_request(10))  # type: ignore[arg-type, return-value]
     (response,) = commands(responses)
     assert (response.code, response.remark) == (1, "TypeError: a processor returned int")
 
 
-def test_sizes_add_up_over_all_kinds(responses: Responses) -> None:
+def test_responses_sum_sizes_of_all_types(responses: Responses) -> None:
     request = make_request(10)
     responses.add(request, b"12345")
     responses.add(request, [b"12", memoryview(b"345")])
@@ -60,7 +60,7 @@ def test_sizes_add_up_over_all_kinds(responses: Responses) -> None:
     assert responses.size_bytes == len(b"".join(responses.frames))
 
 
-def test_a_coroutine_of_a_oneway_request_still_runs(responses: Responses) -> None:
+def test_coroutine_of_oneway_request_runs(responses: Responses) -> None:
     async def work() -> None:
         return None
 
@@ -71,14 +71,14 @@ def test_a_coroutine_of_a_oneway_request_still_runs(responses: Responses) -> Non
     coroutine.close()
 
 
-def test_refusals_skip_oneway_requests(responses: Responses) -> None:
+def test_refusal_of_oneway_request_sends_nothing(responses: Responses) -> None:
     responses.refuse([make_request(10), make_request(10, oneway=True)], waited_too_long(5, 6))
     (response,) = commands(responses)
     assert response.code == 2
     assert (response.remark or "").endswith("period in queue: 5ms, size of queue: 6")
 
 
-def test_go_away_mirrors_the_request() -> None:
+def test_go_away_mirrors_request() -> None:
     request = make_request(10)
     request.opaque = 77
     assert (go_away(request).code, go_away(request).opaque) == (1500, 77)

@@ -48,26 +48,26 @@ def test_channels_take_turns_and_each_keeps_its_order() -> None:
     assert rig.seen == ["a0", "b0", "a1", "a2"]
 
 
-def test_after_two_ms_everybody_else_is_served_before_the_next() -> None:
+def test_turns_yield_to_loop_after_two_ms() -> None:
     rig, a = Rig(), Peer("a")
     for number in range(4):
         rig.add(a, f"a{number}", took_ms=1)
-    rig.loop.call_soon(lambda: rig.seen.append("somebody else"))
+    rig.loop.call_soon(lambda: rig.seen.append("other work"))
     rig.loop.run()
-    assert rig.seen == ["a0", "a1", "somebody else", "a2", "a3"]
+    assert rig.seen == ["a0", "a1", "other work", "a2", "a3"]
 
 
-def test_a_turn_runs_at_most_64_callbacks() -> None:
+def test_scheduler_runs_at_most_64_turns_per_iteration() -> None:
     rig, a = Rig(), Peer("a")
     for number in range(100):
         rig.add(a, str(number))
-    rig.loop.call_soon(lambda: rig.seen.append("somebody else"))
+    rig.loop.call_soon(lambda: rig.seen.append("other work"))
     rig.loop.run()
-    assert rig.seen.index("somebody else") == 64
+    assert rig.seen.index("other work") == 64
     assert len(rig.seen) == 101
 
 
-def test_nobody_gets_a_turn_while_too_much_is_unsent() -> None:
+def test_big_turns_wait_while_too_much_is_unsent() -> None:
     rig, a = Rig(), Peer("a")
     rig.is_full = True
     rig.add(a, "a")
@@ -79,7 +79,7 @@ def test_nobody_gets_a_turn_while_too_much_is_unsent() -> None:
     assert rig.seen == ["a"]
 
 
-def test_who_makes_nothing_big_is_served_though_too_much_is_unsent() -> None:
+def test_small_turns_run_while_too_much_is_unsent() -> None:
     rig, peers = Rig(), [Peer(name) for name in "abcdef"]
     rig.is_full = True
     for peer in peers:
@@ -102,7 +102,7 @@ def test_who_makes_nothing_big_is_served_though_too_much_is_unsent() -> None:
     assert rig.seen[-1] == "last"
 
 
-def test_a_dropped_channel_has_no_turn() -> None:
+def test_dropped_channel_gets_no_turn() -> None:
     rig, a, b = Rig(), Peer("a"), Peer("b")
     rig.add(a, "a")
     rig.add(b, "b")
@@ -111,11 +111,11 @@ def test_a_dropped_channel_has_no_turn() -> None:
     assert rig.seen == ["b"]
 
 
-def test_what_a_callback_raises_costs_nobody_else_a_turn(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_turn_does_not_stop_others(caplog: pytest.LogCaptureFixture) -> None:
     rig, a = Rig(), Peer("a")
 
     def broken() -> None:
-        raise ValueError("as told")
+        raise ValueError("deliberate")
 
     rig.turns.add_connection(a, broken)
     rig.add(a, "next")

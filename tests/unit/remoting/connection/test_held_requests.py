@@ -54,7 +54,7 @@ def test_held_request_runs_in_later_iteration_in_order() -> None:
 
 
 def test_held_request_alone_on_its_channel_is_written_at_once() -> None:
-    """No turn of the loop later, as what may leave together with more does."""
+    """Frames that may share a write leave one iteration later."""
     kit = Kit()
     alone, together, behind = (FakeChannel(kit.loop, port) for port in range(3))
     behind.has_unwritten = True
@@ -70,7 +70,7 @@ def test_held_request_alone_on_its_channel_is_written_at_once() -> None:
 
 
 def test_held_requests_of_slow_peer_make_one_response_at_a_time() -> None:
-    """The others wait as they are; when it reads again they go on."""
+    """The other requests wait, and are resumed when the peer reads again."""
     kit = Kit()
     channel = FakeChannel(kit.loop)
     send = channel.send

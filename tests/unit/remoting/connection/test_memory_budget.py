@@ -18,7 +18,7 @@ def counted(budget: MemoryBudget, *peers: Peer) -> None:
         budget.count(peer)
 
 
-def test_within_the_limit_nobody_loses() -> None:
+def test_budget_within_limit_aborts_no_holder() -> None:
     budget = MemoryBudget(1000)
     peers = [Peer(500), Peer(500)]
     counted(budget, *peers)
@@ -26,7 +26,7 @@ def test_within_the_limit_nobody_loses() -> None:
     assert [peer.lost for peer in peers] == [None, None]
 
 
-def test_over_the_limit_those_who_hold_most_lose_first_and_only_as_many_as_needed() -> None:
+def test_budget_over_limit_aborts_greediest_holders_as_needed() -> None:
     budget = MemoryBudget(1000)
     greedy, greedier, modest = Peer(300), Peer(500), Peer(200)
     counted(budget, greedy, greedier, modest)
@@ -36,7 +36,7 @@ def test_over_the_limit_those_who_hold_most_lose_first_and_only_as_many_as_neede
     assert budget.held_bytes == 750
 
 
-def test_what_others_get_meanwhile_counts_beside_those_who_are_ending() -> None:
+def test_budget_counts_other_holders_beside_closing_ones() -> None:
     budget = MemoryBudget(1000)
     closing, other = Peer(600), Peer(300)
     counted(budget, closing, other)
@@ -49,7 +49,7 @@ def test_what_others_get_meanwhile_counts_beside_those_who_are_ending() -> None:
     assert not budget.is_exhausted
 
 
-def test_nobody_gets_more_until_those_cut_off_are_gone() -> None:
+def test_budget_stays_exhausted_until_aborted_holders_are_gone() -> None:
     budget = MemoryBudget(1000)
     greedy, other = Peer(800), Peer(500)
     counted(budget, greedy, other)
@@ -63,7 +63,7 @@ def test_nobody_gets_more_until_those_cut_off_are_gone() -> None:
     assert not budget.is_output_full()
 
 
-def test_old_numbers_cost_nobody_a_connection() -> None:
+def test_budget_recounts_holders_before_aborting() -> None:
     budget = MemoryBudget(1000)
     sent_meanwhile = Peer(0, 900)
     counted(budget, sent_meanwhile)
@@ -73,7 +73,7 @@ def test_old_numbers_cost_nobody_a_connection() -> None:
     assert budget.held_bytes == 900
 
 
-def test_a_released_holder_counts_no_more() -> None:
+def test_budget_forgets_released_holder() -> None:
     budget = MemoryBudget(1000)
     peer = Peer(500, 100)
     counted(budget, peer)
@@ -82,7 +82,7 @@ def test_a_released_holder_counts_no_more() -> None:
     assert budget.held_bytes == 0
 
 
-def test_output_is_full_at_half_of_the_limit_until_peers_took_it() -> None:
+def test_budget_output_is_full_at_half_of_limit_until_taken() -> None:
     budget = MemoryBudget(1000)
     peer = Peer(0, 501)
     counted(budget, peer, Peer(400))
@@ -91,7 +91,7 @@ def test_output_is_full_at_half_of_the_limit_until_peers_took_it() -> None:
     assert not budget.is_output_full()
 
 
-def test_room_for_output_is_made_by_those_who_take_nothing() -> None:
+def test_budget_aborts_stalled_holders_to_make_room_for_output() -> None:
     budget = MemoryBudget(1000)
     slow, stuck, more_stuck = (
         Peer(0, 300),
@@ -104,13 +104,13 @@ def test_room_for_output_is_made_by_those_who_take_nothing() -> None:
     assert not budget.is_output_full()
 
 
-def test_no_limit() -> None:
+def test_budget_without_limit_aborts_no_holder() -> None:
     budget = MemoryBudget(0)
     counted(budget, Peer(1 << 40, 1 << 40))
     assert not budget.is_output_full()
 
 
-def test_what_peers_have_taken_meanwhile_ends_the_exhaustion_though_nobody_leaves() -> None:
+def test_budget_recovers_when_peers_take_output() -> None:
     budget = MemoryBudget(1000)
     growing, leaving = [Peer(0, 280), Peer(0, 280)], Peer(50)
     counted(budget, *growing, leaving)

@@ -10,7 +10,7 @@ def commands(*opaques: int) -> list[RemotingCommand]:
     return made
 
 
-def test_it_is_full_at_its_limit_until_a_quarter_is_done() -> None:
+def test_requests_in_progress_are_full_from_limit_to_three_quarters() -> None:
     in_hand = RequestsInProgress(8, 0)
     in_hand.add(7, 0)
     assert not in_hand.is_full
@@ -22,7 +22,7 @@ def test_it_is_full_at_its_limit_until_a_quarter_is_done() -> None:
     assert not in_hand.is_full
 
 
-def test_it_is_full_by_size_too() -> None:
+def test_requests_in_progress_are_full_by_size() -> None:
     in_hand = RequestsInProgress(0, 1000)
     in_hand.add(1, 1000)
     assert in_hand.is_full
@@ -32,14 +32,14 @@ def test_it_is_full_by_size_too() -> None:
     assert not in_hand.is_full
 
 
-def test_one_limit_alone() -> None:
+def test_requests_in_progress_with_one_limit_only() -> None:
     in_hand = RequestsInProgress(1, 0)
     in_hand.add(1, 10)
     in_hand.add(-1, -10)
     assert not in_hand.is_full
 
 
-def test_suspended_requests_come_back_in_the_order_they_came() -> None:
+def test_suspended_requests_resume_in_order_of_arrival() -> None:
     in_hand = RequestsInProgress(0, 0)
     first, second, third = in_hand.number(), in_hand.number(), in_hand.number()
     in_hand.suspend(third, commands(4), 0)
@@ -53,6 +53,6 @@ def test_suspended_requests_come_back_in_the_order_they_came() -> None:
     assert in_hand.suspended_bytes == 0
 
 
-def test_a_request_counts_with_its_body_and_fields() -> None:
+def test_request_size_includes_body_and_fields() -> None:
     small = request_bytes(make_request(1))
     assert request_bytes(make_request(1, {"a": "x" * 1000}, bytes(500))) == small + 1500

@@ -1,4 +1,4 @@
-"""What time does to a connection: silent, stuck and half-open ones are closed."""
+"""Time-outs: silent, stuck and half-open connections are closed."""
 
 import pytest
 
@@ -16,9 +16,7 @@ def rig() -> Rig:
     return rig
 
 
-def test_a_frame_that_gains_a_byte_now_and_then_is_cut_off(
-    rig: Rig, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_frame_that_grows_too_slowly_is_reset(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.connection.data_received(BIG_FRAME[:500_000])
     for second in range(1, 31):
         rig.connection.sweep(second * 1_000)
@@ -31,7 +29,7 @@ def test_a_frame_that_gains_a_byte_now_and_then_is_cut_off(
     assert rig.connection.pending_bytes == 0
 
 
-def test_a_frame_that_grows_may_take_its_time(rig: Rig) -> None:
+def test_growing_frame_is_not_reset(rig: Rig) -> None:
     for step, at in enumerate(range(0, len(BIG_FRAME), 70_000)):
         rig.connection.data_received(BIG_FRAME[at : at + 70_000])
         rig.connection.sweep(step * 29_000)
@@ -39,7 +37,7 @@ def test_a_frame_that_grows_may_take_its_time(rig: Rig) -> None:
     assert len(rig.transport.responses()) == 2
 
 
-def test_a_peer_with_a_part_of_another_frame_at_each_look_is_not_stuck(rig: Rig) -> None:
+def test_peer_with_new_unfinished_frame_at_each_sweep_is_not_reset(rig: Rig) -> None:
     frame = encode_command(make_request(2))
     rig.connection.data_received(frame[:10])
     for second in range(1, 200, 20):
@@ -48,7 +46,7 @@ def test_a_peer_with_a_part_of_another_frame_at_each_look_is_not_stuck(rig: Rig)
     assert rig.connection.channel.is_open
 
 
-def test_time_while_we_do_not_read_does_not_count(rig: Rig) -> None:
+def test_frame_timeout_ignores_time_while_reading_is_paused(rig: Rig) -> None:
     rig.connection.data_received(BIG_FRAME[:1000])
     rig.connection.sweep(1_000)
     rig.connection.is_reading_paused = True
@@ -60,7 +58,7 @@ def test_time_while_we_do_not_read_does_not_count(rig: Rig) -> None:
     assert not rig.connection.channel.is_open
 
 
-def test_first_frame_must_come_in_time() -> None:
+def test_connection_without_first_frame_in_time_is_closed() -> None:
     rig = Rig().open()
     rig.connection.data_received(b"\x00\x00")
     rig.connection.sweep(1_000 + 14_999)
@@ -70,7 +68,7 @@ def test_first_frame_must_come_in_time() -> None:
     assert rig.owner.events == ["open"]
 
 
-def test_idle_connection_is_announced_and_closed() -> None:
+def test_idle_connection_is_notified_and_closed() -> None:
     rig = Rig().open()
     rig.owner.table.register(2, echo, None)
     feed(rig, request(2, 1))
@@ -84,7 +82,7 @@ def test_idle_connection_is_announced_and_closed() -> None:
     assert rig.owner.events == ["open", "idle", "close"]
 
 
-def test_writes_alone_keep_a_connection_alive() -> None:
+def test_writes_keep_connection_alive() -> None:
     rig = Rig().open()
     rig.owner.table.register(2, echo, None)
     feed(rig, request(2, 1))
@@ -95,7 +93,7 @@ def test_writes_alone_keep_a_connection_alive() -> None:
     assert rig.connection.channel.is_open
 
 
-def test_closed_connection_that_lingers_is_aborted() -> None:
+def test_closed_connection_that_lingers_is_reset() -> None:
     rig = Rig().open()
     rig.connection.channel.close("test")
     rig.connection.sweep(10_000)

@@ -4,7 +4,7 @@ from rocketpy.remoting.network.admission import Admission
 from tests.unit.remoting.fakes import ManualClock
 
 
-def test_total_limit(caplog: pytest.LogCaptureFixture) -> None:
+def test_admission_total_limit_refuses_connection(caplog: pytest.LogCaptureFixture) -> None:
     admission = Admission(2, 0, ManualClock())
     assert admission.admit("1.1.1.1")
     assert admission.admit("1.1.1.1")
@@ -17,7 +17,7 @@ def test_total_limit(caplog: pytest.LogCaptureFixture) -> None:
     assert admission.count == 2
 
 
-def test_limit_by_address(caplog: pytest.LogCaptureFixture) -> None:
+def test_admission_limit_by_address_refuses_connection(caplog: pytest.LogCaptureFixture) -> None:
     admission = Admission(0, 1, ManualClock())
     assert admission.admit("1.1.1.1")
     assert not admission.admit("1.1.1.1")
@@ -27,7 +27,7 @@ def test_limit_by_address(caplog: pytest.LogCaptureFixture) -> None:
     assert admission.admit("1.1.1.1")
 
 
-def test_no_limits() -> None:
+def test_admission_without_limits_admits_all() -> None:
     admission = Admission(0, 0, ManualClock())
     assert all(admission.admit("1.1.1.1") for _ in range(1000))
     for _ in range(1000):
@@ -36,7 +36,7 @@ def test_no_limits() -> None:
     assert admission._by_ip == {}
 
 
-def test_refusals_are_logged_once_a_second_with_their_count(
+def test_admission_refusals_are_logged_once_a_second_with_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = ManualClock()

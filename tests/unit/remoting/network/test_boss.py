@@ -1,4 +1,4 @@
-"""The boss with a listener of our own: what it hands over, and when it cannot accept."""
+"""Boss with a fake listener: hand-over of sockets, and failing accepts."""
 
 import errno
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class FakeSocket:
 
 
 class FakeListener(FakeSocket):
-    """Has peers waiting; an error stands for an accept that fails."""
+    """Listener with waiting peers; an error stands for an accept that fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Rig:
         self.loop.reader()
 
 
-def test_admitted_sockets_are_handed_over_and_others_closed() -> None:
+def test_boss_hands_over_admitted_sockets_and_closes_others() -> None:
     rig = Rig(max_per_ip_count=1)
     socks = rig.peers("10.0.0.1", "10.0.0.1", "10.0.0.2")
     rig.wake()
@@ -85,7 +85,7 @@ def test_admitted_sockets_are_handed_over_and_others_closed() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-def test_without_descriptors_or_memory_it_waits_a_second_and_goes_on(
+def test_boss_without_descriptors_pauses_a_second_and_resumes(
     number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = Rig()
@@ -99,7 +99,7 @@ def test_without_descriptors_or_memory_it_waits_a_second_and_goes_on(
     assert rig.handed == ["10.0.0.1"]
 
 
-def test_stopped_while_it_waits_it_does_not_come_back() -> None:
+def test_boss_stopped_during_pause_does_not_resume() -> None:
     rig = Rig()
     rig.listener.waiting.append(OSError(errno.EMFILE, "none left"))
     rig.wake()
@@ -109,7 +109,7 @@ def test_stopped_while_it_waits_it_does_not_come_back() -> None:
     assert rig.listener.is_closed
 
 
-def test_one_wake_up_accepts_a_bounded_number() -> None:
+def test_boss_accepts_bounded_number_per_wake_up() -> None:
     rig = Rig()
     rig.peers(*["10.0.0.1"] * 100)
     rig.wake()

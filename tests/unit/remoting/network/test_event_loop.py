@@ -22,11 +22,11 @@ def without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
     event_loop._warn_once.cache_clear()
 
 
-def test_uvloop_serves_where_it_is() -> None:
+def test_event_loop_is_uvloop_when_installed() -> None:
     assert run(loop_s_home()) == "uvloop"
 
 
-def test_without_it_asyncio_serves_and_that_is_said_once(
+def test_event_loop_without_uvloop_is_asyncio_with_one_warning(
     without_uvloop: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -38,7 +38,7 @@ def test_without_it_asyncio_serves_and_that_is_said_once(
     ]
 
 
-def test_a_daemon_runs_without_it(without_uvloop: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_daemon_runs_without_uvloop(without_uvloop: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon, "_on_signals", lambda *_: None)
 
     class Server:

@@ -37,13 +37,15 @@ TCP6 = socket.inet_pton(socket.AF_INET6, "2001:db8::1") * 2 + b"\x30\x39\x2a\x9f
         (v2(1, 0x31, bytes(216)), None),
     ],
 )
-def test_whole_and_byte_by_byte(data: bytes, source: tuple[str, int] | None) -> None:
+def test_proxy_header_is_parsed_complete_and_byte_by_byte(
+    data: bytes, source: tuple[str, int] | None
+) -> None:
     assert parse_proxy_header(data + b"rest") == ProxyHeader(len(data), source)
     for end in range(1, len(data)):
         assert parse_proxy_header(data[:end]) is None
 
 
-def test_other_bytes_are_no_header() -> None:
+def test_other_bytes_have_no_proxy_header() -> None:
     assert parse_proxy_header(b"\x00\x00\x00\x20") == ProxyHeader(0, None)
     assert parse_proxy_header(b"\x16\x03\x01") == ProxyHeader(0, None)
 
@@ -63,7 +65,7 @@ def test_other_bytes_are_no_header() -> None:
         V2 + b"\x21\x11\xff\xff",
     ],
 )
-def test_malformed_headers_are_refused(data: bytes) -> None:
+def test_malformed_proxy_header_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         parse_proxy_header(data)
 
@@ -81,7 +83,7 @@ FRAME = encode_command(make_request(2))
 
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01", FRAME])
-async def test_what_comes_first_is_left_where_it_is(
+async def test_detection_leaves_first_bytes_in_socket(
     pair: tuple[socket.socket, socket.socket], data: bytes
 ) -> None:
     ours, theirs = pair
@@ -91,7 +93,7 @@ async def test_what_comes_first_is_left_where_it_is(
 
 
 @pytest.mark.parametrize("step", [1, 20, 1000])
-async def test_a_proxy_header_is_consumed_and_what_follows_is_left(
+async def test_detection_consumes_proxy_header_only(
     pair: tuple[socket.socket, socket.socket], step: int
 ) -> None:
     ours, theirs = pair
@@ -104,7 +106,7 @@ async def test_a_proxy_header_is_consumed_and_what_follows_is_left(
     assert ours.recv(1000) == b"\x16\x03\x01"
 
 
-async def test_without_a_proxy_header_nothing_is_consumed(
+async def test_detection_without_proxy_header_consumes_nothing(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = pair
@@ -114,7 +116,7 @@ async def test_without_a_proxy_header_nothing_is_consumed(
 
 
 @pytest.mark.parametrize("pieces", [[b"PROXY nonsense\r\n"], [b"PRO", b"POST / HTTP/1.1\r\n"]])
-async def test_what_only_begins_as_a_proxy_header_is_refused(
+async def test_partial_match_of_proxy_header_is_refused(
     pair: tuple[socket.socket, socket.socket], pieces: list[bytes]
 ) -> None:
     ours, theirs = pair
@@ -127,7 +129,9 @@ async def test_what_only_begins_as_a_proxy_header_is_refused(
         await opening
 
 
-async def test_an_end_before_the_first_byte(pair: tuple[socket.socket, socket.socket]) -> None:
+async def test_detection_fails_when_peer_closes_before_first_byte(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     ours, theirs = pair
     theirs.close()
     with pytest.raises(ConnectionError):

@@ -49,7 +49,7 @@ def connect(selector: Selector, buffered: int = 0) -> tuple[Connection, FakeTran
     return connection, transport
 
 
-def test_listeners_hear_of_each_connection_once() -> None:
+def test_selector_notifies_listeners_once_of_each_connection() -> None:
     listener = Listener()
     selector = make_selector([listener])
     connection, _ = connect(selector)
@@ -58,7 +58,7 @@ def test_listeners_hear_of_each_connection_once() -> None:
     assert not selector.connections
 
 
-def test_a_broken_listener_does_not_stop_the_rest(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_listener_does_not_stop_others(caplog: pytest.LogCaptureFixture) -> None:
     selector = make_selector([Listener(), Listener()])
     connection, transport = connect(selector)
     connection.has_first_command = True
@@ -67,7 +67,7 @@ def test_a_broken_listener_does_not_stop_the_rest(caplog: pytest.LogCaptureFixtu
     assert transport.is_closed
 
 
-def test_total_limit_cuts_off_those_with_most_waiting() -> None:
+def test_memory_limit_aborts_connections_with_most_unsent_output() -> None:
     selector = make_selector([], memory_limit_bytes=1000)
     _, modest = connect(selector, 400)
     _, greedy = connect(selector, 900)
@@ -76,14 +76,14 @@ def test_total_limit_cuts_off_those_with_most_waiting() -> None:
     assert [t.is_aborted for t in (modest, greedy, greedier)] == [False, True, True]
 
 
-def test_within_the_total_limit_nobody_is_cut_off() -> None:
+def test_within_memory_limit_no_connection_is_aborted() -> None:
     selector = make_selector([], memory_limit_bytes=1000)
     transports = [connect(selector, 500)[1] for _ in range(2)]
     selector.sweep(2_000)
     assert [t.is_aborted for t in transports] == [False, False]
 
 
-def test_the_sweep_comes_back_every_second() -> None:
+def test_selector_sweeps_every_second() -> None:
     selector = make_selector([])
     _, transport = connect(selector)
     clock = cast("ManualClock", selector._clock)
@@ -103,7 +103,7 @@ def arrive(selector: Selector, *, is_crowded: bool = False) -> tuple[Connection,
 
 
 @pytest.mark.parametrize("why", ["crowded", "over the limit"])
-def test_without_room_the_oldest_that_never_sent_a_request_goes(why: str) -> None:
+def test_full_selector_closes_oldest_connection_without_request(why: str) -> None:
     selector = make_selector([], max_connections=3 if why == "over the limit" else 0)
     honest, honest_transport = arrive(selector)
     honest.data_received(encode_command(make_request(1)))
@@ -119,7 +119,7 @@ def test_without_room_the_oldest_that_never_sent_a_request_goes(why: str) -> Non
     assert selector._admission.count == 3
 
 
-def test_without_room_and_anybody_silent_the_newcomer_is_refused(
+def test_full_selector_without_silent_connection_refuses_new_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     selector = make_selector([])
@@ -130,7 +130,7 @@ def test_without_room_and_anybody_silent_the_newcomer_is_refused(
     assert "only the reserve of file descriptors is left" in caplog.text
 
 
-def test_stalled_peers_make_room_for_those_who_wait_to_send() -> None:
+def test_selector_aborts_stalled_peers_to_unblock_output() -> None:
     selector = make_selector([], memory_limit_bytes=10_000)
     stuck, stuck_transport = connect(selector, 6_000)
     stuck.pause_writing()

@@ -10,7 +10,7 @@ from rocketpy.remoting.config import TlsClientConfig, TlsMode, TlsServerConfig
 from rocketpy.remoting.network.tls_context import client_context, server_context
 
 
-def test_without_a_certificate_tls_is_off_unless_enforced() -> None:
+def test_tls_without_certificate_is_off_unless_enforced() -> None:
     assert server_context(TlsServerConfig()) is None
     assert (
         server_context(TlsServerConfig(mode=TlsMode.DISABLED, key_path="k", cert_path="c")) is None
@@ -19,7 +19,7 @@ def test_without_a_certificate_tls_is_off_unless_enforced() -> None:
         server_context(TlsServerConfig(mode=TlsMode.ENFORCING))
 
 
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_tls_error_names_unusable_file(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.pem")
     with pytest.raises(ConfigError, match=r"missing\.pem"):
         server_context(TlsServerConfig(key_path=missing, cert_path=missing))
@@ -29,7 +29,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         client_context(TlsClientConfig(enable=True, trust_cert_path=str(broken)))
 
 
-def test_a_client_takes_any_certificate_unless_told_to_check() -> None:
+def test_tls_client_accepts_any_certificate_unless_auth_server_is_set() -> None:
     assert client_context(TlsClientConfig()) is None
     trusting = client_context(TlsClientConfig(enable=True))
     assert trusting is not None

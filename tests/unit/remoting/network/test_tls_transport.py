@@ -1,4 +1,4 @@
-"""What goes to a TLS transport goes in pieces, as it takes them."""
+"""TLS transport: output is fed to TLS in pieces, as the peer takes them."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from rocketpy.remoting.network.tls_transport import PIECE_BYTES, TlsTransport
 
 
 class Tls(asyncio.Transport):
-    """Holds what it is given until the peer takes it; full at two pieces."""
+    """TLS transport that holds output until the peer takes it; full at two pieces."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Tls(asyncio.Transport):
 
 
 class App(asyncio.Protocol):
-    """Notes what it is told."""
+    """Protocol that notes its calls."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -85,7 +85,7 @@ def paced(app: App, tls: Tls) -> TlsTransport:
     return paced
 
 
-def test_a_peer_that_reads_nothing_leaves_all_but_a_little_where_it_is_counted(
+def test_tls_transport_keeps_output_of_slow_peer_in_counted_queue(
     paced: TlsTransport, app: App, tls: Tls
 ) -> None:
     frame = bytes(range(256)) * (PIECE_BYTES // 16)  # 16 pieces
@@ -100,7 +100,9 @@ def test_a_peer_that_reads_nothing_leaves_all_but_a_little_where_it_is_counted(
     assert app.events == ["pause", "resume"]
 
 
-def test_small_frames_keep_their_order_behind_a_big_one(paced: TlsTransport, tls: Tls) -> None:
+def test_tls_transport_keeps_order_of_small_frames_behind_big_one(
+    paced: TlsTransport, tls: Tls
+) -> None:
     big = b"b" * (3 * PIECE_BYTES + 1)
     for frame in (b"first", big, b"second", b"third"):
         paced.write(frame)
@@ -109,7 +111,7 @@ def test_small_frames_keep_their_order_behind_a_big_one(paced: TlsTransport, tls
     assert tls.sent == b"first" + big + b"secondthird"
 
 
-def test_whoever_was_paused_goes_on_when_nobody_would_call_again(
+def test_tls_transport_resumes_protocol_when_queue_is_empty(
     paced: TlsTransport, app: App, tls: Tls
 ) -> None:
     paced.set_write_buffer_limits(1, 0)
@@ -120,7 +122,7 @@ def test_whoever_was_paused_goes_on_when_nobody_would_call_again(
     assert app.events == ["pause", "resume"]
 
 
-def test_close_lets_out_what_is_queued_and_reads_nothing_more(
+def test_tls_transport_close_sends_queue_and_stops_reading(
     paced: TlsTransport, app: App, tls: Tls
 ) -> None:
     paced.write(b"x" * (3 * PIECE_BYTES))
@@ -136,7 +138,7 @@ def test_close_lets_out_what_is_queued_and_reads_nothing_more(
     assert app.events == []
 
 
-def test_abort_and_the_end_forget_what_is_queued(paced: TlsTransport, app: App, tls: Tls) -> None:
+def test_tls_transport_abort_and_loss_drop_queue(paced: TlsTransport, app: App, tls: Tls) -> None:
     paced.write(b"x" * (9 * PIECE_BYTES))
     paced.abort()
     assert tls.is_aborted

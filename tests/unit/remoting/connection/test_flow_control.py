@@ -1,4 +1,4 @@
-"""One connection whose peer does not keep up, or has too much in hand."""
+"""Flow control of a connection: slow peers, limits, memory budget, fairness."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ def big(channel: Channel, command: RemotingCommand) -> RemotingCommand:
     return make_response(command, 0, None, None, bytes(600_000))
 
 
-def test_a_peer_that_does_not_read_parks_the_rest_of_its_requests() -> None:
+def test_slow_peer_suspends_remaining_requests() -> None:
     rig = Rig().open()
     rig.owner.table.register(11, big, None)
     transport_write = rig.transport.write
@@ -60,7 +60,7 @@ def test_a_peer_that_does_not_read_parks_the_rest_of_its_requests() -> None:
     assert rig.transport.is_reading
 
 
-def test_a_pool_stops_working_for_a_peer_that_does_not_read() -> None:
+def test_pool_stops_batch_of_slow_peer() -> None:
     rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0)).open()
     pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
     rig.owner.table.register(11, big, pool)
@@ -80,7 +80,7 @@ def test_a_pool_stops_working_for_a_peer_that_does_not_read() -> None:
     assert [a.opaque for a in rig.transport.responses()] == list(range(10))
 
 
-def test_too_much_in_hand_pauses_reading() -> None:
+def test_limit_of_requests_in_progress_pauses_reading() -> None:
     rig = Rig().open()
     pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
     rig.owner.table.register(10, echo, pool)
@@ -96,7 +96,7 @@ def test_too_much_in_hand_pauses_reading() -> None:
 
 
 def refusing(rig: Rig) -> None:
-    """From now on the peer takes nothing after a first big response."""
+    """Let the peer stop reading after a first big response."""
     transport_write = rig.transport.write
 
     def write(data: bytes) -> None:
@@ -108,8 +108,8 @@ def refusing(rig: Rig) -> None:
     rig.connection.channel._hard_limit_bytes = 1 << 30
 
 
-def test_requests_of_a_slow_peer_keep_their_order_on_a_pool() -> None:
-    """What a batch leaves over came before the batches behind it, and before what was suspended."""
+def test_pooled_requests_of_slow_peer_keep_order() -> None:
+    """Leftovers of a batch are older than later batches and suspended requests."""
     rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0)).open()
     pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
     served: list[int] = []
@@ -137,8 +137,8 @@ def test_requests_of_a_slow_peer_keep_their_order_on_a_pool() -> None:
     assert [a.opaque for a in rig.transport.responses()] == list(range(9))
 
 
-def test_a_batch_behind_a_stopped_one_waits_for_it() -> None:
-    """It would overtake: the peer keeps up again before the first one's leftovers are back."""
+def test_batch_behind_stopped_batch_waits_for_it() -> None:
+    """Otherwise it would overtake: the peer resumes before the leftovers of the first are back."""
     rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0)).open()
     pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
     rig.owner.table.register(11, echo, pool)
@@ -156,7 +156,7 @@ def test_a_batch_behind_a_stopped_one_waits_for_it() -> None:
     assert rig.transport.is_reading
 
 
-def test_coroutines_of_one_read_stop_at_the_limit() -> None:
+def test_coroutines_of_one_read_stop_at_limit() -> None:
     rig = Rig(dataclasses.replace(LIMITS, max_in_flight=8)).open()
 
     async def later(channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -173,7 +173,7 @@ def test_coroutines_of_one_read_stop_at_the_limit() -> None:
     assert rig.transport.is_reading
 
 
-def test_big_requests_in_hand_pause_reading_by_their_size() -> None:
+def test_size_of_requests_in_progress_pauses_reading() -> None:
     rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0, max_in_flight_bytes=100_000)).open()
     pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
     rig.owner.table.register(10, echo, pool)
@@ -191,7 +191,7 @@ def test_big_requests_in_hand_pause_reading_by_their_size() -> None:
 # ---- memory
 
 
-def test_everything_a_connection_holds_is_told_to_the_budget() -> None:
+def test_memory_budget_counts_everything_a_connection_holds() -> None:
     rig = Rig().open()
     budget = rig.owner.budget
     pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
@@ -211,7 +211,7 @@ def test_everything_a_connection_holds_is_told_to_the_budget() -> None:
     assert budget._ending_bytes == 0
 
 
-def test_a_lost_connection_keeps_nothing_in_its_pools() -> None:
+def test_lost_connection_drops_its_pooled_requests() -> None:
     rig = Rig().open()
     pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
     served: list[int] = []
@@ -226,7 +226,7 @@ def test_a_lost_connection_keeps_nothing_in_its_pools() -> None:
     assert pool.statistics().queued_count == 0
 
 
-def test_over_the_budget_the_greediest_is_cut_off_and_lets_go_at_once(
+def test_exceeded_budget_aborts_greediest_connection_and_releases_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = Rig(memory_limit_bytes=10_000).open()
@@ -240,7 +240,7 @@ def test_over_the_budget_the_greediest_is_cut_off_and_lets_go_at_once(
     assert "connection aborted peer=10.0.0.7:4321 held_bytes=11000" in caplog.text
 
 
-def test_while_the_budget_is_exhausted_requests_wait_for_their_turn() -> None:
+def test_exhausted_budget_suspends_requests_until_their_turn() -> None:
     rig = Rig(memory_limit_bytes=10_000).open()
     rig.owner.table.register(10, echo, None)
     greedy = Peer(10_001)
@@ -255,7 +255,7 @@ def test_while_the_budget_is_exhausted_requests_wait_for_their_turn() -> None:
     assert rig.transport.is_reading
 
 
-def test_a_peer_that_keeps_up_again_waits_for_its_turn_too() -> None:
+def test_resumed_peer_waits_for_turn_while_budget_is_exhausted() -> None:
     rig = Rig(memory_limit_bytes=10_000).open()
     rig.owner.table.register(10, echo, None)
     rig.connection.pause_writing()
@@ -271,7 +271,7 @@ def test_a_peer_that_keeps_up_again_waits_for_its_turn_too() -> None:
     assert codes(rig) == [(1, 0)]
 
 
-def test_a_big_response_is_counted_at_once() -> None:
+def test_big_response_is_counted_at_once() -> None:
     rig = Rig().open()
     rig.transport.buffered = 700_000
     rig.owner.table.register(11, big, None)
@@ -279,7 +279,7 @@ def test_a_big_response_is_counted_at_once() -> None:
     assert rig.owner.budget.held_bytes == 700_000
 
 
-def test_a_big_response_is_held_until_its_last_byte_has_left() -> None:
+def test_big_response_is_counted_until_its_last_byte_is_sent() -> None:
     rig = Rig().open()
     rig.transport.buffered = 2_000_000
     rig.owner.table.register(11, big, None)
@@ -295,7 +295,7 @@ def test_a_big_response_is_held_until_its_last_byte_has_left() -> None:
     assert rig.connection.unsent_bytes == 0
 
 
-def test_a_big_response_that_the_kernel_took_at_once_is_held_until_the_loop_turns() -> None:
+def test_big_response_taken_by_kernel_is_counted_until_next_iteration() -> None:
     rig = Rig().open()
     rig.owner.table.register(11, big, None)
     feed(rig, request(11, 1), request(11, 2))
@@ -304,7 +304,7 @@ def test_a_big_response_that_the_kernel_took_at_once_is_held_until_the_loop_turn
     assert rig.owner.budget.held_bytes == 0
 
 
-def test_hard_limit_cuts_the_peer_off() -> None:
+def test_hard_limit_of_unsent_output_aborts_peer() -> None:
     rig = Rig().open()
     rig.connection.pause_writing()
     rig.transport.buffered = 10_001
@@ -315,7 +315,7 @@ def test_hard_limit_cuts_the_peer_off() -> None:
     assert "does not read" in (rig.connection.channel.close_reason or "")
 
 
-def test_stalled_peer_is_cut_off_only_without_progress() -> None:
+def test_stalled_peer_is_reset_only_without_progress() -> None:
     rig = Rig().open()
     rig.transport.buffered = 5000
     rig.connection.pause_writing()
@@ -329,7 +329,7 @@ def test_stalled_peer_is_cut_off_only_without_progress() -> None:
     assert rig.transport.is_aborted
 
 
-def test_many_costly_requests_of_one_read_let_the_loop_serve_others_in_between() -> None:
+def test_expensive_requests_of_one_read_yield_between_slices() -> None:
     rig = Rig().open()
 
     def costly(channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -350,7 +350,7 @@ def test_many_costly_requests_of_one_read_let_the_loop_serve_others_in_between()
     assert rig.owner.budget.held_bytes == 0
 
 
-def test_costly_requests_of_many_connections_take_turns_between_which_others_are_served() -> None:
+def test_expensive_requests_of_many_connections_take_turns_and_yield() -> None:
     rig = Rig().open()
 
     def costly(channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -375,7 +375,7 @@ def test_costly_requests_of_many_connections_take_turns_between_which_others_are
     assert len(codes(rig)) == 40
 
 
-def test_one_costly_request_of_each_of_many_connections_are_served_in_several_turns() -> None:
+def test_one_expensive_request_of_many_connections_takes_several_iterations() -> None:
     rig = Rig().open()
 
     def costly(channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -405,8 +405,8 @@ def test_one_costly_request_of_each_of_many_connections_are_served_in_several_tu
     assert rig.owner.budget.held_bytes == 0
 
 
-def test_who_is_read_first_is_served_no_oftener_than_who_was_put_off() -> None:
-    """Each sends one costly request when its last was answered, and the loop reads in one order."""
+def test_connection_read_first_is_not_served_more_often_than_postponed_ones() -> None:
+    """Each peer sends its next expensive request after a response; the loop reads in one order."""
     rig = Rig().open()
 
     def costly(channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -433,7 +433,7 @@ def test_who_is_read_first_is_served_no_oftener_than_who_was_put_off() -> None:
     assert min(served) >= 4
 
 
-def test_what_is_read_later_keeps_its_order_and_its_cut_frames() -> None:
+def test_postponed_bytes_keep_order_and_unfinished_frames() -> None:
     rig = Rig().open()
     rig.owner.table.register(10, echo, None)
     data = b"".join(encode_command(request(10, opaque)) for opaque in range(3))
@@ -449,8 +449,8 @@ def test_what_is_read_later_keeps_its_order_and_its_cut_frames() -> None:
     assert codes(rig)[3:] == [(3, 0)]
 
 
-def test_plain_responses_are_no_reason_to_end_a_turn() -> None:
-    """Nothing is timed for who answers with finished frames: that would cost each send."""
+def test_finished_frames_do_not_use_up_iteration() -> None:
+    """Finished frames are not timed: that would cost each send."""
     rig = Rig().open()
 
     def frame(channel: Channel, command: RemotingCommand) -> bytes:

@@ -1,4 +1,4 @@
-"""What waits too long on its own connection is refused, as what waits too long in a pool is."""
+"""Fast failure: suspended requests that wait too long on their connection are refused."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ SEND, PULL = 10, 11
 
 
 class World:
-    """Sends wait for the disk, two at a time may be in hand; sends may wait 200 ms, pulls 5 s."""
+    """Connection with two sends in progress that wait for the disk; limits 200 ms and 5 s."""
 
     def __init__(self) -> None:
         self.rig = Rig(dataclasses.replace(LIMITS, max_in_flight=2)).open()
@@ -33,7 +33,7 @@ class World:
             self.rig.loop.advance(0.010)
 
 
-def test_sends_behind_a_slow_disk_are_refused_after_their_time_and_the_others_stay() -> None:
+def test_suspended_requests_expire_by_limit_of_their_code() -> None:
     world = World()
     feed(world.rig, *(request(SEND, n) for n in range(4)), request(PULL, 4))
     world.wait(190)
@@ -49,14 +49,14 @@ def test_sends_behind_a_slow_disk_are_refused_after_their_time_and_the_others_st
     assert world.rig.connection.in_progress.suspended_bytes == 0
 
 
-def test_a_rocketpy_peer_is_told_530() -> None:
+def test_expired_request_of_rocketpy_peer_gets_530() -> None:
     world = World()
     feed(world.rig, *(request(SEND, n, rocketpy="1") for n in range(3)))
     world.wait(250)
     assert codes(world.rig) == [(2, 530)]
 
 
-def test_what_the_peer_itself_delays_by_not_reading_is_not_counted() -> None:
+def test_expiry_ignores_wait_for_slow_peer() -> None:
     world = World()
     world.rig.connection.pause_writing()
     feed(world.rig, request(PULL, 1))
@@ -68,7 +68,7 @@ def test_what_the_peer_itself_delays_by_not_reading_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize("served", [0, 1, 2, 3])
-def test_what_is_left_over_again_has_waited_since_it_came(served: int) -> None:
+def test_expiry_counts_from_first_suspension(served: int) -> None:
     in_progress = World().rig.connection.in_progress
     in_progress.suspend(in_progress.number(), [request(SEND, 0), request(SEND, 1)], 100)
     in_progress.suspend(in_progress.number(), [request(SEND, 2), request(SEND, 3)], 300)
@@ -81,7 +81,7 @@ def test_what_is_left_over_again_has_waited_since_it_came(served: int) -> None:
     assert [command.opaque for command in left.commands] == [n for n in (2, 3) if n >= served]
 
 
-def test_what_waits_for_its_turn_only_is_served_however_long_that_takes() -> None:
+def test_request_that_waits_for_its_turn_does_not_expire() -> None:
     world = World()
     owner = world.rig.owner
 

@@ -1,4 +1,4 @@
-"""Who waits for whom when many connections want something at once."""
+"""Fairness between many busy connections."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from tests.unit.remoting.connection.test_memory_budget import Peer
 from tests.unit.remoting.fakes import LIMITS, FakeTransport, Rig, echo, feed, request
 
 
-def test_who_wants_one_thing_waits_for_a_short_slice_of_each_who_wants_many() -> None:
+def test_single_request_waits_for_one_short_slice_of_each_busy_connection() -> None:
     rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0)).open()
 
     def costly(channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -34,7 +34,7 @@ def test_who_wants_one_thing_waits_for_a_short_slice_of_each_who_wants_many() ->
     assert answered_ms[0] - began_ms <= 20 * 5, "not ten of each"
 
 
-def test_peers_that_do_not_read_keep_nobody_waiting_who_takes_little() -> None:
+def test_peers_that_do_not_read_do_not_delay_small_responses() -> None:
     rig = Rig(memory_limit_bytes=1 << 20).open()
     rig.owner.table.register(10, echo, None)
     rig.owner.table.register(11, lambda *_: bytes(70_000), None)
