@@ -14,7 +14,7 @@ QUICK := -q -m "not interop and not spark and not long" $(WORKERS)
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills fmt lint types layers public-api stubs docs clean
+.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-spark test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills fmt lint types layers public-api stubs docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,9 +59,15 @@ test: ## what CI runs on a push: 20 minutes on two cores, 25 in a fresh clone (d
 	@$(STAGE) run "tests without a JVM" env TEST_SAMPLE=1 $(PYTEST) tests $(QUICK)
 	@$(STAGE) run "tests of compiled modules, in pure Python" env TEST_SAMPLE=4 ROCKETPY_PURE=1 $(PYTEST) @tests/pure_pass.txt $(QUICK)
 	@$(STAGE) run "fuzzing" $(BIN)/python -m tests.fuzz --all --seconds 30 --where-possible
-	@$(STAGE) run "spark" env TEST_SAMPLE=1 $(PYTEST) tests -q -m "spark and not long"
-	@$(STAGE) run "interop" env TEST_SAMPLE=1 $(PYTEST) tests -q -m "interop and not long"
+	@$(STAGE) run "Spark, and Apache's clients and broker" $(MAKE) --no-print-directory -j2 -Otarget test-spark test-interop
 	@$(STAGE) report
+
+# Side by side: half of the time interop waits.
+test-spark:
+	TEST_SAMPLE=1 $(PYTEST) tests -q -m "spark and not long"
+
+test-interop:
+	TEST_SAMPLE=1 $(PYTEST) tests -q -m "interop and not long"
 
 test-all: ready check ## every test with every seed and parameter, in pure Python too: nightly, before a release
 	$(PYTEST) tests $(WITHOUT_JVM)

@@ -114,6 +114,7 @@ def test_archive_killed_before_any_change_recovers(
     assert len(archived_files(tmp_path)) == len(list(tmp_path.rglob("part-*.parquet")))
 
 
+@pytest.mark.long
 def test_archive_killed_by_sigkill_recovers(cluster: ClusterThread, tmp_path: Path) -> None:
     """Driver, JVM and workers get SIGKILL while batches are written; the command runs again."""
     command = [sys.executable, "-m", "rocketpy.spark.jobs.archive", "A", "-n", cluster.namesrv]

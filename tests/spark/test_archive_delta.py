@@ -34,7 +34,7 @@ POM = """
 </project>
 """
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

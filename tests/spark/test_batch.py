@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketpy.testing.cluster import ClusterThread
+from tests.sampling import sample
 from tests.spark.fill import TAGS, Row, fill, stored
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def by_queue(topic: str, queues: int, value: int) -> str:
     return json.dumps({topic: {"broker-a": table, "broker-b": table}})
 
 
-@pytest.mark.parametrize("queues", [1, 2, 8])
+@pytest.mark.parametrize("queues", sample([1, 2, 8], 3))
 def test_batch_reads_every_message_once(
     spark: "SparkSession", cluster: ClusterThread, queues: int
 ) -> None:

@@ -17,7 +17,7 @@ COUNT = 400
 TOPIC = "batch_in"
 GROUP = "batch_position"
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 Place = tuple[str, int, int]
 """Broker, queue, offset."""

@@ -118,6 +118,7 @@ def submit(home: Path, workers: Workers, *words: str) -> list[str]:
     return [submit, "--master", workers.master, "--executor-memory", "512m", *words]
 
 
+@pytest.mark.long
 def test_job_submitted_to_a_standalone_cluster(
     home: Path, cluster: ClusterThread, workers: Workers, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_job_submitted_to_a_standalone_cluster(
     assert (workers.runs() - before).keys() == {"work-0", "work-1"}, "one had nothing to do"
 
 
+@pytest.mark.long
 def test_speculative_task_counts_once(
     home: Path, cluster: ClusterThread, workers: Workers, tmp_path: Path
 ) -> None:
@@ -165,6 +167,7 @@ def test_job_over_spark_connect(
         assert "java" not in "".join(program.family().values())
 
 
+@pytest.mark.long
 def test_connect_reads_batches_and_registered_streams(
     home: Path, cluster: ClusterThread, connect: str, tmp_path: Path
 ) -> None:
@@ -202,6 +205,7 @@ def flights_job(request: pytest.FixtureRequest, home: Path) -> list[str]:
     return [str(home / "bin" / "spark-submit"), *words, str(FLIGHTS)]
 
 
+@pytest.mark.long
 def test_flights_job_in_every_environment(
     home: Path, flights: ClusterThread, flights_job: list[str], tmp_path: Path
 ) -> None:

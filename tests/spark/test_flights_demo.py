@@ -52,6 +52,7 @@ def write_tables(folder: Path) -> None:
     write(folder / "airlines.csv", "carrier name", [("UA", "United"), ("AA", "American")])
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_flights_demo_completes(tmp_path: Path) -> None:
     write_tables(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 from tests.spark.kills import run
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_kills_of_driver_and_executor_lose_and_repeat_nothing(tmp_path: Path) -> None:
     found = run(["executor", "driver"], tmp_path)

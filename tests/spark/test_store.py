@@ -1,5 +1,6 @@
 """Reads by `spark.read.format("rocketmq.store")` of store directories of RocketPy and Apache."""
 
+import itertools
 import json
 import re
 import zlib
@@ -13,6 +14,7 @@ from pyspark.errors import PySparkException
 
 from rocketpy.store import to_arrow
 from tests.golden.store.test_apache_stores import NAMES, unpack
+from tests.sampling import sample
 from tests.unit.store.scan.kit import Written, overwrite
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ def held(root: Path, **options: Any) -> Counter[tuple[Any, ...]]:
     return Counter(zip(*columns, crcs, strict=True))
 
 
-@pytest.mark.parametrize("scan", ["queue", "log"])
+@pytest.mark.parametrize("scan", sample(["queue", "log"], 2))
 def test_store_reads_every_message_once(spark: "SparkSession", ours: Path, scan: Any) -> None:
     found = rows(read(spark, ours, scan=scan))
 
@@ -80,7 +82,7 @@ def test_store_reads_every_message_once(spark: "SparkSession", ours: Path, scan:
     assert max(found.values()) == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sample(NAMES, 3))
 def test_store_of_apache_is_read_completely(
     spark: "SparkSession", apache: dict[str, Path], name: str
 ) -> None:
@@ -95,8 +97,15 @@ def test_store_of_apache_is_read_completely(
         assert mine[column].to_pylist() == wanted[column].to_pylist(), column
 
 
-@pytest.mark.parametrize("topic", ["Q1", "Q2", "Q8"])
-@pytest.mark.parametrize("more", [{}, {"minPartitions": 9}, {"maxRecordsPerPartition": 7}])
+TOPICS = ("Q1", "Q2", "Q8")
+SPLITS: tuple[dict[str, Any], ...] = (
+    {},
+    {"minPartitions": 9},
+    {"maxRecordsPerPartition": 7},
+)
+
+
+@pytest.mark.parametrize(("topic", "more"), sample(itertools.product(TOPICS, SPLITS), 4))
 def test_store_read_with_any_split(
     spark: "SparkSession", ours: Path, topic: str, more: dict[str, Any]
 ) -> None:
@@ -173,7 +182,7 @@ PREDICATES = [
 ]
 
 
-@pytest.mark.parametrize("predicate", PREDICATES)
+@pytest.mark.parametrize("predicate", sample(PREDICATES, 4))
 def test_store_read_with_pushdown_returns_the_same_rows(
     spark: "SparkSession", ours: Path, everything: "DataFrame", predicate: str
 ) -> None:
@@ -247,18 +256,21 @@ def test_store_read_lost_offsets_fail_or_skip(spark: "SparkSession", ours: Path)
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        ({"scna": "log"}, "no such option; did you mean scan"),
-        ({"scan": "logs"}, "not one of queue, log, index"),
-        ({"topics": "Q11"}, "no topic 'Q11' .* did you mean Q1"),
-        ({"scan": "index"}, "keys: needs scan=index"),
-        ({"columns": "bdoy"}, "did you mean body"),
-        ({"subExpression": " || "}, "holds no tag"),
-        ({"startingOffsets": "latest"}, "not one of earliest"),
-        ({"startingOffsets": '{"Q1":{"broker-x":{"0":1}}}'}, "names broker 'broker-x'"),
-        ({"brokerName": "a,b"}, "has 2 names for 1 directories"),
-        ({"table": "topic"}, "not one of messages, offsets, topics, groups"),
-    ],
+    sample(
+        [
+            ({"scna": "log"}, "no such option; did you mean scan"),
+            ({"scan": "logs"}, "not one of queue, log, index"),
+            ({"topics": "Q11"}, "no topic 'Q11' .* did you mean Q1"),
+            ({"scan": "index"}, "keys: needs scan=index"),
+            ({"columns": "bdoy"}, "did you mean body"),
+            ({"subExpression": " || "}, "holds no tag"),
+            ({"startingOffsets": "latest"}, "not one of earliest"),
+            ({"startingOffsets": '{"Q1":{"broker-x":{"0":1}}}'}, "names broker 'broker-x'"),
+            ({"brokerName": "a,b"}, "has 2 names for 1 directories"),
+            ({"table": "topic"}, "not one of messages, offsets, topics, groups"),
+        ],
+        3,
+    ),
 )
 def test_store_read_wrong_option_fails(
     spark: "SparkSession", ours: Path, options: dict[str, str], words: str

@@ -50,15 +50,19 @@ def submit(home: Path, file: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_single_job_under_spark_submit(home: Path, cluster: ClusterThread, tmp_path: Path) -> None:
     words = ["orders", "--to", str(tmp_path), "-n", cluster.namesrv, "-o", "json"]
     (row,) = json.loads(submit(home, JOBS / "archive.py", *words))
     assert row["messages"] == in_archive(tmp_path).total() == COUNT
 
 
-def test_all_jobs_under_spark_submit(home: Path, cluster: ClusterThread, folder: Path) -> None:
+def test_all_jobs_under_spark_submit(
+    home: Path, cluster: ClusterThread, folder: Path, tmp_path: Path
+) -> None:
     servers = ["-n", cluster.namesrv]
     jobs = [
+        ["archive", "orders", "--to", str(tmp_path), *servers],
         ["replay", "orders", "--to", "again", "--conf", "rocketmq.inflight=7", *servers],
         ["dlq", "readers", *servers],
         ["trace", *servers],
@@ -70,6 +74,7 @@ def test_all_jobs_under_spark_submit(home: Path, cluster: ClusterThread, folder:
     assert {code for code, _ in ended.values()} == {0}, ended
     rows = {name: found for name, (_, found) in ended.items()}
 
+    assert rows["archive"][0]["messages"] == in_archive(tmp_path).total() == COUNT
     assert rows["replay"][0]["messages"] == COUNT
     crcs = [sorted(each[3] for each in stored(cluster, topic)) for topic in ("orders", "again")]
     assert crcs[0] == crcs[1]

@@ -26,6 +26,7 @@ def _pyright(*arguments: str, folder: Path) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_every_public_type_is_known(tmp_path: Path) -> None:
     # Types that come from libraries without any (pyarrow, PySpark) are not asked for.

@@ -16,7 +16,7 @@ from rocketpy.spark.sink.writer import batch_writer
 from rocketpy.spark.source.batch import batch_reader
 from tests.peer.apache import Apache, require_peer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400), pytest.mark.long]
 
 USER = rocketpy.Credentials("operator", "12345678")
 _AUTH = "org.apache.rocketmq.auth.authentication.provider"

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.client.load import Load
 from tests.peer.apache import Apache, require_peer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
 from tests.peer.apache import Apache, require_peer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400), pytest.mark.long]
 
 # Apache forgets for the time of a batch of op messages what is decided, and asks about it anew.
 CHECKS = {

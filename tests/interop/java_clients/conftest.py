@@ -7,6 +7,7 @@ import pytest
 from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient
 from tests.peer.apache import require_peer
+from tests.sampling import sample
 
 Start = Callable[..., JavaClient]
 
@@ -52,13 +53,14 @@ def clients(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Itera
         client.close()
 
 
-@pytest.fixture(params=["5.4.0", "4.9.8"])
+@pytest.fixture(params=sample(["5.4.0", "4.9.8"], 2))
 def java(request: pytest.FixtureRequest, clients: Start) -> JavaClient:
     """The Java client with JSON headers."""
     return clients(request.param, False)
 
 
-@pytest.fixture(params=["5.4.0 JSON", "5.4.0 ROCKETMQ", "4.9.8 JSON", "4.9.8 ROCKETMQ"])
+# In this order a sample of these and one of the versions above need the same JVM most often.
+@pytest.fixture(params=sample(["5.4.0 JSON", "4.9.8 ROCKETMQ", "5.4.0 ROCKETMQ", "4.9.8 JSON"], 4))
 def any_java(request: pytest.FixtureRequest, clients: Start) -> JavaClient:
     """The Java client with either header serialization."""
     version, serialization = request.param.split()

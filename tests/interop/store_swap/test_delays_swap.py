@@ -21,7 +21,7 @@ from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
 from tests.peer.apache import Apache, require_peer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400), pytest.mark.long]
 
 TOPIC = "later"
 CLOCK = SystemClock()

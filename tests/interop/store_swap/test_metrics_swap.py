@@ -14,7 +14,7 @@ from rocketpy.proto.wire.command import make_request
 from tests.interop.store_swap.test_delays_swap import Kit
 from tests.peer.apache import require_peer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400), pytest.mark.long]
 
 TOPIC = "numbers"
 

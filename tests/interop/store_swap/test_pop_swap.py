@@ -10,7 +10,7 @@ from rocketpy import PoppedMessage
 from rocketpy.testing.cluster import SMALL_STORE, LocalCluster
 from tests.peer.apache import Apache, require_peer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400), pytest.mark.long]
 
 
 @pytest.fixture

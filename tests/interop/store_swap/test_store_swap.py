@@ -24,6 +24,7 @@ from rocketpy.store.results import PutMessageStatus
 from tests.crash.test_kill import catch_up, run_and_kill
 from tests.peer.apache import require_peer
 from tests.peer.classes import SMALL, compiled
+from tests.sampling import sample
 from tests.simulation.ledger import TOPIC, batch, message
 
 SOURCE = Path(__file__).parent / "java" / "StoreSwap.java"
@@ -260,7 +261,7 @@ def make_java(java: Java) -> Callable[[Path, str], None]:
     return make
 
 
-@pytest.mark.parametrize("end", ["clean", "kill"])
+@pytest.mark.parametrize("end", sample(["clean", "kill"], 2))
 def test_apache_opens_and_extends_rocketpy_store(java: Java, tmp_path: Path, end: str) -> None:
     directory = tmp_path / "store"
     make_ours(directory, end)
@@ -281,7 +282,7 @@ def test_apache_opens_and_extends_rocketpy_store(java: Java, tmp_path: Path, end
     assert_same(last, java.dump(directory, queries))
 
 
-@pytest.mark.parametrize("end", ["clean", "kill"])
+@pytest.mark.parametrize("end", sample(["kill", "clean"], 2))
 def test_rocketpy_opens_and_extends_apache_store(java: Java, tmp_path: Path, end: str) -> None:
     directory = tmp_path / "store"
     directory.mkdir()
