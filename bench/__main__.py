@@ -72,7 +72,7 @@ def say(text: str) -> None:
 
 
 def chosen(workloads: Sequence[Workload], rows: str) -> list[Workload]:
-    """Those named by their keys, all when none is named.
+    """Return the workloads with the given keys, all without any key.
 
     Raises:
         SystemExit: a key is unknown.
@@ -88,7 +88,7 @@ def chosen(workloads: Sequence[Workload], rows: str) -> list[Workload]:
 def _starters(
     opts: argparse.Namespace, defines: Sequence[str], scratch: Path
 ) -> dict[str, Callable[[], Side]]:
-    """How each side is started, by name."""
+    """Return the start function of each side, by name."""
     ours = [*defines, *opts.defines]
     starters: dict[str, Callable[[], Side]] = {
         "rocketpy": lambda: start_rocketpy(scratch / "rocketpy", ours)
@@ -126,7 +126,7 @@ def warm_up(drivers: Drivers, side: Side, workloads: list[Workload], seconds: in
 def measure(
     drivers: Drivers, sides: list[Side], workloads: list[Workload], opts: argparse.Namespace
 ) -> Run:
-    """Run every workload in interleaved rounds; who goes first alternates."""
+    """Run every workload in interleaved rounds; the order of the sides alternates."""
     run = Run(workloads, {w.name: {side.name: [] for side in sides} for w in workloads})
     for number in range(opts.rounds):
         for workload in workloads:

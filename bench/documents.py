@@ -28,17 +28,17 @@ _SHORT: Final = "short"
 
 
 def kind_of(path: Path) -> str:
-    """What a results file holds, by its name: one of `_KINDS`, or `table`."""
+    """Return the kind of a results file, from its name: one of `_KINDS`, or `table`."""
     return next((kind for kind in _KINDS if path.stem.endswith(f"-{kind}")), "table")
 
 
 def blocks(text: str) -> list[tuple[str, list[str], str]]:
-    """The blocks of a document: kind, names of its results files, what stands in it."""
+    """Return the blocks of a document: kind, names of its results files, content."""
     return [(kind, names.split(), inside) for kind, names, inside in _BLOCK.findall(text)]
 
 
 def draw(kind: str, files: Sequence[Path], document: Path) -> str:
-    """What stands in a block.
+    """Return the content of a block.
 
     Args:
         kind: of the block.

@@ -97,12 +97,12 @@ def merged(stacks: Stacks) -> dict[str, Any]:
 
 
 def depth(node: dict[str, Any]) -> int:
-    """How many rows a tree needs."""
+    """Return the number of rows of a tree."""
     return 1 + max((depth(each) for each in node["children"].values()), default=0)
 
 
 def _colour(name: str) -> str:
-    """One colour a module, the same in each picture; lines of source are pale."""
+    """Return the colour of a module, the same in each picture; source lines are pale."""
     if "(" not in name or not name.endswith(")") or ".py)" not in name:
         return "#f3e9c6"
     hue = zlib.crc32(name.rsplit("(", 1)[1].encode()) % 360
@@ -248,7 +248,7 @@ def picture(name: str, seconds: float, folder: Path) -> None:
 
 
 def main() -> int:
-    """Draw each picture in a process of its own: what is compiled is chosen at the start."""
+    """Draw each picture in a separate process, as compiled modules are chosen at start."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.flame", description=__doc__.splitlines()[0] if __doc__ else ""
     )

@@ -27,7 +27,7 @@ def ext_v2(topic: str, queue_id: int, number: int, *, batch: bool = False) -> di
 
 
 def frame(code: int, ext: dict[str, str], body: bytes, opaque: int, *, flag: int = 0) -> bytes:
-    """One request frame with a JSON header."""
+    """Return a request frame with a JSON header."""
     command = make_request(code, ext, body)
     command.opaque, command.language, command.flag = opaque, 0, flag
     return encode_command(command)
@@ -39,5 +39,5 @@ def reads(frames: list[bytes], per_read: int) -> list[bytes]:
 
 
 def batch_of(properties: Iterable[str], body: bytes = BODY) -> bytes:
-    """The body of a batch, its messages told by their properties."""
+    """Return the body of a batch with one message for each properties string."""
     return encode_batch(BatchItem(0, body, each.encode()) for each in properties)

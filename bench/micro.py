@@ -1,4 +1,4 @@
-"""What one message costs inside the broker: frames in, answers out, no socket.
+"""Cost of a message inside the broker: frames in, answers out, no socket.
 
     python -m bench.micro [--profile send|batch|pull|half|end|...] [-D key=value ...]
 
@@ -159,7 +159,7 @@ async def run(options: argparse.Namespace) -> None:
 
 
 async def run_plain(connection: Receiver, options: argparse.Namespace) -> None:
-    """What an ordinary message costs."""
+    """Measure the cost of ordinary messages."""
     count = options.count
     for name, chunks in (
         ("send", send_reads("micro", count, 100, 16)),
@@ -178,7 +178,7 @@ async def run_plain(connection: Receiver, options: argparse.Namespace) -> None:
 async def run_features(
     broker: Broker, connection: Receiver, transport: FakeTransport, options: argparse.Namespace
 ) -> None:
-    """What transactions, delays and conditions cost."""
+    """Measure the cost of transactions, delays and conditions."""
     count, topic = options.count, "micro-later"
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in FEATURES}
 

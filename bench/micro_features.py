@@ -1,4 +1,4 @@
-"""What transactions, delays and conditions cost inside the broker; `bench.micro` runs them.
+"""Cost of transactions, delays and conditions inside the broker, run by `bench.micro`.
 
 A transaction is a half message (`half`) and its end (`end`); a delayed message is sent (`delay`)
 and stored again when it is due (`deliver`); `sql` is a pull through a condition that takes three
@@ -75,7 +75,7 @@ def delay_reads(topic: str, count: int) -> list[bytes]:
 
 
 class Delivery:
-    """Stands where a connection stands: whatever arrives, the delayed messages are delivered.
+    """Receiver in place of a connection: received data triggers the delayed deliveries.
 
     Args:
         parts: of the broker.
@@ -137,5 +137,5 @@ def sql_reads(topic: str, count: int) -> list[bytes]:
 
 
 def sql_fill_count(count: int) -> int:
-    """How many messages must be there for `sql_reads` to find `count`."""
+    """Return the number of stored messages with which `sql_reads` finds `count`."""
     return (count // _TAKEN + 2) * _LOOKED_AT // 50 * 50 + 50

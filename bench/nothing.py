@@ -34,12 +34,12 @@ _QUEUES: Final = 4
 
 
 def framed(header: bytes, body: bytes = b"") -> bytes:
-    """One frame with a JSON header."""
+    """Return a frame with a JSON header."""
     return _LENGTHS.pack(4 + len(header) + len(body), len(header)) + header + body
 
 
 class Nothing(asyncio.Protocol):
-    """One connection."""
+    """Connection of a client."""
 
     address = ("", 0)
     answered = 0

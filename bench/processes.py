@@ -52,7 +52,7 @@ def _status_kib(pid: int, name: str) -> int:
 
 @dataclass
 class Side:
-    """One running system under load.
+    """A running system under load.
 
     Attributes:
         name: "rocketpy", "pure" (ours without its compiled parts), "apache" or "nothing".

@@ -11,7 +11,7 @@ __all__ = ["RawClient", "connection", "quota"]
 
 
 class RawClient:
-    """One connection that asks and waits.
+    """Client that sends requests over a blocking connection.
 
     Args:
         address: ``host:port``.
@@ -26,7 +26,7 @@ class RawClient:
         self._answers: list[RemotingCommand] = []
 
     def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
-        """Send one request and return its answer, whatever its code."""
+        """Send one request and return its answer, with any code."""
         self._socket.sendall(encode_command(make_request(code, fields, body)))
         return self.answer()
 

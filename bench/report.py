@@ -40,7 +40,7 @@ _SHORT_ROWS = ("async",)
 
 @dataclass
 class Run:
-    """What one run has measured.
+    """Results of a run.
 
     Attributes:
         workloads: the rows.
@@ -74,7 +74,7 @@ def median(rounds: Sequence[Round], what: str) -> float | None:
 def ratio(
     by_side: Mapping[str, Sequence[Round]], side: str, beside: str, what: str
 ) -> float | None:
-    """One side's median of a figure by the other's."""
+    """Return the ratio of two sides' medians of a figure."""
     a, b = median(by_side.get(side, ()), what), median(by_side.get(beside, ()), what)
     return a / b if a is not None and b else None
 
@@ -263,7 +263,7 @@ def commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Return the hardware and versions that the numbers depend on."""
     return {
         "cpus": os.cpu_count(),
         "kernel": platform.release(),

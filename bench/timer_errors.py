@@ -1,4 +1,4 @@
-"""How exact timed messages come on a real clock, and what they take of memory while they wait.
+"""Delivery errors of timed messages on a real clock, and their memory use while they wait.
 
     python -m bench.timer_errors [--apache] [--pending 100000]
 

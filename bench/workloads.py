@@ -1,4 +1,4 @@
-"""What is measured: loads of the official Java client's drivers, run against one side."""
+"""Workloads: loads of the official Java client's drivers, run against one side."""
 
 import time
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ __all__ = ["FEATURES", "WORKLOADS", "Goal", "Round", "Workload", "run_load"]
 
 @dataclass(frozen=True)
 class Goal:
-    """What a row is to reach, ratios ours / Apache's.
+    """Goal of a row, as ratios ours / Apache's.
 
     Attributes:
         rate: at least; of a latency, at most.
@@ -27,7 +27,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Workload:
-    """One kind of load.
+    """A kind of load.
 
     Attributes:
         key: how it is named on the command line.
@@ -157,7 +157,7 @@ FEATURES = (
 
 @dataclass(frozen=True)
 class Round:
-    """One run of one workload against one side.
+    """Results of one workload run against one side.
 
     Attributes:
         per_s: messages a second.

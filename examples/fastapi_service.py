@@ -28,7 +28,7 @@ TOPIC = "orders"
 
 
 class Order(BaseModel):
-    """What is ordered."""
+    """An order of a customer."""
 
     item: str
     count: int = 1

@@ -1,4 +1,4 @@
-"""What both parts of the demo stand on: the flights, and a broker that is a process of its own."""
+"""Shared parts of the flights demo: the data, and a broker in a separate process."""
 
 import io
 import json

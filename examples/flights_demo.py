@@ -60,7 +60,7 @@ def departures(path: Path, rows: int) -> Iterator[tuple[str, str, str, bytes]]:
 
 @dataclass
 class Group:
-    """What one consumer group saw."""
+    """Results of a consumer group."""
 
     name: str
     filter: str
@@ -93,7 +93,7 @@ class Group:
 
 
 async def consume(namesrv: str, group: Group, stopping: asyncio.Event) -> None:
-    """One member of a group, with connections of its own, until told to stop."""
+    """Run a member of a group, with separate connections, until `stopping` is set."""
     member = len(group.member_counts)
     group.member_counts.append(0)
     async with rocketpy.connect(namesrv) as client:
@@ -116,7 +116,7 @@ async def consume(namesrv: str, group: Group, stopping: asyncio.Event) -> None:
 
 
 def share_of(member: rocketpy.Consumer) -> int:
-    """How many queues of the topic a member has."""
+    """Return the number of queues of the topic that a member has."""
     return sum(queue.topic == TOPIC for queue in member.assignment)
 
 
@@ -131,7 +131,7 @@ async def balanced(groups: list[Group]) -> None:
 
 @dataclass
 class Sent:
-    """What the producer saw."""
+    """Results of the producer."""
 
     count: int = 0
     failed: int = 0
@@ -177,7 +177,7 @@ async def publish(
 
 
 async def by_hand(client: rocketpy.Client) -> list[str]:
-    """A few messages sent each way, and what came of them."""
+    """Send a few messages in each way and return the results as lines."""
     producer, topic = client.producer(), "by-hand"
     lines: list[str] = []
     result = await producer.send(topic, b"sync", tag="demo", keys=["s1"])

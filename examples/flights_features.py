@@ -55,7 +55,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Flight:
-    """One departure.
+    """A departure.
 
     Attributes:
         number: of the row.
@@ -78,12 +78,12 @@ class Flight:
 
     @property
     def body(self) -> bytes:
-        """What is sent."""
+        """Body of the message."""
         return json.dumps({"carrier": self.carrier, "tail": self.tail}).encode()
 
     @property
     def headers(self) -> dict[str, str]:
-        """What filters may look at."""
+        """Headers of the message, for filters."""
         headers = {"carrier": self.carrier, "number": str(self.number)}
         if self.dep_delay is not None:
             headers["dep_delay"] = str(self.dep_delay)
@@ -111,7 +111,7 @@ def flights(path: Path, rows: int) -> Iterator[Flight]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one capability must have shown, and what it showed.
+    """Expected and observed result of a capability.
 
     Attributes:
         name: of the capability.
@@ -135,14 +135,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class World:
-    """What every part works with."""
+    """Resources that every part uses."""
 
     client: rocketpy.Client
     namesrv: str
     flights: list[Flight]
 
     def connect(self, group: str = "demo-features") -> rocketpy.Client:
-        """Return a client with connections of its own: another process, as it were."""
+        """Return a client with separate connections, as of another process."""
         return rocketpy.connect(self.namesrv, group=group)
 
 

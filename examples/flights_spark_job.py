@@ -62,7 +62,7 @@ def session(master: str, remote: str) -> SparkSession:
 
 
 def executors_of(spark: SparkSession) -> int:
-    """How many executors work beside the driver; 0 over Connect, which does not tell."""
+    """Return the number of executors beside the driver; 0 over Connect, where it is unknown."""
     if not hasattr(spark, "_jsc"):
         return 0
     return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001 - no other way
@@ -100,7 +100,7 @@ def write_once(rows: DataFrame, batch: int, root: Path) -> None:
 
 
 def stream(spark: SparkSession, namesrv: str, root: Path, *, live: bool, batch_rows: int) -> None:
-    """Bring the topic into Parquet: what is there now, or for as long as messages come."""
+    """Write the topic to Parquet: the present messages, or continuously with `live`."""
     messages = (
         spark.readStream.format("rocketmq")
         .option("nameservers", namesrv)
@@ -126,7 +126,7 @@ def stream(spark: SparkSession, namesrv: str, root: Path, *, live: bool, batch_r
 
 
 def weather_of(spark: SparkSession, tables: Path) -> DataFrame:
-    """One row an airport and hour, with the kind of weather."""
+    """Return the kind of weather of each airport and hour."""
     found = spark.read.schema(WEATHER).csv(str(tables / "weather.csv"), header=True, nullValue="NA")
     kind = (
         f.when(f.col("visib") < 2, "fog or snow (under 2 miles)")
@@ -170,7 +170,7 @@ def reports(spark: SparkSession, flights: Path, tables: Path) -> dict[str, DataF
 
 
 def delays(flights: DataFrame, by: str) -> DataFrame:
-    """How many flights, and how late they left."""
+    """Return the number of flights and their departure delays, by a column."""
     return flights.groupBy(by).agg(
         f.count("*").alias("flights"),
         f.round(f.mean("dep_delay"), 1).alias("mean_delay"),

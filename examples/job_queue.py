@@ -82,7 +82,7 @@ async def call(arguments: dict[str, object], message: rocketpy.ReceivedMessage) 
 
 
 async def work(name_server: str) -> None:
-    """Do jobs until a signal ends it; what is in hand is finished."""
+    """Run jobs until a signal arrives, then finish the current ones."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

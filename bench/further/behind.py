@@ -87,7 +87,7 @@ def _fill(context: Context, side: Side, topic: str, mib: int) -> int:
 
 
 def _consume(context: Context, side: Side, topic: str, seconds: int) -> float:
-    """Read a topic from its start with a driver of its own; return messages a second."""
+    """Read a topic from its start with a second driver; return messages a second."""
     words = ["Load", side.namesrv, topic, "drain", str(_NEVER), str(seconds)]
     return float(context.drivers.get(_SECOND_JVM).run(words, seconds)["per_s"])
 

@@ -1,4 +1,4 @@
-"""What the further rows share: a number with its bound, and what a row needs to run."""
+"""Shared types of the further rows: a number with its bound, and the context of a row."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ __all__ = ["Context", "Finding", "Further"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One number.
+    """A measured number with its bound.
 
     Attributes:
         what: what it is.
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass
 class Context:
-    """What a row needs.
+    """Resources and options of a row.
 
     Attributes:
         scratch: for stores; emptied after each row.
@@ -83,7 +83,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Further:
-    """One further row.
+    """A further row.
 
     Attributes:
         key: how it is named on the command line.

@@ -1,4 +1,4 @@
-"""What a message costs while the log grows."""
+"""Cost of a message while the log grows."""
 
 import json
 import shutil

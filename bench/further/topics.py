@@ -43,7 +43,7 @@ def _start(home: Path) -> Side:
 
 
 def _create_frames(begin: int, end: int) -> Iterator[bytes]:
-    """One request a topic."""
+    """Yield a creation request for each topic."""
     for number in range(begin, end):
         header = CreateTopicRequestHeader(
             topic=f"topic-{number}",
@@ -59,7 +59,7 @@ def _create_frames(begin: int, end: int) -> Iterator[bytes]:
 
 
 def _create_list_frames(end: int) -> Iterator[bytes]:
-    """One request for many topics."""
+    """Yield creation requests for many topics each."""
     for at in range(0, end, _A_LIST):
         body = CreateTopicListRequestBody(
             [
@@ -71,7 +71,7 @@ def _create_list_frames(end: int) -> Iterator[bytes]:
 
 
 def _send_frames(count: int) -> Iterator[bytes]:
-    """One message a topic."""
+    """Yield a send request for each topic."""
     for number in range(count):
         ext = ext_v2(f"topic-{number}", number % 4, number)
         yield frame(RequestCode.SEND_MESSAGE_V2, ext, b"x" * 100, number)

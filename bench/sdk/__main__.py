@@ -1,4 +1,4 @@
-"""What a message costs a client's process, beside aiokafka and nats-py; prints and keeps a table.
+"""Table of the cost of a message in a client's process: RocketPy, aiokafka and nats-py.
 
 python -m bench.sdk [--quick] [--rounds 3] [--rows iterate,...] [--clients rocketpy,...]
 """
@@ -42,7 +42,7 @@ def options() -> argparse.Namespace:
 
 
 def measure(client: str, row: str, address: str, messages: int, name: str) -> Measured:
-    """Run a row in a process of its own.
+    """Run a row in a separate process.
 
     Raises:
         SystemExit: it failed.
@@ -59,7 +59,7 @@ def measure(client: str, row: str, address: str, messages: int, name: str) -> Me
 def run(
     rows: Sequence[Row], addresses: dict[str, str], rounds: int, share: float
 ) -> dict[str, dict[str, list[Measured]]]:
-    """Measure every row in rounds; who goes first alternates."""
+    """Measure every row in rounds; the order of the clients alternates."""
     found: dict[str, dict[str, list[Measured]]] = {row.key: {} for row in rows}
     if any(row.reads for row in rows):
         for client, address in addresses.items():

@@ -12,7 +12,7 @@ SENT, READ = "sdk-sent", "sdk-read"
 
 
 async def awaited(job: Job) -> None:
-    """One send after the other."""
+    """Send messages one after the other."""
     async with AIOKafkaProducer(bootstrap_servers=job.address, acks=1) as producer:
         for _ in range(job.messages // 10):
             await producer.send_and_wait(SENT, BODY)

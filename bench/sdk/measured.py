@@ -1,4 +1,4 @@
-"""One row in a process of its own, for what it used is to be its own.
+"""Separate process for one row, so that its resource usage is measured alone.
 
 python -m bench.sdk.measured CLIENT ROW ADDRESS MESSAGES NUMBER
 
@@ -21,7 +21,7 @@ _MODULES = {OURS: "ours", KAFKA: "aiokafka_client", NATS: "nats_client"}
 
 
 class Stopwatch:
-    """Counts from `start` to `stop`: what comes before and after (connecting) is nobody's."""
+    """Stopwatch between `start` and `stop`, which leaves out connecting and closing."""
 
     def __init__(self) -> None:
         self._cpu_s = self._wall_s = 0.0
@@ -39,7 +39,7 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Job:
-    """What one process does.
+    """Work of one process.
 
     Attributes:
         address: of the server.

@@ -19,7 +19,7 @@ async def _streams(js: JetStreamContext) -> None:
 
 
 async def awaited(job: Job) -> None:
-    """One publish after the other."""
+    """Publish messages one after the other."""
     async with await nats.connect(job.address) as connection:
         js = connection.jetstream()
         await _streams(js)

@@ -28,7 +28,7 @@ async def _pipelined(producer: rocketpy.Producer, count: int) -> None:
 
 
 async def awaited(job: Job) -> None:
-    """One send after the other."""
+    """Send messages one after the other."""
     async with rocketpy.connect(job.address, group=job.name) as client:
         producer = client.producer()
         for _ in range(job.messages // 10):
@@ -53,7 +53,7 @@ async def in_flight(job: Job) -> None:
 
 
 async def linger(job: Job) -> None:
-    """What comes within 5 ms goes together."""
+    """Send messages in batches that linger for 5 ms."""
     async with rocketpy.connect(job.address, group=job.name) as client:
         await _measured_pipeline(
             job, client.producer(max_in_flight=IN_FLIGHT, linger=0.005, linger_messages=128)

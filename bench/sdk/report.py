@@ -43,7 +43,7 @@ def _line(row: Row, of_row: Mapping[str, Sequence[Measured]]) -> str:
 
 
 def as_rounds(data: Mapping[str, Any]) -> dict[str, dict[str, list[Measured]]]:
-    """What a results file says."""
+    """Return the rounds of a results file."""
     return {
         row: {client: [Measured(**each) for each in of_client] for client, of_client in of.items()}
         for row, of in data["rounds"].items()
@@ -51,7 +51,7 @@ def as_rounds(data: Mapping[str, Any]) -> dict[str, dict[str, list[Measured]]]:
 
 
 def draw(data: Mapping[str, Any]) -> str:
-    """What stands in a document: the table, and where its numbers come from."""
+    """Return the text of a document: the table, and the origin of its numbers."""
     return f"{table(as_rounds(data), data['missing'])}\n\n{data['about']}"
 
 

@@ -1,4 +1,4 @@
-"""What is measured, and what it may cost."""
+"""Rows of the client benchmark, and their goals."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,7 @@ CLIENTS: Final = (OURS, KAFKA, NATS)
 
 @dataclass(frozen=True)
 class Row:
-    """One measure.
+    """A row of the table.
 
     Attributes:
         key: short name, also that of the clients' functions.
@@ -46,7 +46,7 @@ MOST_READ: Final = max(row.messages for row in ROWS if row.reads)
 
 @dataclass(frozen=True)
 class Measured:
-    """What one process used for one row.
+    """Resource usage of one process for one row.
 
     Attributes:
         messages: how many.

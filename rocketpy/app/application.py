@@ -202,7 +202,7 @@ class App:
         return checker
 
     def on_error(self, handler: ErrorHandler) -> ErrorHandler:
-        """Have a function told what fails, where a subscription has no `on_error`; a decorator."""
+        """Register the error handler of subscriptions without an `on_error`; a decorator."""
         refuse_generators({"on_error": handler})
         self._error_handler = handler
         return handler
@@ -238,7 +238,7 @@ class App:
 
     @property
     def producer(self) -> Producer:
-        """What the app sends with; it has the app's serializer and transaction checker.
+        """Producer of the app, with the app's serializer and transaction checker.
 
         Raises:
             ClosedError: the app is not started.
@@ -275,7 +275,7 @@ class App:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Finish handlers in hand, call the hooks, close the client."""
+        """Wait for running handlers, call the hooks, close the client."""
         self.stop()
         await asyncio.gather(*(each.close() for each in self._consumers))
         await self._stack.aclose()
@@ -319,7 +319,7 @@ class App:
             self._producer = None
 
     def stop(self) -> None:
-        """End the app soon, for a signal handler: handlers finish what they have in hand."""
+        """Request the end of the app, for a signal handler; running handlers finish."""
         for consumer in self._consumers:
             consumer.stop()
         self._ended.set()

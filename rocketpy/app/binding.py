@@ -1,4 +1,4 @@
-"""What a handler of an app is called with: each parameter says it by its annotation.
+"""Arguments of an app's handlers, chosen by the annotation of each parameter.
 
 ```
 annotation                          gets
@@ -35,7 +35,7 @@ class Headers(dict[str, str]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a handler wants.
+    """Arguments that a handler asks for.
 
     Attributes:
         parts: one for each parameter, by its name.

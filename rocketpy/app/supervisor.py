@@ -1,4 +1,4 @@
-"""The processes of `rocketpy run`: as many workers as asked for, started anew when code changes."""
+"""Worker processes of `rocketpy run`: a fixed number, restarted when the code changes."""
 
 import importlib
 import logging
@@ -67,7 +67,7 @@ def code_version(directory: Path) -> tuple[int, int]:
 
 
 class Process(Protocol):
-    """What is needed of a worker process."""
+    """Interface of a worker process, as the supervisor uses it."""
 
     pid: int
     returncode: int | Any
@@ -132,7 +132,7 @@ class Supervisor:
                 now = None if self._version is None else self._version()
                 if now != seen:
                     seen = now
-                    logger.info("the code has changed: workers start anew")
+                    logger.info("code changed, restarting workers")
                     self._end_all()
         finally:
             self._end_all()

@@ -23,7 +23,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a cluster until nobody needs it.
+    """Run a cluster until it is stopped.
 
     Args:
         arguments: the command line; the process's own by default.

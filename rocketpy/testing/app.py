@@ -43,7 +43,7 @@ _MAX_RETRIES: Final = 16
 
 
 class _Line:
-    """What one handler has to do, and what became of what it has done."""
+    """Message queue of one handler, with the results of handled messages."""
 
     def __init__(
         self, app: App, subscription: Subscription, later: Later, requests: Requests
@@ -133,7 +133,7 @@ class _Line:
         self._levels.setdefault(id(message), None)
 
     async def nack(self, message: ReceivedMessage, delay_level: int) -> None:
-        """Note that a handler, or who handles errors, gave it back."""
+        """Record that a handler, or the error handler, returned the message for redelivery."""
         self._levels.setdefault(id(message), delay_level)
 
     def in_progress(self, message: ReceivedMessage) -> None:
@@ -260,7 +260,7 @@ class TestApp:
                     await line.work(self._executor)
 
     def answer_requests(self, topic: str, answer: Any) -> None:  # noqa: ANN401
-        """Answer what handlers ask of somebody else, whose topic it is.
+        """Answer the requests that handlers send to a topic outside the app.
 
         Args:
             topic: where requests go.
@@ -278,7 +278,7 @@ class TestApp:
         self._producer.failure = error
 
     def freeze_sends(self, *, frozen: bool = True) -> None:
-        """Have nobody answer what handlers send: it takes its timeout, and raises that it is over.
+        """Leave the sends of handlers unanswered, so that each one raises after its timeout.
 
         The time is simulated; nothing is stored.
         """

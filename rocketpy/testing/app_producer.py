@@ -1,4 +1,4 @@
-"""What the handlers of a `TestApp` send through, and the time in which it happens."""
+"""Producer for the handlers of a `TestApp`, and its simulated time."""
 
 import asyncio
 import heapq
@@ -44,7 +44,7 @@ def level_ms(level: int) -> int:
 
 
 class Later:
-    """What is to happen at a time of its own, in simulated time or, without one, at once.
+    """Schedule of later actions, in simulated time or, without it, immediate.
 
     Args:
         is_simulated: whether anything waits.
@@ -106,7 +106,7 @@ class Requests:
             self._open[id(message.ext)].append(data)
 
     async def answer(self, ext: MessageExt, config: ProducerConfig) -> bytes | None:
-        """Return the answer to a request, None when nobody has one."""
+        """Return the answer to a request, None without one."""
         self._known[id(ext)] = ext
         data = self._open[id(ext)] = []
         try:
@@ -136,7 +136,7 @@ class _Ends:
 
 
 class AppProducer(Producer):
-    """Keeps what is sent; fails, or takes its time, when it was told to."""
+    """Producer that keeps sent messages in memory; can simulate failed and slow sends."""
 
     def __init__(self, app: App, later: Later, requests: Requests) -> None:
         self.config: ProducerConfig = ProducerConfig(
@@ -369,7 +369,7 @@ class AppProducer(Producer):
             self._publish(ext)
 
     async def check_back(self) -> None:
-        """Ask the app's checker about transactions whose end nobody has told in time."""
+        """Ask the app's checker about transactions that were not ended in time."""
         while self._to_check:
             msg_id = self._to_check.popleft()
             if msg_id in self._halves:
@@ -390,7 +390,7 @@ class AppProducer(Producer):
             self._later.add(_CHECK_AFTER_MS, lambda: self._to_check.append(msg_id))
 
     async def recall(self, topic: str, handle: str) -> str:  # noqa: ARG002
-        """Raise ClientError: there is no such thing here."""
+        """Raise ClientError: recall is not supported by a `TestApp`."""
         raise ClientError("a TestApp calls no message back")
 
     @property
@@ -423,6 +423,6 @@ class AppProducer(Producer):
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
-    """Nobody asks how a one-way send ended."""
+    """Retrieve and ignore the result of a one-way send, which has no caller waiting for it."""
     if not task.cancelled():
         task.exception()

@@ -135,7 +135,7 @@ class LocalCluster:
         return broker
 
     def freeze_broker(self, number: int = 0, *, frozen: bool = True) -> None:
-        """Have a broker answer nobody, as a stopped process: connections stay and open, silent.
+        """Hold back a broker's answers, as a stopped process: connections open and stay silent.
 
         It serves what came before, but no answer leaves. At the end both go on where they were.
         """
@@ -210,7 +210,7 @@ class LocalCluster:
 
 
 class ClusterThread:
-    """A `LocalCluster` on a loop of its own, in a thread; use it from synchronous code.
+    """A `LocalCluster` on an event loop in its own thread, for synchronous code.
 
     The arguments are those of `LocalCluster`.
 
@@ -280,7 +280,7 @@ class ClusterThread:
         self._run(self._cluster.restart_broker(number))
 
     def freeze_broker(self, number: int = 0, *, frozen: bool = True) -> None:
-        """Have a broker answer nobody; see `LocalCluster.freeze_broker`."""
+        """Hold back a broker's answers; see `LocalCluster.freeze_broker`."""
         self._cluster.freeze_broker(number, frozen=frozen)
 
     def refuse_broker(self, number: int = 0, *, refused: bool = True) -> None:

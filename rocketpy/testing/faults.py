@@ -140,7 +140,7 @@ class Gate(asyncio.Transport, asyncio.Protocol):
         self._protocol.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what came, now or later."""
+        """Pass received data to the protocol, now or later."""
         if self._is_open:
             self._protocol.data_received(data)
         else:
@@ -230,7 +230,7 @@ class Gate(asyncio.Transport, asyncio.Protocol):
         self._transport.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Say at how many unsent bytes the protocol is paused, and when it goes on."""
+        """Set the counts of unsent bytes at which the protocol is paused and resumed."""
         self._transport.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
@@ -238,5 +238,5 @@ class Gate(asyncio.Transport, asyncio.Protocol):
         return self._transport.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as asyncio has it
-        """What is known about the connection."""
+        """Return optional information about the connection."""
         return self._transport.get_extra_info(name, default)

@@ -90,7 +90,7 @@ class _LateRunner:
 
 
 class SimBroker:
-    """One broker's machine: a host, a disk, a clock, and the process of the moment.
+    """Machine of a broker: a host, a disk, a clock, and the current process.
 
     Attributes:
         name: broker name.
@@ -187,7 +187,7 @@ class SimBroker:
         self.files.kill()
 
     def lose_power(self) -> None:
-        """Lose what is not on the disk; nobody in the network is told."""
+        """Lose everything that is not on the disk, without a packet to any peer."""
         assert self._process is not None
         self._process.kill()
         self.host.lose_power()
@@ -276,7 +276,7 @@ class SimCluster:
             self._name_server = None
 
     def client(self, **options: Any) -> Client:  # noqa: ANN401 - the fields of ClientConfig
-        """Return a client on a host of its own; start it with ``async with``.
+        """Return a client on a new host; start it with ``async with``.
 
         Args:
             options: fields of `rocketpy.client.config.ClientConfig`.

@@ -1,4 +1,4 @@
-"""One file of a simulated disk."""
+"""A file of a simulated disk."""
 
 import random
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ PAGE_BYTES: Final = 4096
 
 
 class SimNode:
-    """One file's content: in memory, and on the disk.
+    """Content of a file: in memory, and on the disk.
 
     Attributes:
         memory: what programs see.

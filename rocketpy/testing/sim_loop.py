@@ -44,7 +44,7 @@ class SimulationStuckError(RocketPyError):
 
 
 class SimProcess:
-    """What lives and dies together.
+    """Simulated process: tasks and callbacks that are killed together.
 
     Attributes:
         name: for people.
@@ -161,7 +161,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """As `call_soon`: there is only one thread."""
+        """Do the same as `call_soon`: there is only one thread."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
@@ -293,7 +293,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.run_forever()
 
     def close(self) -> None:
-        """End it for good; whatever is left is forgotten."""
+        """Close the loop and drop all pending callbacks."""
         self._is_closed = True
         for handle in (*self._ready, *(timer[3] for timer in self._timers)):
             _forget(handle)
@@ -336,7 +336,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         func: Callable[[Unpack[Ts]], T],
         *args: *Ts,
     ) -> asyncio.Future[T]:
-        """Run a function on the next turn of the loop, whatever the executor."""
+        """Run a function in the next iteration of the loop, for any executor."""
         future: asyncio.Future[T] = self.create_future()
 
         def run() -> None:
@@ -369,7 +369,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._debug = enabled
 
     def set_exception_handler(self, handler: _ExceptionHandler | None) -> None:
-        """Replace what is done with errors that nobody takes."""
+        """Replace the handler of errors that no task or future reports."""
         self._exception_handler = handler
 
     def get_exception_handler(self) -> _ExceptionHandler | None:
@@ -377,7 +377,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._exception_handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep the error in `errors` and log it; what a dead process meets is nobody's matter."""
+        """Keep the error in `errors` and log it, except for errors of a killed process."""
         error = context.get("exception")
         if error is not None and not isinstance(error, Exception):
             return  # the end of a process
@@ -405,7 +405,7 @@ def _never_ran(task: asyncio.Task[Any]) -> bool:
 
 
 def _forget(handle: asyncio.Handle) -> None:
-    """Close coroutines that would have become tasks, so that nobody misses their await."""
+    """Close coroutines that would have become tasks, to avoid "never awaited" warnings."""
     for each in handle._args or ():  # noqa: SLF001
         if asyncio.iscoroutine(each):
             each.close()

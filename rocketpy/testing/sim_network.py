@@ -62,7 +62,7 @@ class SimNetwork:
         return self._hosts[name]
 
     def partition(self, *groups: Iterable[str]) -> None:
-        """Let hosts of different groups not reach each other; who is in none reaches all."""
+        """Separate groups of hosts from each other; a host in no group reaches every host."""
         self._groups = [frozenset(group) for group in groups]
 
     def heal(self) -> None:
@@ -96,7 +96,7 @@ class SimNetwork:
         return connection
 
     def closed(self, connection: SimConnection) -> None:
-        """Forget a connection that is gone on both sides."""
+        """Remove a connection that is closed on both sides."""
         if connection in self.connections:
             self.connections.remove(connection)
 
@@ -111,7 +111,7 @@ class SimNetwork:
 
 
 class SimHost:
-    """One machine; satisfies `rocketpy.remoting.network.network.Network`.
+    """A machine in the network; satisfies `rocketpy.remoting.network.network.Network`.
 
     Attributes:
         name: also its address.
@@ -182,7 +182,7 @@ class SimHost:
             end.peer.cut()
 
     def lose_power(self) -> None:
-        """The machine is gone; nobody is told."""
+        """Stop the machine without a packet to any peer."""
         self.is_up = False
         self.listening.clear()
         for end in self.network.ends_of(self):
@@ -210,7 +210,7 @@ class SimListening:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port of the listening socket."""
         return self._port
 
     def admits(self, ip: str) -> bool:

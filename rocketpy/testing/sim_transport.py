@@ -30,12 +30,12 @@ class Machine(Protocol):
 
     @property
     def read_bytes_per_s(self) -> int | None:
-        """How fast its programs read."""
+        """Rate at which the host's programs read; None for no limit."""
         ...
 
 
 class Wire(Protocol):
-    """What is between two hosts."""
+    """Interface of the network between two hosts."""
 
     @property
     def loop(self) -> SimLoop:
@@ -43,7 +43,7 @@ class Wire(Protocol):
         ...
 
     def delay_s(self) -> float:
-        """How long the next piece travels."""
+        """Return the latency of the next piece."""
         ...
 
     def can_pass(self, one: str, other: str) -> bool:
@@ -92,7 +92,7 @@ class SimConnection:
             end.cut()
 
     def wake(self) -> None:
-        """Go on where something waited for the network."""
+        """Resume deliveries that waited for the network."""
         for end in self.ends:
             end.pump()
             end.deliver_soon()
@@ -104,7 +104,7 @@ class SimConnection:
 
 
 class SimTransport(asyncio.Transport):
-    """One end; what an `asyncio.Protocol` writes to.
+    """End of a connection, to which an `asyncio.Protocol` writes.
 
     Attributes:
         peer: the other end.
@@ -264,7 +264,7 @@ class SimTransport(asyncio.Transport):
             self.peer._receive(piece)  # noqa: SLF001 - the other end of the same thing
 
     def _arrival(self, end: "SimTransport") -> float:
-        """When a piece sent now arrives: behind those sent before."""
+        """Return the arrival time of a piece sent now, never before an earlier piece."""
         incoming = end._incoming  # noqa: SLF001
         due_s = self._loop.time() + self.connection.wire.delay_s()
         return max(due_s, incoming[-1].due_s) if incoming else due_s

@@ -96,7 +96,7 @@ class Apache:
 
     @contextmanager
     def running(self) -> Iterator[Self]:
-        """Start both, and stop both whatever happens."""
+        """Start both servers, and stop both on exit, even after an error."""
         try:
             self.start()
             yield self
@@ -105,7 +105,7 @@ class Apache:
 
     @contextmanager
     def borrowed(self) -> Iterator[Self]:
-        """Start both, and kill both whatever happens: for a store that nobody opens again."""
+        """Start both servers, and kill both on exit: for a store that is not opened again."""
         try:
             self.start()
             yield self

@@ -16,7 +16,7 @@ def escaped(words: Iterable[object]) -> str:
 
 
 class LineProcess:
-    """One child; it ends when its input does.
+    """Child process that exchanges lines; it ends when its input is closed.
 
     Args:
         command: what to run.

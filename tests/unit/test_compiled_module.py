@@ -67,7 +67,7 @@ def test_one_made_of_the_sources_beside_it_is_used(
 
 
 @pytest.mark.parametrize("sources", [b"of another day", None])
-def test_one_made_of_others_is_left_alone_and_told_of_once(
+def test_compiled_module_other_sources_is_ignored_with_one_warning(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -93,7 +93,7 @@ def test_one_made_of_others_that_must_be_there_is_an_error(
     assert load_compiled(name) is None
 
 
-def test_where_no_sources_lie_nothing_is_compared(
+def test_compiled_module_without_sources_is_loaded_unchecked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = module_made_of(tmp_path, monkeypatch, "installed", b"somewhere else")

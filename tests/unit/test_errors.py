@@ -93,7 +93,7 @@ def test_every_error_travels_between_processes_with_its_notes(kind: type[RocketP
 
 
 @pytest.mark.parametrize("order", [rocketpy.Retry(3), rocketpy.ToDLQ("never")], ids=repr)
-def test_what_a_handler_raises_travels_too(order: Exception) -> None:
+def test_handler_orders_survive_pickling(order: Exception) -> None:
     again = pickle.loads(pickle.dumps(order))
     assert type(again) is type(order)
     assert vars(again) == vars(order)
@@ -112,7 +112,7 @@ def test_a_process_pool_survives_an_error() -> None:
         assert pool.submit(len, "abc").result(60) == 3
 
 
-def test_of_a_remark_of_megabytes_the_beginning_is_kept() -> None:
+def test_broker_error_huge_remark_is_truncated() -> None:
     error = BrokerError.from_code(1, "because" * 1_000_000)
     assert error.remark == ("because" * 1_000)[:4_096]
     assert len(str(error)) < 5_000

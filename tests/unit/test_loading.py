@@ -1,4 +1,4 @@
-"""When the client is imported: at the first use of a public name, and by modules that need it."""
+"""Lazy import of the client: at the first use of a public name, or by modules that need it."""
 
 import subprocess
 import sys

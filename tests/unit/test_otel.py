@@ -160,7 +160,7 @@ def test_failures_and_retries_are_counted_with_their_reason() -> None:
     run_sim(main)
 
 
-def test_who_iterates_has_a_with_block() -> None:
+def test_telemetry_processing_block_raises_records_error_in_span() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit()
         cluster.put("t", b"x")

@@ -1,4 +1,4 @@
-"""The client without `await`: the same names, on a loop of its own thread that ends with it."""
+"""Synchronous client: the same names, on an event loop in a thread that ends with it."""
 
 import asyncio
 import inspect
@@ -30,7 +30,7 @@ FACES = [
 
 
 class NoNetwork:
-    """Connects to nobody, at once or never."""
+    """Network on which every connection fails at once or hangs."""
 
     def __init__(self) -> None:
         self.hooks: list[RpcHook] = []
@@ -115,7 +115,7 @@ def test_a_send_may_be_waited_for_later() -> None:
             future.result(WAIT_S)
 
 
-def test_what_a_client_made_is_closed_with_it() -> None:
+def test_sync_client_closed_closes_its_producers() -> None:
     with client_on(NoNetwork()) as client:
         producer = client.producer()
     with pytest.raises(ClosedError, match="connect"):
@@ -124,7 +124,7 @@ def test_what_a_client_made_is_closed_with_it() -> None:
         producer.send_nowait("t", b"x")
 
 
-def test_a_child_process_has_to_connect_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_client_in_child_process_raises_closed_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with client_on(NoNetwork()) as client:
         producer = client.producer()
         with monkeypatch.context() as child:
@@ -203,7 +203,7 @@ def test_methods_take_what_their_namesakes_take(face: type, wrapped: type) -> No
         ), name
 
 
-def test_a_real_child_is_told_and_the_parent_goes_on() -> None:
+def test_sync_client_forked_child_raises_and_parent_stays_usable() -> None:
     with client_on(NoNetwork()) as client:
         producer = client.producer(retries=0)
         child = multiprocessing.get_context("fork").Process(target=_in_a_child, args=(producer,))

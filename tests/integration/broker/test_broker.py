@@ -210,7 +210,7 @@ async def test_offsets_and_queries(peer: Peer) -> None:
     assert (await peer.call(33, {"offset": "7"})).code == 1
 
 
-async def test_what_is_not_there_yet_says_so(peer: Peer) -> None:
+async def test_broker_incomplete_or_invalid_requests_return_error_codes(peer: Peer) -> None:
     assert (await peer.call(36, {"group": "g"})).code == 1
     assert (await peer.call(37)).code == 1, "fields are missing"
     assert (await peer.call(200050)).code == 1, "fields are missing"

@@ -1,4 +1,4 @@
-"""Who made a topic may look for its route at once."""
+"""Creation of topics: the route is available as soon as the request is answered."""
 
 import asyncio
 import threading
@@ -40,7 +40,7 @@ async def test_name_servers_know_a_new_topic_when_its_first_send_is_answered(
 async def test_a_topic_is_deleted_and_made_again_while_it_is_sent_to(
     tmp_path: Path, threads: str
 ) -> None:
-    """Whatever was acknowledged since the topic was last made is there; sending always goes on."""
+    """Messages acknowledged since the last creation are kept, and sends keep succeeding."""
     properties = {"sendMessageThreadPoolNums": threads}
     async with (
         LocalCluster(tmp_path, properties=properties) as cluster,
@@ -69,7 +69,7 @@ async def test_a_topic_is_deleted_and_made_again_while_it_is_sent_to(
 
 
 class _SlowFile:
-    """A table's file on a disk that takes nothing until it is told to."""
+    """File of a table on a disk that blocks writes until the test releases them."""
 
     def __init__(self, file: object) -> None:
         self.file = file

@@ -128,7 +128,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whoever_is_told_success_has_his_topic_on_disk(seed: int) -> None:
+def test_topic_creation_acknowledged_implies_topic_is_on_disk(seed: int) -> None:
     world = World(seed)
     runner = ServiceThread(world.writer, SystemClock())
     connect(world.writer, runner.wake)

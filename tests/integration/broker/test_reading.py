@@ -24,7 +24,7 @@ async def stopped(broker: Broker, peer: Peer) -> None:
 
 
 async def test_a_pull_whose_files_are_deleted_while_it_reads(tmp_path: Path) -> None:
-    """What it has read stays readable until its response is made."""
+    """The messages of a pull stay readable until its response is encoded."""
     broker, peer = await started(tmp_path, file_reserved_time=0)
     store: Any = broker.parts.store
     (retention,) = (one for one in store.services if one.name == "CleanCommitLogService")
@@ -60,7 +60,7 @@ async def test_a_pull_whose_files_are_deleted_while_it_reads(tmp_path: Path) -> 
 
 
 async def test_a_tag_that_matches_nothing_costs_little_at_a_time(tmp_path: Path) -> None:
-    """However many messages are asked for: the client goes on where this one stopped."""
+    """The work of one pull is bounded for any batch size; the next pull continues it."""
     broker, peer = await started(tmp_path, mapped_file_size_consume_queue=600_000)
     try:
         many = encode_batch([BatchItem(0, b"x", b"TAGS\1other\2")] * 10_000)

@@ -1,4 +1,4 @@
-"""What docker-compose.yml describes works: its commands, health checks and a client on top."""
+"""Services of docker-compose.yml: commands, health checks, and a client that uses them."""
 
 import asyncio
 import socket

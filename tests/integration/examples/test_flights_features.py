@@ -53,7 +53,7 @@ def test_every_capability_shows_what_it_must(tmp_path: Path) -> None:
     assert "WRONG" not in done.stdout
 
 
-def test_what_is_not_as_it_must_be_is_shown_and_told_by_the_exit_code(tmp_path: Path) -> None:
+def test_flights_features_unexpected_outcome_is_shown_and_exits_with_1(tmp_path: Path) -> None:
     flights = some_flights(tmp_path / "flights.csv", 20)
     program = ONE_WRONG.format(directory=str(PROGRAM.parent))
     done = run("-c", program, "--flights", str(flights), "--rows", "20")

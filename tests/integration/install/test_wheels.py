@@ -1,4 +1,4 @@
-"""What is built and installed, with a C compiler and without one."""
+"""Built and installed packages, with a C compiler and without one."""
 
 import os
 import subprocess

@@ -132,7 +132,7 @@ async def test_settings_and_values_over_the_wire(
     assert (tmp_path / "kvConfig.json").read_bytes() == b'{"configTable":{"n":{"k":"v"}}}'
 
 
-async def test_what_is_wrong_is_answered_and_the_connection_stays(
+async def test_name_server_invalid_requests_are_answered_and_connection_stays_open(
     server: NameServer, client: RemotingClient
 ) -> None:
     missing = await ask(client, server, RequestCode.GET_ROUTEINFO_BY_TOPIC)
@@ -156,7 +156,7 @@ async def test_what_is_wrong_is_answered_and_the_connection_stays(
     assert not await has_route(client, server, "t1")
 
 
-async def test_brokers_are_told_that_the_lowest_id_changed(
+async def test_name_server_lowest_broker_id_changes_notifies_brokers(
     server: NameServer, client: RemotingClient
 ) -> None:
     told: asyncio.Queue[RemotingCommand] = asyncio.Queue()

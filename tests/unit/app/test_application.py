@@ -46,7 +46,7 @@ def test_handlers_get_what_they_ask_for_and_send_with_the_app_s_producer() -> No
     run_sim(main, queues=1)
 
 
-def test_a_stop_finishes_what_is_in_hand_and_hooks_frame_the_life() -> None:
+def test_app_stop_finishes_running_handlers_and_calls_hooks_in_order() -> None:
     async def main(cluster: Cluster) -> None:
         for n in range(5):
             cluster.put("t", b"%d" % n)
@@ -82,7 +82,7 @@ def test_a_stop_finishes_what_is_in_hand_and_hooks_frame_the_life() -> None:
     run_sim(main, queues=1)
 
 
-def test_what_fails_goes_to_the_app_s_error_handler_or_the_subscription_s_own() -> None:
+def test_app_handler_fails_calls_error_handler_of_subscription_or_app() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"{")
         app = App(cluster.client())
@@ -150,7 +150,7 @@ def test_a_consumer_that_fails_for_good_ends_the_app_with_its_error() -> None:
     run_sim(main)
 
 
-def test_mistakes_are_told_where_they_are_written() -> None:
+def test_app_invalid_registration_raises_at_the_decorator() -> None:
     app: Any = App("a:1")
     with pytest.raises(TypeError, match=r"subscribe\(\) has no option 'tags'"):
         app.subscribe("t", tags="a")

@@ -1,4 +1,4 @@
-"""What a handler gets is what its parameters say."""
+"""Arguments of handlers: chosen by the annotations of their parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ def test_a_text_is_read_as_the_app_s_serializer_writes_it() -> None:
         assert wishes.serializer(plain, written_by).loads(data) == 'a "text", ä'
 
 
-def test_what_nothing_fits_is_told_where_it_is_written() -> None:
+def test_binding_parameter_without_argument_raises_type_error() -> None:
     def two(first: Order, second: Order) -> None: ...
     def by_place(first: Order, /) -> None: ...
     def single(order: Order) -> None: ...

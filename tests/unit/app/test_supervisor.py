@@ -1,4 +1,4 @@
-"""Worker processes: as many as asked for, started anew, ended by a signal."""
+"""Worker processes: their number, restarts after an exit, end by a signal."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from rocketpy.errors import ConfigError
 
 
 class Worker:
-    """A process that runs until it is told otherwise."""
+    """A process that runs until it is terminated or killed."""
 
     def __init__(self, pid: int, *, is_deaf: bool = False) -> None:
         self.pid = pid
@@ -80,7 +80,7 @@ def test_a_signal_ends_all_workers() -> None:
     assert [each.asked for each in started] == [["terminate"], ["terminate"]]
 
 
-def test_a_worker_that_ends_is_started_anew() -> None:
+def test_supervisor_worker_ends_is_restarted() -> None:
     def end_one(started: list[Worker]) -> None:
         started[0].returncode = 1
 
@@ -89,7 +89,7 @@ def test_a_worker_that_ends_is_started_anew() -> None:
     assert [each.asked for each in started] == [[], ["terminate"], ["terminate"]]
 
 
-def test_workers_start_anew_when_the_code_changes() -> None:
+def test_supervisor_code_changes_restarts_workers() -> None:
     version = [1]
 
     def change(_: list[Worker]) -> None:
@@ -138,7 +138,7 @@ def test_an_app_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
         load_app("broken_of_a_test:app")
 
 
-def test_the_command_tells_what_it_cannot_load() -> None:
+def test_run_command_app_not_importable_raises_config_error() -> None:
     result = CliRunner().invoke(command, ["run", "nowhere_of_a_test:app"])
     assert result.exit_code != 0
     assert isinstance(result.exception, ConfigError)

@@ -56,7 +56,7 @@ async def test_handlers_get_what_is_published_and_what_others_send() -> None:
             test.acked("billling")
 
 
-async def test_what_fails_is_retried_and_ends_among_the_dead_letters() -> None:
+async def test_test_app_failed_messages_are_retried_then_dead_lettered() -> None:
     app = shop()
 
     @app.subscribe("hopeless", group="never", max_retries=3)
@@ -225,7 +225,7 @@ async def test_middlewares_are_those_of_the_app() -> None:
     assert sorted(kinds) == ["batch", "oneway", "send", "send"]
 
 
-async def test_what_responders_answer_is_seen() -> None:
+async def test_test_app_responders_answers_are_recorded() -> None:
     app = App("nowhere:1", group="g")
 
     @app.send_middleware
@@ -248,7 +248,7 @@ async def test_what_responders_answer_is_seen() -> None:
         assert len(test.dead("pricing")) == 1
 
 
-async def test_what_cannot_be_sent_or_goes_on_for_ever_is_told() -> None:
+async def test_test_app_illegal_message_or_endless_loop_raises() -> None:
     app = App("nowhere:1", group="g")
 
     @app.subscribe("round")
@@ -302,7 +302,7 @@ async def test_requests_of_handlers_are_answered_by_the_app_s_responders() -> No
         assert len(test.acked("audit")) == 2, "others who subscribe get it, too"
 
 
-async def test_requests_that_nobody_answers_take_their_time() -> None:
+async def test_test_app_unanswered_requests_time_out_in_simulated_time() -> None:
     async with TestApp(asking(), simulated_time=True) as test:
         await test.publish("carts", "unknown")
         await test.run_until_idle()
@@ -416,7 +416,7 @@ async def test_a_transaction_needs_a_group_and_takes_no_delay() -> None:
 TEXTS = ["first", '"in quotes"', "5", "null", "{", "ä"]
 
 
-async def test_a_text_is_the_text_that_was_sent_whoever_sends_it() -> None:
+async def test_test_app_text_body_arrives_unchanged_from_any_sender() -> None:
     app = App("nowhere:1")
     copies: list[str] = []
     got: list[Any] = []

@@ -13,7 +13,7 @@ PATH = DIRECTORY / "f"
 
 
 def after_cuts(prepare, look, seeds=60):
-    """What is seen after power cuts of many seeds."""
+    """Return the distinct states found after power cuts with many seeds."""
     found = set()
     for seed in range(seeds):
         files = SimFiles()
@@ -36,7 +36,7 @@ def test_a_flush_brings_bytes_and_name_to_the_disk() -> None:
     assert after_cuts(prepare, content) == {b"x"}
 
 
-def test_what_was_not_flushed_may_be_there_or_not_or_be_an_empty_file() -> None:
+def test_power_cut_unflushed_file_is_kept_lost_or_empty() -> None:
     def prepare(files: SimFiles) -> None:
         region = files.create(PATH, 4096)
         region.buffer[:1] = b"x"
@@ -132,7 +132,7 @@ def test_a_full_disk_refuses_and_takes_nothing() -> None:
     assert files.unallocated_writes() == [(PATH, 4096)]
 
 
-def test_flushes_fail_when_told_to() -> None:
+def test_fail_flushes_matching_path_raises_os_error() -> None:
     files = SimFiles()
     region = files.create(PATH, 512)
     files.fail_flushes("other")

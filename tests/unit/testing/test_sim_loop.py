@@ -122,7 +122,7 @@ def test_an_executor_is_a_later_turn_of_the_loop() -> None:
     assert run(main) == 4
 
 
-def test_who_waits_for_nothing_is_told() -> None:
+def test_sim_loop_deadlock_raises_simulation_stuck_error() -> None:
     async def main() -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -130,7 +130,7 @@ def test_who_waits_for_nothing_is_told() -> None:
         run(main)
 
 
-def test_a_loop_that_spins_is_told() -> None:
+def test_sim_loop_spins_raises_simulation_stuck_error() -> None:
     async def main() -> None:
         while True:  # noqa: ASYNC110 - it spins on purpose
             await asyncio.sleep(0)
@@ -139,7 +139,7 @@ def test_a_loop_that_spins_is_told() -> None:
         run(main)
 
 
-def test_errors_that_nobody_takes_are_kept() -> None:
+def test_sim_loop_unhandled_errors_are_kept() -> None:
     async def main() -> list[object]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)

@@ -1,4 +1,4 @@
-"""What can go wrong between hosts: each fault does what its name says."""
+"""Faults between simulated hosts: cuts, partitions, power loss and killed processes."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""One end of a simulated connection: order, windows, closes and resets, as TCP has them."""
+"""Transport of a simulated connection: order, windows, closes and resets, as in TCP."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_close_comes_after_what_was_written() -> None:
     run(case)
 
 
-def test_who_reads_nothing_stops_the_writer() -> None:
+def test_transport_peer_paused_pauses_the_writer() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         other.transport.pause_reading()
@@ -86,7 +86,7 @@ def test_an_end_knows_both_addresses() -> None:
     run(case)
 
 
-def test_a_writer_is_told_at_its_own_marks() -> None:
+def test_transport_write_buffer_limits_pause_and_resume_the_writer() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         one.transport.set_write_buffer_limits(1_000, 100)
@@ -106,7 +106,7 @@ def test_a_writer_is_told_at_its_own_marks() -> None:
     run(case)
 
 
-def test_nothing_is_delivered_to_who_does_not_read_but_a_reset_is() -> None:
+def test_transport_reading_paused_delivers_only_a_reset() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         other.transport.pause_reading()
@@ -122,7 +122,7 @@ def test_nothing_is_delivered_to_who_does_not_read_but_a_reset_is() -> None:
     run(case)
 
 
-def test_what_is_written_after_a_close_is_dropped() -> None:
+def test_transport_write_after_close_is_dropped() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         one.transport.close()
@@ -137,7 +137,7 @@ def test_what_is_written_after_a_close_is_dropped() -> None:
     run(case)
 
 
-def test_what_waits_to_be_sent_is_lost_with_an_abort() -> None:
+def test_transport_abort_discards_unsent_data() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         other.transport.pause_reading()
@@ -153,7 +153,7 @@ def test_what_waits_to_be_sent_is_lost_with_an_abort() -> None:
     run(case)
 
 
-def test_who_writes_to_a_peer_that_is_gone_is_reset() -> None:
+def test_transport_write_to_vanished_peer_is_reset() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         other.transport.vanish()
