@@ -1,4 +1,4 @@
-"""Commands."""
+"""Command line: `rocketpy` and the commands that run servers."""
 
 from rocketpy.installation import require_own_package
 

@@ -139,7 +139,7 @@ class ConsumeStatsAdmin:
         return ok(request, QueryConsumeTimeSpanBody(spans))
 
     def _offsets_of(self, group: str, topic: str, queue_nums: int) -> _OffsetTable:
-        """Return one entry per queue; a queue without a committed offset counts from its start."""
+        """Return one entry per queue; a queue without a committed offset counts from offset 0."""
         table: _OffsetTable = {}
         for queue_id in range(queue_nums):
             done = max(0, self._offsets.query(group, topic, queue_id))

@@ -12,9 +12,8 @@ Invariants:
   the time slots that are due. Entries are added and removed in constant time.
 - The owner's `resume` is called without the lock, on the thread that wakes, often one that stores a
   message. It only queues the request (`WriteScheduler.add`); its `run` makes the response later.
-- When a limit is reached, the owner with the most entries must give way, not the latest one: half
-of
-  its entries are resumed early, and answered with what there is.
+- When a limit is reached, the owner with the most entries is evicted, not the latest one: half
+  of its entries are resumed early, and answered with what there is.
 
 Source: PullRequestHoldService.java, ManyPullRequest.java, PopLongPollingService.java (5.4.0).
 """

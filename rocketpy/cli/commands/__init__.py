@@ -1,1 +1,1 @@
-"""Commands."""
+"""Commands for users and operators; each is imported when it is called."""

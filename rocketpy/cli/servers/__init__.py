@@ -1,1 +1,1 @@
-"""Servers."""
+"""Commands that run servers: broker, name server, both in one process."""

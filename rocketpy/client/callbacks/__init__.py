@@ -1,1 +1,1 @@
-"""Callbacks."""
+"""Functions of the application: handlers, their threads, hooks, middlewares."""

@@ -1,1 +1,1 @@
-"""Cluster."""
+"""Connections to a cluster: routes, name servers, broker requests."""

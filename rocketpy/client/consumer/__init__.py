@@ -1,1 +1,1 @@
-"""Consumer."""
+"""Consumers of a group: push, pull, membership, rebalance, offsets."""

@@ -1,1 +1,1 @@
-"""Messages."""
+"""Messages as the application sees them, send options, serializers."""

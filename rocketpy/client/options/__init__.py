@@ -1,1 +1,1 @@
-"""Options."""
+"""Validation of options: keyword options, durations, types."""

@@ -1,1 +1,1 @@
-"""Producer."""
+"""Producers: sends, batching, transactions, one-way sends, request and reply."""

@@ -1,1 +1,1 @@
-"""Sending."""
+"""One send: state machine, in-flight window, queue selection, transport."""

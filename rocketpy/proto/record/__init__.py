@@ -1,1 +1,1 @@
-"""Record."""
+"""Stored records: layout, checks, properties, compression, batches, message ids."""

@@ -1,1 +1,1 @@
-"""Wire."""
+"""Frames and RemotingCommand: header serializations, JSON bodies, request templates."""

@@ -1,8 +1,8 @@
 """RemotingCommand: one request or response, and how it becomes a frame.
 
 The three header serializations are in `json_header`, `binary_header` and
-`msgpack_header`; `frame` draws the frame and turns received bytes into commands. Requests that
-differ in little are drawn by `prepared`.
+`msgpack_header`; `frame` encodes the frame and turns received bytes into commands. Similar requests
+are encoded by `request_template`.
 
 Source: RemotingCommand of 5.4.0.
 """

@@ -1,7 +1,7 @@
-"""What a client's sends cost in bytes, compiled where that is possible: frames out, answers in.
+"""Compiled codec of the client's sends: encodes requests and decodes responses.
 
-The Python beside it is the reference and takes its place where RocketPy is pure: `prepared` for
-requests, `frame` and the client's reading of a send's response for answers
+The reference in Python takes its place without the compiled module: `request_template` for requests,
+`frame` and the client's decoding of a send's response for responses
 (docs/decisions/0010-a-compiled-codec-for-sends.md).
 """
 

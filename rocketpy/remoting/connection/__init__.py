@@ -1,1 +1,1 @@
-"""Connection."""
+"""One connection: frames, channels, requests in progress, fair scheduling, budgets."""

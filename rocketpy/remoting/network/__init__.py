@@ -1,1 +1,1 @@
-"""Network."""
+"""Listening and connecting: sockets, TLS, protocol detection, selectors, admission."""

@@ -1,1 +1,1 @@
-"""Config."""
+"""Configuration: properties files, typed values, known Apache keys, live changes."""

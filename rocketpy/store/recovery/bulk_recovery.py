@@ -2,10 +2,9 @@
 
 `_plain_records.pyx` reads consecutive records of a log file up to the first one that is not
 eligible, and makes queue and index entries of them without writing any. This module decides whether
-they are
-used: each of their queues must continue exactly at its end. Otherwise they are read record by
-record, like every record that is not eligible
-(`recovery.recovery`, the reference: docs/decisions/0012-a-compiled-reader-for-recovery.md).
+they are used: each of their queues must continue exactly at its end. Otherwise they are read record
+by record, like every record that is not eligible (`recovery.recovery`, the reference:
+docs/decisions/0012-a-compiled-reader-for-recovery.md).
 
 It is a step of `rocketpy.store.recovery.recovery`.
 """

@@ -1,1 +1,1 @@
-"""Dispatch."""
+"""Delivery of messages to handlers, concurrent or in order, and redelivery."""

@@ -1,1 +1,1 @@
-"""Pulling."""
+"""Pulling of assigned queues: pull loops and process queues."""
