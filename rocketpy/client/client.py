@@ -142,7 +142,7 @@ class Client(AsyncLifecycle):
     def _interrupt(self) -> None:
         super()._interrupt()
         for part in self._parts:
-            part._interrupt()  # noqa: SLF001 - who has a life is of one family
+            part._interrupt()  # noqa: SLF001 - parts share a base class
 
     def _keep(self, part: P) -> P:
         """Close a part with the client, unless it is closed before, and forgotten then."""
@@ -245,7 +245,7 @@ class Client(AsyncLifecycle):
 
     @property
     def client_id(self) -> str:
-        """What brokers know this client by."""
+        """Id of this client at brokers."""
         return self._running().client_id
 
     def health(self) -> ClientHealth:

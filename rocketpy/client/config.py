@@ -41,7 +41,7 @@ LatencyProfile = Literal["4.x", "5.x"]
 Compression = Literal["zlib", "lz4", "zstd"]
 MAX_INVISIBLE_S: Final = 3 * 24 * 3_600
 DEFAULT_GROUP: Final = "DEFAULT_GROUP"
-"""The group of whoever names none."""
+"""The default group."""
 StartPosition = Literal["latest", "earliest"] | datetime | int
 
 _MINIMUM: Final = {
@@ -144,7 +144,7 @@ def check_handler(config: "ConsumerConfig | PopConsumerConfig") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig(Checked):
-    """What all producers and consumers of one client share.
+    """Options of a client, shared by its producers and consumers.
 
     Attributes:
         name_servers: `"host:9876;host2:9876"` or a sequence; None takes `NAMESRV_ADDR` from
@@ -286,7 +286,7 @@ class ConsumerConfig(Checked):
             (a datetime, or ms since 1970).
         concurrency: handlers that run at the same time.
         batch: messages a handler gets at once; above 1 it gets a list.
-        ordered: one handler a queue at a time, in the order of the queue, and nobody else in the
+        ordered: one handler a queue at a time, in the order of the queue; no other member in the
             group has the queue meanwhile. A handler that fails gets the same message again after
             `ordered_retry_pause`, and its queue waits.
         order_by_key: the same for each key, keys beside each other; the key is the `order_key`
@@ -316,12 +316,12 @@ class ConsumerConfig(Checked):
         takeover_pause: time for a queue's former owner to store its offset.
         start_timeout: how long a start waits to know the first queues and where they begin; 0
             does not wait, and what is sent meanwhile may be missed.
-        stop_timeout: how long a stop waits for handlers in hand.
-        consume_timeout: a message in hand for longer is given back to the broker.
-        local_retry_pause: pause before a message that could not be given back is consumed again.
-        on_assigned: told the queues that this member got; a coroutine function, or a plain one,
-            which runs on a thread. The next round of dealing out queues waits for it.
-        on_revoked: told the queues that are given up now, while `commit` still counts for them.
+        stop_timeout: how long a stop waits for running handlers.
+        consume_timeout: a message that is handled for longer is sent back to the broker.
+        local_retry_pause: pause before a message that no broker took back is consumed again.
+        on_assigned: called with the queues that this member got; a coroutine function or a plain
+            function, which runs on a thread. The next rebalance waits for it.
+        on_revoked: called with the queues that are released, while `commit` still counts for them.
         trace: record each message and its outcome in the trace topic, as official clients do.
         trace_topic: where to; the official one by default.
     """
@@ -400,9 +400,9 @@ class PullConsumerConfig(Checked):
         rebalance_interval: pause between two rounds of dealing out queues.
         start_timeout: how long `subscribe` waits to know the first queues and where they begin;
             0 does not wait, and what is sent meanwhile may be missed.
-        on_assigned: told the queues that this member got; a coroutine function, or a plain one,
-            which runs on a thread. The next round of dealing out queues waits for it.
-        on_revoked: told the queues that are given up now, while `commit` still counts for them.
+        on_assigned: called with the queues that this member got; a coroutine function or a plain
+            function, which runs on a thread. The next rebalance waits for it.
+        on_revoked: called with the queues that are released, while `commit` still counts for them.
     """
 
     group: str = ""
@@ -442,8 +442,8 @@ class PopConsumerConfig(Checked):
             `rocketpy.client.callbacks.middleware`.
         start: where a group without an offset begins: `"earliest"`, or `"latest"`, which to
             brokers means with the last message of each queue, and a young queue whole.
-        ordered: one message of a queue after the other: nobody of the group gets a queue while
-            messages of it are in hand.
+        ordered: one message of a queue after the other: no member of the group gets a queue while
+            messages of it are unacknowledged.
         concurrency: handlers that run at the same time.
         batch: messages a handler gets at once; above 1 it gets a list.
         invisible_time: how long a message is ours before another gets it, at most 3 days; one that
@@ -458,7 +458,7 @@ class PopConsumerConfig(Checked):
         rebalance_interval: pause between two questions what to pop.
         start_timeout: how long a start waits to know what to pop and where it begins; 0 does not
             wait, and what is sent meanwhile may be missed.
-        stop_timeout: how long a stop waits for handlers in hand.
+        stop_timeout: how long a stop waits for running handlers.
     """
 
     topic: str | Sequence[str] = field(kw_only=False)

@@ -1,4 +1,4 @@
-"""Who a client is: access key and secret, and the signature of each request.
+"""Credentials of a client: access key and secret, and the signature of each request.
 
 Source: SessionCredentials, AclClientRPCHook, AclUtils, AclSigner (5.4.0).
 """

@@ -1,4 +1,4 @@
-"""What is going well and what is not, as values: for probes and for people."""
+"""Health reports of clients, producers and consumers, for probes and for people."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from rocketpy.proto.message_queue import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class QueueHealth:
-    """One queue of a consumer.
+    """State of one queue of a consumer.
 
     Attributes:
         offset: what would be committed now.
@@ -31,7 +31,7 @@ class ConsumerHealth:
     Attributes:
         group: its group.
         queues: what it reads.
-        failures: why it is not `ok`, by what fails: background jobs, queues, topics nobody has.
+        failures: why it is not `ok`, by what fails: background jobs, queues, missing topics.
     """
 
     group: str

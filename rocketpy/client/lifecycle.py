@@ -1,6 +1,6 @@
-"""What has a life: it may start, and it closes; `async with` does both.
+"""Objects that start and close, also by `async with`.
 
-All of it in one event loop: what waits is woken there, and nobody would wake it in another one.
+All calls must be in one event loop: waiting callers are woken in that loop only.
 """
 
 import asyncio
@@ -47,10 +47,10 @@ class AsyncClosable(ABC):
         self._is_interrupted = True
 
     async def close(self) -> None:
-        """Finish what is in hand and close.
+        """Finish pending work and close.
 
         Whoever calls it, and however often: there is one close, and every call waits for its end.
-        It goes on when a call is cancelled. What is closed, or never started, stays as it is.
+        The close continues when a call is cancelled. It has no effect on a closed object.
 
         Raises:
             ClosedError: it began in another event loop.
@@ -80,7 +80,7 @@ class AsyncClosable(ABC):
         state = "has ended" if own.is_closed() else "is another one"
         raise ClosedError(
             f"the client was started in an event loop that {state}: connect() and start a client "
-            "in each loop (each asyncio.run has one of its own), or use rocketpy.sync"
+            "in each loop (each asyncio.run has a new one), or use rocketpy.sync"
         )
 
     @abstractmethod

@@ -145,7 +145,7 @@ class Tracer:
         )
 
     def transaction_ended(self, end: EndTransactionRequestHeader, broker: str) -> None:
-        """Record that a broker was told how a transaction ended."""
+        """Record the end of a transaction."""
         self.add(
             TransactionTrace(
                 time_ms=self._instance.clock.time_ms(),
@@ -258,14 +258,14 @@ class Tracer:
             message = build_outgoing(
                 "".join(parts).encode(), {"keys": list(keys)}, self._config, self._new_id()
             )
-            self._launch(message, len(parts))
+            self._start_send(message, len(parts))
         except RocketPyError as error:
             self._lost(len(parts), error)
 
     def _new_id(self) -> str:
         return self._instance.next_msg_id()
 
-    def _launch(self, message: Outgoing, records: int) -> None:
+    def _start_send(self, message: Outgoing, records: int) -> None:
         operation = SendOperation(
             self._window,
             self._transport,

@@ -1,4 +1,4 @@
-"""Plain functions on threads of their own, many of them a hop between the loop and a thread.
+"""Threads for plain functions; one hop between loop and thread carries many calls.
 
 To wake a thread, and the loop again, costs some twenty times what a quick function does. So calls
 wait in one line. A thread that was woken takes them from it one after the other until it is empty,
@@ -29,7 +29,7 @@ _SLOWEST: Final = 64
 
 
 class _Call(NamedTuple):
-    """A function that waits for a thread, and who waits for its result."""
+    """Call that waits for a thread, and the future of its result."""
 
     future: asyncio.Future[Any]
     context: contextvars.Context
@@ -38,7 +38,7 @@ class _Call(NamedTuple):
 
 
 class _Returned(NamedTuple):
-    """How a call ended."""
+    """Outcome of a call."""
 
     future: asyncio.Future[Any]
     result: object
@@ -51,7 +51,7 @@ class HandlerThreads:
     Args:
         executor: has the threads.
         count: how many.
-        clock: tells quick functions from slow ones (monotonic).
+        clock: separates quick functions from slow ones (monotonic).
     """
 
     __slots__ = (
@@ -133,7 +133,7 @@ class HandlerThreads:
         elif self._line and (self._slowness or not self._woken):
             self._wake_for(1)
         elif self._line and self._timer is None:
-            self._look_later()  # those who are awake may all be blocked
+            self._look_later()  # all running threads may be blocked
 
     def _take(self) -> None:
         """Call what waits, one after the other; on a thread."""
@@ -149,7 +149,7 @@ class HandlerThreads:
             result, error = None, None
             try:
                 result = call.context.run(call.function, *call.arguments)
-            except BaseException as raised:  # noqa: BLE001 - it belongs to whoever waits
+            except BaseException as raised:  # noqa: BLE001 - raised in the waiting call
                 error = raised
             if clock.monotonic_ms() > began_ms:
                 self._slowness = min(_SLOWEST, self._slowness + _SLOW)
@@ -160,7 +160,7 @@ class HandlerThreads:
                 self._is_told = True
                 try:
                     self._loop.call_soon_threadsafe(self._tell)
-                except RuntimeError:  # the loop is closed, and nobody waits
+                except RuntimeError:  # the loop is closed, no call waits
                     return
 
     def _tell(self) -> None:

@@ -1,10 +1,9 @@
-"""Calling the user's handler: coroutine or function, one message or a list, decoded or not.
+"""Calls of the user's handler: coroutine or function, one message or a list, decoded or not.
 
-Closing a consumer from its own handler: the close would wait for the handler, and it for that.
-
-There are two ways to see it. A coroutine function runs in a worker's own task. A plain function
-runs on a thread, in a copy of the worker's context, and whatever it calls there blocks it. A task
-that a handler starts has such a copy too, but the handler need not wait for it: it may close.
+A consumer that is closed inside its own handler would deadlock: the close waits for the handler.
+This is detected in two ways. A coroutine function runs in the worker's task. A plain function runs
+on a thread in a copy of the worker's context. A task that a handler starts has a copy of the
+context too, but the handler need not wait for it: such a task may close the consumer.
 """
 
 import asyncio
@@ -26,9 +25,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 Handler = Callable[..., Any]
 Invoke = Callable[[list[ReceivedMessage]], Awaitable[Any]]
 ErrorHandler = Callable[[ReceivedMessage, Exception], Any]
-"""Gets a message and why it failed; returns, and it is done, or raises as a handler does."""
+"""Gets a message and its error; returns when the message is handled, or raises as a handler."""
 Answer = Callable[[ReceivedMessage, Any], Awaitable[None]]
-"""Sends what a handler returned to who asked."""
+"""Sends the return value of a handler as the reply to a request."""
 _UNDONE: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
 
@@ -65,31 +64,33 @@ def _awaiting(handler: Handler, *, is_list: bool) -> Invoke:
     if is_list:
 
         async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
-            return finished(await handler(messages))
+            return check_awaited(await handler(messages))
     else:
 
         async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
-            return finished(await handler(messages[0]))
+            return check_awaited(await handler(messages[0]))
 
     return call
 
 
-def finished(result: Any) -> Any:  # noqa: ANN401 - what a handler returns
-    """Return what a handler returned, unless that is its work, which nobody would do.
+def check_awaited(result: Any) -> Any:  # noqa: ANN401 - what a handler returns
+    """Return the result of a handler, unless it is work that was never run.
 
     Raises:
-        TypeError: a coroutine that it did not await, or a generator that nobody runs through.
+        TypeError: a coroutine that was not awaited, or a generator that was not iterated.
     """
     if isinstance(result, _UNDONE):
         kind = type(result).__name__.replace("_", " ")
         if not isinstance(result, AsyncGeneratorType):
-            result.close()  # it never ran, and is not to be said to have been forgotten
-        raise TypeError(f"a handler returned a {kind}, which nobody runs: its work was not done")
+            result.close()  # avoids the warning "coroutine was never awaited" beside the error
+        raise TypeError(
+            f"handler returned a {kind} that was never awaited; did you forget `await`?"
+        )
     return result
 
 
 class _UnreadableError(Exception):
-    """Some of the messages have bodies that cannot be read; `rest` is how the others ended."""
+    """Raised for messages with unreadable bodies; `rest` is the outcome of the others."""
 
     def __init__(
         self, bad: list[tuple[ReceivedMessage, Exception]], rest: Exception | None
@@ -130,7 +131,7 @@ class _Call:
             # Also of a lambda or partial around a coroutine function.
             if result is not None and inspect.isawaitable(result):
                 result = await result
-            finished(result)
+            check_awaited(result)
             if self._answer is not None and result is not None:
                 await self._answer(messages[0], result)
         except Exception as error:  # noqa: BLE001 - raised, or handed on below
@@ -189,8 +190,8 @@ class _SafeInvoke:
                 return None
 
         try:
-            finished(await surrounded(self._middlewares, handle)(messages))
-        except Exception as error:  # noqa: BLE001 - raised, or told to who handles errors
+            check_awaited(await surrounded(self._middlewares, handle)(messages))
+        except Exception as error:  # noqa: BLE001 - raised, or passed to the error handler
             failure = error
         for message, cause in bad:
             unreadable = UnreadableBodyError(f"the body of {message!r} cannot be read: {cause}")
@@ -206,23 +207,23 @@ class _SafeInvoke:
                 await self._settle(message, failure)
 
     async def _settle(self, message: ReceivedMessage, error: Exception) -> None:
-        """Do what the error handler says: it returns, and the message is done, or it raises."""
+        """Settle a message by the error handler: its return acknowledges it, an exception nacks."""
         level = DEAD_LETTER
         if self._on_error is None:
-            logger.error("to the dead letter queue: %(error)s", {"error": error})
+            logger.error("message sent to the dead letter queue: error=%(error)s", {"error": error})
         else:
             try:
-                await self._told(message, error)
+                await self._call_error_handler(message, error)
             except Retry as order:
                 level = order.delay_level
             except ToDLQ as order:
                 logger.info(
-                    "to the dead letter queue: %(message)r: %(reason)s",
+                    "message sent to the dead letter queue: message=%(message)r reason=%(reason)s",
                     {"message": message, "reason": order.reason},
                 )
             except Exception:
                 logger.warning(
-                    "error handler failed, message given back: %(message)r",
+                    "error handler failed, message redelivered: message=%(message)r",
                     {"message": message},
                     exc_info=True,
                 )
@@ -233,11 +234,11 @@ class _SafeInvoke:
             await message.nack(level)
         except RocketPyError as failure:
             logger.warning(
-                "%(message)r was not given back and may come again: %(error)r",
+                "nack failed, message may be delivered again: message=%(message)r error=%(error)r",
                 {"message": message, "error": failure},
             )
 
-    async def _told(self, message: ReceivedMessage, error: Exception) -> None:
+    async def _call_error_handler(self, message: ReceivedMessage, error: Exception) -> None:
         handle = self._on_error
         assert handle is not None
         if is_coroutine_function(handle):
@@ -246,7 +247,7 @@ class _SafeInvoke:
             result = await self._threads.call(handle, message, error)
             if inspect.isawaitable(result):  # of a lambda or partial around a coroutine function
                 result = await result
-        finished(result)
+        check_awaited(result)
 
 
 def is_coroutine_function(handler: Handler) -> bool:

@@ -1,6 +1,6 @@
 """Telling a user which queues a consumer got, and which it is about to lose.
 
-What a producer tells of attempts that failed and are followed by another one.
+Reports of a producer's failed attempts that are followed by another one.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ AssignmentHook = Callable[[list[MessageQueue]], Awaitable[None] | None]
 class AssignmentHooks:
     """Calls the hooks, if there are some; what they raise is logged.
 
-    Queues of the group's retry topic are nobody's business and left out.
+    Queues of the group's retry topic are internal and skipped.
 
     Args:
         group: for the log.
-        on_assigned: told of queues that are read from now on.
-        on_revoked: told of queues that are given up now, while their offsets can be committed.
+        on_assigned: called with queues that are read from now on.
+        on_revoked: called with queues that are released now, while their offsets can be committed.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class AssignmentHooks:
     async def _tell(self, hook: AssignmentHook | None, queues: Iterable[MessageQueue]) -> None:
         if hook is None:
             return
-        told = sorted(each for each in queues if not each.topic.startswith(RETRY_PREFIX))
-        if not told:
+        shown = sorted(each for each in queues if not each.topic.startswith(RETRY_PREFIX))
+        if not shown:
             return
         try:
             if is_coroutine_function(hook):
-                work = hook(told)
+                work = hook(shown)
                 assert work is not None
                 await work
             else:
-                await asyncio.get_running_loop().run_in_executor(None, hook, told)
+                await asyncio.get_running_loop().run_in_executor(None, hook, shown)
         except Exception:
             logger.exception(
                 "a hook of group %(group)s failed for %(queues)s",
-                {"group": self._group, "queues": told},
+                {"group": self._group, "queues": shown},
             )
 
 
@@ -98,7 +98,7 @@ RetryHook = Callable[[SendRetry], object]
 
 
 class RetryReporter:
-    """The retries of one producer: counted, logged for debugging, told to a hook.
+    """Counter, debug log and user's hook of the retries of one producer.
 
     Args:
         hook: of the user.

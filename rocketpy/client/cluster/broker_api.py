@@ -45,7 +45,7 @@ LOCK_TIMEOUT_MS = 1_000
 
 
 class PullStatus(IntEnum):
-    """How a pull ended; the values are the response codes."""
+    """Outcome of a pull; the values are the response codes."""
 
     FOUND = 0
     NO_NEW_MESSAGE = 19
@@ -120,7 +120,7 @@ class BrokerApi:
         )
 
     async def heartbeat(self, address: str, body: bytes) -> RemotingCommand:
-        """Tell a broker who we are and what our groups subscribe to."""
+        """Send a heartbeat with the client's groups and subscriptions."""
         return await self._call(address, RequestCode.HEART_BEAT, None, body)
 
     async def unregister(
@@ -150,7 +150,7 @@ class BrokerApi:
             consumer_group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
-            # Without this, 0 is the response of a queue that is young, whoever asks.
+            # Without this, a broker answers 0 for a young queue of which no offset is stored.
             set_zero_if_not_found=False,
             bname=queue.broker_name,
         )
@@ -224,7 +224,7 @@ class BrokerApi:
         *,
         oneway: bool = False,
     ) -> None:
-        """Say how a transaction ended, or that nobody knows."""
+        """Send the outcome of a transaction, which may be unknown."""
         request = make_request(RequestCode.END_TRANSACTION, header.to_ext(), oneway=oneway)
         request.remark = remark
         if oneway:

@@ -1,4 +1,4 @@
-"""What brokers ask of a client: rebalance, reset offsets, report, consume one message now, check.
+"""Requests of brokers to a client: rebalance, reset offsets, report, consume directly, check back.
 
 Source: ClientRemotingProcessor (5.4.0).
 
@@ -45,11 +45,11 @@ class GroupMember(Protocol):
         ...
 
     def wake_rebalance(self) -> None:
-        """Look at once who owns which queue."""
+        """Rebalance the queues at once."""
         ...
 
     async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on from these offsets in the queues it owns."""
+        """Continue at these offsets in the queues it owns."""
         ...
 
     def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
@@ -134,7 +134,7 @@ class ServerRequests:
             member.wake_rebalance()
 
     async def reset_offsets(self, channel: object, request: RemotingCommand) -> None:  # noqa: ARG002
-        """220: go on from other offsets."""
+        """220: continue at other offsets."""
         header = ResetOffsetRequestHeader.from_ext(request.ext_fields)
         member = self._find(header.group)
         if member is not None:
@@ -186,7 +186,7 @@ class ServerRequests:
         return make_response(request, body=report.encode())
 
     def check_transaction(self, channel: Channel, request: RemotingCommand) -> None:
-        """39: say how a transaction ended; the answer is a request of its own."""
+        """39: check a transaction; the outcome is sent in a separate request."""
         asked = CheckTransactionStateRequestHeader.from_ext(request.ext_fields)
         try:
             message = decode_message(request.body)

@@ -1,4 +1,4 @@
-"""What all producers and consumers of one client share: connections, routes, heartbeats, timers.
+"""Shared part of one client's producers and consumers: connections, routes, heartbeats, timers.
 
 Source: MQClientInstance (5.4.0).
 """
@@ -101,7 +101,7 @@ class Instance:
         self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
         self._beating: asyncio.Future[None] | None = None  # ends with the heartbeat under way
         ip = self.client_id.partition("@")[0]
-        # Another generator each time: for a thread of its own, as none is safe to share.
+        # A new generator for each thread: it is not safe to share.
         self.other_msg_ids: Callable[[], MsgIds] = lambda: MsgIds(ip, process_id, clock, rng)
         ids = self.other_msg_ids()
         self.next_msg_id: Callable[[], str] = ids.next
@@ -149,7 +149,7 @@ class Instance:
 
     @property
     def lasting_id(self) -> str:
-        """Who this client is, the same after a restart; as Apache's clients that broadcast."""
+        """Id of this client that survives a restart, as Apache's broadcasting clients have it."""
         return client_identity(self.config, self.config.instance_name or "DEFAULT")
 
     def next_sub_version(self) -> int:
@@ -163,7 +163,7 @@ class Instance:
     # ---- groups
 
     def add_producer(self, group: str, producer: ProducerMember) -> None:
-        """Have a producer group in the heartbeats; brokers we know hear of a new one at once."""
+        """Add a producer group to the heartbeats; connected brokers get a new one at once."""
         producers = self._producer_groups.setdefault(group, OrderedSet())
         if not producers and self.is_running and self._heartbeat_known:
             self._heartbeat_job.wake()
@@ -261,13 +261,13 @@ class Instance:
                 self._beating = None
 
     async def introduce(self) -> None:
-        """Have brokers know us that may have forgotten us; one that cannot be told is left out.
+        """Send a heartbeat to brokers that may have lost ours; unreachable ones are skipped.
 
         At most one heartbeat a second: of one that has just begun, only the end is waited for.
         """
         pause_ms = self.clock.monotonic_ms() - self._last_heartbeat_ms
         if pause_ms >= HEARTBEAT_MIN_PAUSE_MS:
-            with contextlib.suppress(RocketPyError):  # the heartbeat job tries again, and tells
+            with contextlib.suppress(RocketPyError):  # the heartbeat job tries again, and logs
                 await self.heartbeat()
         elif self._beating is not None:
             await asyncio.wait([self._beating])
@@ -296,7 +296,7 @@ class Instance:
             self._heartbeat_known[address] = repr(outcome) if failed else ""
             if isinstance(outcome, BaseException):
                 failure = outcome
-        if is_introduced:  # until now such a broker refused to say who is in our groups
+        if is_introduced:  # such a broker refused to list group members until now
             self._wake_rebalance()
         if failure is not None:
             raise failure
@@ -355,7 +355,7 @@ class Instance:
             self._last_route_ms = now
             self._route_job.wake()
 
-    def _route_changed(self, topic: str) -> None:  # noqa: ARG002 - any change may concern anybody
+    def _route_changed(self, topic: str) -> None:  # noqa: ARG002 - any change may concern any group
         self._wake_rebalance()
         addresses = self.routes.broker_addresses(with_slaves=bool(self.consumers))
         if set(addresses) <= self._heartbeat_known.keys():

@@ -20,7 +20,7 @@ class MsgIds:
         process_id: of this process.
         clock: wall clock at the start, monotonic from then on: a wall clock that is set back would
             give ids again that were given.
-        rng: tells processes apart that share address and process id (containers).
+        rng: distinguishes processes that share address and process id (containers).
     """
 
     def __init__(self, ip: str, process_id: int, clock: Clock, rng: random.Random) -> None:

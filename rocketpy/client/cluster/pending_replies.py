@@ -40,7 +40,7 @@ class PendingRequests:
     """Requests that wait for their answers, by correlation id.
 
     Attributes:
-        unmatched: answers that came too late, or that nobody asked for.
+        unmatched: replies that came too late, or without a request.
 
     Args:
         client_id: this client, as brokers know it.
@@ -76,7 +76,7 @@ class PendingRequests:
         return properties, future
 
     def answered(self, header: ReplyMessageRequestHeader, body: bytes) -> None:
-        """Take an answer that a broker passes on; one that nobody waits for is counted.
+        """Take a reply that a broker forwards; count it when its request has ended.
 
         Raises:
             BadBodyError: a compressed body that cannot be read.
@@ -87,7 +87,7 @@ class PendingRequests:
         if future is None or future.done():
             self.unmatched += 1
             logger.info(
-                "an answer that nobody waits for (any more): %(correlation_id)s",
+                "reply discarded, its request has ended: correlation_id=%(correlation_id)s",
                 {"correlation_id": correlation_id},
             )
             return

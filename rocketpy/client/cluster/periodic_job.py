@@ -43,7 +43,7 @@ class PeriodicJob:
         self._wake.set()
 
     async def stop(self) -> None:
-        """Stop and wait until the round in hand has noticed."""
+        """Stop, and wait until the running round has ended."""
         if self._task is None:
             return
         self._task.cancel()

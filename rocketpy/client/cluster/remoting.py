@@ -1,4 +1,4 @@
-"""What the client needs of the remoting layer; `rocketpy.remoting.client` satisfies it."""
+"""Interface of the remoting layer for the client; `rocketpy.remoting.client` implements it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ class Remoting(Protocol):
         ...
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
-        """Send a request that nobody answers."""
+        """Send a request that has no response."""
         ...
 
     def register(

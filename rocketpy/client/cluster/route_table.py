@@ -1,4 +1,4 @@
-"""Which brokers and queues serve a topic, kept fresh from the name servers.
+"""Routes of topics: the brokers and queues that serve them, refreshed from name servers.
 
 Source: MQClientInstance.updateTopicRouteInfoFromNameServer (5.4.0).
 """
@@ -29,9 +29,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 MASTER_ID = 0
 MAX_QUEUES = 65_536
-"""More queues a topic has in no cluster; a route that names more is not believed."""
+"""Bound of a topic's queues: a faulty name server must not make the client allocate millions."""
 MAX_BROKERS = 4_096
-"""Nor does a topic have more brokers than that: each gets a connection and heartbeats."""
+"""Bound of a topic's brokers: each gets a connection and heartbeats."""
 
 
 def publish_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
@@ -99,7 +99,7 @@ def subscribe_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, .
 
 
 def _why_closed(topic: str, route: TopicRouteData) -> NoRouteError:
-    """Return why a topic that is served has no queue to write to."""
+    """Return the reason why a served topic has no queue to write to."""
     perms = sorted({perm_to_string(queue.perm) for queue in route.queue_datas})
     if any(is_writeable(queue.perm) for queue in route.queue_datas):
         return NoRouteError(f"topic {topic} has no queue to write to: no master serves it now")
@@ -117,7 +117,7 @@ class RouteTable:
         default_queues: most queues a topic gets that its first message creates.
 
     Attributes:
-        writable: the writable queues of each topic; a new tuple whenever they are stored anew.
+        writable: the writable queues of each topic; a new tuple whenever they are stored.
         version: grows when the address of a broker changes, so that copies of it are renewed.
     """
 
@@ -129,14 +129,14 @@ class RouteTable:
         self._publish: dict[str, tuple[MessageQueue, ...]] = {}
         self.writable: Mapping[str, tuple[MessageQueue, ...]] = self._publish
         self._subscribe: dict[str, tuple[MessageQueue, ...]] = {}
-        self._closed: dict[str, NoRouteError] = {}  # why a topic that is served takes no message
+        self._closed: dict[str, NoRouteError] = {}  # reason why a served topic takes no message
         self._brokers: dict[str, dict[int, str]] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._wanted: set[str] = set()
         self.on_change: list[Callable[[str], None]] = []
 
     def cached_publish_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
-        """Return the writable queues if they are known, without asking anybody."""
+        """Return the cached writable queues, without a request."""
         return self._publish.get(topic)
 
     async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -144,7 +144,7 @@ class RouteTable:
 
         Raises:
             TopicNotWritableError: the topic's permission forbids to write to any of its queues.
-            NoRouteError: nobody serves the topic and nobody would create it.
+            NoRouteError: no broker serves the topic, and none would create it.
             NoNameServerError: no name server answers.
         """
         queues = self._publish.get(topic)
@@ -166,7 +166,7 @@ class RouteTable:
         return route is not None and bool(route.topic_queue_mapping_by_broker)
 
     async def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the readable queues, empty while nobody serves the topic."""
+        """Return the readable queues, none while no broker serves the topic."""
         if topic not in self._subscribe:
             self._wanted.add(topic)
             await self.refresh(topic)
@@ -175,7 +175,7 @@ class RouteTable:
     async def refresh(self, topic: str) -> None:
         """Fetch the topic's route; concurrent callers share one request.
 
-        A topic that nobody serves keeps the route it had.
+        A topic that no broker serves keeps its previous route.
         """
         self._wanted.add(topic)
         task = self._fetching.get(topic)
@@ -183,7 +183,7 @@ class RouteTable:
             task = asyncio.create_task(self._fetch_and_store(topic))
             self._fetching[topic] = task
             task.add_done_callback(lambda done: self._fetched(topic, done))
-        await asyncio.wait([task])  # a caller that is cancelled leaves it to the others
+        await asyncio.wait([task])  # not cancelled with one caller: others wait for it too
         if not task.cancelled() and (error := task.exception()) is not None:
             raise own_copy(error)
         task.result()
@@ -191,7 +191,7 @@ class RouteTable:
     def _fetched(self, topic: str, task: asyncio.Task[None]) -> None:
         self._fetching.pop(topic, None)
         if not task.cancelled():
-            task.exception()  # who waited may be gone, as at the end of a client
+            task.exception()  # marks it as retrieved: the callers may be gone
 
     async def refresh_all(self) -> None:
         """Fetch the routes of all topics in use; raises the last failure after trying all."""
@@ -205,7 +205,7 @@ class RouteTable:
             raise failure
 
     def master_address(self, broker_name: str) -> str | None:
-        """Return where the broker's master listens, if it is known."""
+        """Return the address of the broker's master, None when unknown."""
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
     def read_address(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool] | None:
@@ -260,14 +260,14 @@ class RouteTable:
     async def _fetch_and_store(self, topic: str) -> None:
         route = await self._fetch(topic)
         if route is None:
-            self._closed.pop(topic, None)  # deleted: a message may create it anew
+            self._closed.pop(topic, None)  # deleted: a message may create it again
         elif route != self._routes.get(topic):
             self._store(topic, route)
-        elif not publish_queues(topic, route):  # as it was before it was gone for a while
+        elif not publish_queues(topic, route):  # the same as before a temporary absence
             self._remember_writable(topic, (), route)
 
     def _store(self, topic: str, route: TopicRouteData) -> None:
-        # All of it may fail, and then nothing changes.
+        # Everything that may raise comes first: a bad route must not change half of the tables.
         _check_brokers(topic, route)
         writable, readable = publish_queues(topic, route), subscribe_queues(topic, route)
         self._routes[topic] = route
@@ -275,7 +275,7 @@ class RouteTable:
         self._remember_writable(topic, writable, route)
         self._subscribe[topic] = readable
         logger.info(
-            "route of %(topic)s changed: %(count)d queues",
+            "route changed: topic=%(topic)s queues=%(count)d",
             {"topic": topic, "count": len(self._subscribe[topic])},
         )
         for listener in self.on_change:
@@ -296,7 +296,7 @@ class RouteTable:
             if addresses and addresses != self._brokers.get(broker.broker_name):
                 self._brokers[broker.broker_name] = addresses
                 self.version += 1
-        # One that is in no route now may be back soon, and what began there ends there.
+        # A broker that left all routes is kept for a while: requests to it may still be running.
         if len(self._brokers) > 2 * MAX_BROKERS:
             routes = [route, *self._routes.values()]
             named = {broker.broker_name for each in routes for broker in each.broker_datas}

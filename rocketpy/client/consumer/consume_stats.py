@@ -1,4 +1,4 @@
-"""How many messages a consumer handled, and how fast, over the last minute and hour.
+"""Counts and rates of a consumer's messages over the last minute and hour.
 
 Source: ConsumerStatsManager (5.4.0).
 """
@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 
 
 class ConsumeCounts(NamedTuple):
-    """What a consumer has done with messages of a topic since it began.
+    """Counts of a consumer's messages of one topic since its start.
 
     Attributes:
         received: messages that pulls or pops brought.
@@ -90,7 +90,7 @@ class ConsumeStats:
         self._of(topic).pulled += count
 
     def sample(self) -> None:
-        """Keep the counters of this moment, so that rates can be told later."""
+        """Record the present counters as a base of rates."""
         now = self._clock.monotonic_ms()
         for counters in self._topics.values():
             samples = counters.samples

@@ -1,4 +1,4 @@
-"""What the members of a consumer group share, however messages come to them: life, subscriptions.
+"""Base of the members of a consumer group: lifecycle and subscriptions.
 
 Source: DefaultMQPushConsumerImpl (5.4.0).
 
@@ -59,7 +59,7 @@ async def wait_for_first_round(
     Args:
         group: for the warning when the time is over.
         done: set by the round.
-        rounds: makes them, in the background; goes on when the time is over.
+        rounds: makes them, in the background; continues after the time-out.
         limit_s: at most so long; 0 does not wait.
         then: waits, within the same time, for what the round has begun.
     """
@@ -88,7 +88,7 @@ M = TypeVar("M", bound=ReceivedMessage)
 NOT_TO_ITERATE: Final = "start the consumer first (async with), and give it no handler, to iterate"
 
 QUICK_ROUNDS: Final = 15
-"""A topic nobody serves is looked for this often in quick rounds, then in the normal interval."""
+"""Number of quick rounds for a missing topic; later rounds have the usual interval."""
 _QUICK_PAUSE_MS: Final = 1_000
 _LEAVE_S: Final = 1.0
 """How long brokers are waited for at least, however long handlers took."""
@@ -166,7 +166,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             self._instance.let_finish(asyncio.create_task(self._tell(wanted)))
 
     async def _tell(self, wanted: SubscriptionData) -> None:
-        """Have brokers hear of a subscription, then read by it: they refuse pulls by others."""
+        """Send a new subscription to brokers, then use it: they refuse pulls by unknown ones."""
         topic = wanted.topic
         with contextlib.suppress(RocketPyError):  # the rounds say it
             await self._instance.routes.refresh(topic)
@@ -216,7 +216,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         try:
             try:
                 await instance.heartbeat()
-            except RocketPyError as error:  # the heartbeat job goes on trying, health() shows it
+            except RocketPyError as error:  # the heartbeat job tries again, health() shows it
                 logger.warning(
                     "first heartbeat of group %(group)s failed: %(error)r",
                     {"group": self.group, "error": error},
@@ -230,7 +230,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
                 to_s(self.config.start_timeout),
                 self._wait_for_positions,
             )
-        except asyncio.CancelledError:  # who started it has no consumer to close
+        except asyncio.CancelledError:  # the caller has no consumer to close
             await self.close()
             raise
 
@@ -259,11 +259,11 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             )
 
     async def close(self) -> None:
-        """Take no more messages, finish handlers in hand, leave the group.
+        """Take no more messages, wait for running handlers, leave the group.
 
-        Offsets are stored; what was popped and is not settled is given back. Takes at most
+        Offsets are stored; popped messages that are not settled are nacked. Takes at most
         `stop_timeout`, or a second longer when handlers need all of it: what a broker that does
-        not answer was not told by then, it finds out by itself.
+        not answer by then notices the end by itself.
         There is one close, and every call waits for its end.
 
         Raises:
@@ -314,9 +314,9 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             raise self._failure
 
     def stop(self) -> None:
-        """Take nothing more, for a signal handler: what is in hand is finished.
+        """Take no more messages, for a signal handler; delivered ones are finished.
 
-        Loops end after the message in hand, which is done then; handlers finish theirs;
+        Loops end after the delivered message, which is handled then; handlers finish theirs;
         `wait_closed` returns. `close`, or the end of the `async with` block, does the rest.
 
         Example:
@@ -344,7 +344,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
     # ---- receiving
 
     def __aiter__(self) -> MessageIterator[M]:
-        """Begin a loop of its own; raises ClosedError before the start, or with a handler."""
+        """Return a new iterator; raises ClosedError before the start, or with a handler."""
         self._check_loop()
         return MessageIterator(self._source())
 
@@ -401,7 +401,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
     def batches(self, max_messages: int = BATCH) -> BatchIterator[M]:
         """Return a loop over lists of messages, of 1 to `max_messages` that are there.
 
-        A list is done when the next one is asked for; when the loop is left, what was in hand is
+        A list is handled when the next one is requested; when the loop is left, the last list is
         given again, as in a loop over single messages.
 
         Raises:
@@ -425,12 +425,12 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
 
     @abstractmethod
     def _source(self) -> Source[M]:
-        """Return what hands messages out; raises ClosedError when nobody may iterate."""
+        """Return the provider of messages; raises ClosedError when iterating is not possible."""
 
     @property
     @abstractmethod
     def assignment(self) -> list[MessageQueue]:
-        """What this member reads now."""
+        """Queues that this member reads now."""
 
     @property
     def stats(self) -> ConsumeStats:
@@ -460,7 +460,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
     # ---- what the kinds differ in
 
     def _before_joining(self) -> None:
-        """Subscribe to what the group needs of its own."""
+        """Subscribe to internal topics of the group."""
 
     @abstractmethod
     def _start_service(self, invoke: Invoke | None) -> None:
@@ -471,4 +471,4 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
 
     @abstractmethod
     async def _finish(self) -> Coroutine[Any, Any, None]:
-        """Stop receiving, finish what is in hand; return what is left to tell the brokers."""
+        """Stop receiving and wait for handlers; return the final requests to brokers."""

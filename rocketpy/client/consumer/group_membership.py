@@ -1,4 +1,4 @@
-"""What the kinds of consumer tell brokers of themselves, and do when brokers ask.
+"""Group membership of each kind of consumer: heartbeat data, and answers to brokers' requests.
 
 Source: DefaultMQPushConsumerImpl, DefaultLitePullConsumerImpl as MQConsumerInner (5.4.0).
 """
@@ -131,7 +131,7 @@ class HandlerMember(ABC, Generic[C]):
 
     @abstractmethod
     async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on from these offsets in the queues it has."""
+        """Continue at these offsets in the queues it has."""
 
     @abstractmethod
     def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
@@ -162,7 +162,7 @@ class PushMember(HandlerMember[ConsumerConfig]):
         readers: the queues it has.
         store: where its offsets are kept.
         stats: its rates.
-        wake: has it look at once who owns which queue.
+        wake: has it rebalance at once.
     """
 
     consume_type = CONSUME_PASSIVELY
@@ -193,13 +193,13 @@ class PushMember(HandlerMember[ConsumerConfig]):
         return self._readers.queues
 
     async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on from these offsets in the queues it has."""
+        """Continue at these offsets in the queues it has."""
         for queue, offset in offsets.items():
             if queue in self._readers.queues:
                 await self.go_on(queue, offset)
 
     async def go_on(self, queue: MessageQueue, offset: int) -> None:
-        """Go on elsewhere in a queue; what is in hand no longer counts.
+        """Continue at another offset of a queue; outcomes of its messages no longer count.
 
         An offset that cannot be stored now is stored with the next ones.
         """
@@ -234,8 +234,8 @@ class PullMember:
         subscriptions: what it wants, by topic; the consumer's own table.
         readers: the queues it has.
         positions: the offset after what was handed out, by queue; the consumer's own table.
-        seek: has it go on elsewhere in a queue.
-        wake: has it look at once who owns which queue.
+        seek: has it continue at another offset of a queue.
+        wake: has it rebalance at once.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class PullMember:
         )
 
     async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on from these offsets in the queues it has."""
+        """Continue at these offsets in the queues it has."""
         for queue, offset in offsets.items():
             if queue in self._readers.queues:
                 await self._seek(queue, offset)
@@ -286,5 +286,5 @@ class PullMember:
         message: MessageExt,  # noqa: ARG002
         broker_name: str,  # noqa: ARG002
     ) -> ConsumeMessageDirectlyResult:
-        """Refuse: nobody handles messages here."""
+        """Refuse: this consumer has no handler."""
         return no_handler_result("a pull consumer has no handler to call")

@@ -1,14 +1,14 @@
-"""One loop over a consumer's messages: `async for`, or `anext` with a time limit.
+"""Iterators over a consumer's messages: `async for`, or `anext` with a time-out.
 
-A message's way through a loop:
+States of a message:
 
-    from       event                                                     to
-    (none)     the next one is asked for                                 in hand
-    in hand    the next one is asked for                                 done
-    in hand    the loop is left (break, an exception, `aclose`)          given again
+    from        event                                                     to
+    (none)      the next message is requested                             delivered
+    delivered   the next message is requested                             handled
+    delivered   the loop is left (break, an exception, `aclose`)          redelivered
 
-Given again: whoever asks next gets it, before all others. Nobody who asks in vain (cancelled, out
-of time) loses anything: the loop goes on when it is asked again.
+A redelivered message is the next one of any iterator. A request that is cancelled or times out
+loses no message: the iterator can be used again.
 """
 
 import asyncio
@@ -22,35 +22,35 @@ M = TypeVar("M", bound=ReceivedMessage)
 
 
 class Source(Protocol[M]):
-    """What hands messages out, and takes them back."""
+    """Provider of messages for iterators."""
 
     def take(self) -> M | None:
-        """Return the next one if it need not be waited for."""
+        """Return the next message if there is one."""
         ...
 
     async def next(self) -> M | None:
-        """Return the next one, None when there will be none; may be cancelled."""
+        """Wait for the next message; None after the end. May be cancelled."""
         ...
 
     def done(self, message: M) -> Awaitable[None] | None:
-        """Take it for done, and return what has to be waited for, if anything."""
+        """Settle a handled message; return an awaitable when that takes a request."""
         ...
 
     def done_all(self, messages: list[M]) -> Sequence[Awaitable[None]]:
-        """Do as `done` with many, in their order."""
+        """Settle handled messages in their order, as `done`."""
         ...
 
     def take_more(self, most: int) -> list[M]:
-        """Return up to `most` that need not be waited for; none when there are none."""
+        """Return up to `most` messages without waiting."""
         ...
 
     def redeliver(self, message: M) -> None:
-        """Hand it out again, before all others, unless it was acked or given back."""
+        """Deliver a message again, before all others, unless it was settled."""
         ...
 
 
-def _give_again(source: Source[M], loop: asyncio.AbstractEventLoop, messages: list[M]) -> None:
-    """Have messages of a loop that is left handed out again, the first of them first."""
+def _redeliver(source: Source[M], loop: asyncio.AbstractEventLoop, messages: list[M]) -> None:
+    """Redeliver the messages of a loop that was left, in their order."""
 
     def give() -> None:
         for message in reversed(messages):
@@ -65,16 +65,16 @@ def _give_again(source: Source[M], loop: asyncio.AbstractEventLoop, messages: li
 
 
 class MessageIterator(Generic[M]):
-    """An asynchronous iterator that survives a time-out, and loses no message when it is left.
+    """Asynchronous iterator that survives a time-out, and loses no message when it is left.
 
     Args:
-        source: hands the messages out.
+        source: provides the messages.
     """
 
-    __slots__ = ("_in_hand", "_loop", "_source")
+    __slots__ = ("_delivered", "_loop", "_source")
 
     def __init__(self, source: Source[M]) -> None:
-        self._in_hand: M | None = None
+        self._delivered: M | None = None
         self._source = source
         self._loop = asyncio.get_running_loop()
 
@@ -83,9 +83,9 @@ class MessageIterator(Generic[M]):
 
     async def __anext__(self) -> M:
         source = self._source
-        message = self._in_hand
+        message = self._delivered
         if message is not None:
-            self._in_hand = None
+            self._delivered = None
             settled = source.done(message)
             if settled is not None:
                 await settled
@@ -94,34 +94,36 @@ class MessageIterator(Generic[M]):
             message = await source.next()
             if message is None:
                 raise StopAsyncIteration
-        self._in_hand = message
+        self._delivered = message
         return message
 
     async def aclose(self) -> None:
-        """End the loop; a message in hand is given again."""
-        message, self._in_hand = self._in_hand, None
+        """End the loop; redeliver its unhandled message."""
+        message, self._delivered = self._delivered, None
         if message is not None:
             self._source.redeliver(message)
 
     def __del__(self) -> None:
-        """Do the same for a loop that was left."""
-        message, self._in_hand = self._in_hand, None
+        """Redeliver the unhandled messages of a loop that was left."""
+        message, self._delivered = self._delivered, None
         if message is not None:
-            _give_again(self._source, self._loop, [message])
+            _redeliver(self._source, self._loop, [message])
 
 
 class BatchIterator(Generic[M]):
-    """The same with many messages at a time: those before are done when the next are asked for.
+    """Asynchronous iterator over lists of messages.
+
+    Messages of a list are handled when the next list is requested.
 
     Args:
-        source: hands the messages out.
-        max_messages: most messages of one step of a loop.
+        source: provides the messages.
+        max_messages: most messages of one list.
     """
 
-    __slots__ = ("_in_hand", "_loop", "_max_messages", "_source")
+    __slots__ = ("_delivered", "_loop", "_max_messages", "_source")
 
     def __init__(self, source: Source[M], max_messages: int) -> None:
-        self._in_hand: list[M] = []
+        self._delivered: list[M] = []
         self._source = source
         self._max_messages = max_messages
         self._loop = asyncio.get_running_loop()
@@ -136,11 +138,11 @@ class BatchIterator(Generic[M]):
         return messages
 
     async def take(self, max_messages: int, timeout_s: float | None) -> list[M] | None:
-        """Return up to `max_messages`, waiting for the first; what was returned before is done.
+        """Return up to `max_messages`, waiting for the first; earlier ones count as handled.
 
         Args:
             max_messages: 1 or more.
-            timeout_s: of waiting; None is no limit.
+            timeout_s: time-out of waiting; None waits without limit.
 
         Returns:
             An empty list when none came in time, None when there will be none.
@@ -156,21 +158,21 @@ class BatchIterator(Generic[M]):
                 return []
         if first is None:
             return None
-        messages = self._in_hand = [first, *source.take_more(max_messages - 1)]
-        return messages.copy()  # what is in hand stays that, whatever is done to the list
+        messages = self._delivered = [first, *source.take_more(max_messages - 1)]
+        return messages.copy()  # the caller may change its list
 
     async def _finish(self) -> None:
-        messages, self._in_hand = self._in_hand, []
+        messages, self._delivered = self._delivered, []
         if waited_for := self._source.done_all(messages):
             await asyncio.gather(*waited_for)
 
     async def aclose(self) -> None:
-        """End the loop; messages in hand are given again."""
-        messages, self._in_hand = self._in_hand, []
-        _give_again(self._source, self._loop, messages)
+        """End the loop; redeliver its unhandled messages."""
+        messages, self._delivered = self._delivered, []
+        _redeliver(self._source, self._loop, messages)
 
     def __del__(self) -> None:
-        """Do the same for a loop that was left."""
-        messages, self._in_hand = self._in_hand, []
+        """Redeliver the unhandled messages of a loop that was left."""
+        messages, self._delivered = self._delivered, []
         if messages:
-            _give_again(self._source, self._loop, messages)
+            _redeliver(self._source, self._loop, messages)

@@ -1,4 +1,4 @@
-"""Where a group's offsets are kept: at the broker, or in a local file when broadcasting.
+"""Stores of a group's offsets: the broker, or a local file when broadcasting.
 
 Source: RemoteBrokerOffsetStore, LocalFileOffsetStore (5.4.0).
 
@@ -183,7 +183,7 @@ def make_offset_store(
     """Return the store a consumer needs.
 
     Args:
-        instance: connections; who the client is.
+        instance: connections and id of the client.
         group: whose offsets.
         broadcast: offsets stay here.
         directory: where, when broadcasting; empty means `~/.rocketmq_offsets`.
@@ -217,7 +217,7 @@ def consume_from_where(start: StartPosition) -> str:
 
 
 def read_address(instance: Instance, queue: MessageQueue) -> str:
-    """Return where a queue is read; raises NoRouteError when nobody knows."""
+    """Return the address to read a queue from; raises NoRouteError when it is unknown."""
     found = instance.routes.read_address(queue.broker_name)
     if found is None:
         raise NoRouteError(f"broker {queue.broker_name} has no address")
@@ -245,7 +245,7 @@ class StartFinder:
     Where nothing is stored, it is what the start setting says, with two exceptions, without
     which messages would be lost. A queue that came while the consumer was there (a broker or a
     queue more, a topic that its first message made) begins with its first message. So does a
-    retry topic: whatever is in it is the group's own.
+    retry topic: all its messages belong to the group.
 
     Args:
         instance: connections and routes.

@@ -1,8 +1,8 @@
-"""A consumer that is asked for messages: your queues, your positions, your pace.
+"""Consumer that is polled: the caller controls queues, positions and pace.
+
+`PollMixin` has the methods of group consumers that take one message or many, on top of `poll`.
 
 Source: DefaultLitePullConsumerImpl (5.4.0).
-
-One message, or many, by the names that group consumers have them under, out of `poll`.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ from rocketpy.proto.subscription import SubscriptionData, build_subscription
 
 
 class PollMixin(ABC):
-    """Is asked for messages; what was handed out before may be committed by that."""
+    """Methods that take messages by polling; a poll may commit the messages before it."""
 
     _stopped = False
 
@@ -225,7 +225,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
                 await self._store_committable()
             except RocketPyError as error:
                 logger.warning(
-                    "last offsets of group %(group)s were not stored: %(error)r",
+                    "last offsets not stored: group=%(group)s error=%(error)r",
                     {"group": self.group, "error": error},
                 )
         for queue in list(self._readers.queues):
@@ -237,7 +237,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
     # ---- which queues
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues of a topic, empty when nobody serves it."""
+        """Return the readable queues of a topic, none when no broker serves it."""
         full_name = wrap_namespace(self._instance.config.namespace, topic)
         return list(await self._instance.routes.subscribe_queues(full_name))
 
@@ -280,9 +280,9 @@ class PullConsumer(AsyncLifecycle, PollMixin):
             self._placed = asyncio.Event()
             try:
                 await self._instance.heartbeat()
-            except RocketPyError as error:  # the heartbeat job goes on trying, health() shows it
+            except RocketPyError as error:  # the heartbeat job tries again, health() shows it
                 logger.warning(
-                    "first heartbeat of group %(group)s failed: %(error)r",
+                    "first heartbeat failed: group=%(group)s error=%(error)r",
                     {"group": self.group, "error": error},
                 )
             self._rebalance_job.start()
@@ -366,7 +366,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         return messages
 
     def stop(self) -> None:
-        """Hand out nothing more, for a signal handler: who waits gets nothing, and loops end.
+        """Deliver no more messages, for a signal handler: waiting polls return, and loops end.
 
         What was handed out counts as done, as at any end of the `async with` block without an
         exception.
@@ -497,18 +497,18 @@ class PullConsumer(AsyncLifecycle, PollMixin):
     ) -> None:
         """Hand the message out as stored: only its reader can say what to do with it."""
         logger.error(
-            "the body of %(message)r cannot be inflated: %(error)s",
+            "message body not inflated: message=%(message)r error=%(error)s",
             {"message": message, "error": error},
         )
         self._deliver(queue, [message])
 
     def _broken(self, error: BaseException) -> None:
-        """Have the next poll say that reading does not go on by itself."""
+        """Raise a lasting failure from the next poll."""
         self._failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
         self._wake()
 
     async def _restart(self, queue: MessageQueue, offset: int) -> None:
-        """Go on elsewhere in a queue; what was handed out before is committed no more."""
+        """Continue at another offset of a queue; earlier deliveries are not committed."""
         await self._readers.restart(queue, offset)
         self._positions[queue] = offset
         self._committable.pop(queue, None)

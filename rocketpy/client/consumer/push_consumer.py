@@ -1,4 +1,4 @@
-"""A member of a consumer group: its queues, its pulls, its handler or iterator.
+"""Consumer of a group that pulls: queues, offsets, and a handler or iterator.
 
 Source: DefaultMQPushConsumerImpl (5.4.0).
 """
@@ -38,9 +38,9 @@ from rocketpy.proto.topic_names import retry_topic
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-# What is consumed in order is never far apart.
+# Ordered messages are handled one after the other: the span between them needs no limit.
 _ANY_SPAN = 1 << 62
-# Not longer, because the lock's other queues and the next rounds wait for it.
+# Bounded, because the renewal of other locks and the next rounds wait for it.
 _DRAIN_S = 1.0
 
 
@@ -50,8 +50,9 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
     At least once: after a crash or a change of members a message may come again.
     With a handler, returning means done, raising means again later
     (`Retry` and `ToDLQ` say how).
-    Without one, iterate: a message is done when the next one is asked for. One that was in hand
-    when a loop was left comes again in the next one. Several tasks may iterate, each for itself.
+    Without one, iterate: a message is handled when the next one is requested. One that was
+    delivered when a loop was left comes again in the next loop. Several tasks may iterate
+    independently.
 
     Example:
         ::
@@ -188,7 +189,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         return service
 
     async def _finish(self) -> Coroutine[Any, Any, None]:
-        await self._readers.silence(list(self._readers.queues))
+        await self._readers.stop_pulling(list(self._readers.queues))
         assert self._service is not None
         await self._service.stop(to_s(self.config.stop_timeout))
         await self._hooks.revoked(self._readers.queues)
@@ -207,7 +208,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             await self._store.save(offsets, final=True)
         except RocketPyError as error:
             logger.warning(
-                "last offsets of group %(group)s were not stored: %(error)r",
+                "last offsets not stored: group=%(group)s error=%(error)r",
                 {"group": self.group, "error": error},
             )
         if self._locks is not None:
@@ -282,20 +283,20 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
     async def _release(self, entry: ProcessQueue) -> bool:
         queue, locks = entry.queue, self._locks
         if locks is not None:
-            # Whoever has it next begins after the handler that still runs.
+            # The next owner must begin after the handler that still runs.
             entry.closing = True
-            await self._readers.silence([queue])
+            await self._readers.stop_pulling([queue])
             if not await entry.wait_idle(_DRAIN_S):
                 return False
         await self._hooks.revoked([queue])
         offset = entry.commit_offset
         await self._readers.stop(queue)
         logger.info(
-            "group %(group)s: gave %(queue)s up at %(offset)s",
+            "queue released: group=%(group)s queue=%(queue)s offset=%(offset)s",
             {"group": self.group, "queue": queue, "offset": offset},
         )
         try:
-            # Without the lock somebody else may have come further by now.
+            # Without the lock another member may have committed a later offset by now.
             if offset is not None and (locks is None or locks.holds(queue)):
                 await self._store.save({queue: offset}, final=True)
         finally:
@@ -326,7 +327,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         self, queue: ProcessQueue, message: ReceivedMessage, error: Exception
     ) -> None:
         logger.error(
-            "the body of %(message)r cannot be read, giving it back: %(error)s",
+            "message body not inflated, message redelivered: message=%(message)r error=%(error)s",
             {"message": message, "error": error},
         )
         await self._returns.give_back(queue, message, 0)
@@ -348,7 +349,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         return None
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue with this offset of a queue; what is in hand of it no longer counts.
+        """Continue to read a queue at an offset; outcomes of its messages so far no longer count.
 
         Raises:
             ClientError: the queue is not this member's, or the offset outside of it.

@@ -1,8 +1,8 @@
-"""The brokers' locks on the queues of an ordered consumer: taken, renewed, given back.
+"""Brokers' locks on the queues of an ordered consumer: taken, renewed and released.
 
-A broker lets a lock go 60 s after its last renewal, or when it is given back. Here a lock counts
+A broker releases a lock 60 s after its last renewal, or on request. Here a lock counts
 for 30 s after the renewal was asked for, so that two members never believe they have one. A lock
-that lapsed, here or there, is not simply renewed: somebody else may have had the queue, so it is
+that lapsed, here or there, is not simply renewed: another member may have had the queue, so it is
 given up and taken afresh, with the offset that the group has stored by then.
 
 Source: RebalanceImpl.lock, lockAll, unlock, ProcessQueue.isLockExpired (5.4.0).
@@ -40,7 +40,7 @@ class QueueLockKeeper:
         instance: connections and routes.
         group: whose locks.
         queues: the queues that the consumer has.
-        lapsed: told when a lock is gone: its queue is `closing` then.
+        lapsed: called when a lock is gone: its queue is `closing` then.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class QueueLockKeeper:
         return self._instance.clock.monotonic_ms() - renewed_ms <= LOCK_LIFE_MS
 
     async def take(self, queue: MessageQueue) -> bool:
-        """Take a queue's lock; False when somebody else has it.
+        """Lock a queue; return False when another member has the lock.
 
         Raises:
             RocketPyError: the broker does not say.
@@ -125,7 +125,7 @@ class QueueLockKeeper:
             await self._instance.api.unlock_queues(address, self._group, client_id, queues)
         except RocketPyError as error:
             logger.info(
-                "locks of %(queues)s were not given back: %(error)r",
+                "queue locks not released: queues=%(queues)s error=%(error)r",
                 {"queues": queues, "error": error},
             )
 

@@ -1,4 +1,4 @@
-"""One round of dealing out queues among the members of a group.
+"""Rebalance of a group's queues among its members.
 
 Source: RebalanceImpl (5.4.0).
 
@@ -6,12 +6,12 @@ Who in a group reads which queue: the rule a consumer was given, by name or as a
 
 The rules themselves are `rocketpy.proto.allocation`'s: brokers that balance use them too.
 
-Whether a consumer's group exists: where brokers do not make groups, nobody else says it.
+
 
 A broker drops a heartbeat's unknown groups in silence; later it says only that it knows no member
 of such a group. What it says of a group that is not there comes with a pull.
 
-Topics that a consumer wants and nobody serves: told once, and once more when they come.
+
 
 A consumer often starts a moment before the first message makes its topic, so it is only worth a
 warning when the topic does not follow.
@@ -57,9 +57,9 @@ _TIMEOUT_MS: Final = 3_000
 
 
 async def check_group_exists(instance: Instance, group: str, queue: MessageQueue) -> None:
-    """Ask the broker of a queue, with a pull that changes nothing; for who is no member there.
+    """Check that a group exists, by a pull without effect, for a client that is not a member.
 
-    A heartbeat follows: once somebody makes the group, only that lets us in.
+    A heartbeat follows: once the group is created, only a heartbeat makes this client a member.
 
     Raises:
         SubscriptionGroupNotExistError: it has no such group, and makes none.
@@ -92,7 +92,7 @@ WARN_AFTER_MS: Final = 10_000
 
 
 class MissingTopics:
-    """Those of one consumer.
+    """Subscribed topics of one consumer that no broker serves.
 
     Args:
         group: its group, for the log.
@@ -145,7 +145,7 @@ PULL_EXPIRED_MS = 120_000
 
 
 class Balance(IntEnum):
-    """How far a round came; that of several topics is the least of theirs."""
+    """Progress of a round; that of several topics is the least of theirs."""
 
     OUTSIDE = 0
     """A broker does not count us as a member yet."""
@@ -164,7 +164,7 @@ class Rebalancer:
         instance: connections and routes.
         group: whose queues.
         allocate: the group's common rule; None means every queue is ours (broadcasting).
-        saw: told the queues that a topic has, in each round.
+        saw: called with the queues of a topic in each round.
         owned: the queues we have; changed by `acquire` and `release` only.
         acquire: starts on a queue; False when it is not to be had yet. It may raise
             RocketPyError. Either way it is tried again.

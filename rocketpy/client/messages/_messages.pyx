@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The records that a pull brought as messages for users, in one pass: the compiled decoder.
+"""Compiled decoder of pulled records into messages, in one pass.
 
-It takes a pull whose records all are plain: version 1, IPv4 hosts, not compressed, of the topic
-that was asked for, and whole. Of each it reads what is needed to hand it out (body, offset, number
-of deliveries) and keeps the rest as bytes; any other pull is left to `rocketpy.proto.record.message`
-altogether. `rocketpy.client.messages.compiled_decoder` says when it is used.
+It decodes a pull whose records are all fast-path eligible: version 1, IPv4 hosts, not compressed, of
+the queue's topic, and whole. Of each record it reads body, offset and number of deliveries, and
+keeps the rest as bytes. `rocketpy.proto.record.message` decodes every other pull.
+`rocketpy.client.messages.compiled_decoder` loads it.
 
-Every read is between a position and an end that was compared with what is there; lengths are
-`Py_ssize_t`, and none is added to another before it was compared with what is left.
+Every read lies between a position and an end that were compared before; lengths are `Py_ssize_t`,
+and a length is compared with the rest of the body before it is added to anything.
 """
 
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize, PyBytes_Size
@@ -61,10 +61,11 @@ cdef inline int64_t get_long(Bytes p) noexcept:
     return <int64_t>((<uint64_t>get_int(p) << 32) | get_int(p + 4))
 
 cdef Py_ssize_t plain_size(Bytes p, Bytes end, Bytes topic, Py_ssize_t topic_size) noexcept:
-    """Return the size of the record at p, 0 when it is not a plain one."""
+    """Return the size of the record at p, 0 when it is not eligible."""
     cdef Py_ssize_t left = end - p
     cdef int32_t size, body_size
     cdef Py_ssize_t tail_size
+    # Before any field is read: a body may end inside of the fixed part.
     if left < HEAD_BYTES + TAIL_BYTES:
         return 0
     size = <int32_t>get_int(p)
@@ -73,24 +74,28 @@ cdef Py_ssize_t plain_size(Bytes p, Bytes end, Bytes topic, Py_ssize_t topic_siz
     if get_int(p + MAGIC_AT) != MAGIC or get_int(p + SYS_FLAG_AT) & NOT_PLAIN:
         return 0
     body_size = <int32_t>get_int(p + BODY_SIZE_AT)
+    # Compared before it is added to p, so that a damaged length cannot move p out of the record.
     if body_size < 0 or body_size > size - HEAD_BYTES - TAIL_BYTES:
         return 0
     tail_size = size - HEAD_BYTES - body_size  # topic and properties with their lengths
     p += HEAD_BYTES + body_size
+    # A topic of another size would shift the read of the properties' length behind the record.
     if p[0] != topic_size or tail_size < TAIL_BYTES + topic_size:
         return 0
     if memcmp(p + 1, topic, topic_size) != 0:
         return 0
     p += 1 + topic_size
+    # A length with its sign bit set is negative to Java: the reference refuses such a record.
     if p[0] & 0x80 or TAIL_BYTES + topic_size + ((<Py_ssize_t>p[0] << 8) | p[1]) != tail_size:
         return 0
     return size
 
 cdef object as_message(Bytes p, Py_ssize_t size, type of, tuple shared):
-    """Return the message of a record that was checked."""
+    """Return the message of a checked record."""
     cdef Py_ssize_t body_size = get_int(p + BODY_SIZE_AT)
     cdef object rest = PyBytes_FromStringAndSize(NULL, size - body_size)
     cdef char* to = PyBytes_AsString(rest)
+    # Allocated without a call of `__init__`, which would decode the rest; all slots are set below.
     cdef object message = PyType_GenericAlloc(of, 0)
     memcpy(to, p, HEAD_BYTES)
     memcpy(to + HEAD_BYTES, p + HEAD_BYTES + body_size, size - HEAD_BYTES - body_size)
@@ -104,13 +109,13 @@ cdef object as_message(Bytes p, Py_ssize_t size, type of, tuple shared):
 
 
 def messages(bytes records, bytes topic, type of, tuple shared):
-    """Return the messages of records that lie back to back, None when not all of them are plain.
+    """Return the messages of consecutive records, None when one of them is not eligible.
 
     Args:
-        records: the body of the response to a pull.
-        topic: that all of them are of, at most 255 bytes.
-        of: the class of the messages; made without calling it.
-        shared: names and values of attributes that all messages have.
+        records: body of the response to a pull.
+        topic: topic of the queue, at most 255 bytes.
+        of: class of the messages; allocated without calling it.
+        shared: names and values of attributes that all messages share.
     """
     cdef Bytes p = <Bytes>PyBytes_AsString(records)
     cdef Bytes end = p + PyBytes_Size(records)

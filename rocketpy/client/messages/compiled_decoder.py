@@ -1,8 +1,8 @@
-"""What a pull brought, by the compiled decoder where there is one.
+"""Loader of the compiled decoder of pulled messages.
 
-`_messages.pyx` makes messages of a pull whose records all are plain, and reads of each only what is
-needed to hand it out. `record.message` is the reference, decodes every other pull, and all
-of them where RocketPy is pure (docs/decisions/0011-a-compiled-decoder-for-received-messages.md).
+`_messages.pyx` decodes a pull whose records are all fast-path eligible, and reads of each only the
+fields that delivery needs. `record.message` is the reference: it decodes every other pull, and all
+of them in pure Python (docs/decisions/0011-a-compiled-decoder-for-received-messages.md).
 """
 
 from collections.abc import Callable
@@ -26,10 +26,10 @@ PlainMessages: TypeAlias = Callable[[bytes], list[ReceivedMessage] | None]
 
 
 def compiled_messages() -> MakeMessages | None:
-    """Return what makes messages of plain records; None when it is not there or not wanted.
+    """Return the compiled decoder; None when it is not built, or disabled.
 
     Raises:
-        ImportError: it is not there and ROCKETPY_COMPILED=1 says that it must be.
+        ImportError: it is not built and ROCKETPY_COMPILED=1 requires it.
     """
     module = load_compiled(_MODULE)
     if module is None:
@@ -45,18 +45,18 @@ def decode_compiled(
     settlement: Settlement,
     namespace: str,
 ) -> PlainMessages | None:
-    """Return what makes messages of the pulls of a queue, of those that it takes.
+    """Return the compiled decoder of the pulls of a queue.
 
     Args:
-        queue: where they come from.
+        queue: source of the messages.
         serializer: as for `ReceivedMessage`.
         settlement: as for `ReceivedMessage`.
         namespace: as for `ReceivedMessage`.
 
     Returns:
-        A function that returns None for a pull that it leaves to others; or None when it would
-        leave all of them: without the compiled module, and for a retry topic, whose messages each
-        have a topic of their own.
+        A function that returns None for a pull that is not fast-path eligible. None instead of it
+        when no pull is: without the compiled module, and for a retry topic, whose messages have
+        different original topics.
     """
     make = compiled_messages()
     topic = queue.topic.encode()

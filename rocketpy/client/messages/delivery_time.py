@@ -33,7 +33,7 @@ _MOST_S: Final = 1e12
 
 
 class DeliveryTime(NamedTuple):
-    """When a message is to be delivered.
+    """Delivery time of a message.
 
     Attributes:
         delay_ms: so much later than it is sent; or

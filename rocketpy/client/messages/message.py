@@ -19,7 +19,7 @@ from rocketpy.proto.record.properties import (
 )
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
-NOT_TO_BE_GIVEN_BACK = "only messages of a group consumer can be given back"
+CANNOT_REDELIVER = "only messages of a group consumer can be redelivered"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Message:
 
 
 class Settlement(Protocol):
-    """What takes the outcome of a message: whoever handed it out."""
+    """Receiver of a message's outcome: the consumer that delivered it."""
 
     def ack(self, message: "ReceivedMessage") -> None:
         """Count the message as done; twice does no harm."""
@@ -61,7 +61,7 @@ class Settlement(Protocol):
         ...
 
     def in_progress(self, message: "ReceivedMessage") -> None:
-        """Count the time that the message may be in hand from now on."""
+        """Restart the consume time-out of the message."""
         ...
 
 
@@ -80,7 +80,7 @@ class ReceivedMessage:
         ext: the stored message.
         queue: where it came from.
         serializer: reads the body in `decode`; None for plain bytes.
-        settlement: takes the outcome; None for a message that nobody waits for.
+        settlement: receives the outcome; None for a message that needs none.
         namespace: of the client; `topic` is without it.
     """
 
@@ -160,12 +160,12 @@ class ReceivedMessage:
 
     @property
     def born_at(self) -> datetime:
-        """When it was sent, by its sender's clock."""
+        """Time of the send, by the sender's clock."""
         return datetime.fromtimestamp(self.ext.born_timestamp_ms / 1000, UTC)
 
     @property
     def stored_at(self) -> datetime:
-        """When the broker stored it."""
+        """Time at which the broker stored it."""
         return datetime.fromtimestamp(self.ext.store_timestamp_ms / 1000, UTC)
 
     @property
@@ -204,16 +204,16 @@ class ReceivedMessage:
                 the time grow with each retry, from 10 s to 2 h; -1 means the dead letter queue.
 
         Raises:
-            ClosedError: it was not received by a group consumer, which alone can give back.
+            ClosedError: it was not received by a group consumer; no other can redeliver.
             TypeError: `delay_level` is no whole number.
         """
         check_level(delay_level)
         if self._settlement is None:
-            raise ClosedError(NOT_TO_BE_GIVEN_BACK)
+            raise ClosedError(CANNOT_REDELIVER)
         await self._settlement.nack(self, delay_level)
 
     async def in_progress(self) -> None:
-        """Say that it is still worked on: its `consume_timeout` begins anew.
+        """Restart its `consume_timeout`, because it is still being handled.
 
         Nothing happens to a message that is settled, or has no such limit.
         """

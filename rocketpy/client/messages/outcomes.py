@@ -1,4 +1,4 @@
-"""What a handler can raise to say what should happen to its message.
+"""Exceptions by which a handler decides on its message.
 
 Returning means done, any other exception means "again, when the broker's levels say so".
 """
@@ -10,7 +10,7 @@ from rocketpy.client.options.validation import fits
 
 
 class TxState(IntEnum):
-    """How a local transaction ended; the values are those of the wire."""
+    """Outcome of a local transaction; the values are those of the wire."""
 
     UNKNOWN = 0
     COMMIT = 8
@@ -25,7 +25,7 @@ DEAD_LETTER: Final = -1
 
 
 def check_level(delay_level: int) -> None:
-    """Raise TypeError for what is no delay level: seconds are not, and True is not."""
+    """Raise TypeError unless a delay level is a whole number: seconds and True are not."""
     if not fits(int, delay_level):
         raise TypeError(f"delay_level: {delay_level!r} is not a whole number")
 

@@ -1,4 +1,4 @@
-"""What `send` and its sisters take beside topic and body, and what of it cannot be meant."""
+"""Keyword options of the send methods, and their validation."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from rocketpy.proto.message_queue import MessageQueue
 
 
 class SendOptions(TypedDict, total=False):
-    """What `send` and its sisters take beside topic and body; times in seconds, or as a timedelta.
+    """Keyword options of the send methods; times are seconds or a timedelta.
 
     Attributes:
         tag: what consumers filter by.
@@ -71,7 +71,7 @@ assert set(_OPTION_TYPES) == set(SendOptions.__annotations__)
 
 
 def check_options(options: SendOptions) -> None:
-    """Refuse what is no option, or has a value that cannot be meant.
+    """Check names and values of options.
 
     An option that is not known must not pass: a message without its tag, or before its time, is
     worse than none.

@@ -1,4 +1,4 @@
-"""What turns a body into bytes, and back: plain, text, JSON, MessagePack, or your own.
+"""Serializers of bodies: plain bytes, text, JSON, MessagePack, or the user's.
 
 Example:
     >>> json.dumps({"amount": 9})
@@ -86,7 +86,7 @@ class JsonSerializer:
 
 
 def _model(value: Any) -> Any:  # noqa: ANN401
-    """Return what stands for a pydantic model in JSON."""
+    """Return the JSON form of a pydantic model."""
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
         raise TypeError(f"a {type(value).__name__} has no place in JSON")
@@ -96,7 +96,7 @@ def _model(value: Any) -> Any:  # noqa: ANN401
 class JsonOrTextSerializer(JsonSerializer):
     """Text and bytes as they are, everything else as JSON; read as JSON, or as text that is none.
 
-    What `rocketpy.App` has unless told otherwise: a text that one handler sends is the text that
+    The default of `rocketpy.App`: a text that one handler sends is the text that
     another one gets, and that programs get which know nothing of JSON.
     """
 

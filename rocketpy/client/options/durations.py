@@ -1,4 +1,4 @@
-"""How users say how long: seconds as a number, or a timedelta, everywhere.
+"""Durations of options: seconds as a number, or a timedelta.
 
 Names of options do not repeat the unit; inside, times are whole milliseconds (`_ms`) or seconds
 (`_s`), and their names do.

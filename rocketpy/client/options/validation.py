@@ -125,7 +125,7 @@ def takes(handler: Callable[..., Any], *counts: int) -> bool:
 logger: logging.Logger = logging.getLogger(__name__)
 
 BATCH: Final = 500
-"""Most messages of one list, when nobody says how many."""
+"""Most messages of one list by default."""
 
 
 def checked_count(max_messages: int) -> int:

@@ -1,9 +1,8 @@
-"""The messages that a pop consumer has in hand, each until it is settled or its time is over.
+"""Popped messages that are invisible to other consumers, until settled or expired.
 
-    state     ack            nack, ToDLQ    change_invisible   its time is over
-    IN_HAND   -> ACKED       -> GIVEN_BACK  stays, new time    -> LOST
-    ACKED     nothing        nothing        nothing            nothing
-    GIVEN_BACK, LOST         nothing        nothing            nothing
+    state      ack            nack, ToDLQ   change_invisible   its time expires
+    INVISIBLE  -> ACKED       -> NACKED     stays, new time    -> EXPIRED
+    ACKED, NACKED, EXPIRED: no effect
 
 A settled message leaves the table at once, so that there is room for another.
 
@@ -29,13 +28,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 RETRY_DELAYS_S: Final = (
     10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
 )  # fmt: skip
-"""After how long a message that failed comes back, by its number of retries."""
+"""Delay before a failed message is delivered again, by its number of retries."""
 _ACK_PAUSE_S: Final = 1.0
 _RENEWED_AT_A_TIME: Final = 64
 
 
 class _Lease:
-    """A message in hand, where it lies, and the monotonic time at which it is somebody else's."""
+    """Invisible message, its place at the broker, and the monotonic time at which it expires."""
 
     __slots__ = ("deadline_ms", "has_handler", "invisible_ms", "kept", "message", "place")
 
@@ -47,21 +46,23 @@ class _Lease:
         self.place = place
         self.deadline_ms = deadline_ms
         self.has_handler = False
-        self.kept: asyncio.Future[None] | None = None  # ends with the request to keep it longer
+        self.kept: asyncio.Future[None] | None = (
+            None  # done at the end of a request to extend its time
+        )
 
     @property
     def is_busy(self) -> bool:
-        """Whether the broker is asked to leave it to us for longer."""
+        """Whether a request to extend its time is running."""
         return self.kept is not None
 
 
 class InvisibleMessages:
-    """What one consumer has in hand, and how it settles it.
+    """Invisible messages of one consumer, and the requests that settle them.
 
     Args:
         instance: connections, routes, clock.
-        group: who pops.
-        max_messages: how many it takes.
+        group: the consumer group.
+        max_messages: number of messages from which on nothing is popped.
         max_retries: deliveries after the first one, then the dead letter queue.
         serializer: of the messages.
     """
@@ -91,7 +92,7 @@ class InvisibleMessages:
 
     @property
     def messages(self) -> list[PoppedMessage]:
-        """What is in hand, the oldest first."""
+        """The messages, the oldest first."""
         return [held.message for held in self._held.values()]
 
     @property
@@ -114,12 +115,12 @@ class InvisibleMessages:
         await self._room.wait()
 
     def take(self, ext: MessageExt, broker_name: str, invisible_ms: int) -> PoppedMessage:
-        """Take a message that was popped just now.
+        """Add a message that was popped just now.
 
         Args:
             ext: the message.
-            broker_name: where from.
-            invisible_ms: how long it is ours.
+            broker_name: its broker.
+            invisible_ms: its invisible time.
 
         Raises:
             BadBodyError: it has no handle.
@@ -140,20 +141,21 @@ class InvisibleMessages:
         return message
 
     def holds(self, message: PoppedMessage) -> bool:
-        """Whether a message is still ours; one whose time is over is let go."""
+        """Return whether a message is still invisible to others; remove an expired one."""
         held = self._held.get(id(message))
         if held is None:
             return False
         if held.is_busy or self._instance.clock.monotonic_ms() < held.deadline_ms:
             return True
         logger.warning(
-            "its invisible time is over before it was settled: %(message)r", {"message": message}
+            "invisible time expired before the message was settled: message=%(message)r",
+            {"message": message},
         )
-        self._let_go(held)
+        self._release(held)
         return False
 
     def drop_all(self) -> None:
-        """Let go of everything: the consumer is closed."""
+        """Remove all messages: the consumer is closed."""
         self._held.clear()
         self._room.set()
 
@@ -166,7 +168,7 @@ class InvisibleMessages:
             self._taken_ms = self._instance.clock.monotonic_ms()
         return found
 
-    def begin(self, messages: list[PoppedMessage], now_ms: int) -> list[PoppedMessage]:  # noqa: ARG002 - the lease has a time of its own
+    def begin(self, messages: list[PoppedMessage], now_ms: int) -> list[PoppedMessage]:  # noqa: ARG002 - the lease has its own time
         """See `Settlement.begin`."""
         found = self.take_held(messages)
         for message in found:
@@ -209,13 +211,13 @@ class InvisibleMessages:
     # ---- outcomes
 
     async def ack(self, message: PoppedMessage) -> None:
-        """See `PopSettlement.ack`; asked again until the message's time is over."""
+        """See `PopSettlement.ack`; retried until the message expires."""
         held = self._settle(message)
         if held is not None:
             await self._until_deadline(held, self._requests.ack)
 
     async def nack(self, message: PoppedMessage, delay_s: float | None) -> None:
-        """See `PopSettlement.nack`; below 0, or after the last retry, it is a dead letter."""
+        """See `PopSettlement.nack`; a dead letter below 0 or after the last retry."""
         held = self._settle(message)
         if held is None:
             return
@@ -235,7 +237,7 @@ class InvisibleMessages:
         await self._keep(held, held.invisible_ms if seconds is None else int(seconds * 1000))
 
     async def renew(self, messages: Iterable[PoppedMessage], invisible_ms: int) -> None:
-        """Keep those that have less than half of their time left; failures are only logged."""
+        """Extend the time of messages with less than half of it left; failures are logged."""
         soon_ms = self._instance.clock.monotonic_ms() + invisible_ms // 2
         due = [
             held
@@ -253,7 +255,7 @@ class InvisibleMessages:
             await self._keep(held, invisible_ms)
         except RocketPyError as error:
             logger.warning(
-                "%(message)r was not kept for longer: %(error)r",
+                "invisible time not extended: message=%(message)r error=%(error)r",
                 {"message": held.message, "error": error},
             )
 
@@ -270,7 +272,7 @@ class InvisibleMessages:
         held.deadline_ms = asked_ms + invisible_ms
 
     async def _to_dead_letters(self, held: _Lease) -> None:
-        """Have the broker move it; acked when that is done, so that it is never in neither."""
+        """Have the broker store a dead letter, then ack: the message is never lost in between."""
         stored = held.message.ext
         header = ConsumerSendMsgBackRequestHeader(
             offset=stored.phy_offset,
@@ -299,20 +301,20 @@ class InvisibleMessages:
                 return
 
     def _settle(self, message: PoppedMessage) -> _Lease | None:
-        """Take a message out of the table; None when it is settled or lost already."""
+        """Remove a message that is to be settled; return None when it is settled or expired."""
         held = self._held.get(id(message))
         if held is None or not self.holds(message):
             return None
-        self._let_go(held)
+        self._release(held)
         return held
 
-    def _let_go(self, held: _Lease) -> None:
+    def _release(self, held: _Lease) -> None:
         del self._held[id(held.message)]
         if len(self._held) < self._max_messages:
             self._room.set()
 
     async def _place(self, held: _Lease) -> PoppedPlace:
-        """Return where it lies, by the handle that counts: keeping it longer gives it another."""
+        """Return the valid place of a message: extending its time changes the handle."""
         if held.kept is not None:
             await asyncio.wait([held.kept])
         return held.place

@@ -1,4 +1,4 @@
-"""What a client that pops asks brokers, and what their responses mean.
+"""Requests of a popping client to brokers, and their responses.
 
 Source: MQClientAPIImpl.popMessageAsync, processPopResponse, ackMessageAsync (5.4.0).
 """
@@ -31,7 +31,7 @@ POLL_GRACE_MS: Final = 10_000
 
 
 class PopStatus(Enum):
-    """How a pop ended."""
+    """Outcome of a pop."""
 
     FOUND = "FOUND"
     NOTHING = "NOTHING"
@@ -53,7 +53,7 @@ class PopResult(NamedTuple):
         status: how it ended.
         messages: with their handles (property `POP_CK`).
         bad: those whose body cannot be inflated, with the reason.
-        invisible_ms: how long nobody else gets them.
+        invisible_ms: time in which other consumers do not get them.
     """
 
     status: PopStatus
@@ -114,10 +114,10 @@ def _give_handles(
 
 
 class PoppedPlace(NamedTuple):
-    """Where a popped message lies, as an ack names it.
+    """Place of a popped message, as an ack names it.
 
     Attributes:
-        group: who popped it.
+        group: the consumer group.
         topic: its topic, the retry topic of a retried one.
         handle: as it was handed out or changed last.
     """
@@ -154,7 +154,7 @@ class PopRequests:
     async def assignment(
         self, address: str, body: QueryAssignmentRequestBody, timeout_ms: int
     ) -> list[MessageQueue] | None:
-        """Return the queues to pop, id -1 for all of a broker; None: keep what there is.
+        """Return the queues to pop, id -1 for all of a broker; None to keep the assignment.
 
         Empty: the broker does not deal out this group's messages, or not to us yet.
         """
@@ -219,7 +219,7 @@ class PopRequests:
             changed = ChangeInvisibleTimeResponseHeader.from_ext(response.ext_fields)
         except HeaderFieldError as error:
             raise BadBodyError(f"a changed message without its new handle: {error}") from error
-        # In order it stays in its pop; otherwise it is alone in a check point of its own.
+        # In order it stays in its pop; otherwise it gets a separate check point.
         start = handle.check_point_offset if handle.is_ordered else handle.queue_offset or 0
         return place._replace(
             handle=handle._replace(

@@ -1,4 +1,4 @@
-"""A member of a group that pops: the broker deals out messages, not queues.
+"""Consumer of a group that pops: the broker assigns messages instead of queues.
 
 Source: DefaultMQPushConsumerImpl with clientRebalance=false, RebalanceImpl (5.4.0).
 """
@@ -74,7 +74,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
     At least once: a message whose handler takes longer than that is handled twice, unless `renew`
     is on. With a handler, returning means done, raising means again later (`Retry` and `ToDLQ` say
     how). Without one, iterate: a message is acked when the next one is asked for, unless it was
-    acked or given back before. One that was in hand when a loop was left comes again in the next
+    settled before. One that was delivered when a loop was left comes again in the next
     one, while it is ours.
 
     Example:
@@ -155,9 +155,9 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         return self._settle_rest()
 
     async def _settle_rest(self) -> None:
-        """Give back what a loop left, or a handler that was cancelled; wait for what is settled."""
+        """Nack messages that no handler has, and wait for requests that settle messages."""
         for message in self._hand.without_handler:
-            self._give_back(message)
+            self._return_soon(message)
         try:
             while self._settling:
                 await asyncio.wait(self._settling)
@@ -180,13 +180,13 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         assert self._service is not None
         self._is_halted = True
         for message in self._service.halt():
-            self._give_back(message)
+            self._return_soon(message)
         for loop, _ in self._loops.values():
             loop.leave()
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """What this member pops; queue id -1 is all of a broker."""
+        """Queues that this member pops; queue id -1 is all of a broker."""
         return sorted(self._loops)
 
     @property
@@ -234,9 +234,9 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         return self._next_round_ms(is_complete=is_complete)
 
     async def _ask(self, topic: str) -> list[MessageQueue] | None:
-        """Ask the brokers of a topic, one after the other; None: keep what there is.
+        """Ask the brokers of a topic, one after the other; return None to keep the assignment.
 
-        A group whose mode nobody set (401) pops all brokers of the topic.
+        A group without a mode (request 401) pops all brokers of the topic.
 
         Raises:
             SubscriptionGroupNotExistError: no broker lets it in.
@@ -287,9 +287,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
-        logger.error(
-            "popping stopped by an unexpected error: %(error)r", {"error": error}, exc_info=error
-        )
+        logger.error("pop loop failed: error=%(error)r", {"error": error}, exc_info=error)
         self._fail(error)
         if isinstance(self._service, PoppedIterator):
             self._service.fail(error)
@@ -309,26 +307,26 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
 
     def _deliver(self, messages: list[PoppedMessage]) -> None:
         assert self._service is not None
-        if self._is_halted:  # of a pop that waited when we left: for the next member
+        if self._is_halted:  # of a pop that was held when this member left: for the next one
             for message in messages:
-                self._give_back(message)
+                self._return_soon(message)
             return
         self._stats.pulled(messages[0].topic, len(messages))
         self._service.deliver(self._hand, messages)
 
-    def _give_back(self, message: PoppedMessage) -> None:
-        """Have the next member get it at once: no handler of ours will."""
+    def _return_soon(self, message: PoppedMessage) -> None:
+        """Nack a message without delay, for the next member: no handler here will get it."""
         self._settle(self._hand.nack(message, 0))
 
     def _settle(self, work: Coroutine[None, None, None]) -> None:
-        """Settle a message that nobody gets; failures are logged, it comes back then."""
+        """Settle a message in the background; after a failure it expires and is redelivered."""
 
         async def settled() -> None:
             try:
                 async with self._settlers:
                     await work
             except RocketPyError as error:
-                logger.info("a message was not settled and comes back: %(error)r", {"error": error})
+                logger.info("message not settled, it expires: error=%(error)r", {"error": error})
             finally:
                 work.close()  # when it did not begin
 
@@ -337,10 +335,10 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         task.add_done_callback(self._settling.discard)
 
     async def _renew(self) -> int | None:
-        """Keep what waits for a handler, or everything in hand, as the settings say.
+        """Extend the time of messages that wait for a handler, or of all (option `renew`).
 
-        Nothing that waits is kept while nobody takes a message for a whole invisible time: other
-        members may do better than handlers that hang.
+        Messages that wait are not extended after a whole invisible time in which no handler or
+        iterator took one: other members may be faster than handlers that hang.
         """
         assert self._service is not None
         invisible_ms = self._settings.invisible_ms
@@ -350,6 +348,6 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             messages = self._service.waiting
         else:
             return None
-        # A close does not cancel it: whoever settles such a message needs its new handle.
+        # A close does not cancel it: to settle such a message takes its new handle.
         self._settle(self._hand.renew(messages, invisible_ms))
         return None

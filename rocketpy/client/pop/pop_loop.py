@@ -27,10 +27,10 @@ FULL_PAUSE_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopSettings:
-    """What every pop of one consumer says.
+    """Settings that all pops of one consumer share.
 
     Attributes:
-        group: who pops.
+        group: the consumer group.
         batch: messages at most.
         invisible_ms: how long they are ours.
         poll_ms: how long the broker may wait for some.
@@ -61,7 +61,7 @@ class PopLoop:
         hand: takes what is popped, and says when there is room for more.
         subscription: says what is wanted now.
         deliver: gets the messages.
-        settle: runs the ack of a message that nobody wants, or gives one back.
+        settle: runs the ack of an unwanted message, or a nack, in the background.
 
     Attributes:
         queue: as given.
@@ -95,7 +95,7 @@ class PopLoop:
         self._requests = PopRequests(instance.remoting)
         self._is_popping = False
         self._left = asyncio.Event()
-        self._fruitless = EmptyPollBackoff(settings.poll_ms, settings.error_pause_ms)
+        self._empty_polls = EmptyPollBackoff(settings.poll_ms, settings.error_pause_ms)
 
     def leave(self) -> bool:
         """Begin no other pop.
@@ -165,13 +165,13 @@ class PopLoop:
             return FULL_PAUSE_MS
         if result.status is PopStatus.FOUND:
             self._take(result, subscription.tags_set)
-        return self._fruitless.pause_ms(
+        return self._empty_polls.pause_ms(
             was_empty=not (result.messages or result.bad),
             spent_ms=clock.monotonic_ms() - asked_ms,
         )
 
     def _take(self, result: PopResult, tags: set[str]) -> None:
-        """Hand over what came; `tags` as text, because brokers compare their hashes."""
+        """Deliver the messages of a response; tags are compared here, brokers compare hashes."""
         wanted: list[PoppedMessage] = []
         others: list[PoppedMessage] = []
         for ext in result.messages:

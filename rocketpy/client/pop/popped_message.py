@@ -1,4 +1,4 @@
-"""A message that was popped: one consumer's for a while, and then anybody's of the group again."""
+"""Popped messages: invisible to other consumers of the group for a while."""
 
 from typing import Final, Protocol
 
@@ -44,7 +44,7 @@ def checked_s(name: str, duration: Duration) -> float:
 
 
 class PopSettlement(Protocol):
-    """What takes the outcome of a popped message: the consumer that popped it."""
+    """Receiver of a popped message's outcome: the consumer that popped it."""
 
     async def ack(self, message: "PoppedMessage") -> None:
         """Tell the broker that the message is done."""

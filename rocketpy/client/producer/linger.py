@@ -1,12 +1,12 @@
-"""Small sends of one topic that wait a moment for each other and travel as one batch (`linger`).
+"""Batches of small messages of a topic that are sent within `linger` of each other.
 
-Those that name a queue wait for others of the same queue; a batch of the rest goes to the next one.
+Messages for a named queue are batched by queue, the others by topic.
 
-A batch goes when its oldest message has waited for `linger`, when it is full, or when the producer
-is flushed or closed. Each caller has a future of its own. A message whose caller has gone before
-that is not sent. Everything counts in the producer's window from the call to the result.
+A batch is sent when its oldest message has waited for `linger`, when it is full, or when the
+producer is flushed or closed. Each caller has a separate future. A message whose caller cancels
+before that is not sent. Each message counts in the producer's window from the call to its result.
 
-Source: `ProduceAccumulator` (5.4.0) gathers by other rules; the parts of a batch are those of
+Source: `ProduceAccumulator` (5.4.0) has other rules; batches are made by
 `rocketpy.client.producer.batch`.
 """
 
@@ -35,7 +35,7 @@ _ANY: Final = 1 << 62
 
 
 def can_be_batched(topic: str, message: Outgoing, options: SendOptions) -> bool:
-    """Whether a message may go with others: brokers take no such batch, or the caller wants more.
+    """Return whether a message may be batched: brokers and options exclude some.
 
     Args:
         topic: where it goes.
@@ -49,29 +49,29 @@ def can_be_batched(topic: str, message: Outgoing, options: SendOptions) -> bool:
     if any(options.get(name) is not None for name in _ALONE):
         return False
     queue = options.get("queue")
-    if queue is not None and queue.topic != topic:  # an error that is its own
+    if queue is not None and queue.topic != topic:  # an error of this message only
         return False
     return options.get("properties", {}).keys() <= {PROPERTY_INSTANCE_ID}
 
 
 _Waiting: TypeAlias = tuple[Outgoing, asyncio.Future[SendResult]]
-"""A message, and who waits for its result."""
+"""Message, and the future of its result."""
 
 
 _Place: TypeAlias = str | MessageQueue
-"""What is gathered: a topic, or one queue."""
+"""Key of a batch: a topic, or one queue."""
 
 
 class _PendingBatch:
-    """What waits of one topic or queue.
+    """Messages of one topic or queue that wait to be sent.
 
     Attributes:
-        items: in the order of the calls.
-        bytes: of their records.
-        deadline_ms: when the first of them to be so is out of time.
-        is_pipelined: whether somebody may rely on the order of calls; in a queue, messages that are
-            sent meanwhile would overtake those that wait for their broker.
-        timer: sends them.
+        items: messages in the order of the calls.
+        bytes: size of their records.
+        deadline_ms: the earliest deadline of a message.
+        is_pipelined: whether a caller may rely on the order of calls; in a queue, messages sent
+            meanwhile would overtake those that wait for their broker.
+        timer: sends the batch.
     """
 
     __slots__ = ("bytes", "deadline_ms", "is_pipelined", "items", "timer")
@@ -85,12 +85,12 @@ class _PendingBatch:
 
 
 class BatchAccumulator:
-    """The messages of one producer that wait for others.
+    """Accumulates messages of one producer into batches.
 
     Args:
-        window: of the producer; each message counts in it.
-        transport: what batches are sent with.
-        config: how long and how many.
+        window: counts the messages.
+        transport: sends the batches.
+        config: linger time and limits of a batch.
         next_msg_id: makes the ids of batches.
     """
 
@@ -112,7 +112,8 @@ class BatchAccumulator:
         self._attempts = 1 + config.retries
         self._next_msg_id = next_msg_id
         self._lines: dict[_Place, _PendingBatch] = {}
-        self._requests = InFlightWindow(_ANY, _ANY)  # its messages are counted one by one
+        # Batches count in a window without limits: their messages count in the producer's.
+        self._requests = InFlightWindow(_ANY, _ANY)
 
     def add(
         self,
@@ -123,14 +124,14 @@ class BatchAccumulator:
         *,
         is_pipelined: bool = False,
     ) -> asyncio.Future[SendResult]:
-        """Take a message, and return the future of its result.
+        """Add a message, and return the future of its result.
 
         Args:
-            topic: where it goes.
-            message: the wire's parts.
-            time_s: what it has; with less than half of the producer's `timeout` it goes alone, for
-                a batch has the time of the message that has least.
-            queue: the queue it is to go to; None for any.
+            topic: destination.
+            message: the message.
+            time_s: its time. With less than half of the producer's `timeout` it is sent alone,
+                because a batch has the time of its most urgent message.
+            queue: its queue; None for any.
             is_pipelined: whether the caller sends more before it has the result.
 
         Raises:
@@ -141,7 +142,7 @@ class BatchAccumulator:
         place = topic if queue is None else queue
         if time_s < self._least_s:
             deadline_ms = self._deadline_ms(time_s)
-            self._launch(place, [(message, future)], deadline_ms, is_pipelined=is_pipelined)
+            self._start_send(place, [(message, future)], deadline_ms, is_pipelined=is_pipelined)
             return future
         size_bytes = stored_bytes(message, topic)
         line = self._lines.get(place)
@@ -151,7 +152,7 @@ class BatchAccumulator:
         if line is None:
             timer = self._loop.call_later(self._linger_s, self._send, place)
             line = self._lines[place] = _PendingBatch(timer, self._deadline_ms(time_s))
-        elif time_s < self._timeout_s:  # one that has all the time ends after those before it
+        elif time_s < self._timeout_s:  # full time ends after the deadlines before it
             line.deadline_ms = min(line.deadline_ms, self._deadline_ms(time_s))
         items = line.items
         items.append((message, future))
@@ -166,7 +167,7 @@ class BatchAccumulator:
         return self._transport.clock.monotonic_ms() + int(time_s * 1000)
 
     def send_all(self) -> None:
-        """Send what waits now."""
+        """Send all waiting messages now."""
         for place in list(self._lines):
             self._send(place)
 
@@ -175,14 +176,14 @@ class BatchAccumulator:
         line.timer.cancel()
         wanted = []
         for waiting in line.items:
-            if waiting[1].done():  # nobody waits any more
+            if waiting[1].done():  # its caller cancelled
                 self._window.leave(len(waiting[0].body))
             else:
                 wanted.append(waiting)
         if wanted:
-            self._launch(place, wanted, line.deadline_ms, is_pipelined=line.is_pipelined)
+            self._start_send(place, wanted, line.deadline_ms, is_pipelined=line.is_pipelined)
 
-    def _launch(
+    def _start_send(
         self, place: _Place, items: list[_Waiting], deadline_ms: int, *, is_pipelined: bool
     ) -> None:
         topic, queue = (place, None) if isinstance(place, str) else (place.topic, place)
@@ -205,9 +206,10 @@ class BatchAccumulator:
                 stored = future.result()
                 self._settle(items, part.results(stored) if is_batch else [stored])
             elif is_batch and isinstance(error, MessageIllegalError):
-                # Nothing of it is stored, and one of them may be to blame.
+                # Nothing of the batch is stored, and a single message may be the cause: send each
+                # alone, so that the others succeed.
                 for each in items:
-                    self._launch(place, [each], deadline_ms, is_pipelined=is_pipelined)
+                    self._start_send(place, [each], deadline_ms, is_pipelined=is_pipelined)
             else:
                 self._fail(items, error)
 

@@ -31,7 +31,7 @@ def make_sending(kind: Any, topic: str | Message, body: object, options: SendOpt
 class MiddlewareProducer(Producer):
     """A `Producer` whose sends go through `middlewares`; made by `Client.producer`.
 
-    Each call, also one that nobody waits for, counts as in flight until the outermost middleware
+    Each call, also one in the background, counts as in flight until the outermost middleware
     has ended. What a plain producer refuses at the call of `send_nowait` or `send_oneway`, this one
     may only refuse later: in the future, or as a loss.
     """
@@ -53,7 +53,7 @@ class MiddlewareProducer(Producer):
             self._calls.leave(0)
 
     def _begun(self, call: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
-        """Begin a call that nobody waits for here."""
+        """Start a call in the background."""
         self._transport()
         if not self._calls.has_space:
             raise TooManyInFlightError(
@@ -118,7 +118,7 @@ class MiddlewareProducer(Producer):
                 # Of something that a middleware waited for, unless the loop is ending.
                 self._oneway.losses.add(sending.topic, error)
                 raise
-            except Exception as error:  # noqa: BLE001 - nobody waits for it
+            except Exception as error:  # noqa: BLE001 - has no caller
                 self._oneway.losses.add(sending.topic, error)
 
         self._begun(call)

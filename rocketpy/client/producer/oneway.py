@@ -1,4 +1,4 @@
-"""Sends that nobody waits for: bounded by the producer's window, their losses counted and told."""
+"""Sends without a response: limited by the producer's window; losses are counted and logged."""
 
 import asyncio
 import logging
@@ -18,16 +18,16 @@ _PAUSE_S: Final = 1.0
 
 
 class OnewaySends:
-    """The one-way sends of one producer, each in its window until it is written.
+    """Sends without a response of one producer, each in its window until it is written.
 
     Args:
         instance: routes.
         window: of the producer.
         group: of the producer.
-        timeout_s: limit of a send that names none.
+        timeout_s: default time-out of a send.
 
     Attributes:
-        losses: what was lost.
+        losses: counter of lost sends.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class OnewaySends:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def launch(
+    def start(
         self, transport: SendTransport, topic: str, message: Outgoing, options: SendOptions
     ) -> None:
-        """Begin one; it has a place in the window."""
+        """Start a send, and count it in the window."""
         size_bytes = len(message.body)
         self._window.enter(size_bytes)
         send = self._send(transport, topic, message, options)
@@ -72,7 +72,7 @@ class OnewaySends:
 
 
 class OnewayLossCounter:
-    """The losses of one producer, told in one line a second at most.
+    """Lost one-way sends of one producer, logged at most once a second.
 
     Args:
         group: of the producer, for the log.
@@ -84,22 +84,22 @@ class OnewayLossCounter:
     def __init__(self, group: str) -> None:
         self.count: int = 0
         self._group = group
-        self._told = 0
+        self._logged = 0
         self._topic = ""
         self._reason: BaseException | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, topic: str, reason: BaseException) -> None:
-        """Count a send that was lost, and say so now or with the next ones."""
+        """Count a lost send; log it now, or together with the next ones."""
         self.count += 1
         self._topic, self._reason = topic, reason
         if self._timer is None:
-            self._tell()
+            self._log()
 
     def close(self) -> None:
-        """Say what has not been said yet."""
+        """Log losses that were not logged yet."""
         self._stop_timer()
-        self._tell_rest()
+        self._log_rest()
         self._stop_timer()
 
     def _stop_timer(self) -> None:
@@ -107,22 +107,22 @@ class OnewayLossCounter:
             self._timer.cancel()
             self._timer = None
 
-    def _tell(self) -> None:
+    def _log(self) -> None:
         logger.warning(
-            "one-way sends were lost: group=%(group)s topic=%(topic)s lost=%(lost)d "
-            "in_all=%(count)d reason=%(reason)r",
+            "one-way sends lost: group=%(group)s topic=%(topic)s lost=%(lost)d "
+            "total=%(count)d error=%(reason)r",
             {
                 "group": self._group,
                 "topic": self._topic,
-                "lost": self.count - self._told,
+                "lost": self.count - self._logged,
                 "count": self.count,
                 "reason": self._reason,
             },
         )
-        self._told = self.count
-        self._timer = asyncio.get_running_loop().call_later(_PAUSE_S, self._tell_rest)
+        self._logged = self.count
+        self._timer = asyncio.get_running_loop().call_later(_PAUSE_S, self._log_rest)
 
-    def _tell_rest(self) -> None:
+    def _log_rest(self) -> None:
         self._timer = None
-        if self.count > self._told:
-            self._tell()
+        if self.count > self._logged:
+            self._log()

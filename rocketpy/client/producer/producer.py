@@ -1,10 +1,6 @@
-"""Sending messages.
+"""Producer: sends messages, batches, transactions and requests, and recalls delayed messages.
 
 Source: DefaultMQProducer, DefaultMQProducerImpl (5.4.0).
-
-Calling a delayed message back before it is delivered.
-
-Source: DefaultMQProducerImpl.recallMessage (5.4.0).
 """
 
 import asyncio
@@ -20,7 +16,7 @@ from rocketpy.client.options.durations import Duration
 from rocketpy.client.producer.batch import listed, partly_sent, split_batches
 from rocketpy.client.producer.pipeline import PreparedSend
 from rocketpy.client.producer.producer_base import ProducerBase
-from rocketpy.client.producer.request_reply import ask, near, reply_place
+from rocketpy.client.producer.request_reply import ask, reply_place, reply_queue
 from rocketpy.client.producer.transaction import Transaction, check_transactional, half_properties
 from rocketpy.client.sending.outgoing_message import (
     SEND_REPLY,
@@ -111,13 +107,13 @@ class Producer(ProducerBase):
 
     @property
     def lost_oneway(self) -> int:
-        """One-way sends that are known to be lost."""
+        """Number of one-way sends known to be lost."""
         return self._oneway.losses.count
 
     async def send(
         self,
         topic: str | Message,
-        body: Any = None,  # noqa: ANN401 - whatever the serializer takes
+        body: Any = None,  # noqa: ANN401 - any value of the serializer
         **options: Unpack[SendOptions],
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
@@ -180,8 +176,8 @@ class Producer(ProducerBase):
     async def flush(self) -> None:
         """Wait until every send in flight has its result; what `linger` gathers goes at once."""
         self._check_loop()
-        if self._gathering is not None:
-            self._gathering.send_all()
+        if self._accumulator is not None:
+            self._accumulator.send_all()
         await self._window.flush()
 
     def send_oneway(
@@ -202,7 +198,7 @@ class Producer(ProducerBase):
         transport = self._transport()
         self._check_space()
         prepared = self._prepare(topic, body, options, self._instance.next_msg_id())
-        self._oneway.launch(transport, *prepared)
+        self._oneway.start(transport, *prepared)
 
     async def send_batch(
         self,
@@ -254,7 +250,7 @@ class Producer(ProducerBase):
         return results
 
     def _built(self, items: list[Any], topic: str, options: SendOptions) -> list[Outgoing]:
-        """Build the messages of a batch; each `Message` among them has options of its own."""
+        """Build the messages of a batch; the options of a `Message` count for it alone."""
         ids = self._instance.next_msg_ids(len(items))
         if not any(issubclass(kind, Message) for kind in set(map(type, items))):
             return build_alike(items, options, self.config, ids)
@@ -312,7 +308,7 @@ class Producer(ProducerBase):
             **options: see `SendOptions`; a delay is not possible.
 
         Raises:
-            ConfigError: the producer is in the group of those who name none.
+            ConfigError: the producer is in the default group.
             TypeError: an option that does not exist, or is of another type.
             IllegalMessageError: it breaks a limit; raised when the block is entered.
             HalfNotStoredError: the half message is not known to be stored; the block does not run.
@@ -348,7 +344,7 @@ class Producer(ProducerBase):
         body: Any = None,  # noqa: ANN401
         **options: Unpack[SendOptions],
     ) -> ReceivedMessage:
-        """Send a message that somebody answers, and wait for the answer.
+        """Send a request message, and wait for the reply to it.
 
         Args:
             topic: where to, or a whole `Message`.
@@ -395,14 +391,14 @@ class Producer(ProducerBase):
 
         Raises:
             IllegalMessageError: the message asks for no answer.
-            SystemFaultError: who asked is gone, or did not take it.
+            SystemFaultError: the requester is gone, or did not take it.
             RocketPyError: as `send`.
         """
         transport = self._transport()
         topic, properties = reply_place(request)
         queues = await self._instance.routes.publish_queues(topic)
         options = {**options, "properties": {**options.get("properties", {}), **properties}}
-        options["queue"] = near(queues, request)
+        options["queue"] = reply_queue(queues, request)
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
         message = message._replace(code=SEND_REPLY)
         return await self._start(transport, PreparedSend(topic, message, options))
@@ -410,7 +406,7 @@ class Producer(ProducerBase):
     def check_transaction(
         self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt
     ) -> bool:
-        """Answer a broker's question soon; see `ProducerMember`."""
+        """Answer a check-back of a broker in the background; see `ProducerMember`."""
         if self._checks is None:
             return False
         self._checks.ask(asked, asker, message)
@@ -421,8 +417,8 @@ class Producer(ProducerBase):
         if self._closed:
             return
         self._closed = True
-        if self._gathering is not None:
-            self._gathering.send_all()
+        if self._accumulator is not None:
+            self._accumulator.send_all()
         await self._window.close()
         self._oneway.losses.close()
         if self._checks is not None:

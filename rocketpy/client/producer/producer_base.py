@@ -1,4 +1,4 @@
-"""What a producer's ways to send have in common: the limits, the time, the start of one send."""
+"""Base class of `Producer`: in-flight limits, time-outs, and the start of a send."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ from rocketpy.proto.record.properties import PROPERTY_INSTANCE_ID
 
 
 class ProducerBase(AsyncClosable):
-    """The base of `Producer`: what stands behind each of its ways to send.
+    """Shared part of all send methods of `Producer`.
 
     Args:
         instance: the client's connections.
@@ -51,7 +51,7 @@ class ProducerBase(AsyncClosable):
         self._started: SendTransport | None = None
         self._tracer: Tracer | None = None
         self._timeout_s = to_s(config.timeout)
-        self._gathering: BatchAccumulator | None = None
+        self._accumulator: BatchAccumulator | None = None
         self._oneway = OnewaySends(instance, self._window, self.group, self._timeout_s)
         self._closed = False
         self._ends = EndTransactionClient(instance.api, instance.routes, self.group)
@@ -64,7 +64,7 @@ class ProducerBase(AsyncClosable):
         )
 
     def __repr__(self) -> str:
-        """Say whose it is and what is in flight."""
+        """Show the group and the number of sends in flight."""
         return f"<Producer of group {self.group}, {self._window.messages} in flight>"
 
     def _time_of(self, options: SendOptions) -> float:
@@ -72,7 +72,7 @@ class ProducerBase(AsyncClosable):
         return self._timeout_s if timeout is None else to_s(timeout)
 
     async def _wait_for_space(self, timeout_s: float) -> float:
-        """Wait until one more send fits; return what is left of the time."""
+        """Wait until one more send fits; return the rest of the time."""
         if self._window.has_space:
             return timeout_s
         clock = self._instance.clock
@@ -102,7 +102,7 @@ class ProducerBase(AsyncClosable):
             self._started = transport
             if to_s(self.config.linger):
                 next_msg_id = self._instance.next_msg_id
-                self._gathering = BatchAccumulator(
+                self._accumulator = BatchAccumulator(
                     self._window, transport, self.config, next_msg_id
                 )
             if self.config.trace:
@@ -161,10 +161,10 @@ class ProducerBase(AsyncClosable):
             is_pipelined: whether the caller sends more before it has the result.
         """
         topic, message, options = prepared
-        if self._gathering is not None and can_be_batched(topic, message, options):
+        if self._accumulator is not None and can_be_batched(topic, message, options):
             time_s = self._timeout_s if left_s is None else left_s
             queue = options.get("queue") if options else None
-            future = self._gathering.add(topic, message, time_s, queue, is_pipelined=is_pipelined)
+            future = self._accumulator.add(topic, message, time_s, queue, is_pipelined=is_pipelined)
         else:
             choose = queue_chooser(options) if options else None
             if left_s is None:
@@ -188,9 +188,9 @@ class ProducerBase(AsyncClosable):
         return future
 
     def _start_oneway(self, prepared: PreparedSend) -> None:
-        """Begin a send that nobody waits for; one that cannot begin any more is lost."""
+        """Start a one-way send; count it as lost when it cannot start."""
         try:
-            self._oneway.launch(self._transport(), *prepared)
+            self._oneway.start(self._transport(), *prepared)
         except RocketPyError as error:
             self._oneway.losses.add(prepared.topic, error)
 

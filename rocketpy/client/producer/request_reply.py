@@ -42,7 +42,7 @@ _BRIDGED_MS: Final = 100
 
 
 class RequestContext(Protocol):
-    """What a request needs of the client's shared part."""
+    """Shared part of the client, as requests need it."""
 
     clock: Clock
     requests: PendingRequests
@@ -73,7 +73,7 @@ async def ask(
         serializer: reads the answer.
 
     Raises:
-        RequestTimeoutError: the brokers, or whoever answers, took too long.
+        RequestTimeoutError: the brokers, or the responder, took too long.
     """
     clock = instance.clock
     deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
@@ -88,7 +88,7 @@ async def ask(
         began_ms = clock.monotonic_ms()
         await send(properties, left_s())
         if clock.monotonic_ms() - began_ms >= _BRIDGED_MS:
-            # It may have waited for a broker that was started anew, and knows nobody.
+            # The broker may have restarted meanwhile: it needs a heartbeat to route the reply.
             with contextlib.suppress(RocketPyError):
                 async with asyncio.timeout(left_s()):
                     await instance.introduce()
@@ -143,8 +143,8 @@ async def answer_of(
     return ReceivedMessage(answer, queue, serializer=serializer)
 
 
-def near(queues: Sequence[MessageQueue], request: ReceivedMessage) -> MessageQueue:
-    """The queue of the broker that a request came through: it knows who asked."""
+def reply_queue(queues: Sequence[MessageQueue], request: ReceivedMessage) -> MessageQueue:
+    """Return a queue of the broker of a request: the requester is connected there."""
     same = [queue for queue in queues if queue.broker_name == request.queue.broker_name]
     return (same or list(queues))[0]
 
@@ -178,7 +178,7 @@ Reply = Callable[[ReceivedMessage, Any], Awaitable[object]]
 def answering(reply: Reply) -> Answer:
     """Return what sends the answers of a responder's handler.
 
-    An answer that cannot be sent is logged: who asked may be gone, and asks again if it has to.
+    A reply that cannot be sent is logged: the requester may be gone, and can repeat its request.
 
     Args:
         reply: sends an answer.

@@ -45,14 +45,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 END_TIMEOUT_MS: Final = 3_000
 MAX_CHECKS: Final = 2_000
-"""Checks in hand of one producer; brokers ask again about those above it."""
+"""Most check-backs in progress of one producer; brokers repeat those above it."""
 MAX_CHECK_BYTES: Final = 64 * 1024 * 1024
 """Bodies of the messages of these checks; one is taken however large it is."""
 _CHECKS_AT_A_TIME: Final = 16
 
 
 NO_TRANSACTIONS: Final = frozenset({"DEFAULT_GROUP", "DEFAULT_PRODUCER"})
-"""Groups of whoever names none, here and in the official clients."""
+"""Default groups, here and in the official clients."""
 
 
 class _Addresses(Protocol):
@@ -60,7 +60,7 @@ class _Addresses(Protocol):
 
 
 class TransactionEnder(Protocol):
-    """What a `Transaction` tells its end."""
+    """Receiver of the outcome of a `Transaction`."""
 
     async def end(self, half: SendResult, state: TxState) -> None:
         """Commit or roll back a half message."""
@@ -97,7 +97,7 @@ def check_transactional(namespace: str, group: str) -> None:
 
 
 class EndTransactionClient:
-    """Tells brokers how transactions ended.
+    """Sends the outcomes of transactions to brokers.
 
     Args:
         api: sends the requests.
@@ -105,7 +105,7 @@ class EndTransactionClient:
         group: the producer group.
 
     Attributes:
-        on_end: told of each end that was sent, and of the broker's address; for a trace.
+        on_end: called with each outcome sent and the broker's address; for a trace.
     """
 
     def __init__(self, api: BrokerApi, routes: _Addresses, group: str) -> None:
@@ -165,14 +165,14 @@ class EndTransactionClient:
 
 
 class Transaction:
-    """One transaction, for `async with`; made by `Producer.transaction`.
+    """Transaction for `async with`; made by `Producer.transaction`.
 
     The block runs once the half message is stored. It ends with a commit, after an exception with
-    a rollback, or as `commit`, `rollback` or `unknown` said before. When it is cancelled, nobody
+    a rollback, or as `commit`, `rollback` or `unknown` said before. When it is cancelled, no side
     knows how far the local transaction came: the broker is left to ask, where there is a checker.
 
     The end is sent once. When it gets lost, the broker asks some producer of the group, and its
-    `tx_checker` answers; `is_confirmed` tells whether the broker took the end.
+    `tx_checker` answers; `is_confirmed` says whether the broker took the outcome.
 
     Attributes:
         id: the transaction's id; also the id of the message that consumers get.
@@ -181,7 +181,7 @@ class Transaction:
 
     Args:
         send_half: sends the half message.
-        ends: tells the broker.
+        ends: sends the outcome to the broker.
         has_checker: whether the producer can be asked.
 
     Example:
@@ -225,7 +225,7 @@ class Transaction:
 
     @property
     def half(self) -> SendResult:
-        """Where the half message is stored.
+        """Result of the half message.
 
         Raises:
             ClosedError: it was not sent yet.
@@ -316,7 +316,7 @@ class CheckBackResponder:
 
     Args:
         checker: says how a local transaction ended.
-        ends: tells the broker.
+        ends: sends the outcome to the broker.
         serializer: reads bodies in `message.decode()`.
         namespace: of the client.
     """

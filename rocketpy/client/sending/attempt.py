@@ -1,8 +1,7 @@
-"""One attempt of a send, on its way to a broker: what becomes of it goes straight to its send.
+"""Attempts of a send: the call to a broker, its time-out, and the failures so far.
 
-Tells sends that their attempt has had its share of the time, with one timer for all of them.
-
-What has gone wrong with one send so far; a send that succeeds at once has none of it.
+An attempt reports to its send directly, without a future. All attempts share one timer for their
+time-outs. `SendFailures` is allocated on the first failure only.
 """
 
 import asyncio
@@ -25,30 +24,30 @@ class AttemptListener(Protocol):
         response: RemotingCommand | None,
         error: BaseException | None,
     ) -> None:
-        """Go on with a response, or with an error."""
+        """Take the response of an attempt, or its error."""
         ...
 
     def stored(self, attempt: "SendAttempt", answer: StoredAnswer) -> None:
-        """Go on with the answer that it is stored."""
+        """Take the decoded response of an attempt whose message is stored."""
         ...
 
 
 class SendAttempt:
-    """A call (`rocketpy.remoting.connection.calls.Call`) without a future of its own.
+    """Call (`rocketpy.remoting.connection.calls.Call`) that reports to a send.
 
-    That a message is stored is told at once, from within the reading of the connection, for all
-    that follows is the caller's future. Everything else is told in the next turn of the loop: what
-    follows it may be the next attempt.
+    Success is reported synchronously while the connection is read, because it only sets the
+    caller's future. Any other outcome is reported in the next iteration of the loop, because the
+    send may start its next attempt, which must not run inside the reading of the connection.
 
     Args:
-        send: told.
+        send: receives the outcome.
         loop: runs the client.
-        queue: where it goes.
-        started_ms: when it began, monotonic.
-        timeout_ms: what it has.
+        queue: destination of the message.
+        started_ms: start of the attempt, monotonic.
+        timeout_ms: time until the call fails.
 
     Attributes:
-        command: the request; set by who starts the call.
+        command: the request; set by the transport.
     """
 
     __slots__ = (
@@ -84,19 +83,19 @@ class SendAttempt:
             self._loop.call_soon(self._send.responded, self, response, None)
 
     def stored(self, answer: StoredAnswer) -> bool:
-        """Take the answer that it is stored."""
+        """Take the decoded response; return True because it is consumed."""
         self.is_over = True
         self._send.stored(self, answer)
         return True
 
     def fail(self, error: BaseException) -> None:
-        """Take an error, unless there is an answer."""
+        """Take an error, unless there is a response already."""
         if not self.is_over:
             self.is_over = True
             self._loop.call_soon(self._send.responded, self, None, error)
 
     def follow(self, future: asyncio.Future[RemotingCommand]) -> None:
-        """Take what becomes of a future."""
+        """Take the outcome of a future as that of the call."""
         future.add_done_callback(self._ended)
 
     def _ended(self, future: asyncio.Future[RemotingCommand]) -> None:
@@ -108,22 +107,22 @@ class SendAttempt:
 
 RESOLUTION_MS: Final = 50
 _STALLED_SLOTS: Final = 4
-"""A timer that comes so late was kept waiting by this process, not by a broker."""
+"""A timer that fires this late was delayed by this process, not by a broker."""
 
 
 class Watched(Protocol):
-    """Whose attempt it is."""
+    """Send whose attempt has a time-out."""
 
     def share_over(self) -> None:
-        """The attempt has had its share."""
+        """Handle the time-out of the attempt."""
         ...
 
 
 class AttemptTimeouts:
-    """Attempts by the time at which their share is over, in steps of `RESOLUTION_MS`.
+    """Time-outs of single attempts, all on one timer, in steps of `RESOLUTION_MS`.
 
-    Most attempts end long before: one costs two changes of a dict and no timer. After a time in
-    which the loop itself could not run, the answers that came meanwhile are read first.
+    Most attempts end long before their time-out, so that one costs two changes of a dict and no
+    timer. After a stall of the loop, responses that arrived meanwhile are read first.
 
     Args:
         loop: runs the timer.
@@ -141,18 +140,18 @@ class AttemptTimeouts:
         self._has_waited = False
 
     def __len__(self) -> int:
-        """Count of attempts that are watched."""
+        """Return the number of attempts with a pending time-out."""
         return sum(map(len, self._slots.values()))
 
     def add(self, watched: Watched, due_ms: int) -> int:
-        """Watch an attempt.
+        """Add a time-out.
 
         Args:
-            watched: told when its share is over.
-            due_ms: when that is, monotonic; told up to `RESOLUTION_MS` later.
+            watched: notified at the time-out.
+            due_ms: its monotonic time; the notification comes up to `RESOLUTION_MS` later.
 
         Returns:
-            What `discard` takes; never 0.
+            Slot for `discard`; never 0.
         """
         slot = due_ms // RESOLUTION_MS + 1
         members = self._slots.get(slot)
@@ -164,7 +163,7 @@ class AttemptTimeouts:
         return slot
 
     def discard(self, watched: Watched, slot: int) -> None:
-        """Watch an attempt no more."""
+        """Cancel a time-out."""
         members = self._slots.get(slot)
         if members is None:
             return
@@ -182,6 +181,8 @@ class AttemptTimeouts:
     def _fire(self) -> None:
         self._timer = None
         reached = self._clock.monotonic_ms() // RESOLUTION_MS
+        # The loop stalled: responses may lie unread in sockets. One more round lets them be read,
+        # so that attempts are not repeated that have succeeded.
         if reached - self._armed_for >= _STALLED_SLOTS and not self._has_waited:
             self._has_waited = True
             self._timer = self._loop.call_later(RESOLUTION_MS / 1000, self._fire)
@@ -194,23 +195,25 @@ class AttemptTimeouts:
             self._arm(min(self._slots))
 
 
+# An error lists so many failures before it: enough to see a pattern, and bounded, because a send
+# may try for minutes while no broker is there.
 MAX_NOTES: Final = 8
 
 Late = dict[SendAttempt, None]
 
 
 class SendFailures:
-    """The failures of one send.
+    """Failure state of one send.
 
     Attributes:
-        attempts: those that have failed and may have reached a broker.
-        flow_control_count: those that met flow control.
-        pauses: how often nobody could be reached.
-        failed: brokers on which it failed, the last one at the end.
-        refused: brokers that have refused the connection since one could be reached.
-        late: attempts whose share of the time is over, in their order.
-        error: the last failure.
-        tries: attempts that have failed, however.
+        attempts: number of failed attempts that may have reached a broker.
+        flow_control_count: number of attempts that failed by flow control.
+        pauses: number of pauses in which no broker could be reached.
+        failed: brokers on which the send failed, the latest at the end.
+        refused: brokers that refused a connection since the last one accepted.
+        late: attempts that timed out and may still be answered, in their order.
+        error: the latest failure.
+        tries: number of failed attempts of any kind.
     """
 
     __slots__ = (
@@ -230,7 +233,7 @@ class SendFailures:
         self._notes: list[tuple[str, RocketPyError]] = []
 
     def remember(self, broker: str | None, error: RocketPyError) -> None:
-        """Keep why an attempt failed, of the latest `MAX_NOTES` of them, and on which broker."""
+        """Record a failed attempt; only the latest `MAX_NOTES` errors are kept."""
         self.error = error
         self.tries += 1
         if len(self._notes) > MAX_NOTES:
@@ -240,7 +243,7 @@ class SendFailures:
             self.failed = (*(name for name in self.failed if name != broker), broker)
 
     def add_notes(self, error: BaseException) -> None:
-        """Tell an error about the failures before it."""
+        """Add the failures before an error to it, as notes."""
         for words, failure in self._notes:
             if failure is not error:
                 error.add_note(words)

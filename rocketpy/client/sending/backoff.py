@@ -1,4 +1,4 @@
-"""How long a send waits, and how its time is shared among its attempts."""
+"""Pauses of a send, and the time of each of its attempts."""
 
 import random
 from typing import Final
@@ -21,7 +21,7 @@ def backoff_ms(failures: int, rng: random.Random) -> int:
     """Return the time between the begins of two attempts after flow control.
 
     Args:
-        failures: how many in a row, from 1; the first time has no jitter.
+        failures: number of consecutive failures, from 1; the first pause has no jitter.
         rng: for the jitter.
     """
     if failures == 1:
@@ -48,11 +48,11 @@ def share_ms(left_ms: int, attempts_left: int, *, flow_control_count: bool = Fal
 
 
 def wait_to_look_again_ms(pauses: int, error: RocketPyError, left_ms: int) -> int:
-    """Return how long to wait for a broker to come back: once more just before the end.
+    """Return the pause before brokers are tried again; the last try is just before the end.
 
     Args:
-        pauses: how many there were, this one included.
-        error: why nobody could be reached.
+        pauses: number of pauses so far, this one included.
+        error: reason why no broker could be reached.
         left_ms: of the whole time.
     """
     wait_ms = pause_ms(pauses)

@@ -1,4 +1,4 @@
-"""Which brokers to avoid for a while because they were slow or failed.
+"""Avoidance of brokers that were slow or failed, for a time that depends on their latency.
 
 Source: LatencyFaultToleranceImpl and MQFaultStrategy, with the tables of 4.x (default) and 5.x.
 """
@@ -43,7 +43,7 @@ class _Fault:
 
 
 class BrokerLatencies:
-    """Remembers every broker's last latency and until when to avoid it.
+    """Latest latency of each broker, and the time until which it is avoided.
 
     Args:
         profile: `"4.x"` or `"5.x"`: which of Apache's tables applies.
@@ -60,20 +60,20 @@ class BrokerLatencies:
         self.looks_at_reachable: bool = profile == "5.x"  # 4.x takes the least bad broker instead
 
     def avoid_ms(self, latency_ms: int) -> int:
-        """Return for how long a broker with this latency is avoided."""
+        """Return the time for which a broker with this latency is avoided."""
         index = bisect_right(self._profile.latency_ms, latency_ms) - 1
         return self._profile.avoid_ms[index] if index >= 0 else 0
 
     def update(
         self, broker_name: str, latency_ms: int, *, failed: bool = False, reachable: bool = True
     ) -> None:
-        """Note how one attempt went.
+        """Record the outcome of an attempt.
 
         Args:
-            broker_name: whose.
-            latency_ms: how long it took.
-            failed: it counts as the profile's isolation latency, whatever it took.
-            reachable: the broker answered something.
+            broker_name: broker of the attempt.
+            latency_ms: duration of the attempt.
+            failed: whether the attempt counts as the profile's isolation latency.
+            reachable: whether the broker answered.
         """
         profile = self._profile
         avoid_ms = self.avoid_ms(profile.isolation_latency_ms if failed else latency_ms)
@@ -88,12 +88,12 @@ class BrokerLatencies:
             fault.available_at_ms = until
 
     def is_available(self, broker_name: str) -> bool:
-        """Tell whether the broker may be used."""
+        """Return whether the broker is not avoided now."""
         fault = self._faults.get(broker_name)
         return fault is None or self._clock.monotonic_ms() >= fault.available_at_ms
 
     def is_reachable(self, broker_name: str) -> bool:
-        """Tell whether the broker answered at all the last time."""
+        """Return whether the broker answered the latest attempt."""
         fault = self._faults.get(broker_name)
         return fault is None or fault.reachable
 
@@ -116,5 +116,5 @@ class BrokerLatencies:
         return ranked[self._turn % max(1, len(ranked) // 2)]
 
     def forget(self, broker_name: str) -> None:
-        """Drop what is known about a broker that is gone."""
+        """Remove a broker that serves nothing any more."""
         self._faults.pop(broker_name, None)

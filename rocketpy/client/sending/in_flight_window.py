@@ -1,6 +1,6 @@
-"""Who may send now: the limits on what is in flight, and those who wait for room.
+"""Limits on the sends in flight of one producer, and the callers that wait for room.
 
-Knows nothing of messages, queues or brokers.
+The window is independent of messages, queues and brokers.
 """
 
 import asyncio
@@ -10,17 +10,18 @@ from rocketpy.errors import ClosedError
 
 
 class InFlightWindow:
-    """Counts the sends of one producer that have no result yet, and their bytes.
+    """Number and bytes of the sends of one producer that have no result yet.
 
     Args:
-        max_messages: sends in flight.
-        max_bytes: bytes of bodies in flight; the last one let in may go over it.
+        max_messages: most sends in flight.
+        max_bytes: most bytes of bodies in flight; the last send to enter may exceed it, so that a
+            body of any size can be sent.
 
     Attributes:
-        entered: sends so far.
-        left: those that have ended.
-        failed: of these, those that ended with an error; whoever ends them counts.
-        bytes: of bodies in flight.
+        entered: number of sends so far.
+        left: number of sends that have ended.
+        failed: number of those that ended with an error; counted by the send.
+        bytes: bytes of the bodies in flight.
     """
 
     __slots__ = (
@@ -61,7 +62,7 @@ class InFlightWindow:
         self.bytes += size_bytes
 
     def leave(self, size_bytes: int, count: int = 1) -> None:
-        """Count a send out, or several, and let as many in that wait."""
+        """Count sends out, and wake as many callers that wait."""
         self.left += count
         self.bytes -= size_bytes
         while self._waiters and count:
@@ -76,12 +77,13 @@ class InFlightWindow:
         while not self.has_space:
             waiter = asyncio.get_running_loop().create_future()
             put_in_line(waiter)
-            put_in_line = self._waiters.appendleft  # woken in vain: our place is still the first
+            # Another caller took the room before this one ran: it stays the first in line.
+            put_in_line = self._waiters.appendleft
             try:
                 await waiter
             finally:
-                # Whoever is woken may never send (cancelled, a body that breaks a limit), or leave
-                # room for more: the next one looks for itself.
+                # A caller that was woken may never send (it was cancelled, or its body breaks a
+                # limit), or leave room for more: the next one checks for itself.
                 self._wake_next()
 
     def _wake_next(self) -> None:
@@ -92,13 +94,13 @@ class InFlightWindow:
                 return
 
     async def flush(self) -> None:
-        """Wait until everything in flight has its result."""
+        """Wait until everything in flight has its result, sends that start meanwhile included."""
         while self.messages:
             if self._idle is None or self._idle.done():
                 self._idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._idle)
 
     async def close(self) -> None:
-        """Let nobody in any more and wait for what is in flight."""
+        """Refuse further sends, and wait for those in flight."""
         self._closed = True
         await self.flush()

@@ -1,4 +1,4 @@
-"""From what a user wants to send to what the wire takes: checks, properties, compression.
+"""Construction of messages to send: checks, properties and compression.
 
 Source: Validators, Message, DefaultMQProducerImpl.sendKernelImpl (5.4.0).
 """
@@ -45,10 +45,10 @@ SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 class Outgoing(NamedTuple):
-    """One message, ready for a header and a body.
+    """Message in the form of the wire: body, properties and flags.
 
-    `retries`, of a message to a retry topic: how often it was tried, and how often it may be.
-    `moment`: when it is to be delivered.
+    `retries` of a message to a retry topic: number of deliveries so far, and the limit.
+    `moment`: time of its delivery.
     """
 
     body: bytes
@@ -61,13 +61,13 @@ class Outgoing(NamedTuple):
     moment: DeliveryTime | None = None
 
 
-# An `Outgoing` of its fields, without a call of Python code.
+# Makes an `Outgoing` of a tuple in C: batches make thousands at a time.
 _outgoing: Final[Callable[[tuple[Any, ...]], Outgoing]] = partial(tuple.__new__, Outgoing)
 _checked_topics: set[str] = set()
 
 
 def check_send_topic(topic: str) -> None:
-    """Raise IllegalMessageError if nobody may send to a topic of this name."""
+    """Raise IllegalMessageError if the name is not valid, or the topic reserved."""
     if topic in _checked_topics:
         return
     reason = check_topic(topic)
@@ -75,7 +75,7 @@ def check_send_topic(topic: str) -> None:
         raise IllegalMessageError(reason)
     if is_not_allowed_send_topic(topic):
         raise IllegalMessageError(f"sending to topic {topic} is not allowed")
-    if len(_checked_topics) < 10_000:
+    if len(_checked_topics) < 10_000:  # bounded: topics may come from a user's input
         _checked_topics.add(topic)
 
 
@@ -84,12 +84,12 @@ _AFTER_ID: Final = PAIR_SEPARATOR + properties_text({PROPERTY_WAIT_STORE_MSG_OK:
 
 
 def id_properties(msg_id: str) -> str:
-    """Return the properties that every message has: its id, and that the store is waited for."""
+    """Return the properties of every message: its id, and the wish to wait for the store."""
     return f"{_BEFORE_ID}{msg_id}{_AFTER_ID}"
 
 
 def build_outgoing(
-    body: Any,  # noqa: ANN401 - whatever the serializer takes
+    body: Any,  # noqa: ANN401 - any value of the serializer
     options: SendOptions,
     config: ProducerConfig,
     msg_id: str,
@@ -112,7 +112,7 @@ def build_outgoing(
     if compress and 0 < config.compress_over_bytes <= size_bytes:
         codec = _CODECS[config.compression]
         packed = deflate(data, codec, config.compression_level)
-        if len(packed) < size_bytes:  # what does not shrink, as random bytes, goes as it is
+        if len(packed) < size_bytes:  # random bytes do not shrink: they are sent as they are
             data, sys_flag = packed, with_compression(0, codec)
     properties, moment = id_properties(msg_id), None
     if options:
@@ -226,7 +226,7 @@ def _joined_keys(keys: Iterable[str]) -> str:
 def unpacked(
     topic: str | Message, body: object, options: SendOptions
 ) -> tuple[str, object, SendOptions]:
-    """Spread a Message over the arguments; what the caller gives beside it wins."""
+    """Return topic, body and options of a Message; options of the caller have precedence."""
     if isinstance(topic, str):
         return topic, body, options
     if not isinstance(topic, Message):
@@ -248,7 +248,7 @@ def unpacked(
 def queue_chooser(
     options: SendOptions,
 ) -> Callable[[Sequence[MessageQueue]], MessageQueue] | None:
-    """Return what picks the one queue that is allowed; None takes the queues in turn."""
+    """Return the function that chooses the only queue allowed; None for a round robin."""
     queue = options.get("queue")
     if queue is not None:
         return lambda _: queue

@@ -1,4 +1,4 @@
-"""Choosing the queue a message goes to: in turn, avoiding bad brokers, or by key.
+"""Selection of the queue of a message: round robin, without bad brokers, or by key.
 
 Source: TopicPublishInfo, MQFaultStrategy, SelectMessageQueueByHash (5.4.0).
 """
@@ -45,12 +45,12 @@ def checked_choice(queue: object, topic: str) -> MessageQueue:
     """Return the queue that a caller or a selector chose.
 
     Raises:
-        IllegalMessageError: it is none, or one of another topic.
+        IllegalMessageError: it is not a MessageQueue, or one of another topic.
     """
     if not isinstance(queue, MessageQueue):
-        raise IllegalMessageError(f"the selector chose {queue!r}, which is no MessageQueue")
+        raise IllegalMessageError(f"the selector chose {queue!r}, which is not a MessageQueue")
     if queue.topic != topic:
-        raise IllegalMessageError(f"{queue} is no queue of topic {topic}")
+        raise IllegalMessageError(f"{queue} is not a queue of topic {topic}")
     return queue
 
 
@@ -111,7 +111,7 @@ class RoundRobin:
     def refresh(
         self, version: int, make_destination: Callable[[MessageQueue], Destination]
     ) -> None:
-        """Make destinations anew, because routes have changed; the position in the round stays.
+        """Forget all destinations, because routes have changed; the position in the round stays.
 
         Args:
             version: of the routes now.
@@ -134,10 +134,11 @@ class RoundRobin:
         """Return the destination of the next queue in turn.
 
         Args:
-            failed: brokers on which this message has failed, the last one at the end. They are
-                left out if that can be helped: all of them, else the last one.
-            refused: those of them that refuse connections now. They are left out as long as there
-                is another broker, however bad: who tries again at once would be refused at once.
+            failed: brokers on which this message has failed, the latest at the end. All of them
+                are skipped if another broker is left, else the latest only.
+            refused: those of them that refuse connections now. They are skipped as long as there
+                is another broker, however bad: a refused attempt fails at once, and the retries
+                would spin.
         """
         if failed or self._faults is not None:
             return self.destination(self._next_good(failed, refused))
@@ -146,7 +147,7 @@ class RoundRobin:
         return self._destinations.get(queue) or self.destination(queue)
 
     def _next_good(self, failed: Sequence[str], refused: Collection[str]) -> MessageQueue:
-        """Return the next queue that is not on a bad broker, if that can be helped."""
+        """Return the next queue that is not on a bad broker, if there is one."""
         avoided = failed
         if failed and self.brokers.issubset(failed):
             avoided = tuple(refused) or failed[-1:]
@@ -155,7 +156,7 @@ class RoundRobin:
                 queue = self._next_available(self._faults, avoided)
                 return self._lap(avoided) if queue.broker_name in refused else queue
             except Exception:
-                logger.exception("choosing a queue failed, the next one in turn is taken")
+                logger.exception("queue selection failed, next queue taken")
                 return self._plain()
         return self._lap(avoided)
 
@@ -164,7 +165,7 @@ class RoundRobin:
         return self.queues[self._turn % len(self.queues)]
 
     def _lap(self, avoided: Sequence[str]) -> MessageQueue:
-        """Return the first queue that is not on an avoided broker, in one lap, else the next."""
+        """Return the first queue of one lap that is not on an avoided broker, else the next."""
         if avoided:
             for _ in self.queues:
                 queue = self._plain()
@@ -188,7 +189,7 @@ class RoundRobin:
         return self._least_bad(faults)
 
     def _least_bad(self, faults: BrokerLatencies) -> MessageQueue:
-        """Return a queue of a broker that is not as bad as others; forget one that has none."""
+        """Return a queue of one of the least bad brokers; remove a broker without queues."""
         broker_name = faults.pick_one_at_least()
         of_broker = [queue for queue in self.queues if queue.broker_name == broker_name]
         if of_broker:

@@ -1,4 +1,4 @@
-"""What a send returns.
+"""Results of sends, read from responses.
 
 Source: SendResult, SendStatus, MQClientAPIImpl.processSendResponse (5.4.0).
 """
@@ -16,7 +16,7 @@ from rocketpy.proto.wire.compiled_requests import StoredAnswer
 
 
 class SendStatus(IntEnum):
-    """How safely the message is stored; the values are the response codes."""
+    """Durability of a stored message; the values are the response codes."""
 
     SEND_OK = 0
     FLUSH_DISK_TIMEOUT = 10
@@ -29,21 +29,21 @@ class SendStatus(IntEnum):
 
 _STATUSES = {int(status): status for status in SendStatus}
 STORED_CODES = frozenset(_STATUSES)
-"""Response codes that say that a message is stored."""
+"""Response codes of stored messages."""
 
 
 class SendResult(NamedTuple):
-    """Where a message was stored.
+    """Place of a stored message.
 
     Attributes:
         status: SEND_OK; the other three are stored too, but less safely than the broker promises.
         msg_id: the id the message carries through all deliveries.
         offset_msg_id: the broker's id; it holds the broker's address.
         queue: which queue.
-        offset: its place in the queue.
+        offset: position in the queue.
         transaction_id: of a half message.
         region_id: the broker's region.
-        recall_handle: with which a delayed message can be called back, or None.
+        recall_handle: recalls a delayed message; None for others.
     """
 
     status: SendStatus
@@ -56,7 +56,7 @@ class SendResult(NamedTuple):
     recall_handle: str | None = None
 
 
-# A result of its fields, without a call of Python code.
+# Makes a result of a tuple in C: it is on the path of every send.
 _result: Final[Callable[[tuple[Any, ...]], SendResult]] = partial(tuple.__new__, SendResult)
 _QUEUE_ID, _OFFSET, _MSG_ID, _TRANSACTION_ID, _REGION, _RECALL_HANDLE = (
     SendMessageResponseHeader.wire_name(name)
@@ -67,15 +67,15 @@ _QUEUE_ID, _OFFSET, _MSG_ID, _TRANSACTION_ID, _REGION, _RECALL_HANDLE = (
 
 
 class SendStats(NamedTuple):
-    """What a producer has sent since it was made.
+    """Counters of a producer since it was created.
 
     Attributes:
-        begun: sends: messages, and requests of `send_batch`.
-        in_flight: those that have not ended.
+        begun: sends started: messages, and requests of `send_batch`.
+        in_flight: sends without a result.
         in_flight_bytes: bytes of their bodies.
-        failed: those that ended with an error.
-        retried: attempts that failed and were followed by another one.
-        lost_oneway: one-way sends that are known to be lost; they are not in `failed`.
+        failed: sends that ended with an error.
+        retried: failed attempts that were followed by another one.
+        lost_oneway: one-way sends known to be lost; `failed` does not count them.
     """
 
     begun: int
@@ -92,13 +92,14 @@ def read_send_response(
     """Return the result of a stored message, None when the broker did not store it.
 
     Raises:
-        BadBodyError: the broker says it is stored but not where.
+        BadBodyError: the response of a stored message names no queue or offset.
     """
     status = _STATUSES.get(response.code)
     if status is None:
         return None
     fields = response.ext_fields
     number, offset = fields.get(_QUEUE_ID, ""), fields.get(_OFFSET, "")
+    # Longer numbers go to `_read_carefully`, which refuses what does not fit the wire's types.
     is_plain = number.isdecimal() and len(number) < 10 and offset.isdecimal() and len(offset) < 19
     if not is_plain or _MSG_ID not in fields:
         return _read_carefully(status, fields, queue, msg_id)
@@ -121,7 +122,7 @@ def read_send_response(
 
 
 def result_of(answer: StoredAnswer, queue: MessageQueue, msg_id: str) -> SendResult:
-    """Return what `read_send_response` makes of the same answer."""
+    """Return the result of a response that the compiled reader has decoded."""
     _, _, queue_id, offset, offset_id, transaction_id, region, recall_handle = answer
     if queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)

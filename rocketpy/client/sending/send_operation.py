@@ -1,12 +1,12 @@
-"""One send from its first attempt to its result, as a state machine: retries, pauses, back-off.
+"""State machine of one send from its first attempt to its result: retries, pauses, back-off.
 
-Driven by callbacks, so that a pipelined send costs no task. What leads from one state to another:
+Driven by callbacks, so that a pipelined send costs no task. Transitions:
 
     from            event                                                        to
     NEW             start                                                        ROUTING
     ROUTING         the topic has queues to write to                             SENDING
     ROUTING         it has none now, with time left                              PAUSING
-    ROUTING         time is up, nobody waits, or an error that no time mends     DONE
+    ROUTING         time is up, the caller left, or a lasting error              DONE
     SENDING         a retriable error, or its share is over, with attempts left  SENDING
     SENDING         flow control, with attempts and time left                    BACKING_OFF
     SENDING         every broker refuses the connection, with time left          PAUSING
@@ -14,12 +14,12 @@ Driven by callbacks, so that a pipelined send costs no task. What leads from one
     SENDING         stored, no attempts or time left, or a lasting error         DONE
     LISTENING       an earlier attempt is stored after all, or the last fails    DONE
     BACKING_OFF     the pause is over                                            SENDING
-    BACKING_OFF     an earlier attempt is stored after all, or nobody waits      DONE
+    BACKING_OFF     an earlier attempt is stored after all, or the caller left   DONE
     PAUSING         the pause is over                                            ROUTING
-    PAUSING         an earlier attempt is stored after all, or nobody waits      DONE
+    PAUSING         an earlier attempt is stored after all, or the caller left   DONE
 
-An attempt whose share of the time is over is not given up: its response still counts until the
-whole time is. So a broker that is slow costs a second copy, and a frozen one a share of the time.
+The response of an attempt counts after its own time-out too, until the time of the send is over. A
+slow broker may cost a second copy of the message, a frozen one only the time of one attempt.
 Every send leaves the window exactly once: when it is DONE.
 
 What a send promises is in docs/sending.md.
@@ -66,14 +66,14 @@ RETRYABLE_CODES = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-"""Codes that another broker may not answer with; those of flow control come on top."""
+"""Response codes after which another broker may succeed; flow control is separate."""
 
 LOOKS_FOR_UNKNOWN: Final = 3
-"""Pauses, of half a second in all, in which a broker that a caller names may turn up in routes."""
+"""Pauses, half a second in all, for a broker that the caller names and no route has named yet."""
 
 
 class State(Enum):
-    """Where a send stands; `after` are the states that may follow."""
+    """State of a send; `after` are the states that may follow."""
 
     after: tuple["State", ...]
 
@@ -101,28 +101,29 @@ TRANSITIONS: Final[dict[State, tuple[State, ...]]] = {
     State.LISTENING: (State.DONE,),
     State.DONE: (),
 }
-# On the members themselves, because looking an enum's member up in a dict costs each send 2 us.
+# On the members, because hashing an enum's member for a look-up costs each send 2 us.
 for _state, _after in TRANSITIONS.items():
     _state.after = _after
 
 
 class SendOperation:
-    """One message (or batch) on its way.
+    """Send of one message or batch.
 
     Args:
-        window: what it counts in.
-        transport: what attempts are made with.
-        topic: where to.
-        message: the wire's parts.
-        timeout_ms: for everything, the look-up of the route included.
-        attempts: at most so many that may have reached a broker; 1 for what must not be repeated.
-        choose: picks the one queue allowed; None takes the queues in turn.
-        waits_for_broker: go on while no broker can be reached; otherwise that is an error at once.
+        window: counts the send.
+        transport: makes the attempts.
+        topic: destination.
+        message: the message.
+        timeout_ms: of the whole send, including the look-up of the route.
+        attempts: most attempts that may reach a broker; 1 for a send that must not be repeated.
+        choose: chooses the only queue allowed; None for a round robin.
+        waits_for_broker: whether to keep trying while no broker can be reached; False raises at
+            once.
     """
 
     __slots__ = (
-        "_attempt", "_attempts", "_brokers", "_choose", "_deadline_ms", "_is_heard", "_message",
-        "_queue", "_slot", "_started_ms", "_state", "_timer", "_topic", "_transport", "_trouble",
+        "_attempt", "_attempts", "_brokers", "_choose", "_deadline_ms", "_failures", "_is_watching",
+        "_message", "_queue", "_slot", "_started_ms", "_state", "_timer", "_topic", "_transport",
         "_waits_for_broker", "_window", "future",
     )  # fmt: skip
 
@@ -147,18 +148,18 @@ class SendOperation:
         self._attempts = attempts
         self._choose = choose
         self._waits_for_broker = waits_for_broker
-        self._trouble: SendFailures | None = None
+        self._failures: SendFailures | None = None
         self._brokers: frozenset[str]
         self._queue: MessageQueue | None
         self._attempt: SendAttempt | None = None
         self._slot = 0
         self._timer: asyncio.Handle | None = None
-        self._is_heard = False
+        self._is_watching = False
         self._state = State.NEW
         self.future: asyncio.Future[SendResult] = transport.loop.create_future()
 
     def start(self) -> None:
-        """Enter the window and make the first attempt, once the topic's route is known.
+        """Enter the window, and make the first attempt once the topic's route is known.
 
         Raises:
             ClosedError: the producer is closed.
@@ -178,8 +179,8 @@ class SendOperation:
     # ---- waiting
 
     def _wait(self, wait_ms: int, then: Callable[[], None]) -> None:
-        """Go on later, unless nobody waits for the result any more."""
-        self._hear_of_cancelling()
+        """Call `then` later, unless the caller cancels its future."""
+        self._watch_cancellation()
         self._timer = self._transport.loop.call_later(wait_ms / 1000, then)
 
     def _stop_timer(self) -> None:
@@ -187,19 +188,19 @@ class SendOperation:
             self._timer.cancel()
             self._timer = None
 
-    def _hear_of_cancelling(self) -> None:
-        if not self._is_heard:
-            self._is_heard = True
-            self.future.add_done_callback(self._nobody_waits)
+    def _watch_cancellation(self) -> None:
+        if not self._is_watching:
+            self._is_watching = True
+            self.future.add_done_callback(self._caller_left)
 
-    def _nobody_waits(self, _: asyncio.Future[SendResult]) -> None:
+    def _caller_left(self, _: asyncio.Future[SendResult]) -> None:
         if self._state not in {State.SENDING, State.DONE}:
             self._leave()
 
-    def _had_trouble(self) -> SendFailures:
-        if self._trouble is None:
-            self._trouble = SendFailures()
-        return self._trouble
+    def _failures_so_far(self) -> SendFailures:
+        if self._failures is None:
+            self._failures = SendFailures()
+        return self._failures
 
     def _left_ms(self) -> int:
         return self._deadline_ms - self._transport.clock.monotonic_ms()
@@ -209,11 +210,11 @@ class SendOperation:
     def _route(self) -> None:
         self._go(State.ROUTING)
         self._transport.when_routed(self._topic, self._routed)
-        if self._state is State.ROUTING:  # nobody knows it yet
+        if self._state is State.ROUTING:  # the route is being fetched
             self._wait(self._left_ms(), self._out_of_time)
 
     def _routed(self, error: Exception | None) -> None:
-        if self._state is not State.ROUTING:  # out of time while it was asked for
+        if self._state is not State.ROUTING:  # timed out while the route was fetched
             return
         self._stop_timer()
         if error is None:
@@ -225,25 +226,25 @@ class SendOperation:
 
     def _out_of_time(self) -> None:
         """End with the last attempt's error."""
-        error = None if self._trouble is None else self._trouble.error
+        error = None if self._failures is None else self._failures.error
         if error is None:
             text = f"sending to {self._topic} ran out of time"
             if self._state is State.ROUTING:
-                text += ": no name server has said yet who serves the topic; nothing was sent"
+                text += ": no name server has answered with the topic's route; nothing was sent"
             error = RequestTimeoutError(text)
         self._finish_error(error)
 
     def _pause(self, error: RocketPyError) -> None:
-        """Nobody can be reached now: look again in a while, once more just before the end."""
-        trouble = self._had_trouble()
-        trouble.error = error
+        """Wait because no broker can be reached; try again, the last time just before the end."""
+        failures = self._failures_so_far()
+        failures.error = error
         left_ms = self._left_ms()
         if left_ms <= 0:
             self._finish_error(error)
             return
-        trouble.pauses += 1
-        wait_ms = wait_to_look_again_ms(trouble.pauses, error, left_ms)
-        trouble.refused = frozenset()
+        failures.pauses += 1
+        wait_ms = wait_to_look_again_ms(failures.pauses, error, left_ms)
+        failures.refused = frozenset()
         self._go(State.PAUSING)
         self._note_retry(wait_ms)
         self._wait(wait_ms, self._route)
@@ -251,7 +252,7 @@ class SendOperation:
     # ---- attempts
 
     def _try(self) -> None:
-        """Make the next attempt, unless time is up or nobody waits for the result."""
+        """Make the next attempt, unless time is up or the caller has cancelled."""
         if self.future.done():
             self._leave()
         else:
@@ -266,7 +267,7 @@ class SendOperation:
             self._out_of_time()
             return
         self._queue = None
-        trouble = self._trouble
+        failures = self._failures
         try:
             if route is None:
                 route = transport.route(self._topic)
@@ -275,10 +276,10 @@ class SendOperation:
                 destination = route.destination(
                     checked_choice(self._choose(route.queues), self._topic)
                 )
-            elif trouble is None:
+            elif failures is None:
                 destination = route.next()
             else:
-                destination = route.next(trouble.failed, trouble.refused)
+                destination = route.next(failures.failed, failures.refused)
             queue = self._queue = destination.queue
             attempt = self._attempt = SendAttempt(self, transport.loop, queue, now, left_ms)
             transport.transmit(attempt, destination, self._message)
@@ -291,26 +292,26 @@ class SendOperation:
             self._finish_error(error)
             return
         if len(self._brokers) > 1:
-            self._watch(left_ms, trouble)
+            self._watch(left_ms, failures)
 
-    def _watch(self, left_ms: int, trouble: SendFailures | None) -> None:
-        """Give the attempt its share of the time, if another one may follow."""
-        attempts_left = self._attempts - (trouble.attempts if trouble is not None else 0)
+    def _watch(self, left_ms: int, failures: SendFailures | None) -> None:
+        """Set the time-out of the attempt, if another one may follow."""
+        attempts_left = self._attempts - (failures.attempts if failures is not None else 0)
         if attempts_left <= 1:
             return
         transport = self._transport
-        is_controlled = trouble is not None and trouble.flow_control_count > 0
+        is_controlled = failures is not None and failures.flow_control_count > 0
         share = transport.attempt_timeout_ms or share_ms(
             left_ms, attempts_left, flow_control_count=is_controlled
         )
         self._slot = transport.watch.add(self, self._started_ms + share)
 
     def share_over(self) -> None:
-        """Try another broker, and keep listening: the attempt has had its share of the time."""
+        """Try another broker after the attempt's time-out; its response still counts."""
         self._slot = 0
         attempt = self._attempt
         assert attempt is not None
-        self._had_trouble().late[attempt] = None
+        self._failures_so_far().late[attempt] = None
         self._attempt = None
         waited_ms = self._transport.clock.monotonic_ms() - self._started_ms
         broker = self._transport.describe_broker(attempt.queue.broker_name)
@@ -323,7 +324,7 @@ class SendOperation:
         response: RemotingCommand | None,
         error: BaseException | None,
     ) -> None:
-        """Go on with what became of an attempt: a response or an error."""
+        """Handle the response of an attempt, or its error."""
         is_late = attempt is not self._attempt
         if not self._is_expected(attempt):
             return
@@ -339,7 +340,7 @@ class SendOperation:
             error = BrokerError.from_code(response.code, response.remark)
         assert error is not None
         if is_late:
-            if self._state is State.LISTENING and not self._had_trouble().late:
+            if self._state is State.LISTENING and not self._failures_so_far().late:
                 self._out_of_time()
         elif isinstance(error, RocketPyError):
             self._attempt_failed(error)
@@ -347,19 +348,19 @@ class SendOperation:
             self._finish_error(error)
 
     def stored(self, attempt: SendAttempt, answer: StoredAnswer) -> None:
-        """End with the answer that an attempt is stored."""
+        """End with the result of an attempt whose message is stored."""
         if self._is_expected(attempt):
             self._stored(attempt, result_of(answer, attempt.queue, self._message.msg_id))
 
     def _is_expected(self, attempt: SendAttempt) -> bool:
-        """Wait for this attempt no more; False when another one has ended the send."""
+        """Remove the attempt; return False when another one has ended the send."""
         is_late = attempt is not self._attempt
         if not is_late:
             self._attempt = None
         if self._state is State.DONE:
             return False
         if is_late:
-            del self._had_trouble().late[attempt]
+            del self._failures_so_far().late[attempt]
         elif self._slot:
             self._unwatch()
         return True
@@ -374,61 +375,63 @@ class SendOperation:
             self.future.set_result(result)
 
     def _attempt_failed(self, error: RocketPyError) -> None:
-        """Note how it failed, then try again, now or later, or give up."""
+        """Record the failure, then try again, now or later, or give up."""
         queue = self._queue
         broker = queue.broker_name if queue is not None else None
         elapsed_ms = self._transport.clock.monotonic_ms() - self._started_ms
-        is_answer = isinstance(error, BrokerError | IllegalMessageError)  # no fault of the network
+        is_answer = isinstance(error, BrokerError | IllegalMessageError)  # the broker was reached
         self._transport.note_failure(broker, elapsed_ms, reachable=is_answer)
-        trouble = self._had_trouble()
-        trouble.remember(broker, error)
-        if isinstance(error, ConnectError | NoRouteError):  # nothing was sent: it does not count
-            self._not_reached(trouble, broker, error)
+        failures = self._failures_so_far()
+        failures.remember(broker, error)
+        if isinstance(error, ConnectError | NoRouteError):  # nothing was sent
+            self._not_reached(failures, broker, error)
             return
-        trouble.refused = frozenset()
-        trouble.attempts += 1
-        has_attempts = trouble.attempts < self._attempts
+        failures.refused = frozenset()
+        failures.attempts += 1
+        has_attempts = failures.attempts < self._attempts
         if isinstance(error, FlowControlError):
-            self._back_off(trouble, error, has_attempts=has_attempts)
+            self._back_off(failures, error, has_attempts=has_attempts)
         elif not self._is_retryable(error):
             self._finish_error(error)
         elif has_attempts:
-            self._again()
+            self._retry_soon()
         else:
-            self._give_up(error)
+            self._end_attempts(error)
 
-    def _not_reached(self, trouble: SendFailures, broker: str | None, error: RocketPyError) -> None:
-        """Try another broker at once; when all have refused, wait for one to come back.
+    def _not_reached(
+        self, failures: SendFailures, broker: str | None, error: RocketPyError
+    ) -> None:
+        """Try another broker at once; when all have refused, pause.
 
-        A broker that no route has named is looked for in fresh routes only: it need not exist.
+        A broker that no route has named need not exist: the send waits for it shortly only.
         """
         is_unheard_of = broker is not None and not self._transport.has_heard_of(broker)
-        is_hopeless = is_unheard_of and trouble.pauses >= LOOKS_FOR_UNKNOWN
+        is_hopeless = is_unheard_of and failures.pauses >= LOOKS_FOR_UNKNOWN
         if self.future.done() or not self._waits_for_broker or is_hopeless:
-            self._give_up(error)
+            self._end_attempts(error)
             return
         if broker is not None:
-            trouble.refused |= {broker}
-            if self._choose is None and self._brokers - trouble.refused:
-                self._again()
+            failures.refused |= {broker}
+            if self._choose is None and self._brokers - failures.refused:
+                self._retry_soon()
                 return
         self._pause(error)
 
     def _back_off(
-        self, trouble: SendFailures, error: FlowControlError, *, has_attempts: bool
+        self, failures: SendFailures, error: FlowControlError, *, has_attempts: bool
     ) -> None:
-        """Wait as long as the busy broker has earned, if that is wanted and there is time."""
-        trouble.flow_control_count += 1
-        until_ms = self._started_ms + backoff_ms(trouble.flow_control_count, self._transport.rng)
+        """Pause after flow control, if the options allow it and time is left."""
+        failures.flow_control_count += 1
+        until_ms = self._started_ms + backoff_ms(failures.flow_control_count, self._transport.rng)
         wait_ms = max(0, until_ms - self._transport.clock.monotonic_ms())
         error.retry_after = wait_ms / 1000
         wanted = self._transport.flow_control_retry
         if wanted == "none" or not has_attempts:
-            self._give_up(error)
+            self._end_attempts(error)
         elif wanted == "immediate":
-            self._again()
+            self._retry_soon()
         elif wait_ms >= self._left_ms():
-            self._give_up(error)
+            self._end_attempts(error)
         else:
             self._go(State.BACKING_OFF)
             self._note_retry(wait_ms)
@@ -440,27 +443,27 @@ class SendOperation:
             return error.code in RETRYABLE_CODES
         return error.retriable
 
-    def _again(self) -> None:
-        """Make the next attempt from the loop: a round over many brokers is no recursion."""
+    def _retry_soon(self) -> None:
+        """Schedule the next attempt on the loop: many refusing brokers must not recurse."""
         self._note_retry(0)
         self._timer = self._transport.loop.call_soon(self._try)
 
     def _note_retry(self, wait_ms: int) -> None:
-        trouble = self._had_trouble()
-        broker = trouble.failed[-1] if trouble.failed else None
+        failures = self._failures_so_far()
+        broker = failures.failed[-1] if failures.failed else None
         self._transport.retries.note(
-            self._topic, self._message.msg_id, trouble.tries, broker, trouble.error, wait_ms
+            self._topic, self._message.msg_id, failures.tries, broker, failures.error, wait_ms
         )
 
     # ---- the end
 
-    def _give_up(self, error: RocketPyError) -> None:
+    def _end_attempts(self, error: RocketPyError) -> None:
         """End with an error, unless an earlier attempt may still be answered."""
-        trouble = self._had_trouble()
-        if trouble.late and not self.future.done():
-            trouble.error = error
+        failures = self._failures_so_far()
+        if failures.late and not self.future.done():
+            failures.error = error
             self._go(State.LISTENING)
-            self._hear_of_cancelling()
+            self._watch_cancellation()
         else:
             self._finish_error(error)
 
@@ -469,8 +472,8 @@ class SendOperation:
         if self.future.done():
             return
         self._window.failed += 1
-        if self._trouble is not None:
-            self._trouble.add_notes(error)
+        if self._failures is not None:
+            self._failures.add_notes(error)
         if isinstance(error, asyncio.CancelledError):
             self.future.cancel()
         else:

@@ -1,4 +1,4 @@
-"""How a send travels: routes, the queue's turn, the header, the broker's address.
+"""Transport of a producer's sends: routes, queues, headers and addresses.
 
 Source: DefaultMQProducerImpl.sendKernelImpl, MQFaultStrategy (5.4.0).
 """
@@ -46,22 +46,22 @@ RouteCallback = Callable[[Exception | None], None]
 
 
 class SendTransport:
-    """Carries one producer's attempts to the brokers.
+    """Sends the attempts of one producer to brokers.
 
     Args:
         instance: connections, routes, clock and random numbers.
         group: the producer group in every header.
-        config: which brokers to avoid, and how to try again.
+        config: avoidance of brokers and rules of retries.
 
     Attributes:
         clock: the client's.
         rng: the client's.
         loop: runs the producer.
-        watch: attempts that another one follows.
-        tracks_latency: how long an answer took is of interest.
-        attempt_timeout_ms: when that begins; 0 for a share of the time left.
-        flow_control_retry: what to do when a broker is over its capacity.
-        retries: told of each attempt that is followed by another one.
+        watch: time-outs of attempts that another one may follow.
+        tracks_latency: whether `note_success` needs the latency.
+        attempt_timeout_ms: time-out of an attempt; 0 for a share of the time left.
+        flow_control_retry: reaction to a broker that is over its capacity.
+        retries: notified of each attempt that is followed by another one.
     """
 
     def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
@@ -87,12 +87,12 @@ class SendTransport:
         self._waiting_for_route: dict[str, list[RouteCallback]] = {}
         self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
 
-    # ---- where to
+    # ---- routes
 
     def cached_route(self, topic: str) -> RoundRobin | None:
-        """Return the round over the topic's queues, None when its route has to be waited for.
+        """Return the round over the topic's queues, None when its route is not known.
 
-        That is also so while other sends wait for it, which must not be overtaken.
+        None as well while other sends wait for the route: they must not be overtaken.
         """
         if topic in self._waiting_for_route:
             return None
@@ -123,13 +123,13 @@ class SendTransport:
         return found
 
     def when_routed(self, topic: str, callback: RouteCallback) -> None:
-        """Call back once the topic's route is known, at once if it is.
+        """Call back once the topic's route is known, or at once.
 
-        Callbacks of one topic run in the order in which they were given.
+        Callbacks of one topic run in the order of the calls.
 
         Args:
-            topic: whose route.
-            callback: takes None, or why there is no route.
+            topic: the topic.
+            callback: takes None, or the reason why there is no route.
         """
         waiting = self._waiting_for_route.get(topic)
         if waiting is not None:
@@ -143,19 +143,20 @@ class SendTransport:
             task.add_done_callback(self._tasks.discard)
 
     async def _resolve(self, topic: str) -> None:
-        """Learn the topic's route, then tell everybody who waited for it."""
+        """Fetch the topic's route, then call back every send that waits for it."""
         error: Exception | None = None
         try:
             await self._routes.publish_queues(topic)
-        except Exception as failure:  # noqa: BLE001 - told to everybody who waits
+        except Exception as failure:  # noqa: BLE001 - passed to every callback
             error = failure
         for callback in self._waiting_for_route.pop(topic):
+            # Each has a copy, or one error would collect the tracebacks of all sends.
             callback(None if error is None else own_copy(error))
 
     def _destinations_of(
         self, topic: str, queues: Iterable[MessageQueue]
     ) -> Callable[[MessageQueue], Destination]:
-        """Return a function that makes destinations of a topic, as its route is now."""
+        """Return a function that makes destinations by the topic's present route."""
         find_address = self._routes.master_address
         addresses = {name: find_address(name) for name in {each.broker_name for each in queues}}
         header = SendMessageRequestHeaderV2(
@@ -186,7 +187,7 @@ class SendTransport:
     # ---- one attempt
 
     def transmit(self, attempt: SendAttempt, destination: Destination, message: Outgoing) -> None:
-        """Send one attempt; what becomes of it is told to it.
+        """Send one attempt, which receives the outcome.
 
         Raises:
             NoRouteError: the queue's broker has no known master.
@@ -226,7 +227,10 @@ class SendTransport:
     async def _as_understood(
         self, address: str, queue: MessageQueue, message: Outgoing, timeout_ms: int
     ) -> Outgoing:
-        """Return a message with a moment as the broker understands it, which may be asked first."""
+        """Return a delayed message in the form that the broker supports.
+
+        Brokers before 5.0.0 know delay levels only. The version is learnt from a first request.
+        """
         if message.moment is None:
             return message
         if address not in self._versions:
@@ -250,12 +254,12 @@ class SendTransport:
         await self._remoting.invoke_oneway(address, request, timeout_ms)
 
     def describe_broker(self, broker_name: str) -> str:
-        """Return a broker's name and address, for a message to people."""
+        """Return a broker's name and address for an error text."""
         address = self._routes.master_address(broker_name)
         return broker_name if address is None else f"{broker_name} at {address}"
 
     def has_heard_of(self, broker_name: str) -> bool:
-        """Whether some route has named a broker."""
+        """Return whether a route has named a broker."""
         return self._routes.read_address(broker_name) is not None
 
     def _no_address(self, queue: MessageQueue) -> NoReturn:
@@ -277,15 +281,15 @@ class SendTransport:
             header[_TRIES], header[_MAX_TRIES] = map(str, message.retries)
         return header
 
-    # ---- how it went
+    # ---- outcomes
 
     def note_success(self, broker: str, elapsed_ms: int) -> None:
-        """Remember how fast a broker was."""
+        """Record the latency of a broker."""
         if self._faults is not None:
             self._faults.update(broker, elapsed_ms)
 
     def note_failure(self, broker: str | None, elapsed_ms: int, *, reachable: bool) -> None:
-        """Remember a failure; one of the network also has the routes fetched soon."""
+        """Record a failure; one of the network also has the routes fetched soon."""
         if self._faults is not None and broker is not None:
             self._faults.update(broker, elapsed_ms, failed=True, reachable=reachable)
         if not reachable:

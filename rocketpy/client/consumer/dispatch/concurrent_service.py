@@ -40,7 +40,7 @@ class Settlement(Protocol[M]):
         ...
 
     def end(self, messages: list[M]) -> None:
-        """Note that no handler has the messages any more, whatever their outcome."""
+        """Note that no handler has the messages any more, after any outcome."""
         ...
 
     async def settle(self, messages: list[M], now_ms: int) -> None:
@@ -77,7 +77,7 @@ class DeliveryLine(Generic[T]):
     """Items in the order of delivery, and the tasks that wait for the next one.
 
     Attributes:
-        items: those that nobody has taken.
+        items: items that were not taken.
         is_halted: nothing is taken any more.
     """
 

@@ -170,7 +170,7 @@ class PulledIterator(IteratorService[ReceivedMessage]):
             end(outcome)
 
     def done(self, message: ReceivedMessage) -> None:
-        """Count a message as handled, unless it was acked or given back already."""
+        """Count a message as handled, unless it was settled already."""
         if self._traced:
             self._end_trace(message, CONSUMED)
         self._finish([message], self._clock.monotonic_ms())

@@ -1,16 +1,16 @@
-"""Handing messages over in order: lanes, each with one handler at a time, beside each other.
+"""Ordered delivery: lanes that have one handler at a time each, and run concurrently.
 
-A lane is a queue (`ordered`) or a key (`order_by_key`). Its life:
+A lane is a queue (`ordered`) or a key (`order_by_key`). Its states:
 
     from       event                                                to
-    (none)     a message comes                                      READY
+    (none)     a message is delivered                               READY
     READY      a worker takes its next messages                     RUNNING
-    READY      its queue may not be worked on now                   WAITING
-    RUNNING    the handler succeeded, or what failed was given up   READY, or (none) when empty
+    READY      its queue is not locked by this member               WAITING
+    RUNNING    the handler succeeded, or a message was buried       READY, or (none) when empty
     RUNNING    the handler failed                                   WAITING
-    WAITING    a while later                                        READY
+    WAITING    after a pause                                        READY
 
-A message that fails stays in front of its lane, so nothing of the lane overtakes it.
+A failed message stays at the front of its lane, so no message of the lane overtakes it.
 
 Source: ConsumeMessageOrderlyService (5.4.0).
 """
@@ -33,19 +33,19 @@ from rocketpy.runtime.clock import Clock
 logger: logging.Logger = logging.getLogger(__name__)
 
 LaneOf = Callable[[ProcessQueue, ReceivedMessage], Hashable]
-"""Names the lane of a message; those of one lane are handled one after the other."""
+"""Returns the lane of a message; messages of one lane are handled one after the other."""
 
 BLOCKED_PAUSE_S: Final = 0.1
-"""How often a lane looks whether its queue may be worked on again."""
+"""Interval in which a waiting lane checks the lock of its queue."""
 
 
 def queue_lane(queue: ProcessQueue, _message: ReceivedMessage) -> Hashable:
-    """All messages of a queue are one lane, also after the queue was begun afresh."""
+    """Return the queue: its messages are one lane, also after a restart of the queue."""
     return queue.queue
 
 
 def key_lane(key_of: Callable[[ReceivedMessage], Hashable | None]) -> LaneOf:
-    """Return what makes a lane of each key; a message without a key has one for itself.
+    """Return a `LaneOf` with one lane a key; a message without a key has a lane alone.
 
     Args:
         key_of: the key of a message; None when it has none.
@@ -67,24 +67,22 @@ class _Lane:
 
 
 class OrderedService:
-    """Calls the handler with messages lane by lane.
+    """Calls the handler with the messages of each lane in order.
 
     Args:
         invoke: calls the user's handler.
-        concurrency: lanes that are worked on at the same time.
-        batch: most messages of one lane per call.
-        lane_of: which messages are of one lane.
-        may_run: whether messages of a queue may be handled now.
-        bury: sends a message to the dead letters; None when there are none (broadcasting): it is
-            dropped then.
-        max_retries: failures of a message after the first one before it is buried; below 0: none
-            is too many.
-        suspend_ms: how long a lane waits after its handler failed.
-        stats: counts.
-        clock: for the time a handler takes.
+        concurrency: number of lanes that are handled at the same time.
+        batch: most messages of one lane in one call.
+        lane_of: assigns messages to lanes.
+        may_run: returns whether messages of a queue may be handled now.
+        bury: sends a message to the dead letter queue; None when broadcasting, which drops it.
+        max_retries: retries of a message before it is buried; unlimited below 0.
+        suspend_ms: pause of a lane after its handler failed.
+        stats: counts outcomes.
+        clock: measures the time a handler takes.
     """
 
-    def __init__(  # noqa: PLR0913 - each is one rule of handing over
+    def __init__(  # noqa: PLR0913 - each is one rule of delivery
         self,
         invoke: Invoke,
         *,
@@ -138,16 +136,16 @@ class OrderedService:
     async def give_back(
         self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
     ) -> None:
-        """Take a handler's word that a message is not done: its lane waits, or it is buried.
+        """Mark a message as failed, or bury it; a `GiveBack`.
 
-        A `GiveBack`. The handler's end decides what the lane does next.
+        The lane acts on the mark when the handler has returned.
         """
         if delay_level == DEAD_LETTER:
-            await self._give_up(queue, message)
+            await self._bury_message(queue, message)
         else:
             queue.leave(message)
 
-    # ---- one turn of a lane
+    # ---- one call of a lane
 
     async def _work_on(self, lane: _Lane) -> None:
         messages, queue = self._next(lane)
@@ -163,7 +161,7 @@ class OrderedService:
             self._wait(lane, self._suspend_s)
 
     def _next(self, lane: _Lane) -> tuple[list[ReceivedMessage], ProcessQueue | None]:
-        """Return the next messages of one queue, left in the lane; forget those that are done."""
+        """Return the next messages of one queue, which stay in the lane; remove finished ones."""
         waiting = lane.messages
         while waiting and not queue_of(waiting[0]).holds(waiting[0]):
             waiting.popleft()
@@ -179,7 +177,7 @@ class OrderedService:
         return messages, queue
 
     async def _handle(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> bool:
-        """Call the handler; return whether the lane may go on."""
+        """Call the handler; return whether the lane may continue."""
         started_ms = self._clock.monotonic_ms()
         queue.begin(messages, started_ms)
         try:
@@ -188,37 +186,40 @@ class OrderedService:
             now_ms = self._clock.monotonic_ms()
             ok = delay_level is None
             self._stats.handled(messages[0].topic, len(messages), now_ms - started_ms, ok=ok)
-            goes_on = True
+            may_continue = True
             for message in messages:
                 if delay_level is None and queue.finish([message], now_ms)[0]:
                     continue
                 if queue.holds(message):
                     queue.stay(message)
-                    goes_on = await self._failed(queue, message, delay_level) and goes_on
+                    may_continue = await self._failed(queue, message, delay_level) and may_continue
         finally:
             queue.end(messages)
-        return goes_on
+        return may_continue
 
     async def _failed(
         self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int | None
     ) -> bool:
-        """Count a failure; return whether the message is out of the way."""
+        """Count a failure of a message; return whether it was buried."""
         is_last = 0 <= self._max_retries <= message.retries
-        if (is_last or delay_level == DEAD_LETTER) and await self._give_up(queue, message):
+        if (is_last or delay_level == DEAD_LETTER) and await self._bury_message(queue, message):
             return True
         message.retries += 1
         message.ext.reconsume_times += 1
         return False
 
-    async def _give_up(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
+    async def _bury_message(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
         if self._bury is None:
-            logger.warning("broadcast message is given up: %(message)r", {"message": message})
+            logger.warning(
+                "broadcast message dropped after its last retry: message=%(message)r",
+                {"message": message},
+            )
         else:
             try:
                 await self._bury(message)
             except RocketPyError as error:
                 logger.warning(
-                    "%(message)r is not among the dead letters yet: %(error)r",
+                    "dead letter not stored, message retried: message=%(message)r error=%(error)r",
                     {"message": message, "error": error},
                 )
                 return False

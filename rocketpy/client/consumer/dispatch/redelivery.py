@@ -1,20 +1,18 @@
-"""Having a message delivered again: the broker is asked to, or it is sent to the retry topic.
+"""Redelivery of messages whose handler failed: through a broker, or locally if none takes them.
 
-Source: DefaultMQPushConsumerImpl.sendMessageBack (5.4.0).
+The committed offset never passes a message that is neither handled nor stored again. States of a
+message:
 
-What becomes of messages that were not consumed: back to a broker, else handled here again.
+    from        event                                          to
+    delivered   its handler fails, or the user nacks it        leaving
+    delivered   its handler exceeds the consume time-out       leaving; the handler continues
+    leaving     stored again by a broker                       finished
+    leaving     not stored, no handler has it                  waiting
+    leaving     not stored, its handler still has it (sweep)   delivered
+    waiting     `local_retry_ms` later, no handler has it      delivered again
 
-The offset never passes one that is neither handled nor stored again. A message's way:
-
-    from       event                                          to
-    in hand    its handler fails, the user's nack             leaving
-    in hand    its handler takes longer than the timeout      leaving; the handler goes on
-    leaving    stored again by a broker                       finished
-    leaving    not stored, no handler has it                  waiting
-    leaving    not stored, its handler still has it (sweep)   in hand
-    waiting    `local_retry_ms` later, no handler has it      in hand, delivered again
-
-Source: ConsumeMessageConcurrentlyService, ProcessQueue.cleanExpiredMsg (5.4.0).
+Source: DefaultMQPushConsumerImpl.sendMessageBack, ConsumeMessageConcurrentlyService,
+ProcessQueue.cleanExpiredMsg (5.4.0).
 """
 
 import asyncio
@@ -61,7 +59,7 @@ _PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 
 
 class Redelivery:
-    """Has messages of one group delivered again, after a delay, to some member of the group.
+    """Redelivery of messages through brokers, after a delay, to any member of the group.
 
     Args:
         instance: connections and routes.
@@ -80,21 +78,22 @@ class Redelivery:
         self._transport: SendTransport | None = None
 
     async def request(self, message: ReceivedMessage, delay_level: int) -> None:
-        """Ask the message's broker; if it cannot, send a copy to the retry topic on any broker.
+        """Send a message back to its broker, or if that fails, a copy to the retry topic.
 
         Args:
-            message: to be delivered again.
-            delay_level: 1..18 of the broker's levels; 0: longer with each delivery; -1: not
-                again, to the dead letters.
+            message: to be redelivered.
+            delay_level: 1..18 of the broker's levels; 0 for a delay that grows with each
+                delivery; -1 for the dead letter queue.
 
         Raises:
-            RocketPyError: neither worked; nothing of it is stored, as far as is known.
+            RocketPyError: both failed; the message is not known to be stored again.
         """
         try:
             await self._give_back(message.ext, message.queue.broker_name, delay_level)
         except RocketPyError as error:
             logger.info(
-                "giving %(message)r back failed, sending it to the retry topic: %(error)r",
+                "send-back failed, message sent to the retry topic: message=%(message)r "
+                "error=%(error)r",
                 {"message": message, "error": error},
             )
             await self.send_copy(message, delay_level)
@@ -115,10 +114,10 @@ class Redelivery:
         await self._instance.api.send_back(address, header)
 
     async def send_copy(self, message: ReceivedMessage, delay_level: int) -> None:
-        """Send a copy to the retry topic, which a broker turns into a dead letter after the limit.
+        """Send a copy to the retry topic; the broker stores a dead letter after the limit.
 
         Raises:
-            RocketPyError: it was not stored, as far as is known.
+            RocketPyError: the copy is not known to be stored.
         """
         if self._transport is None:
             self._transport = SendTransport(self._instance, _PRODUCER_GROUP, self._sending)
@@ -144,11 +143,11 @@ class Redelivery:
         properties[PROPERTY_WAIT_STORE_MSG_OK] = "true"
         if delay_level < 0 or tries > limit:
             properties.pop(PROPERTY_DELAY_TIME_LEVEL, None)
-            limit = min(limit, tries - 1)  # the broker sees one try more than there may be
+            limit = min(limit, tries - 1)  # the broker then counts one try too many
         else:
             level = delay_level or FIRST_RETRY_LEVEL + stored.reconsume_times
             properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
-        # A body that could not be inflated is still as it was stored.
+        # A body that could not be inflated is still compressed: keep its flags.
         body, sys_flag = stored.body, stored.sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK)
         if not sys_flag & COMPRESSED:
             sys_flag = 0
@@ -166,18 +165,19 @@ class Redelivery:
 
 
 TIMEOUT_DELAY_LEVEL: Final = 3
+# One sweep redelivers so many of a queue: each is a request, and the sweep must not take minutes.
 _OVERDUE_AT_ONCE: Final = 16
 
 
 class FailedMessages:
-    """Gives back messages of one consumer.
+    """Failed and overdue messages of one consumer.
 
     Args:
-        redelivery: has messages delivered again; None when broadcasting: they are dropped then.
-        clock: for how long a handler has had a message.
-        deliver: takes messages that are to be handled here again.
+        redelivery: redelivers through brokers; None when broadcasting, which drops the messages.
+        clock: measures the time of handlers.
+        deliver: called with messages to handle here again.
         local_retry_ms: pause before that.
-        consume_timeout_ms: a handler may have a message for as long.
+        consume_timeout_ms: time-out of a handler.
     """
 
     def __init__(
@@ -198,9 +198,9 @@ class FailedMessages:
     async def give_back(
         self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
     ) -> None:
-        """Have a message delivered again, here if no broker takes it; a `GiveBack`.
+        """Redeliver a message, locally if no broker takes it; a `GiveBack`.
 
-        Does nothing when it is finished, given back already, or of a queue that is not ours.
+        Does nothing when it is finished or leaving already, or its queue was dropped.
         """
         if not queue.leave(message):
             return
@@ -210,36 +210,38 @@ class FailedMessages:
             self._deliver_later(queue, message)
 
     async def give_back_overdue(self, queues: Iterable[ProcessQueue]) -> None:
-        """Give back what handlers have had for too long; what they do with it no longer counts."""
+        """Redeliver messages whose handlers exceeded the time-out; their outcomes are ignored."""
         since_ms = self._clock.monotonic_ms() - self._consume_timeout_ms
         for queue in queues:
             for message in queue.overdue(since_ms, _OVERDUE_AT_ONCE):
                 if not queue.leave(message):
                     continue
                 logger.warning(
-                    "in hand for too long, giving back: %(message)r", {"message": message}
+                    "consume time-out exceeded, message redelivered: message=%(message)r",
+                    {"message": message},
                 )
                 if await self._request(queue, message, TIMEOUT_DELAY_LEVEL):
                     continue
                 if queue.started_ms(message) is None:
                     self._deliver_later(queue, message)
-                else:  # never a second handler beside the first
+                else:  # a second handler must not run beside the first
                     queue.stay(message)
 
     async def _request(
         self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
     ) -> bool:
-        """Return whether the message is finished here."""
+        """Request a redelivery; return whether the message is finished here."""
         try:
             if self._redelivery is None:
                 logger.warning(
-                    "broadcast message is not delivered again: %(message)r", {"message": message}
+                    "broadcast message dropped after its failure: message=%(message)r",
+                    {"message": message},
                 )
             else:
                 await self._redelivery.request(message, delay_level)
         except RocketPyError as error:
             logger.info(
-                "%(message)r stays here, giving it back failed: %(error)r",
+                "redelivery failed, message retried here: message=%(message)r error=%(error)r",
                 {"message": message, "error": error},
             )
             return False
@@ -256,7 +258,7 @@ class FailedMessages:
     def _deliver_again(self, queue: ProcessQueue, message: ReceivedMessage) -> None:
         if not queue.holds(message):
             return
-        if queue.started_ms(message) is not None:  # given back by a handler that still runs
+        if queue.started_ms(message) is not None:  # the handler that failed it still runs
             self._deliver_later(queue, message)
             return
         queue.stay(message)

@@ -1,7 +1,8 @@
-"""The client's copy of what it pulled from one queue and has not finished.
+"""Unfinished messages of one queue, and the limits on pulling more.
 
-The committed offset is the smallest unfinished one, so a crash repeats messages and never loses
-one. Source: ProcessQueue (5.4.0).
+The committed offset is the smallest unfinished one: a crash repeats messages and never loses one.
+
+Source: ProcessQueue (5.4.0).
 """
 
 import asyncio
@@ -10,12 +11,12 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Literal
 
-from rocketpy.client.messages.message import NOT_TO_BE_GIVEN_BACK, ReceivedMessage
+from rocketpy.client.messages.message import CANNOT_REDELIVER, ReceivedMessage
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.runtime.clock import Clock
 
-# The fixed part of a message that its body does not show; keeps tiny messages from being free.
+# Memory of a message beside its body, about: without it, tiny bodies would never reach the limit.
 _OVERHEAD_BYTES = 200
 _OFFSET_OF: Final[Callable[[ReceivedMessage], int]] = attrgetter("offset")
 _BODY_OF: Final[Callable[[ReceivedMessage], bytes]] = attrgetter("body")
@@ -23,7 +24,7 @@ _BODY_OF: Final[Callable[[ReceivedMessage], bytes]] = attrgetter("body")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to pause pulling: any of the three exceeded (`>`)."""
+    """Limits of one queue; pulling pauses while any of them is exceeded."""
 
     messages: int = 1000
     size_bytes: int = 100 * 1024 * 1024
@@ -31,10 +32,10 @@ class Limits:
 
 
 class CacheTotal:
-    """Unfinished messages of all queues of one consumer, and their common limit.
+    """Number of unfinished messages of all queues of one consumer, and its limit.
 
     Args:
-        limit: above it, no queue pulls.
+        limit: number of messages above which no queue pulls.
     """
 
     __slots__ = ("_limit", "_waiting", "messages")
@@ -46,11 +47,11 @@ class CacheTotal:
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit forbids pulling more."""
+        """Whether the limit is exceeded."""
         return self.messages > self._limit
 
     def add(self, count: int) -> None:
-        """Count messages in (or out, when negative), and wake the queues that may pull again."""
+        """Add to the number (or subtract), and wake the queues that may pull again."""
         self.messages += count
         if self._waiting and not self.is_full:
             waiting, self._waiting = self._waiting, set()
@@ -58,11 +59,11 @@ class CacheTotal:
                 queue.check_space()
 
     def wait(self, queue: "ProcessQueue") -> None:
-        """Have a queue look again when there is room."""
+        """Have a queue check its space again when there is room."""
         self._waiting.add(queue)
 
     def forget(self, queue: "ProcessQueue") -> None:
-        """Wake a queue no more."""
+        """Remove a queue from those that are woken."""
         self._waiting.discard(queue)
 
 
@@ -72,10 +73,10 @@ class ProcessQueue:
     It is the settlement of its messages: `ack` and `nack` of a user, and outcomes of handlers.
 
     Args:
-        queue: which queue.
-        limits: when `is_full`.
-        give_back: what `message.nack()` calls; None when that is impossible.
-        total: what all queues of the consumer count in; None without a common limit.
+        queue: the queue.
+        limits: of `is_full`.
+        give_back: called for failed messages and by `message.nack()`; None when that is impossible.
+        total: common limit of all queues of the consumer; None without one.
         clock: for `in_progress` and reports; None for messages that no handler has.
     """
 
@@ -108,19 +109,21 @@ class ProcessQueue:
         )
         self.paused: bool = False
         self.next_pull_offset: int = -1
-        self.pulled_end_offset: int = -1  # after the last message put in here; -1 before the first
+        self.pulled_end_offset: int = -1  # offset after the last message put; -1 before the first
         self.broker_min_offset: int = 0
         self.broker_max_offset: int = 0
         self.last_pull_ms: int = 0  # wall clock, for reports
-        self.pulled_at_ms: int = 0  # the same, or when reading began, monotonic
+        self.pulled_at_ms: int = 0  # time of the last pull, or of the start, monotonic
         self.last_consume_ms: int = 0  # wall clock, for reports
-        self._started: dict[int, int] = {}  # offset -> when its handler began, monotonic
-        self._leaving: set[int] = set()  # offsets whose message is given back, or is to come again
+        self._started: dict[
+            int, int
+        ] = {}  # offset -> start of its handler, monotonic; oldest first
+        self._leaving: set[int] = set()  # offsets of messages being redelivered
         self._space_waiter: asyncio.Future[None] | None = None
         self._idle_waiter: asyncio.Future[None] | None = None
 
     def put(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Add what a pull brought, in the order of the offsets."""
+        """Add pulled messages, which have ascending offsets."""
         if not messages:
             return
         self.messages.update(zip(map(_OFFSET_OF, messages), messages, strict=True))
@@ -130,7 +133,7 @@ class ProcessQueue:
         self.pulled_end_offset = messages[-1].offset + 1
 
     def remove(self, message: ReceivedMessage) -> bool:
-        """Finish a message; False if it was not, or no longer, here."""
+        """Remove a finished message; return False if it was not here."""
         if self.messages.pop(message.offset, None) is None:
             return False
         self._leaving.discard(message.offset)
@@ -141,25 +144,25 @@ class ProcessQueue:
         return True
 
     def holds(self, message: ReceivedMessage) -> bool:
-        """Tell whether the message is unfinished and the queue still ours."""
+        """Return whether the message is unfinished and the queue still assigned."""
         return not self.dropped and message.offset in self.messages
 
     def ack(self, message: ReceivedMessage) -> None:
-        """Finish a message on its user's word."""
+        """Finish a message that its user acknowledged."""
         self.remove(message)
 
     async def nack(self, message: ReceivedMessage, delay_level: int) -> None:
-        """Give a message back on its user's word.
+        """Redeliver a message that its user rejected.
 
         Raises:
-            ClosedError: nobody here can give back.
+            ClosedError: this consumer cannot redeliver.
         """
         if self._give_back is None:
-            raise ClosedError(NOT_TO_BE_GIVEN_BACK)
+            raise ClosedError(CANNOT_REDELIVER)
         await self._give_back(self, message, delay_level)
 
     def begin(self, messages: list[ReceivedMessage], now_ms: int) -> list[ReceivedMessage]:
-        """See `Settlement.begin`; nothing of a queue that another member reads now is handled."""
+        """See `Settlement.begin`; messages of a dropped queue are not handled."""
         if self.dropped:
             return []
         table = self.messages
@@ -169,7 +172,7 @@ class ProcessQueue:
         return messages
 
     def take(self, messages: list[ReceivedMessage], now_ms: int) -> list[ReceivedMessage]:
-        """Begin those messages that are unfinished and not leaving; return them."""
+        """Begin the messages that are unfinished and not being redelivered; return them."""
         if self.dropped:
             return []
         table, leaving = self.messages, self._leaving
@@ -178,15 +181,15 @@ class ProcessQueue:
         return found
 
     def finish(self, messages: list[ReceivedMessage], now_ms: int) -> tuple[int, int]:
-        """End messages that were handled; finish those that were not given back meanwhile.
+        """End handled messages; finish those that were not redelivered meanwhile.
 
         Args:
             messages: of this queue.
             now_ms: monotonic.
 
         Returns:
-            Number of messages finished here, 0 for a queue of another member, and the sum of the
-            times since they began, ms.
+            Number of messages finished, 0 for a dropped queue, and the sum of the times since they
+            began, ms.
         """
         table, leaving, is_dropped = self.messages, self._leaving, self.dropped
         end, remove = self._started.pop, table.pop
@@ -225,9 +228,9 @@ class ProcessQueue:
             self.last_consume_ms = self._clock.time_ms()
 
     def in_progress(self, message: ReceivedMessage) -> None:
-        """Count the time that a handler may have the message from now on."""
+        """Restart the consume time-out of the message."""
         if self._clock is not None and self._started.pop(message.offset, None) is not None:
-            # At the end, for those of the longest come first.
+            # Inserted at the end: `overdue` relies on the order of the times.
             self._started[message.offset] = self._clock.monotonic_ms()
 
     def end(self, messages: list[ReceivedMessage]) -> None:
@@ -242,21 +245,21 @@ class ProcessQueue:
             waiter.set_result(None)
 
     async def wait_idle(self, limit_s: float) -> bool:
-        """Wait until no handler has a message of the queue; False when one still has."""
+        """Wait until no handler has a message of the queue; return False after the limit."""
         if self._started:
             self._idle_waiter = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._idle_waiter], timeout=limit_s)
         return not self._started
 
     def started_ms(self, message: ReceivedMessage) -> int | None:
-        """Return when the message's handler began (monotonic), None when none has it in hand."""
+        """Return the start of the message's handler (monotonic), None when none has it."""
         return self._started.get(message.offset)
 
     def leave(self, message: ReceivedMessage) -> bool:
-        """Take the one right to give the message back; `stay` gives it up again.
+        """Reserve the message for one redelivery; `stay` cancels that.
 
         Returns:
-            False when it is finished, when the queue is not ours, or when somebody has the right.
+            False when it is finished or reserved already, or when the queue was dropped.
         """
         offset = message.offset
         if self.dropped or offset not in self.messages or offset in self._leaving:
@@ -265,16 +268,16 @@ class ProcessQueue:
         return True
 
     def waits(self, message: ReceivedMessage) -> bool:
-        """Tell whether the message is unfinished, and not given back or to come again later."""
+        """Return whether the message is unfinished and not being redelivered."""
         offset = message.offset
         return not self.dropped and offset in self.messages and offset not in self._leaving
 
     def stay(self, message: ReceivedMessage) -> None:
-        """Note that the message, which could not be given back, may be handled here again."""
+        """Cancel the redelivery of a message: it may be handled here again."""
         self._leaving.discard(message.offset)
 
     def overdue(self, since_ms: int, limit: int) -> list[ReceivedMessage]:
-        """Return messages whose handlers began before `since_ms`, those of the longest first."""
+        """Return up to `limit` messages whose handlers began before `since_ms`, oldest first."""
         found: list[ReceivedMessage] = []
         for offset, started_ms in self._started.items():
             if started_ms >= since_ms or len(found) == limit:
@@ -285,30 +288,30 @@ class ProcessQueue:
 
     @property
     def first_offset(self) -> int | None:
-        """The smallest unfinished offset, or None when everything is finished."""
+        """Smallest unfinished offset, None when everything is finished."""
         return next(iter(self.messages), None)
 
     @property
     def commit_offset(self) -> int | None:
-        """What may be committed now: the smallest unfinished offset, else the end of what came."""
+        """Offset to commit: the smallest unfinished one, else that of the next pull."""
         if self.messages:
             return next(iter(self.messages))
         return self.next_pull_offset if self.next_pull_offset >= 0 else None
 
     @property
     def span(self) -> int:
-        """How far the unfinished messages are apart."""
+        """Distance between the first unfinished message and the last pulled one."""
         first = self.first_offset
         return 0 if first is None else self.pulled_end_offset - 1 - first
 
     @property
     def lag(self) -> int:
-        """Messages on the broker that this group has not finished, as of the last pull."""
+        """Number of messages of the broker's queue that are unfinished, as of the last pull."""
         committed = self.commit_offset
         return 0 if committed is None else max(0, self.broker_max_offset - committed)
 
     def is_full(self) -> Literal["messages", "size", "span", "all"] | None:
-        """Return which limit forbids pulling more, if any."""
+        """Return the limit that is exceeded, None when there is room."""
         limits = self.limits
         if len(self.messages) > limits.messages:
             return "messages"
@@ -321,17 +324,17 @@ class ProcessQueue:
         return None
 
     def check_space(self) -> None:
-        """End a wait for space if there is some."""
+        """End `wait_for_space` if there is room."""
         if self._space_waiter is None:
             return
         full = self.is_full()
         if full is None:
             self._wake()
         elif full == "all" and self._total is not None:
-            self._total.wait(self)  # by now only the others keep us from pulling
+            self._total.wait(self)  # this queue has room, all together have none
 
     async def wait_for_space(self) -> None:
-        """Wait until no limit forbids pulling, or the queue is dropped."""
+        """Wait until there is room and no pause, or the queue is dropped."""
         while not self.dropped and (self.is_full() is not None or self.paused):
             waiter = asyncio.get_running_loop().create_future()
             self._space_waiter = waiter
@@ -345,7 +348,7 @@ class ProcessQueue:
                     self._total.forget(self)
 
     def pause(self) -> None:
-        """Pull no more until `resume`."""
+        """Stop pulling until `resume`."""
         self.paused = True
 
     def resume(self) -> None:
@@ -354,7 +357,7 @@ class ProcessQueue:
         self._wake()
 
     def drop(self) -> None:
-        """Give the queue up: results of messages still in hand no longer count."""
+        """Drop the queue: outcomes of its messages no longer count."""
         self.dropped = True
         if self._total is not None:
             total, self._total = self._total, None
@@ -369,7 +372,7 @@ class ProcessQueue:
 
 
 GiveBack = Callable[[ProcessQueue, ReceivedMessage, int], Awaitable[None]]
-"""Has a message of a queue delivered again, after a delay of that level."""
+"""Redelivers a message of a queue, after a delay of that level."""
 
 queue_of: Final[Callable[[ReceivedMessage], ProcessQueue]] = attrgetter("_settlement")
 """Process queue of a message that a pull loop delivered."""

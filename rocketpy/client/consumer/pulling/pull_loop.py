@@ -1,11 +1,6 @@
-"""Pulling one queue for as long as it is ours: limits, long polling, what each response means.
+"""Pull loop of one queue: limits, long polling, decoding, and back-off after empty responses.
 
 Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper.processPullResult (5.4.0).
-
-How soon to ask again a broker that answers early, with nothing.
-
-One that holds a question until there is something, or for as long as it was asked to, is asked
-again at once. One that does not would be asked as fast as it answers, for ever.
 """
 
 import asyncio
@@ -41,11 +36,14 @@ SHORTEST_PAUSE_MS: Final = 20
 
 
 class EmptyPollBackoff:
-    """Counts the answers of one broker, one after the other, that brought nothing.
+    """Back-off after long polls that a broker answers early and empty.
+
+    A broker that holds a poll for its whole time is polled again at once. Without the back-off,
+    one that does not hold polls would be polled in a busy loop.
 
     Args:
-        held_ms: how long the broker was asked to hold a question.
-        longest_ms: no pause is longer.
+        held_ms: time for which the broker was asked to hold a poll.
+        longest_ms: upper bound of the pause.
     """
 
     __slots__ = ("_count", "_longest_ms")
@@ -55,11 +53,11 @@ class EmptyPollBackoff:
         self._longest_ms = max(SHORTEST_PAUSE_MS, min(held_ms, longest_ms))
 
     def pause_ms(self, *, was_empty: bool, spent_ms: int) -> int:
-        """Return how long to wait before the next question.
+        """Return the pause before the next poll.
 
         Args:
-            was_empty: the answer has brought nothing.
-            spent_ms: how long it took.
+            was_empty: whether the response had no messages.
+            spent_ms: duration of the poll.
         """
         if not was_empty:
             self._count = 0
@@ -73,7 +71,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 FLOW_CONTROL_PAUSE_MS = 20
 MOST_BODY_BYTES: Final = 16 * 1024 * 1024
-"""Bodies of one response, inflated, that are enough: what is behind them is asked for again."""
+"""Inflated size after which decoding stops; the rest is pulled again. Bounds the memory of one
+response, whose bodies may inflate to a thousand times their size."""
 _OFFSET_OF: Final[Callable[[ReceivedMessage], int]] = attrgetter("offset")
 _FORGOTTEN = frozenset(
     {
@@ -87,11 +86,11 @@ _FORGOTTEN = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullSettings:
-    """What every pull of one consumer says.
+    """Settings that all pulls of one consumer share.
 
     Attributes:
-        post_subscription: send the expression with each pull (the heartbeat does not carry it).
-        commit_offset: let pulls carry the offset to store.
+        post_subscription: whether pulls carry the filter, because the heartbeat does not.
+        commit_offset: whether pulls carry the offset to commit.
         serializer: reads bodies in `message.decode()`.
     """
 
@@ -108,12 +107,12 @@ class PullSettings:
 
 
 class Pulled(NamedTuple):
-    """What the body of a response holds.
+    """Messages of a response body.
 
     Attributes:
-        messages: in order.
-        bad: those whose body cannot be inflated, with the reason; its `body` is as stored.
-        is_whole: whether that is all of it; the rest would be too large once inflated.
+        messages: the readable ones, in order.
+        bad: those whose body cannot be inflated, with the reason; their body is as stored.
+        is_whole: whether the whole body was decoded; see `MOST_BODY_BYTES`.
     """
 
     messages: list[MessageExt]
@@ -122,13 +121,10 @@ class Pulled(NamedTuple):
 
 
 def decode_pulled(body: bytes) -> Pulled:
-    """Decode the body of a response to a pull or a pop.
-
-    Bodies that are compressed may inflate to a thousand times their size: what is read ends with
-    the message that exceeds `MOST_BODY_BYTES`.
+    """Decode the body of a response to a pull or a pop, up to `MOST_BODY_BYTES` inflated.
 
     Raises:
-        CorruptRecordError: the records themselves do not add up.
+        CorruptRecordError: a record is malformed or cut.
     """
     good: list[MessageExt] = []
     bad: list[tuple[MessageExt, Exception]] = []
@@ -147,17 +143,17 @@ def decode_pulled(body: bytes) -> Pulled:
 
 
 def check_topic(wanted: str, topic: str) -> None:
-    """Refuse a message of another topic than the queue's: it is the answer to somebody else.
+    """Check that a message is of the queue's topic; a faulty broker may mix up responses.
 
     Args:
-        wanted: the queue's; in a light queue lie messages of any topic.
-        topic: the message's.
+        wanted: topic of the queue; a light queue has messages of any topic.
+        topic: topic of the message.
 
     Raises:
-        BadBodyError: it is another one.
+        BadBodyError: the topics differ.
     """
     if topic != wanted and not wanted.startswith(LMQ_PREFIX):
-        raise BadBodyError(f"a pull of topic {wanted} brought a message of topic {topic[:255]}")
+        raise BadBodyError(f"a pull of topic {wanted} returned a message of topic {topic[:255]}")
 
 
 def check_offsets(offsets: list[int], begin: int, end: int) -> None:
@@ -172,30 +168,30 @@ def check_offsets(offsets: list[int], begin: int, end: int) -> None:
         BadBodyError: the offsets do not ascend, or leave the range, or there are none.
     """
     if not offsets:
-        raise BadBodyError(f"a pull from offset {begin} found messages, and brought none")
+        raise BadBodyError(f"a pull from offset {begin} found messages, but returned none")
     first, last = offsets[0], offsets[-1]
     if first >= begin and last < end:
         is_dense = last - first == len(offsets) - 1 and offsets == list(range(first, last + 1))
         if is_dense or not any(map(ge, offsets, islice(offsets, 1, None))):
             return
     raise BadBodyError(
-        f"a pull from offset {begin} brought {len(offsets)} messages that are no row up to {end}, "
-        f"the first at {first}, the last at {last}"
+        f"a pull from offset {begin} returned {len(offsets)} messages whose offsets do not ascend "
+        f"below {end}, the first at {first}, the last at {last}"
     )
 
 
 class PullLoop:
-    """Pulls one queue until it is dropped.
+    """Loop that pulls one queue until it is dropped.
 
     Args:
         instance: connections and routes.
-        queue: where messages go and what the limits are.
-        subscription: says what is wanted now; asked for each pull.
-        settings: the same for all queues of a consumer.
-        deliver: takes messages that are in the process queue already.
-        reject: takes a message whose body cannot be inflated.
-        offset_moved: told the right offset when the broker says ours is outside the queue.
-        on_failure: told each failure, and None after a success.
+        queue: receives the messages, and has the limits.
+        subscription: returns the present subscription; called for each pull.
+        settings: shared by all queues of a consumer.
+        deliver: called with messages that were put into the process queue.
+        reject: called with a message whose body cannot be inflated.
+        offset_moved: called with the right offset when ours is outside the queue.
+        on_failure: called with each failure, and with None after the next success.
     """
 
     def __init__(
@@ -223,17 +219,17 @@ class PullLoop:
             queue.queue, serializer=settings.serializer, settlement=queue, namespace=self._namespace
         )
         self._broker_id = 0
-        # Address to read from, and whether it is a slave's; found for the routes and broker id.
+        # Address to read from, and whether it is a slave's; cached by route version and broker id.
         self._source: tuple[str, bool] | None = None
         self._source_key = (-1, 0)
         self._failing = False
-        self._fruitless = EmptyPollBackoff(settings.suspend_ms, settings.error_pause_ms)
+        self._empty_polls = EmptyPollBackoff(settings.suspend_ms, settings.error_pause_ms)
 
     def _header(
         self, subscription: SubscriptionData, commit_offset: int, *, to_slave: bool
     ) -> PullMessageRequestHeader:
         settings, entry = self._settings, self._queue
-        # After a failure the broker shall answer at once, so that it is known when that has passed.
+        # After a failure the broker must answer at once, so that the end of it is noticed soon.
         flag = 0 if self._failing else PULL_SUSPEND
         expression = None
         if settings.post_subscription:
@@ -260,7 +256,7 @@ class PullLoop:
         )
 
     async def run(self) -> None:
-        """Pull until the queue is dropped; `queue.next_pull_offset` says where to begin."""
+        """Pull from `queue.next_pull_offset` on, until the queue is dropped."""
         queue = self._queue
         while not queue.dropped:
             if queue.paused or queue.is_full() is not None:
@@ -271,7 +267,7 @@ class PullLoop:
                 commit_offset = queue.commit_offset or 0
                 subscription = self._subscription()
                 result = await self._pull(subscription, commit_offset)
-                if self._queue.dropped:  # while we waited
+                if self._queue.dropped:  # while the broker held the pull
                     return
                 asked = queue.next_pull_offset
                 await self._use(result, subscription.tags_set)
@@ -279,7 +275,7 @@ class PullLoop:
                 pause_ms = self._note_failure(error)
             else:
                 self._note_success()
-                pause_ms = self._fruitless.pause_ms(
+                pause_ms = self._empty_polls.pause_ms(
                     was_empty=queue.next_pull_offset <= asked,
                     spent_ms=self._instance.clock.monotonic_ms() - queue.pulled_at_ms,
                 )
@@ -306,14 +302,14 @@ class PullLoop:
         queue.broker_min_offset = result.min_offset
         queue.broker_max_offset = result.max_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            # Inside of the queue, an offset is refused because somebody has reset the group's.
+            # A broker refuses an offset inside the queue only after a reset of the group's offset.
             is_inside = result.min_offset <= queue.next_pull_offset <= result.max_offset
             logger.log(
                 logging.INFO if is_inside else logging.WARNING,
-                "offset %(offset)d of %(queue)s: the broker goes on at %(next_offset)d "
-                "(%(reason)s)",
+                "pull offset moved by the broker: queue=%(queue)s offset=%(offset)d "
+                "next_offset=%(next_offset)d reason=%(reason)s",
                 {
-                    "reason": "a reset" if is_inside else "no such message",
+                    "reason": "reset" if is_inside else "outside the queue",
                     "offset": queue.next_pull_offset,
                     "queue": queue.queue,
                     "next_offset": result.next_begin_offset,
@@ -323,8 +319,8 @@ class PullLoop:
             return
         if result.next_begin_offset < queue.next_pull_offset:
             raise BadBodyError(
-                f"a pull from offset {queue.next_pull_offset} is to go on before it, at "
-                f"{result.next_begin_offset}"
+                f"the response to a pull from offset {queue.next_pull_offset} continues before "
+                f"it, at {result.next_begin_offset}"
             )
         if result.status is PullStatus.FOUND:
             await self._take(result, tags)
@@ -401,7 +397,7 @@ class PullLoop:
             self._on_failure(self._queue, None)
 
     def _note_failure(self, error: RocketPyError) -> int:
-        """Keep the failure where health() sees it; returns the pause until the next pull, ms."""
+        """Report the failure to `health()`; return the pause before the next pull, ms."""
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             return FLOW_CONTROL_PAUSE_MS
         self._failing = True

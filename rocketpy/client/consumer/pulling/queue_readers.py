@@ -1,20 +1,18 @@
-"""The queues that one consumer reads now: a process queue and a pull loop each.
+"""Queues that one consumer reads, a process queue and a pull loop each, and their pauses.
 
-A queue's life, as the consumer sees it:
+States of a queue:
 
     from       event                                                    to
-    (none)     begin: it is ours, and where to begin is known           READING
-    READING    a pull fails in a way that passes: failures says so      READING
-    READING    restart: a reset, a seek, an offset outside the queue    READING, afresh
-    READING    a pull loop ends by a fault of ours: broken is told      BROKEN
-    BROKEN     restart, or nobody pulled it for two minutes             READING, afresh
-    any        stop: it is not ours any more, or the consumer closes    (none)
+    (none)     begin: it is assigned, and its first offset is known     READING
+    READING    a pull fails temporarily: shown in `failures`            READING
+    READING    restart: a reset, a seek, an offset outside the queue    READING, new
+    READING    the pull loop ends by a fault of this client: `broken`   BROKEN
+    BROKEN     restart, or no pull for two minutes                      READING, new
+    any        stop: no longer assigned, or the consumer closes         (none)
 
-Afresh means a new process queue: messages of the old one still in hand no longer count.
+New means a new process queue: outcomes of messages of the old one no longer count.
 
 Source: RebalanceImpl.processQueueTable, PullMessageService (5.4.0).
-
-What a consumer is told not to read for now: everything, topics, or queues.
 """
 
 import asyncio
@@ -34,7 +32,7 @@ from rocketpy.proto.subscription import SubscriptionData
 
 
 def chosen(namespace: str, what: Iterable[str | MessageQueue]) -> list[str | MessageQueue] | None:
-    """Return what a user named, with the brokers' names of topics; None for everything.
+    """Return the topics and queues that a user named, with namespaces; None for everything.
 
     Raises:
         TypeError: neither a topic's name nor a queue.
@@ -51,9 +49,9 @@ def chosen(namespace: str, what: Iterable[str | MessageQueue]) -> list[str | Mes
 
 
 class PausedQueues:
-    """Pauses and their ends, the last word first, a queue's own before its topic's.
+    """Pauses of topics and queues; the latest call counts, that of a queue before its topic's.
 
-    Lasts whether or not a queue is read now.
+    A pause also holds for queues that are not read now.
     """
 
     def __init__(self) -> None:
@@ -72,7 +70,7 @@ class PausedQueues:
             self._words.clear()
             return
         for each in what:
-            if isinstance(each, str):  # its queues have no word of their own any more
+            if isinstance(each, str):  # replaces the states of its queues
                 for queue in [one for one in self._words if _is_of(one, each)]:
                     del self._words[queue]
             self._words[each] = paused
@@ -86,17 +84,17 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class QueueReaders:
-    """Begins, restarts and stops to read queues.
+    """Starts, restarts and stops the pull loops of queues.
 
     Args:
         instance: connections and routes.
-        settings: the same for all pulls.
+        settings: shared by all pulls.
         make_queue: makes an empty process queue.
-        subscription: says what is wanted of a topic.
-        deliver: takes messages that are in their process queue already.
-        reject: takes a message whose body cannot be inflated.
-        moved: told the right offset of a queue when the broker says that ours is outside of it.
-        broken: told of a failure that does not pass by itself.
+        subscription: returns the present subscription of a topic.
+        deliver: called with messages that were put into their process queue.
+        reject: called with a message whose body cannot be inflated.
+        moved: called with the right offset of a queue when ours is outside of it.
+        broken: called with a lasting failure.
     """
 
     def __init__(
@@ -122,13 +120,15 @@ class QueueReaders:
         self._queues: dict[MessageQueue, ProcessQueue] = {}
         self._loops: dict[MessageQueue, asyncio.Task[None]] = {}
         self._failures: dict[MessageQueue, str] = {}
-        self._moved_ms: dict[MessageQueue, int] = {}  # when a broker moved us last, monotonic
+        self._moved_ms: dict[
+            MessageQueue, int
+        ] = {}  # time of the last move by the broker, monotonic
         self._pauses = PausedQueues()
         self.queues: Mapping[MessageQueue, ProcessQueue] = MappingProxyType(self._queues)
         self.failures: Mapping[MessageQueue, str] = MappingProxyType(self._failures)
 
     def begin(self, queue: MessageQueue, offset: int) -> None:
-        """Read a queue from an offset on."""
+        """Start to read a queue from an offset."""
         assert queue not in self._queues, queue
         entry = self._make_queue(queue)
         entry.next_pull_offset = offset
@@ -150,12 +150,12 @@ class QueueReaders:
         task.add_done_callback(self._loop_ended)
         self._loops[queue] = task
         logger.info(
-            "group %(group)s: reading %(queue)s from %(offset)d",
+            "queue reading started: group=%(group)s queue=%(queue)s offset=%(offset)d",
             {"group": self._settings.group, "queue": queue, "offset": offset},
         )
 
     async def stop(self, queue: MessageQueue) -> None:
-        """Read a queue no more; what is in hand no longer counts. An unknown one does nothing."""
+        """Stop reading a queue, if it is read; outcomes of its messages no longer count."""
         self._moved_ms.pop(queue, None)
         await self._end(queue)
 
@@ -165,17 +165,17 @@ class QueueReaders:
             return
         entry.drop()
         self._failures.pop(queue, None)
-        await self.silence([queue])
+        await self.stop_pulling([queue])
 
     async def restart(self, queue: MessageQueue, offset: int) -> None:
-        """Go on with another offset of a queue that is read, paused or not as it was."""
+        """Continue to read a queue at another offset; a pause stays."""
         await self._end(queue)
         if queue in self._queues:
-            return  # somebody else began it while we waited for the loop
+            return  # another task began it while this one waited for the loop
         self.begin(queue, offset)
 
-    async def silence(self, queues: Iterable[MessageQueue]) -> None:
-        """End the pull loops of queues; their messages in hand still count."""
+    async def stop_pulling(self, queues: Iterable[MessageQueue]) -> None:
+        """End the pull loops of queues; outcomes of their messages still count."""
         current = asyncio.current_task()
         tasks = [task for queue in queues if (task := self._loops.pop(queue, None)) is not None]
         waited = [task for task in tasks if task is not current]
@@ -185,7 +185,7 @@ class QueueReaders:
             await asyncio.wait(waited)
 
     def pause(self, what: Iterable[str | MessageQueue] | None = None) -> None:
-        """Pull no more of these topics and queues, read now or later (of all when None)."""
+        """Pause topics and queues, read now or later; all when None."""
         self._pauses.set(what, paused=True)
         self._follow_pauses()
 
@@ -205,7 +205,7 @@ class QueueReaders:
     async def _offset_moved(self, entry: ProcessQueue, offset: int) -> None:
         queue, clock = entry.queue, self._instance.clock
         moved_ms = self._moved_ms.get(queue)
-        if moved_ms is not None:  # a broker that moves us again and again is not to set our pace
+        if moved_ms is not None:  # a broker that moves offsets again and again must not spin us
             left_ms = moved_ms + self._settings.error_pause_ms - clock.monotonic_ms()
             await asyncio.sleep(max(0, left_ms) / 1000)
         if self._queues.get(queue) is entry:
@@ -221,8 +221,8 @@ class QueueReaders:
         broker_name = entry.queue.broker_name
         if not any(queue.broker_name == broker_name for queue in self._failures):
             logger.warning(
-                "%(broker_name)s cannot be read from, which is tried again every %(pause_s)s s: "
-                "group=%(group)s queue=%(queue)s reason=%(error)r",
+                "reading from broker failed, retried: broker=%(broker_name)s "
+                "pause_s=%(pause_s)s group=%(group)s queue=%(queue)s error=%(error)r",
                 {
                     "broker_name": broker_name,
                     "pause_s": self._settings.error_pause_ms / 1000,
@@ -240,14 +240,12 @@ class QueueReaders:
             return
         if not any(other.broker_name == queue.broker_name for other in self._failures):
             logger.warning(
-                "%(broker_name)s can be read from again: group=%(group)s",
+                "reading from broker recovered: broker=%(broker_name)s group=%(group)s",
                 {"broker_name": queue.broker_name, "group": self._settings.group},
             )
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
-        logger.error(
-            "pulling stopped by an unexpected error: %(error)r", {"error": error}, exc_info=error
-        )
+        logger.error("pull loop failed: error=%(error)r", {"error": error}, exc_info=error)
         self._broken(error)

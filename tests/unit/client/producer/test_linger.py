@@ -310,7 +310,7 @@ def test_who_leaves_a_batch_under_way_takes_nobody_along() -> None:
             producer = client.producer(linger=0.05)
             futures = [producer.send_nowait("t", b"body %d" % number) for number in range(3)]
             await pass_time(0)
-            producer._gathering.send_all()  # type: ignore[union-attr]
+            producer._accumulator.send_all()  # type: ignore[union-attr]
             futures[1].cancel()
             first, _, last = await asyncio.gather(*futures, return_exceptions=True)
             assert isinstance(first, SendResult)
