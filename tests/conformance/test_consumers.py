@@ -1,4 +1,4 @@
-"""What consumers may rely on, on either kind of cluster."""
+"""Guarantees of consumers, on simulated and real clusters."""
 
 import asyncio
 from collections import Counter
@@ -67,7 +67,7 @@ async def consume(world: World, client: Any, got: list[bytes], count: int) -> No
         await world.until(lambda: len(got) >= count)
 
 
-def test_a_group_goes_on_where_it_stopped(run: Callable[..., Any]) -> None:
+def test_group_continues_where_it_stopped(run: Callable[..., Any]) -> None:
     async def case(world: World) -> list[bytes]:
         world.create_topic("t", queues=2)
         got: list[bytes] = []
@@ -185,7 +185,7 @@ def test_a_held_pull_brings_a_message_when_it_comes(run: Callable[..., Any]) -> 
     run(case)
 
 
-def test_misuse_is_told_in_the_same_words(run: Callable[..., Any]) -> None:
+def test_misuse_of_the_blocking_client_raises_the_same_errors(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("t", queues=1)
         async with world.client() as client:

@@ -1,4 +1,4 @@
-"""What fails comes again later, with its tries counted, and in the end is a dead letter."""
+"""Failed messages are redelivered with a delay and a count, and end as dead letters."""
 
 import itertools
 from collections import Counter, defaultdict
@@ -96,7 +96,7 @@ def test_delays_grow_with_the_tries(run_simulated: Callable[..., Any]) -> None:
 def test_poisoned_messages_far_apart_do_not_stop_their_queue(
     run_simulated: Callable[..., Any],
 ) -> None:
-    """Two that fail for ever, further apart than a queue's messages in hand may be."""
+    """Two messages that always fail, further apart than the span of a queue may be."""
 
     async def case(world: World) -> None:
         world.create_topic("t", queues=1)
@@ -127,7 +127,7 @@ def test_poisoned_messages_far_apart_do_not_stop_their_queue(
     run_simulated(case, properties=SHORT_DELAYS)
 
 
-def test_what_no_broker_takes_back_is_tried_here_until_one_does(
+def test_failed_send_back_is_retried_until_a_broker_takes_it(
     run_simulated: Callable[..., Any],
 ) -> None:
     async def case(world: World) -> None:

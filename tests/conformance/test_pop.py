@@ -1,4 +1,4 @@
-"""What consumers that pop may rely on, on either kind of cluster."""
+"""Guarantees of pop consumers, on simulated and real clusters."""
 
 import asyncio
 import itertools
@@ -84,7 +84,7 @@ def test_iterating_acks_what_was_handed_out(run: Callable[..., Any]) -> None:
     assert set(run(case)) == bodies(range(10))
 
 
-def test_what_fails_comes_back_and_at_last_is_a_dead_letter(run_simulated: Any) -> None:
+def test_failed_message_is_redelivered_then_dead_letter(run_simulated: Any) -> None:
     async def case(world: World) -> tuple[list[int], int]:
         world.create_topic("t", queues=1)
         tries: list[int] = []
@@ -295,7 +295,7 @@ def test_a_message_whose_time_is_over_is_not_settled_any_more(run_simulated: Any
     assert run_simulated(case) == (1, 1)
 
 
-def test_popping_goes_on_after_the_broker_was_restarted(run: Callable[..., Any]) -> None:
+def test_popping_continues_after_a_broker_restart(run: Callable[..., Any]) -> None:
     async def case(world: World) -> set[bytes]:
         world.create_topic("t")
         got: set[bytes] = set()
@@ -337,7 +337,7 @@ def test_settings_that_cannot_be_used_are_refused(run_simulated: Any, wrong: Any
     run_simulated(case)
 
 
-def test_it_is_started_once_and_not_after_it_was_closed(run_simulated: Any) -> None:
+def test_start_twice_or_after_close_raises(run_simulated: Any) -> None:
     async def case(world: World) -> None:
         world.create_topic("t")
         async with world.client() as client:

@@ -14,7 +14,7 @@ from tests.conformance.worlds import World
 SEND_REPLY = 325
 
 
-def test_what_a_responder_returns_is_the_answer(run: Callable[..., Any]) -> None:
+def test_responder_result_is_the_reply(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("quotes")
 
@@ -62,7 +62,7 @@ def test_without_an_answer_in_time_it_is_a_timeout_and_a_late_one_is_counted(
     run(case)
 
 
-def test_an_answer_to_who_is_gone_or_to_what_asked_nothing(run: Callable[..., Any]) -> None:
+def test_reply_to_a_gone_requester_or_no_request_raises(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("quotes")
         seen: list[ReceivedMessage] = []

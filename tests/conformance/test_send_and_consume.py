@@ -1,4 +1,4 @@
-"""What is sent is consumed once and in order, on either kind of cluster."""
+"""Messages are consumed once and in order, on simulated and real clusters."""
 
 from collections.abc import Callable
 from typing import Any

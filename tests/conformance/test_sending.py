@@ -13,7 +13,7 @@ from tests.conformance.worlds import SimWorld, World
 SEND_V2 = 310
 
 
-def test_sends_go_on_through_a_restart_of_the_only_broker(run: Callable[..., Any]) -> None:
+def test_sends_survive_a_restart_of_the_only_broker(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("t")
         async with world.client() as client:

@@ -37,7 +37,7 @@ def make(client: rocketpy.Client, kind: str, got: set[bytes], directory: Path) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_sent_after_the_start_is_received(
+def test_message_sent_after_the_start_is_received(
     run: Callable[..., Any], tmp_path: Path, kind: str
 ) -> None:
     async def case(world: World) -> set[bytes]:
@@ -59,7 +59,7 @@ def test_what_is_sent_after_the_start_is_received(
         assert got == NEW
 
 
-def test_what_is_sent_after_a_pull_consumer_has_subscribed_is_polled(
+def test_poll_returns_messages_sent_after_subscribe(
     run: Callable[..., Any],
 ) -> None:
     async def case(world: World) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""One face for a simulated cluster and a real one, so that the same cases run against both."""
+"""Common interface of a simulated cluster and a real one, so that the same cases run on both."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class World(Protocol):
-    """What a case may do with its cluster.
+    """Cluster of a case.
 
     ``script[code]`` holds, for the next requests of a code that clients send: the code of a
     response, an exception, "lost" (sent, but never answered), a function of (address, request),
@@ -50,7 +50,7 @@ class World(Protocol):
 
 
 class _Scripted:
-    """What both worlds share: clients whose requests are recorded and may be scripted."""
+    """Shared part of both worlds: clients whose requests are recorded and may be scripted."""
 
     clock: Clock
     namesrv: str

@@ -123,8 +123,7 @@ class PopLoop:
                     return
                 if self.failure is None:
                     logger.warning(
-                        "%(queue)s cannot be popped, which is tried again: group=%(group)s "
-                        "reason=%(error)r",
+                        "popping failed, retried: queue=%(queue)s group=%(group)s error=%(error)r",
                         {"queue": self.queue, "group": self._settings.group, "error": error},
                     )
                 self.failure = error
@@ -135,7 +134,7 @@ class PopLoop:
                 if self.failure is not None:
                     group = self._settings.group
                     logger.warning(
-                        "%(queue)s can be popped again: group=%(group)s",
+                        "popping recovered: queue=%(queue)s group=%(group)s",
                         {"queue": self.queue, "group": group},
                     )
                 self.failure = None
@@ -184,7 +183,8 @@ class PopLoop:
         for ext, error in result.bad:
             message = self._held(ext, result)
             logger.error(
-                "the body of %(message)r cannot be read, giving it back: %(error)s",
+                "message body not inflated, message redelivered: message=%(message)r "
+                "error=%(error)s",
                 {"message": message, "error": error},
             )
             self._settle(self._hand.nack(message, None))

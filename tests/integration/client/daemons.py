@@ -19,7 +19,7 @@ _INSIDE = "127.0.0.2"  # where a broker listens whose clients come through a pro
 
 
 class Daemon:
-    """One process of ours; `start` returns when it says that it is ready."""
+    """Server process; `start` returns when it reports that it is ready."""
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self._log = log
@@ -36,7 +36,7 @@ class Daemon:
             time.sleep(0.05)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal; who is killed or asked to stop is waited for."""
+        """Send a signal; wait for the end of a process that is killed or stopped."""
         assert self._process is not None
         self._process.send_signal(number)
         if number in {signal.SIGKILL, signal.SIGTERM}:
@@ -153,7 +153,7 @@ class Cluster:
 
     @contextmanager
     def running(self) -> Iterator["Cluster"]:
-        """Start all, and end all whatever happens."""
+        """Start all, and end all in any case."""
         daemons = [self._namesrv, *self._brokers.values()]
         try:
             for daemon in daemons:

@@ -1,4 +1,4 @@
-"""A broker and name server in one, over TCP, that answers what a test tells it to.
+"""Broker and name server in one, over TCP, with scripted answers.
 
 Honest unless told otherwise: one broker, topic `t` with a queue that is empty.
 """

@@ -16,7 +16,7 @@ HARM = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP}
 
 
 async def harm(load: Load, cluster: Cluster, kind: str) -> None:
-    """One second of peace, some of trouble on broker a, one of peace."""
+    """Phases of a run: one second without faults, some with faults on broker a, one without."""
     await load.peace("broker-a", "broker-b")
     load.phase = "noticing"
     if kind == "slow":

@@ -117,7 +117,7 @@ def test_a_burst_waits_for_room_and_all_of_it_is_stored(tmp_path: Path) -> None:
         producer.send("orders", b"z")
 
 
-def test_a_plain_handler_that_closes_its_own_consumer_or_client_is_told_what_to_do(
+def test_close_inside_a_plain_handler_raises_advice(
     tmp_path: Path,
 ) -> None:
     told: list[str] = []

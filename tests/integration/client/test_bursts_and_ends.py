@@ -42,7 +42,7 @@ async def test_a_burst_of_one_way_sends_is_bounded_counted_and_stored(tmp_path: 
         assert cluster.message_count("t") == BURST + 1
 
 
-async def test_a_burst_that_does_not_wait_is_told(tmp_path: Path) -> None:
+async def test_burst_beyond_the_window_raises_too_many_in_flight(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path) as cluster:
         async with rocketpy.connect(cluster.namesrv, group="burst") as client:
             producer = client.producer(max_in_flight=1_000)

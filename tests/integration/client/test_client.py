@@ -59,7 +59,7 @@ async def test_every_way_to_send_is_received(tmp_path: Path) -> None:
         assert (first[0].tag, first[0].keys, first[0].headers) == ("a", ["k1", "k2"], {"h": "1"})
 
 
-async def test_what_a_compiled_broker_answers_is_read_compiled(
+async def test_compiled_broker_responses_are_read_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if compiled_sends() is None:
@@ -121,7 +121,7 @@ def _share(consumer: rocketpy.Consumer) -> list[rocketpy.MessageQueue]:
     return [queue for queue in consumer.assignment if queue.topic == "orders"]
 
 
-async def test_a_failed_message_comes_again_and_nothing_is_passed_over(tmp_path: Path) -> None:
+async def test_failed_message_is_redelivered_and_none_is_skipped(tmp_path: Path) -> None:
     tries: Counter[bytes] = Counter()
 
     def handler(message: ReceivedMessage) -> None:

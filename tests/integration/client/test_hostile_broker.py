@@ -122,7 +122,7 @@ def cut(broker: HostileBroker, request: RemotingCommand) -> None:
 
 
 @pytest.mark.parametrize("end", [rst, half_close, cut])
-async def test_a_connection_that_ends_in_between_is_told_and_made_anew(
+async def test_lost_connection_fails_its_calls_and_is_reopened(
     end: Callable[[HostileBroker, RemotingCommand], None],
 ) -> None:
     async with HostileBroker().running() as broker:
@@ -220,7 +220,7 @@ async def test_a_route_that_is_none_is_an_error_with_a_type(body: bytes) -> None
         "another topic", "offset that goes back", "nothing",
     ],
 )  # fmt: skip
-async def test_no_message_of_a_pull_that_lies_is_passed_over_or_committed(body: bytes) -> None:
+async def test_malformed_pull_response_skips_and_commits_no_message(body: bytes) -> None:
     got: list[bytes] = []
     bodies = [body, body, b"".join(RECORDS)]
 
@@ -309,7 +309,7 @@ async def test_bodies_that_inflate_to_more_than_a_gigabyte_together_are_taken_on
                 assert len(sizes) <= 5
 
 
-async def test_a_broker_that_asks_thousands_of_times_is_answered_and_the_client_goes_on() -> None:
+async def test_client_survives_thousands_of_requests_of_a_broker() -> None:
     held = asyncio.Event()
     begun = 0
 
@@ -347,7 +347,7 @@ async def test_a_broker_that_asks_thousands_of_times_is_answered_and_the_client_
         await ended(client, 20)
 
 
-async def test_a_close_ends_though_nobody_answers_any_more() -> None:
+async def test_close_ends_without_answers_of_brokers() -> None:
     async with HostileBroker().running() as broker:
         client = rocketpy.connect(broker.address, api_timeout=0.3)
         await client.start()

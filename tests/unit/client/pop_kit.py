@@ -1,4 +1,4 @@
-"""What a pop consumer's parts stand on, without a cluster: a broker that answers as it is told."""
+"""Environment of a pop consumer's parts without a cluster: a broker with scripted answers."""
 
 import asyncio
 from collections import defaultdict

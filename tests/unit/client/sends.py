@@ -1,4 +1,4 @@
-"""What tests of sending share: one send on the record, frozen brokers, who comes first."""
+"""Helpers of send tests: a recorded send, frozen brokers, choice of the first broker."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ SEND = 310
 
 
 class Sends:
-    """What a test asks of one send: how it ended, when, and what it tried."""
+    """Record of one send: its duration and its attempts."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -22,7 +22,7 @@ class Sends:
 
     @property
     def tried(self) -> list[tuple[int, str]]:
-        """When which broker was tried; the time in tenths of seconds."""
+        """Attempts as time in tenths of seconds and broker."""
         return [
             ((at - self.began_ms) // 100, request.ext_fields["n"])
             for at, request in self.cluster.times

@@ -79,7 +79,7 @@ class Offsets:
 
 
 class Cluster:
-    """What a test sees and does.
+    """Simulated cluster of a test.
 
     ``script[code]`` holds, for the next requests of a code, an exception to raise, a response's
     code, "lost" (nobody responds), or a function of (address, request). Without a step the request
@@ -187,7 +187,7 @@ class Cluster:
 
 
 class Remoting:
-    """One client's connections: each request on the record, some of them scripted."""
+    """Connections of a client: requests are recorded, some are scripted."""
 
     def __init__(self, cluster: Cluster, real: RemotingClient) -> None:
         self.config = real.config

@@ -1,4 +1,4 @@
-"""What a client makes and closes: its parts share connections, and end in their order."""
+"""Client: its parts share connections, and close in order."""
 
 import asyncio
 import inspect

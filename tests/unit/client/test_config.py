@@ -259,7 +259,7 @@ CLIENT: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
 }
 
 
-def test_routes_are_fetched_anew_every_thirty_seconds() -> None:
+def test_routes_are_refreshed_every_thirty_seconds() -> None:
     async def main(cluster: Cluster) -> Any:
         return await route_pause(cluster, {})
 
@@ -311,7 +311,7 @@ def test_no_option_of_the_client_or_of_producers_is_left_out() -> None:
     assert PRODUCER.keys() | here == {each.name for each in dataclasses.fields(ProducerConfig)}
 
 
-def test_an_option_that_is_none_is_told_at_once() -> None:
+def test_unknown_option_raises_at_once() -> None:
     with pytest.raises(TypeError, match="retires"):
         rocketpy.connect("a:1", retires=3)  # type: ignore[call-arg]
 

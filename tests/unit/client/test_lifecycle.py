@@ -1,4 +1,4 @@
-"""Closing: once, whoever asks and how often, in time, and nothing unfinished is taken for done."""
+"""Close: runs once for all callers, within its time, and settles no unfinished message."""
 
 import asyncio
 import inspect
@@ -57,7 +57,7 @@ async def test_every_call_waits_for_the_one_close() -> None:
     assert one.is_closed
 
 
-async def test_a_close_goes_on_when_the_call_is_cancelled() -> None:
+async def test_close_continues_when_its_call_is_cancelled() -> None:
     one = Slow()
     call = asyncio.create_task(one.close())
     await asyncio.sleep(0)
@@ -113,7 +113,7 @@ def test_a_second_close_does_not_cut_handlers_off(kind: str) -> None:
 
 
 @pytest.mark.parametrize("whole_client", [False, True])
-def test_what_a_pull_consumer_had_in_hand_when_an_exception_came_is_read_again(
+def test_exception_in_the_block_redelivers_the_last_batch(
     whole_client: bool,
 ) -> None:
     async def main(cluster: Cluster) -> None:
@@ -147,7 +147,7 @@ def test_what_a_pull_consumer_had_in_hand_when_an_exception_came_is_read_again(
     run_sim(main, queues=1)
 
 
-def test_a_cancelled_block_commits_no_batch_in_hand() -> None:
+def test_cancelled_block_does_not_commit_its_last_batch() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
 
@@ -229,7 +229,7 @@ def test_a_close_ends_in_time_although_no_broker_answers() -> None:
     run_sim(main)
 
 
-def test_what_is_closed_is_not_kept() -> None:
+def test_closed_parts_are_not_kept() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             for number in range(50):
@@ -251,7 +251,7 @@ def test_what_is_closed_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("kind", ["consumer", "pop_consumer"])
-def test_who_waits_for_the_end_is_told_of_a_fault_that_does_not_pass(kind: str) -> None:
+def test_wait_closed_raises_a_lasting_failure(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         code = 11 if kind == "consumer" else 200_050
         async with cluster.client() as client:
@@ -333,7 +333,7 @@ def test_a_client_of_another_event_loop_says_so_instead_of_hanging(*, is_ended: 
         loop.close()
 
 
-def test_what_was_closed_in_its_loop_may_be_closed_in_another_one() -> None:
+def test_closed_client_can_be_closed_again_in_another_loop() -> None:
     client = Client(ClientConfig("10.0.0.1:9876"))
 
     async def whole() -> Producer:

@@ -1,4 +1,4 @@
-"""What the client logs: a constant text with named values, so that records can be grouped."""
+"""Log records of the client: a constant text with named values, so that they can be grouped."""
 
 import ast
 import logging

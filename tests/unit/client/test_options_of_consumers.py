@@ -69,7 +69,7 @@ def heartbeat_field(*path: Any) -> Observer:
 
 
 def cached(reader: str) -> Observer:
-    """How much is held at most while nobody finishes anything, of bodies of 100 bytes."""
+    """Return the most messages cached while none is finished, with bodies of 100 bytes."""
 
     async def observe(cluster: Cluster, options: dict[str, Any]) -> int:
         for _ in range(300):
@@ -95,7 +95,7 @@ async def forever(message: Any) -> None:
 
 
 async def span_reached(cluster: Cluster, options: dict[str, Any]) -> int:
-    """Where the last pull began while the first message, and all from 33 on, are never finished."""
+    """Return the offset of the last pull while message 0, and all from 33 on, are unfinished."""
     fill(cluster, 300)
 
     async def handler(message: ReceivedMessage) -> None:
@@ -212,7 +212,7 @@ async def poll_decoded(cluster: Cluster, options: dict[str, Any]) -> Any:
 
 
 async def handled(cluster: Cluster, options: dict[str, Any]) -> int:
-    """How many messages the given handler (or none) took."""
+    """Return the number of messages the given handler (or none) took."""
     fill(cluster, 3)
     if options["handler"] is None:
         async with cluster.client() as client:
@@ -236,7 +236,7 @@ def shares(queues: Any, ids: Any, of_me: str) -> list[MessageQueue]:
 
 
 def queues_of_second(kind: str) -> Observer:
-    """What the second of two members reads."""
+    """Return the queues of the second of two members."""
 
     async def observe(cluster: Cluster, options: dict[str, Any]) -> Any:
         async with (
@@ -259,7 +259,7 @@ def queues_of_second(kind: str) -> Observer:
 
 
 def rebalanced_after(kind: str) -> Observer:
-    """When a queue that was added is found: routes are fresh every second."""
+    """Return the time at which an added queue is found; routes are refreshed every second."""
 
     async def observe(cluster: Cluster, options: dict[str, Any]) -> int:
         async with cluster.client(route_refresh_interval=1000) as client:
@@ -282,7 +282,7 @@ def rebalanced_after(kind: str) -> Observer:
 
 
 async def takeover(cluster: Cluster, options: dict[str, Any]) -> int:
-    """How long after it has learnt of the members a second member begins, ms."""
+    """Return the time between the second member's list of members and its first pull, ms."""
     async with cluster.client() as one, cluster.client() as two:
         async with one.consumer("t", group="c", handler=failing):
             await pass_time(5)
@@ -294,7 +294,7 @@ async def takeover(cluster: Cluster, options: dict[str, Any]) -> int:
 
 
 def start_took(kind: str) -> Observer:
-    """How long a start waits for brokers that do not say who is in a group, seconds."""
+    """Return the time a start waits for brokers that do not list the members, seconds."""
 
     async def observe(cluster: Cluster, options: dict[str, Any]) -> int:
         cluster.script[38] = [1] * 50
@@ -331,7 +331,7 @@ async def files_written(cluster: Cluster, options: dict[str, Any]) -> bool:
 
 
 async def polls_committed(cluster: Cluster, options: dict[str, Any]) -> list[int]:
-    """When polls stored offsets, seconds."""
+    """Return the times at which polls stored offsets, seconds."""
     fill(cluster, 60)
     async with cluster.client() as client:
         async with client.pull_consumer(group="c", start="earliest", **options) as consumer:

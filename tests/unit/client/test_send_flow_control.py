@@ -21,7 +21,7 @@ def test_the_back_off_of_flow_control() -> None:
     assert backoff_ms(10_000, rng) <= 144_000
 
 
-def test_the_pauses_while_nobody_can_be_reached() -> None:
+def test_pauses_without_a_reachable_broker_grow() -> None:
     assert [pause_ms(n) for n in range(1, 9)] == [100, 160, 256, 409, 655, 1000, 1000, 1000]
     assert pause_ms(10_000) == 1000
 

@@ -1,4 +1,4 @@
-"""Retries in virtual time: which broker is tried when, and how long nobody is tried."""
+"""Retries in virtual time: order of brokers and pauses."""
 
 import asyncio
 from typing import Any
@@ -137,7 +137,7 @@ def test_a_refused_connection_costs_no_attempt_and_no_time() -> None:
     run_sim(main, brokers=2)
 
 
-def test_of_many_brokers_those_that_failed_are_left_out() -> None:
+def test_retries_skip_failed_brokers() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(retries=4)
@@ -241,7 +241,7 @@ def test_connections_lost_in_the_middle_count_as_attempts() -> None:
     run_sim(main)
 
 
-def test_a_send_cancelled_while_nobody_is_there_leaves_at_once() -> None:
+def test_send_cancelled_without_brokers_leaves_the_window_at_once() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -364,7 +364,7 @@ def test_waiting_in_line_counts_as_time() -> None:
 
 @pytest.mark.parametrize("answer", ["lost", 1, 2, 14])
 def test_without_retries_nothing_is_repeated_that_may_have_arrived(answer: Any) -> None:
-    """What half messages ask for: only a refused connection is tried again."""
+    """Options of half messages: only a refused connection is retried."""
 
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:

@@ -1,4 +1,4 @@
-"""Messages asked for by one or many, hooks of the assignment, and an end after the one in hand."""
+"""`getone`, `getmany` and `batches`, hooks of the assignment, and `stop`."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ def test_one_is_done_when_the_next_is_asked_for(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_are_what_is_there_up_to_a_number(kind: str) -> None:
+def test_getmany_returns_available_messages_up_to_the_limit(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 30)
         async with cluster.client() as client, make(client, kind) as consumer:
@@ -66,7 +66,7 @@ def test_many_are_what_is_there_up_to_a_number(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_waits_in_vain_has_waited_as_long_as_said(kind: str) -> None:
+def test_getone_without_messages_waits_for_its_timeout(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client, make(client, kind) as consumer:
             began_ms = cluster.clock.monotonic_ms()
@@ -81,7 +81,7 @@ def test_who_waits_in_vain_has_waited_as_long_as_said(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_that_was_in_hand_when_its_loop_was_left_comes_again_in_order(kind: str) -> None:
+def test_batch_of_a_left_loop_is_redelivered_in_order(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 12)
         got: list[list[int]] = []
@@ -105,7 +105,7 @@ def test_a_batch_that_was_in_hand_when_its_loop_was_left_comes_again_in_order(ki
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stop_lets_the_message_in_hand_be_done_and_ends_the_loops(kind: str) -> None:
+def test_stop_ends_loops_after_the_delivered_message(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 10)
         got: list[int] = []
@@ -203,7 +203,7 @@ def test_nothing_is_taken_before_the_start_or_beside_a_handler() -> None:
     run_sim(main)
 
 
-def test_a_group_consumer_goes_on_elsewhere() -> None:
+def test_group_consumer_seek_continues_at_the_offset() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 10)
         queue = MessageQueue("t", "broker-a", 0)
@@ -261,7 +261,7 @@ def test_a_popped_message_in_progress_stays_ours(*, is_told: bool) -> None:
 
 @pytest.mark.parametrize("as_coroutine", [False, True])
 @pytest.mark.parametrize("kind", ["consumer", "pull_consumer"])
-def test_members_are_told_what_they_get_and_lose(kind: str, *, as_coroutine: bool) -> None:
+def test_assignment_hooks_get_gained_and_lost_queues(kind: str, *, as_coroutine: bool) -> None:
     async def main(cluster: Cluster) -> None:
         told: list[tuple[str, list[int]]] = []
 
@@ -304,7 +304,7 @@ def test_members_are_told_what_they_get_and_lose(kind: str, *, as_coroutine: boo
     run_sim(main)
 
 
-def test_what_is_done_when_a_queue_is_lost_can_still_be_committed() -> None:
+def test_revoked_hook_can_commit_handled_messages() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 3)
 

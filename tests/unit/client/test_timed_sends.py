@@ -18,7 +18,7 @@ def older(_: str, request: RemotingCommand) -> RemotingCommand:
     return response
 
 
-def test_a_broker_that_knows_no_moments_is_told_a_level() -> None:
+def test_delayed_send_to_an_old_broker_uses_a_delay_level() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(retries=0)

@@ -138,7 +138,7 @@ def test_the_trace_topic_itself_is_not_traced() -> None:
     run_sim(main)
 
 
-def test_what_brokers_do_not_want_traced_is_not() -> None:
+def test_topics_excluded_by_brokers_are_not_traced() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.create_topic("t", 1)
         cluster.put("t", b"x", properties={"TRACE_ON": "false"})

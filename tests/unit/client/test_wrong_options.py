@@ -1,4 +1,4 @@
-"""What cannot be meant is refused where it is written, in the words of who wrote it."""
+"""Invalid options raise at the call, with the names that the caller used."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -71,15 +71,15 @@ def refused(make: Callable[..., object], wrong: list[dict[str, Any]], **others: 
         assert "secret" not in str(caught.value)
 
 
-def test_of_a_client() -> None:
+def test_wrong_client_options_raise() -> None:
     refused(rocketpy.connect, CONNECT, name_servers="a:1")
 
 
-def test_of_a_producer() -> None:
+def test_wrong_producer_options_raise() -> None:
     in_client(lambda client: refused(client.producer, PRODUCER))
 
 
-def test_of_a_consumer() -> None:
+def test_wrong_consumer_options_raise() -> None:
     def work(client: rocketpy.Client) -> None:
         refused(client.consumer, CONSUMER, topic="t", handler=nothing)
         answers: list[dict[str, Any]] = [
@@ -95,7 +95,7 @@ def test_of_a_consumer() -> None:
     in_client(work)
 
 
-def test_of_a_pop_consumer() -> None:
+def test_wrong_pop_consumer_options_raise() -> None:
     unknown = {"order_by_key", "broadcast", "offset_dir", "allocation"}
     known = [options for options in CONSUMER if not options.keys() & unknown]
     own: list[dict[str, Any]] = [
@@ -114,7 +114,7 @@ def test_an_account_is_of_text() -> None:
     assert "secret'" not in str(caught.value)
 
 
-def test_names_and_counts_of_options_are_told_in_the_words_of_the_method() -> None:
+def test_wrong_option_names_raise_with_the_name_of_the_method() -> None:
     connect: Any = rocketpy.connect
 
     def work(client: Any) -> None:
@@ -132,7 +132,7 @@ def test_names_and_counts_of_options_are_told_in_the_words_of_the_method() -> No
     in_client(work)
 
 
-def test_what_fits_an_annotation_is_said_in_words() -> None:
+def test_annotations_are_described_in_words() -> None:
     assert described(str | None) == "a text or None"
     assert described(Serializer) == "an object with dumps and loads"
     assert fits(Serializer, rocketpy.json)
@@ -183,7 +183,7 @@ def test_a_broker_that_has_just_joined_is_found() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"queue": MessageQueue("u", "broker-a", 0)}, "no queue of topic t"),
+        ({"queue": MessageQueue("u", "broker-a", 0)}, "not a queue of topic t"),
         ({"selector": lambda queues: None}, "chose None"),
         ({"selector": lambda queues: 0}, "chose 0"),
     ],
@@ -208,7 +208,7 @@ def test_a_way_to_choose_of_another_type_is_refused(options: dict[str, Any]) -> 
     run_sim(main)
 
 
-def test_a_broker_s_address_in_the_place_of_a_name_server_s_is_told_as_such() -> None:
+def test_connect_to_a_broker_address_names_the_mistake() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client(name_servers=BROKER_A) as client:
             began_ms = cluster.clock.monotonic_ms()
@@ -239,7 +239,7 @@ def test_without_any_name_server_nothing_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["", "ns"])
-def test_transactions_need_a_group_of_their_own(namespace: str) -> None:
+def test_transaction_in_the_default_group_raises(namespace: str) -> None:
     async def check(message: Any) -> rocketpy.TxState:
         return rocketpy.TxState.COMMIT
 

@@ -35,7 +35,7 @@ def test_results_and_errors_come_back(thread: LoopThread) -> None:
         thread.call(lambda: 1 // 0)
 
 
-def test_who_waits_when_it_ends_is_told(thread: LoopThread) -> None:
+def test_waiting_caller_gets_closed_error(thread: LoopThread) -> None:
     waiting = thread.submit(forever())
     outcome: list[BaseException] = []
 
@@ -63,7 +63,7 @@ def test_nothing_begins_after_the_end(thread: LoopThread) -> None:
         thread.submit(three())
 
 
-def test_a_handler_that_ends_its_thread_leaves_nobody_waiting(thread: LoopThread) -> None:
+def test_handler_that_exits_its_thread_fails_its_call(thread: LoopThread) -> None:
     waiting = thread.submit(forever())
 
     async def leaves() -> None:
@@ -76,7 +76,7 @@ def test_a_handler_that_ends_its_thread_leaves_nobody_waiting(thread: LoopThread
         thread.run(three())
 
 
-def test_it_does_not_wait_for_itself(thread: LoopThread) -> None:
+def test_run_inside_its_own_loop_raises(thread: LoopThread) -> None:
     async def asks() -> int:
         return thread.run(three())
 

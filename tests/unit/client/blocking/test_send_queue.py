@@ -84,7 +84,7 @@ def test_sends_of_many_threads_are_all_stored_and_each_thread_s_in_their_order()
         assert sent == [b"%d-%d" % (name, n) for n in range(50)]
 
 
-def test_who_sends_waits_while_as_many_are_in_flight_as_may_be() -> None:
+def test_sender_waits_while_the_window_is_full() -> None:
     network = Storing()
     network.gate.clear()
     with client_on(network) as client:
@@ -107,7 +107,7 @@ def test_who_sends_waits_while_as_many_are_in_flight_as_may_be() -> None:
         assert network.most <= LIMIT
 
 
-def test_a_thread_that_waits_for_room_is_told_that_the_client_closed() -> None:
+def test_thread_that_waits_for_room_gets_closed_error() -> None:
     network = Storing()
     network.gate.clear()
     client = client_on(network)

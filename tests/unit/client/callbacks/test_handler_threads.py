@@ -76,7 +76,7 @@ async def test_each_call_has_a_thread_when_the_ones_before_took_time() -> None:
     assert await asyncio.gather(*calls) == list(range(9))
 
 
-async def test_who_waits_behind_a_slow_call_gets_a_thread_soon(
+async def test_call_behind_a_slow_call_gets_a_thread_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(handler_threads, "_LATE_S", 0)
@@ -121,7 +121,7 @@ async def test_calls_are_made_as_long_as_one_thread_is_not_blocked(count: int) -
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), asyncio.CancelledError()], ids=repr)
-async def test_what_a_function_raises_reaches_the_caller(error: BaseException) -> None:
+async def test_exception_of_a_function_reaches_the_caller(error: BaseException) -> None:
     kit = Kit()
 
     def fail() -> None:

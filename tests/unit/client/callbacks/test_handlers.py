@@ -1,4 +1,4 @@
-"""Bodies that cannot be read, and handlers that fail: who is told, and what becomes of it."""
+"""Handlers that fail, and unreadable bodies: error handler, retries and dead letters."""
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -17,7 +17,7 @@ KINDS = ["consumer", "ordered", "pop_consumer"]
 async def consume(
     cluster: Cluster, kind: str, handler: Any, seconds: float = 20, **more: Any
 ) -> Any:
-    """Run a consumer over what is there; returns it closed."""
+    """Run a consumer over the stored messages; return it closed."""
     if kind == "ordered":
         kind, more = "consumer", {"ordered": True, "ordered_retry_pause": 2, **more}
     options = {"group": "c", "start": "earliest", "serializer": rocketpy.json, **more}
@@ -58,7 +58,7 @@ def test_a_body_that_cannot_be_read_becomes_a_dead_letter_once(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_error_handler_is_told_and_decides(kind: str) -> None:
+def test_error_handler_gets_the_error_and_decides(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         for body in (b"{", b'"ignore"', b'"bury"', b'"fine"'):
             cluster.put("t", body)
@@ -88,7 +88,7 @@ def test_the_error_handler_is_told_and_decides(kind: str) -> None:
 
 
 @pytest.mark.parametrize("order", [Retry(3), RuntimeError("the error handler is broken")])
-def test_what_the_error_handler_raises_is_as_if_the_handler_had(order: Exception) -> None:
+def test_error_handler_exception_counts_as_the_handlers(order: Exception) -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"1")
 
@@ -187,7 +187,7 @@ def test_a_handler_with_yield_is_refused(kind: str, handler: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["on_error", "middlewares", "on_assigned", "tx_checker"])
-def test_so_is_any_other_function_with_yield(name: str) -> None:
+def test_generator_middleware_is_refused(name: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             options: dict[str, Any] = {name: [lambda given, call: agen(given), agen]}
@@ -242,7 +242,7 @@ def test_a_handler_that_returns_its_work_undone_has_failed(
             raise ToDLQ("seen")
 
         await consume(cluster, kind, handler, on_error=note, **options)
-        assert ["which nobody runs" in str(each) for each in told] == [True]
+        assert ["that was never awaited" in str(each) for each in told] == [True]
         assert len(dead(cluster)) == 1
 
     run_sim(main, queues=1)

@@ -14,7 +14,7 @@ from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 SEND, BATCH = 310, 320
 
 
-def test_each_retry_is_told_with_its_reason_and_its_wait(
+def test_retry_hook_gets_reason_and_pause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main(cluster: Cluster) -> None:

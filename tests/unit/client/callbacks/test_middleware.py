@@ -305,7 +305,7 @@ def test_bodies_that_cannot_be_read_do_not_reach_them(*, as_function: bool) -> N
 
 
 @pytest.mark.parametrize("wrong", [5, [5], [lambda _: None], "ab"])
-def test_what_is_no_middleware_is_refused_at_the_call(wrong: Any) -> None:
+def test_invalid_middleware_raises_at_the_call(wrong: Any) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             with pytest.raises(ConfigError, match="middlewares"):

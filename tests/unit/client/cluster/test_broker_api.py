@@ -155,7 +155,7 @@ async def test_the_ends_of_a_queue_and_a_place_by_time() -> None:
     assert (code, ext["timestamp"], ext["boundaryType"]) == (29, "1700000000000", "lower")
 
 
-async def test_a_message_is_given_back_with_a_limit_of_its_own() -> None:
+async def test_send_back_sends_its_header_with_its_own_timeout() -> None:
     kit = Kit()
     header = ConsumerSendMsgBackRequestHeader(offset=5, group="g", delay_level=3)
     await kit.api.send_back(AT, header)
@@ -176,7 +176,7 @@ async def test_a_message_that_is_called_back_is_named() -> None:
     assert await kit.api.recall(AT, header) == ""
 
 
-async def test_how_a_transaction_ended_is_told_once_or_until_it_is_known() -> None:
+async def test_transaction_outcome_is_sent_until_a_broker_confirms() -> None:
     kit = Kit()
     header = EndTransactionRequestHeader(
         producer_group="p",
@@ -253,7 +253,7 @@ async def test_pull_sends_its_header_and_returns_the_result() -> None:
         (21, PullStatus.OFFSET_ILLEGAL),
     ],
 )
-def test_what_a_pull_ends_with(code: int, status: PullStatus) -> None:
+def test_pull_result_by_response_code(code: int, status: PullStatus) -> None:
     found = pull_result(response(code, b"records", **PULLED))
     assert found == (status, 9, 2, 11, 1, 0, b"records")
     assert pull_result(response(code, offsetDelta="4", **PULLED)).offset_delta == 4

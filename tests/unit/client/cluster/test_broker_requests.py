@@ -1,4 +1,4 @@
-"""What brokers ask of a client, thousands of times."""
+"""Requests of brokers to a client, thousands of them."""
 
 import asyncio
 import json

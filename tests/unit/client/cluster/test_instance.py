@@ -1,4 +1,4 @@
-"""Who a client is, what it tells the brokers, and what it does when they fail."""
+"""Shared part of a client: its id, heartbeats, and failures of brokers."""
 
 import asyncio
 import random
@@ -129,7 +129,7 @@ async def test_producers_beat_to_masters_and_consumers_to_slaves_as_well() -> No
     assert kit.remoting.asked(UNREGISTER) == ["a:1", "b:1", "b:2"]
 
 
-async def test_a_broker_that_fails_keeps_the_heartbeat_from_nobody() -> None:
+async def test_heartbeat_reaches_all_brokers_beside_a_failing_one() -> None:
     kit = Kit()
     await kit.instance.routes.refresh("t")
     kit.member()
@@ -188,7 +188,7 @@ async def test_the_last_one_of_a_group_leaves_it_where_the_broker_knows_it() -> 
     assert kit.remoting.asked(UNREGISTER)[2:] == ["b:1", "b:2"], "a failure is only logged"
 
 
-async def test_a_broker_that_leaves_the_routes_meanwhile_keeps_nobody_in_a_group() -> None:
+async def test_leaving_a_group_skips_a_broker_that_left_the_routes() -> None:
     kit = Kit()
     await kit.instance.routes.refresh("t")
     member = kit.member("g")

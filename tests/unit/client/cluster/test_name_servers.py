@@ -60,7 +60,7 @@ async def test_a_share_is_half_a_second_at_least(
     assert remoting.asked == [("a", share_ms)]
 
 
-async def test_when_none_answers_the_error_tells_about_each() -> None:
+async def test_unreachable_name_servers_are_all_in_the_error() -> None:
     remoting = FakeRemoting(a=RequestTimeoutError("silent"), b=ConnectError("b:9876 refuses"))
     with pytest.raises(NoNameServerError, match="a:9876: silent; b:9876 refuses"):
         await servers(remoting).invoke(105, {})
@@ -69,7 +69,7 @@ async def test_when_none_answers_the_error_tells_about_each() -> None:
 
 
 @pytest.mark.parametrize("code", [105, 106, 206, 224])
-async def test_a_broker_is_told_from_a_name_server_by_what_it_does_not_support(code: int) -> None:
+async def test_broker_in_place_of_a_name_server_raises(code: int) -> None:
     with pytest.raises(NameServerAddressError, match="a:9876 is no name server"):
         await servers(FakeRemoting(a=3)).invoke(code, {})
     assert (await servers(FakeRemoting(a=3, b=None)).invoke(code, {})).code == 0

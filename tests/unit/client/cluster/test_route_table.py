@@ -1,4 +1,4 @@
-"""Routes become queues and addresses; one request serves everybody who asks at once."""
+"""Routes become queues and addresses; concurrent callers share one request."""
 
 import asyncio
 import random
@@ -91,7 +91,7 @@ def test_an_order_says_which_queues_are_written() -> None:
 
 
 @pytest.mark.parametrize("order", ["a:x", "a:1:2", "a:"])
-async def test_an_order_nobody_can_read_is_a_bad_body_and_the_route_stays(order: str) -> None:
+async def test_unreadable_order_configuration_raises_and_keeps_the_route(order: str) -> None:
     kit = Kit()
     kit.remoting.routes = {"t": route("a"), "u": route("a")}
     known = await kit.table.publish_queues("t")
@@ -158,7 +158,7 @@ async def test_callers_at_once_have_an_error_each_that_does_not_grow_with_their_
     assert len(kit.remoting.asked) == 1
 
 
-async def test_a_caller_that_gives_up_takes_the_answer_from_nobody() -> None:
+async def test_cancelled_refresh_leaves_the_route_to_other_callers() -> None:
     kit = Kit()
     kit.remoting.routes["t"] = route("a")
     one = asyncio.create_task(kit.table.subscribe_queues("t"))
@@ -169,7 +169,7 @@ async def test_a_caller_that_gives_up_takes_the_answer_from_nobody() -> None:
     assert one.cancelled()
 
 
-async def test_a_topic_that_nobody_serves_keeps_the_route_it_had() -> None:
+async def test_topic_without_brokers_keeps_its_route() -> None:
     kit = Kit()
     kit.remoting.routes["t"] = route("a")
     known = await kit.table.publish_queues("t")
@@ -179,7 +179,7 @@ async def test_a_topic_that_nobody_serves_keeps_the_route_it_had() -> None:
     assert kit.table.master_address("a") == "a:1"
 
 
-async def test_only_a_changed_route_is_told() -> None:
+async def test_only_a_changed_route_calls_listeners() -> None:
     kit = Kit()
     kit.remoting.routes["t"] = route("a")
     for _ in range(3):
@@ -201,7 +201,7 @@ async def test_the_first_message_of_a_topic_goes_where_topics_are_created() -> N
     assert len(await kit.table.publish_queues("new")) == 1
 
 
-async def test_nobody_to_write_to_is_said() -> None:
+async def test_missing_broker_to_write_to_raises() -> None:
     kit = Kit()
     with pytest.raises(NoRouteError, match="new"):
         await kit.table.publish_queues("new")
@@ -211,7 +211,7 @@ async def test_nobody_to_write_to_is_said() -> None:
     assert await kit.table.subscribe_queues("new") == ()
 
 
-async def test_a_topic_that_takes_no_messages_is_not_created_anew() -> None:
+async def test_readonly_topic_is_not_created_again() -> None:
     kit = Kit()
     kit.remoting.routes = {"TBW102": route("a", queues=8), "t": route("a", perm=READ_ONLY)}
     for _ in range(2):
@@ -274,7 +274,7 @@ async def test_a_refresh_of_all_tries_all_and_raises_the_last_failure() -> None:
         await kit.table.refresh_all()
 
 
-async def test_where_to_read_prefers_the_broker_that_was_named() -> None:
+async def test_read_address_prefers_the_suggested_broker() -> None:
     kit = Kit()
     found = route("a")
     found.broker_datas[0].broker_addrs = {0: "a:1", 1: "a:2", 3: "a:4"}

@@ -1,4 +1,4 @@
-"""Every member computes the same shares as the official clients, and nobody's queue is lost."""
+"""Allocation of queues: the same shares as in official clients, without a lost queue."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

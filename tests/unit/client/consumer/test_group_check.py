@@ -17,7 +17,7 @@ QUEUE = MessageQueue("t", "broker-a", 0)
 
 
 @pytest.mark.parametrize("kind", ["consumer", "pop_consumer"])
-def test_a_consumer_names_a_group_that_does_not_exist_and_goes_on_once_it_does(
+def test_consumer_reports_a_missing_group_and_recovers_when_it_exists(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(cluster: Cluster) -> None:
@@ -44,7 +44,7 @@ def test_a_consumer_names_a_group_that_does_not_exist_and_goes_on_once_it_does(
 @pytest.mark.parametrize(
     "answer", [None, 1, 24, "lost"], ids=["a group that is made", "failure", "no member", "lost"]
 )
-def test_what_is_no_answer_of_that_kind_says_nothing(answer: Any) -> None:
+def test_group_check_ignores_answers_about_other_things(answer: Any) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             await client.producer().send("t", b"x")

@@ -1,4 +1,4 @@
-"""What members of a group share, whether they pull or pop: life, subscriptions, handlers."""
+"""Common behaviour of pulling and popping group members: lifecycle, subscriptions, handlers."""
 
 import asyncio
 from typing import Any
@@ -44,7 +44,7 @@ def test_a_member_is_one_from_its_start_to_its_end(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_waits_for_the_end_is_told(kind: str) -> None:
+def test_wait_closed_returns_after_the_close(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             consumer = make(client, kind)
@@ -61,7 +61,7 @@ def test_who_waits_for_the_end_is_told(kind: str) -> None:
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("whose", ["consumer", "client"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_handler_that_closes_its_own_consumer_is_told_what_to_do(
+def test_close_inside_the_own_handler_raises_advice(
     kind: str,
     whose: str,
     ordered: bool,
@@ -228,7 +228,7 @@ def test_a_plain_function_is_a_handler_too(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_topic_that_nobody_serves_is_looked_for_and_found_when_it_comes(kind: str) -> None:
+def test_missing_topic_is_found_when_it_appears(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         got: list[bytes] = []
 
@@ -251,7 +251,7 @@ def test_a_topic_that_nobody_serves_is_looked_for_and_found_when_it_comes(kind: 
     [("consumer", {}), ("consumer", {"ordered": True}), ("pop_consumer", {})],
     ids=["plain", "ordered", "pop"],
 )
-def test_a_handler_that_raises_a_cancellation_has_failed_and_its_worker_goes_on(
+def test_handler_that_raises_cancelled_error_fails_and_its_worker_continues(
     kind: str, options: dict[str, Any]
 ) -> None:
     async def main(cluster: Cluster) -> None:

@@ -92,7 +92,7 @@ def test_a_restarting_broker_is_waited_for_and_shown_in_health() -> None:
     run_sim(main, queues=1)
 
 
-def test_what_brokers_ask() -> None:
+def test_requests_of_brokers_are_answered() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
 

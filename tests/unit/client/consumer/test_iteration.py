@@ -23,7 +23,7 @@ def committed(cluster: Cluster) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_message_in_hand_when_a_loop_is_left_comes_first_in_the_next(kind: str) -> None:
+def test_message_of_a_left_loop_is_first_in_the_next_loop(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 6)
         got: list[int] = []
@@ -47,7 +47,7 @@ def test_a_message_in_hand_when_a_loop_is_left_comes_first_in_the_next(kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_settled_before_the_loop_was_left_does_not_come_again(kind: str) -> None:
+def test_message_settled_before_the_loop_was_left_is_not_redelivered(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 3)
         got: list[int] = []
@@ -158,7 +158,7 @@ def test_an_iterator_that_is_closed_or_collected_gives_its_message_back() -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_may_not_iterate_is_told(kind: str) -> None:
+def test_iterating_in_a_wrong_state_raises(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             with pytest.raises(ClosedError, match="iterate"):

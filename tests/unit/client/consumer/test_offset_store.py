@@ -69,7 +69,7 @@ def broadcast(tmp_path: Path) -> dict[str, Any]:
     return {"group": "c", "broadcast": True, "offset_dir": str(tmp_path), "start": "earliest"}
 
 
-def test_a_broadcasting_member_goes_on_where_it_was_before_its_restart(tmp_path: Path) -> None:
+def test_broadcasting_member_continues_at_its_offset_after_a_restart(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         got: list[bytes] = []
@@ -117,7 +117,7 @@ def test_a_consumer_closes_although_its_offsets_cannot_be_written(tmp_path: Path
     run_sim(main)
 
 
-def test_the_broker_is_told_each_offset_once() -> None:
+def test_broker_gets_each_offset_once() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
 

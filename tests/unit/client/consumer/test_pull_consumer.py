@@ -102,7 +102,7 @@ def test_auto_commit_stores_what_earlier_polls_handed_out() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_group_goes_on_where_it_committed() -> None:
+def test_group_continues_at_its_committed_offset() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 6)
         for expected in ([0, 1], [2, 3], [4, 5]):
@@ -114,7 +114,7 @@ def test_a_group_goes_on_where_it_committed() -> None:
     run_sim(main, queues=1)
 
 
-def test_seeking_goes_on_elsewhere_and_forgets_what_was_there() -> None:
+def test_seek_moves_the_position_and_drops_cached_messages() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         await pass_time(100)
@@ -172,7 +172,7 @@ def test_a_queue_that_is_not_assigned_has_no_position_to_change() -> None:
     run_sim(main)
 
 
-def test_a_paused_queue_is_kept_and_the_others_go_on() -> None:
+def test_paused_queue_keeps_its_messages_while_others_are_polled() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 8)
         first, second = (MessageQueue("t", "broker-a", number) for number in range(2))
@@ -189,7 +189,7 @@ def test_a_paused_queue_is_kept_and_the_others_go_on() -> None:
     run_sim(main, queues=2)
 
 
-def test_who_assigns_reads_exactly_these() -> None:
+def test_assign_reads_exactly_the_assigned_queues() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.pull_consumer(group="p") as consumer:
@@ -205,7 +205,7 @@ def test_who_assigns_reads_exactly_these() -> None:
     run_sim(main)
 
 
-def test_it_is_one_or_the_other() -> None:
+def test_subscribe_and_assign_exclude_each_other() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.pull_consumer(group="p") as consumer:
@@ -240,7 +240,7 @@ def test_members_that_subscribe_share_the_queues() -> None:
     run_sim(main)
 
 
-def test_who_is_closed_or_not_started_says_so() -> None:
+def test_closed_or_unstarted_pull_consumer_raises() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             consumer = client.pull_consumer(group="p")
@@ -260,7 +260,7 @@ def test_who_is_closed_or_not_started_says_so() -> None:
     run_sim(main)
 
 
-def test_offsets_that_could_not_be_stored_are_told_and_stored_the_next_time() -> None:
+def test_failed_commit_raises_and_is_repeated_by_the_next() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
         async with cluster.client() as client:

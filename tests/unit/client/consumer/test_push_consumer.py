@@ -1,4 +1,4 @@
-"""Every message is delivered, none is passed over, failures can be seen."""
+"""Group consumer: every message is delivered, none is skipped, failures are visible."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ def test_offsets_are_stored_every_five_seconds_one_way() -> None:
     run_sim(main, queues=1)
 
 
-def test_failed_messages_go_back_to_the_broker_and_the_offset_goes_on() -> None:
+def test_failed_messages_are_sent_back_and_the_offset_advances() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
 
@@ -100,7 +100,7 @@ def test_failed_messages_go_back_to_the_broker_and_the_offset_goes_on() -> None:
     run_sim(main, queues=1)
 
 
-def test_what_cannot_be_given_back_is_consumed_again_here_and_not_passed() -> None:
+def test_failed_send_back_is_retried_here_and_the_offset_stays() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.supports_send_back = False
         fill(cluster, 5)
@@ -173,7 +173,7 @@ def test_tags_are_compared_as_text_too() -> None:
 
 
 @pytest.mark.parametrize(("start", "first"), [("latest", 8), ("earliest", 0), ("between", 2)])
-def test_where_a_new_group_starts(start: Any, first: int) -> None:
+def test_new_group_starts_at_the_configured_position(start: Any, first: int) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
         await pass_time(60)
@@ -206,7 +206,7 @@ def test_a_stored_offset_wins_and_an_error_is_no_start() -> None:
     run_sim(main, queues=1)
 
 
-def test_pulling_stops_at_each_limit_and_goes_on() -> None:
+def test_pulling_pauses_at_each_limit_and_resumes() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 200)
         gate = asyncio.Event()
@@ -278,7 +278,7 @@ def test_results_of_a_queue_given_up_do_not_count() -> None:
     run_sim(main, queues=1)
 
 
-def test_stop_finishes_what_is_in_hand_and_cancels_what_takes_too_long() -> None:
+def test_stop_waits_for_handlers_and_cancels_slow_ones() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
         finished = []
@@ -338,7 +338,7 @@ def test_a_handler_that_takes_no_notice_of_its_cancelling_does_not_hold_a_close_
     run_sim(main, queues=1)
 
 
-def test_a_message_in_hand_for_too_long_is_given_back() -> None:
+def test_message_beyond_the_consume_timeout_is_redelivered() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 1)
 
@@ -416,7 +416,7 @@ def test_batches_and_decoded_bodies() -> None:
     run_sim(main, queues=1)
 
 
-def test_misuse_is_told_at_once() -> None:
+def test_misuse_raises_at_once() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=nothing) as consumer:

@@ -73,7 +73,7 @@ def test_a_renewal_after_the_lock_lapsed_has_its_queue_begin_afresh() -> None:
     with_keeper(scenario)
 
 
-def test_a_lock_that_somebody_else_has_is_not_ours() -> None:
+def test_lock_of_another_member_is_refused() -> None:
     async def scenario(cluster: Cluster, kit: Kit) -> None:
         assert await kit.take()
         locks = cluster.world.brokers[0].broker.parts.locks
@@ -89,7 +89,7 @@ def test_a_lock_that_somebody_else_has_is_not_ours() -> None:
     with_keeper(scenario)
 
 
-def test_what_was_given_back_is_free_at_once_and_a_failure_does_no_harm() -> None:
+def test_released_lock_is_free_at_once_and_a_failed_release_is_ignored() -> None:
     async def scenario(cluster: Cluster, kit: Kit) -> None:
         locks = cluster.world.brokers[0].broker.parts.locks
         assert await kit.take()
@@ -171,7 +171,7 @@ def test_members_come_and_go_and_no_queue_has_two_handlers() -> None:
     run_sim(main)
 
 
-def test_a_handler_in_hand_keeps_its_queue_until_it_ends() -> None:
+def test_running_handler_keeps_the_lock_of_its_queue() -> None:
     async def main(cluster: Cluster) -> None:
         members = Members(cluster, takes_s=40)
         fill(cluster, 4)

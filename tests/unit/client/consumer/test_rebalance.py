@@ -1,4 +1,4 @@
-"""Who has which queue: rounds, members, and queues that come, go, or are not read any more."""
+"""Assignment of queues: rounds, members, and queues that appear, vanish or stall."""
 
 import asyncio
 from collections import Counter
@@ -49,7 +49,7 @@ def test_members_are_asked_of_any_broker_and_share_pages_of_the_sorted_queues() 
     run_sim(main, brokers=2)
 
 
-def test_a_broadcasting_member_has_every_queue_and_asks_nobody(tmp_path: Any) -> None:
+def test_broadcasting_member_has_every_queue_without_a_request(tmp_path: Any) -> None:
     async def main(cluster: Cluster) -> None:
         def consumer(client: Any) -> Any:
             return client.consumer(
@@ -67,7 +67,7 @@ def test_a_broadcasting_member_has_every_queue_and_asks_nobody(tmp_path: Any) ->
     run_sim(main)
 
 
-def test_who_is_not_among_the_members_has_no_queue_until_it_is() -> None:
+def test_client_outside_the_group_has_no_queue() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=nothing) as consumer:
@@ -81,7 +81,7 @@ def test_who_is_not_among_the_members_has_no_queue_until_it_is() -> None:
     run_sim(main)
 
 
-def test_a_queue_that_nobody_pulled_for_two_minutes_begins_afresh(monkeypatch: Any) -> None:
+def test_queue_without_a_pull_for_two_minutes_is_restarted(monkeypatch: Any) -> None:
     async def main(cluster: Cluster) -> None:
         stuck = asyncio.Event()
         run = PullLoop.run
@@ -109,7 +109,7 @@ def test_a_queue_that_nobody_pulled_for_two_minutes_begins_afresh(monkeypatch: A
     run_sim(main, queues=1)
 
 
-def test_a_queue_that_goes_to_another_goes_on_where_it_was_committed() -> None:
+def test_reassigned_queue_continues_at_its_committed_offset() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 40)
         got: Counter[bytes] = Counter()
@@ -166,7 +166,7 @@ def test_a_topic_that_is_not_subscribed_any_more_is_left() -> None:
     run_sim(main, topics=("t", "u"))
 
 
-def test_members_that_subscribe_differently_are_told_so_once(caplog: Any) -> None:
+def test_members_with_different_subscriptions_are_logged_once(caplog: Any) -> None:
     async def main(cluster: Cluster) -> None:
         async with (
             cluster.client(instance_name="1") as one,
@@ -189,7 +189,7 @@ def test_members_that_subscribe_differently_are_told_so_once(caplog: Any) -> Non
     assert len(told) == 2, "each client, once"
 
 
-def test_a_topic_that_nobody_serves_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("mistyped", group="c", handler=nothing):

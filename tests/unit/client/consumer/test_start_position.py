@@ -1,4 +1,4 @@
-"""Where a group begins: what is stored, what it asked for, never behind a message of its own."""
+"""Start of a group: stored offset, configured position, never past a message of its retry topic."""
 
 from typing import Any
 

@@ -32,7 +32,7 @@ def compiled(records: bytes, topic: str = "orders") -> list[ReceivedMessage] | N
     return None if decode is None else decode(records)
 
 
-def test_it_is_there_where_it_can_be_built() -> None:
+def test_compiled_decoder_is_present_with_a_compiler() -> None:
     is_there = decode_compiled.compiled_messages() is not None
     assert is_there or not WANTED or compiler() is None, (
         "there is a C compiler and no compiled module: python -m pip install --no-deps -e ."
@@ -40,7 +40,7 @@ def test_it_is_there_where_it_can_be_built() -> None:
     assert WANTED or not is_there
 
 
-def test_it_can_be_asked_for_and_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_decoder_can_be_required_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode_compiled, "_MODULE", "rocketpy.client._none")
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
     monkeypatch.delenv("ROCKETPY_COMPILED", raising=False)
@@ -99,7 +99,7 @@ def test_messages_of_a_retry_topic_keep_the_topic_they_were_sent_to() -> None:
     assert compiled(stored(b"body", topic="%RETRY%g"), "%RETRY%g") is None
 
 
-def test_what_is_not_read_yet_is_there_after_a_copy_and_nothing_else_is() -> None:
+def test_copy_of_a_lazily_read_message_has_all_fields() -> None:
     found = compiled(stored(b"body", PROPERTIES))
     assert found is not None
     assert not hasattr(found[0], "nothing")

@@ -54,7 +54,7 @@ def test_no_delay_is_none(nothing: Any) -> None:
         (None, AT, 3),
     ],
 )
-def test_what_cannot_be(delay: Any, deliver_at: Any, level: int) -> None:
+def test_invalid_delivery_time_raises(delay: Any, deliver_at: Any, level: int) -> None:
     with pytest.raises(IllegalMessageError):
         delivery_time_of(delay, deliver_at, level)
 

@@ -1,4 +1,4 @@
-"""What a user sees of a message: values under plain names, and how it is settled."""
+"""Received messages: attributes and settlement."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -56,7 +56,7 @@ def test_a_message_has_what_it_was_sent_with() -> None:
     assert message.queue is QUEUE
 
 
-def test_what_was_not_given_is_empty() -> None:
+def test_missing_properties_are_empty() -> None:
     message = received()
     assert (message.tag, message.keys, message.headers, message.retries) == ("", [], {}, 0)
 
@@ -75,7 +75,7 @@ def test_a_redelivery_has_the_topic_it_was_sent_to() -> None:
     assert received(queue=retry).topic == "%RETRY%g", "nobody said where it was from"
 
 
-def test_a_property_of_that_name_changes_no_topic_of_its_own() -> None:
+def test_retry_topic_property_changes_no_ordinary_topic() -> None:
     message = received(properties={"RETRY_TOPIC": "orders"})
     assert (message.topic, message.origin_topic) == ("t", "orders")
 
@@ -103,7 +103,7 @@ def test_a_namespace_is_not_shown() -> None:
     assert again.topic == "orders"
 
 
-def test_a_body_is_read_by_who_it_was_given() -> None:
+def test_decode_uses_the_serializer_of_the_consumer_or_the_call() -> None:
     message = received(body=b'{"a": 1}', serializer=json)
     assert message.decode() == {"a": 1}
     plain = received(body=b'{"a": 1}')
@@ -113,7 +113,7 @@ def test_a_body_is_read_by_who_it_was_given() -> None:
         received(body=b"{", serializer=json).decode()
 
 
-async def test_outcomes_go_to_who_handed_it_out() -> None:
+async def test_outcomes_go_to_the_settlement() -> None:
     settlement = Settlement()
     message = received(settlement=settlement)
     await message.ack()
@@ -124,7 +124,7 @@ async def test_outcomes_go_to_who_handed_it_out() -> None:
     ]  # fmt: skip
 
 
-async def test_a_message_that_nobody_waits_for_can_be_acked_but_not_given_back() -> None:
+async def test_message_without_settlement_can_be_acked_but_not_nacked() -> None:
     message = received()
     await message.ack()
     with pytest.raises(ClosedError, match="only messages of a group consumer"):

@@ -81,7 +81,7 @@ def test_a_dataclass_is_read_as_it_was_written() -> None:
         (int | None, b'"x"', "is not a int and the body: 'x' is not null"),
     ],
 )
-def test_what_is_no_such_value_is_refused_and_named(kind: Any, data: bytes, words: str) -> None:
+def test_value_of_another_type_raises_with_its_path(kind: Any, data: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TypedSerializer(kind).loads(data)
 
@@ -99,7 +99,7 @@ def test_a_body_that_is_nested_without_end_is_refused() -> None:
         TypedSerializer(nested).loads(b"[" * 102 + b"1" + b"]" * 102)
 
 
-def test_an_annotation_that_json_has_no_value_for_is_told() -> None:
+def test_annotation_without_json_form_raises() -> None:
     with pytest.raises(TypeError, match="cannot be made of JSON"):
         TypedSerializer[Any](Literal["a"]).loads(b'"a"')  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""One way to say how long: seconds or a timedelta, under names without a unit."""
+"""Durations of options: seconds or a timedelta, under names without a unit."""
 
 import inspect
 from datetime import timedelta
@@ -125,7 +125,7 @@ def test_one_send_may_have_a_timedelta_of_time() -> None:
 
 
 @pytest.mark.parametrize("wrong", [timedelta(seconds=-1), "5", None, True, float("inf")])
-def test_what_is_no_duration_is_refused(wrong: Any) -> None:
+def test_invalid_duration_raises(wrong: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         rocketpy.connect("a:1", api_timeout=wrong)
     assert caught.value.key == "api_timeout"

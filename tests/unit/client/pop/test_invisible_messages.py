@@ -1,4 +1,4 @@
-"""Popped messages in hand: each is settled once, or lost when its time is over."""
+"""Invisible messages: each is settled once, or expires."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ from rocketpy.testing.sim_loop import pass_time
 from tests.unit.client.pop_kit import ACK, CHANGE, INVISIBLE_MS, Kit, run, stored
 
 
-def test_a_message_is_in_hand_until_it_is_acked() -> None:
+def test_popped_message_is_leased_until_it_is_acked() -> None:
     async def case() -> None:
         kit = Kit()
         message = kit.take(5)
@@ -50,7 +50,7 @@ def test_a_second_outcome_does_nothing() -> None:
     run(case)
 
 
-def test_a_message_whose_time_is_over_is_somebody_elses(
+def test_expired_message_is_not_held(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def case() -> None:
@@ -65,7 +65,7 @@ def test_a_message_whose_time_is_over_is_somebody_elses(
         assert len(kit.hand) == 0
 
     run(case)
-    assert "its invisible time is over" in caplog.text
+    assert "invisible time expired" in caplog.text
 
 
 def test_there_is_room_for_so_many() -> None:
@@ -108,7 +108,7 @@ def test_the_longest_delay_holds_for_every_retry_after_it() -> None:
     run(case)
 
 
-def test_who_gives_back_may_say_when_whatever_the_number_of_retries() -> None:
+def test_nack_delay_has_precedence_over_the_number_of_retries() -> None:
     async def case() -> None:
         kit = Kit(max_retries=2)
         await kit.take(retries=9).nack(delay=1.5)
@@ -179,7 +179,7 @@ def test_an_ack_that_the_broker_refuses_is_not_repeated() -> None:
     run(case)
 
 
-def test_without_a_master_there_is_nobody_to_ask() -> None:
+def test_settling_without_a_master_raises() -> None:
     async def case() -> None:
         kit = Kit()
         message = kit.take()
@@ -283,7 +283,7 @@ def test_an_outcome_waits_for_the_new_handle_of_a_message_that_is_just_kept() ->
     run(case)
 
 
-def test_what_has_less_than_half_of_its_time_left_is_renewed() -> None:
+def test_renew_extends_messages_with_less_than_half_of_their_time() -> None:
     async def case() -> None:
         kit = Kit(max_messages=9)
         old = kit.take(1)
@@ -297,7 +297,7 @@ def test_what_has_less_than_half_of_its_time_left_is_renewed() -> None:
     run(case)
 
 
-def test_what_cannot_be_renewed_is_logged_and_the_others_are(
+def test_failed_renewal_is_logged_and_others_are_renewed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def case() -> None:
@@ -310,7 +310,7 @@ def test_what_cannot_be_renewed_is_logged_and_the_others_are(
         assert [fields["offset"] for fields in kit.broker.of_code(CHANGE)] == ["1", "2"]
 
     run(case)
-    assert "was not kept for longer" in caplog.text
+    assert "invisible time not extended" in caplog.text
 
 
 def test_a_message_without_a_handle_is_none_of_ours() -> None:

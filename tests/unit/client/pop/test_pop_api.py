@@ -1,4 +1,4 @@
-"""What responses to a pop mean, and how a popped message is named when it is settled."""
+"""Responses to pops, and the handles that settle messages."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def test_codes_of_a_pop_without_messages(code: int, status: PopStatus) -> None:
     assert pop_result(response(code), "b").status is status
 
 
-def test_what_no_pop_ends_with_is_an_error() -> None:
+def test_unexpected_pop_response_code_raises() -> None:
     with pytest.raises(BrokerError):
         pop_result(response(17), "b")
     for starts in ("0 1 3", "x", ""):

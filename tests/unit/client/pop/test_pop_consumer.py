@@ -24,7 +24,7 @@ async def nothing(_message: PoppedMessage) -> None:
     return None
 
 
-def test_a_group_whose_mode_nobody_set_pops_whole_brokers() -> None:
+def test_group_without_a_mode_pops_whole_brokers() -> None:
     async def main(cluster: Cluster) -> list[MessageQueue]:
         async with cluster.client() as client:
             async with client.pop_consumer("t", group="g", handler=nothing) as consumer:
@@ -92,7 +92,7 @@ def test_an_assignment_that_cannot_be_learnt_changes_nothing_and_is_shown() -> N
     run_sim(main)
 
 
-def test_what_is_sent_after_the_start_is_received() -> None:
+def test_message_sent_after_the_start_is_received() -> None:
     async def main(cluster: Cluster) -> list[bytes]:
         fill(cluster, 3)
         cluster.store().flush_log()
@@ -145,9 +145,7 @@ def offsets_changed_to(cluster: Cluster, invisible_ms: str) -> list[int]:
 
 @pytest.mark.parametrize("how", ["close", "stop"])
 @pytest.mark.parametrize("kind", ["handler", "loop"])
-def test_who_leaves_gives_back_what_was_not_handled_and_the_next_member_has_it_soon(
-    kind: str, how: str
-) -> None:
+def test_close_nacks_unhandled_messages_for_the_next_member(kind: str, how: str) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 40)
         handled: list[bytes] = []
@@ -186,7 +184,7 @@ def test_who_leaves_gives_back_what_was_not_handled_and_the_next_member_has_it_s
     run_sim(main, queues=1)
 
 
-def test_what_a_handler_had_that_was_cancelled_is_given_back_too() -> None:
+def test_message_of_a_cancelled_handler_is_nacked() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
 
@@ -219,7 +217,7 @@ def test_giving_back_takes_no_longer_than_a_close_may() -> None:
     run_sim(main, queues=1)
 
 
-def test_what_waits_for_its_handler_stays_ours_while_handlers_get_on() -> None:
+def test_messages_behind_running_handlers_are_renewed() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 30)
         handled: list[tuple[int, int]] = []
@@ -240,7 +238,7 @@ def test_what_waits_for_its_handler_stays_ours_while_handlers_get_on() -> None:
     run_sim(main, queues=1)
 
 
-def test_what_waits_for_a_handler_that_hangs_goes_to_another_member() -> None:
+def test_messages_behind_a_hanging_handler_go_to_another_member() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 8)
         options: dict[str, Any] = {"group": "g", "start": "earliest", "invisible_time": 10}
@@ -279,7 +277,7 @@ def test_iterating_acks_a_message_when_the_next_is_asked_for() -> None:
     run_sim(main, queues=1)
 
 
-def test_who_has_a_handler_or_is_not_started_cannot_be_iterated() -> None:
+def test_iterating_with_a_handler_or_before_the_start_raises() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             for options in ({}, {"handler": nothing}):
@@ -316,7 +314,7 @@ def test_a_group_has_one_consumer_of_a_client() -> None:
     run_sim(main)
 
 
-def test_no_more_than_allowed_is_in_hand() -> None:
+def test_unacknowledged_messages_stay_below_the_limit() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 20)
         async with cluster.client() as client:
@@ -351,7 +349,7 @@ def test_a_value_that_cannot_be_used_is_refused_and_named(options: dict[str, obj
 
 
 @pytest.mark.parametrize("how", ["close", "stop"])
-def test_what_a_waiting_pop_brings_after_the_consumer_left_goes_to_the_next_member(
+def test_messages_of_a_held_pop_after_close_go_to_the_next_member(
     how: str,
 ) -> None:
     async def main(cluster: Cluster) -> None:

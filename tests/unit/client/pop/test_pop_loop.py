@@ -185,7 +185,7 @@ def test_without_a_master_nothing_is_popped() -> None:
     run(case)
 
 
-def test_nothing_is_popped_while_too_much_is_in_hand() -> None:
+def test_pop_waits_while_the_limit_of_messages_is_reached() -> None:
     async def case() -> None:
         kit = Kit(max_messages=2)
         await kit.pop(popped(stored(0), stored(1)), popped(stored(2)))
@@ -195,7 +195,7 @@ def test_nothing_is_popped_while_too_much_is_in_hand() -> None:
     run(case)
 
 
-def test_who_has_no_room_from_the_begin_is_waited_for_by_nobody() -> None:
+def test_pop_loop_without_room_does_not_delay_the_start() -> None:
     async def case() -> None:
         kit = Kit(max_messages=1)
         kit.take()

@@ -60,7 +60,7 @@ def failing(error: BaseException) -> Invoke:
     return invoke
 
 
-def test_what_is_handled_is_acked_in_its_order() -> None:
+def test_handled_messages_are_acked_in_order() -> None:
     async def case() -> None:
         seen: list[list[int]] = []
         kit = Kit(handled(seen))
@@ -74,7 +74,7 @@ def test_what_is_handled_is_acked_in_its_order() -> None:
     run(case)
 
 
-def test_so_many_handlers_run_at_a_time() -> None:
+def test_pop_concurrency_limits_handlers_at_the_same_time() -> None:
     async def case() -> None:
         seen: list[list[int]] = []
         kit = Kit(handled(seen, 1), concurrency=2)
@@ -114,7 +114,7 @@ def test_a_handler_of_batches_gets_messages_of_one_pop_together() -> None:
     ],
     ids=repr,
 )
-def test_what_fails_comes_back(error: BaseException, delay_ms: int) -> None:
+def test_failed_message_is_nacked_with_its_delay(error: BaseException, delay_ms: int) -> None:
     async def case() -> None:
         kit = Kit(failing(error))
         kit.deliver(0)
@@ -166,7 +166,7 @@ def test_a_message_whose_time_is_over_before_its_turn_is_not_handled() -> None:
     run(case)
 
 
-def test_an_outcome_that_could_not_be_told_is_logged_and_the_worker_goes_on(
+def test_failed_ack_is_logged_and_the_worker_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def case() -> None:
@@ -182,7 +182,7 @@ def test_an_outcome_that_could_not_be_told_is_logged_and_the_worker_goes_on(
     assert "ack failed, message may be delivered again" in caplog.text
 
 
-def test_what_cannot_be_given_back_comes_back_by_itself() -> None:
+def test_message_whose_nack_failed_expires() -> None:
     async def case() -> None:
         kit = Kit(failing(ValueError()))
         kit.broker.script[CHANGE] = [ConnectError("gone")]
@@ -227,7 +227,7 @@ def test_an_iterator_gets_one_after_the_other_and_waits_for_more() -> None:
     run(case)
 
 
-def test_a_message_meant_for_who_gave_up_goes_to_another() -> None:
+def test_message_of_a_cancelled_iteration_goes_to_another() -> None:
     async def case() -> None:
         kit = Kit()
         one, other = (asyncio.ensure_future(kit.service.next()) for _ in range(2))
@@ -241,7 +241,7 @@ def test_a_message_meant_for_who_gave_up_goes_to_another() -> None:
     run(case)
 
 
-def test_a_stopped_service_hands_out_nothing_and_finishes_what_is_in_hand() -> None:
+def test_stopped_service_delivers_nothing_and_waits_for_its_handler() -> None:
     async def case() -> None:
         seen: list[list[int]] = []
         kit = Kit(handled(seen, 2))
@@ -268,7 +268,7 @@ def test_a_handler_that_takes_too_long_for_a_stop_is_ended() -> None:
     run(case)
 
 
-def test_a_stop_ends_who_iterates() -> None:
+def test_stop_ends_waiting_iterations() -> None:
     async def case() -> None:
         kit = Kit()
         waiting = [asyncio.ensure_future(kit.service.next()) for _ in range(2)]

@@ -91,7 +91,7 @@ def test_options_are_checked_although_a_batch_is_empty() -> None:
     run_sim(main)
 
 
-def test_what_is_raised_can_be_pickled_and_tried_again() -> None:
+def test_partly_sent_error_can_be_pickled_and_retried() -> None:
     result = SendResult(0, "ID", "OFF", MessageQueue("t", "b", 1), 7)  # type: ignore[arg-type]
     error = partly_sent([result], 2, 4, ServiceNotAvailableError(14, "full"))
     assert error.retriable

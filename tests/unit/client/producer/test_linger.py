@@ -1,4 +1,4 @@
-"""Sends that linger travel together, and each caller hears of its own message."""
+"""Lingering sends share a batch, and each caller gets the result of its message."""
 
 import asyncio
 from datetime import timedelta
@@ -141,7 +141,7 @@ def test_those_of_a_queue_wait_for_each_other_and_keep_their_order() -> None:
     run_sim(main)
 
 
-def test_a_queue_of_another_topic_or_of_nobody_costs_others_nothing() -> None:
+def test_linger_send_to_a_wrong_queue_fails_alone() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(**LINGER)
@@ -176,7 +176,7 @@ def test_a_batch_of_one_queue_is_not_repeated_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("options", ALONE, ids=lambda options: next(iter(options)))
-def test_what_a_batch_cannot_hold_goes_alone_and_at_once(options: dict[str, Any]) -> None:
+def test_message_that_cannot_be_batched_is_sent_alone_at_once(options: dict[str, Any]) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(linger=0.5)
@@ -214,7 +214,7 @@ def test_in_a_namespace_too() -> None:
     run_sim(main, topics=("n%t",))
 
 
-def test_each_caller_has_an_error_of_its_own() -> None:
+def test_each_caller_of_a_batch_gets_a_copy_of_the_error() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[BATCH] = [215, 215]
         async with cluster.client() as client:
@@ -286,7 +286,7 @@ def test_flush_and_close_do_not_wait_for_the_time() -> None:
     run_sim(main)
 
 
-def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
+def test_cancelled_lingering_message_is_not_sent() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(**LINGER)
@@ -304,7 +304,7 @@ def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
     run_sim(main)
 
 
-def test_who_leaves_a_batch_under_way_takes_nobody_along() -> None:
+def test_cancelled_message_of_a_sent_batch_leaves_the_others() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(linger=0.05)
@@ -321,7 +321,7 @@ def test_who_leaves_a_batch_under_way_takes_nobody_along() -> None:
     run_sim(main)
 
 
-def test_who_waits_counts_as_in_flight_and_the_line_before_the_window_moves_on() -> None:
+def test_lingering_messages_count_in_flight_and_the_window_advances() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(linger=0.05, max_in_flight=4)

@@ -28,7 +28,7 @@ from tests.unit.client.sim import BROKER_A, NAMESRV, Cluster, pass_time, run_sim
 SEND = 310
 
 
-def test_a_send_tells_where_it_was_stored() -> None:
+def test_send_returns_queue_and_offset() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             result = await client.producer().send(

@@ -92,7 +92,7 @@ async def test_requests_that_wait_are_bounded_and_forgotten() -> None:
     assert len(requests) == 0
 
 
-def test_where_an_answer_goes() -> None:
+def test_reply_goes_to_the_brokers_reply_topic() -> None:
     asked = {"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "c", "CLUSTER": "C", "TTL": "9", "x": "y"}
     assert reply_place(_message(**asked)) == (
         "C_REPLY_TOPIC",
@@ -103,7 +103,7 @@ def test_where_an_answer_goes() -> None:
             reply_place(_message(**{name: asked[name] for name in asked if name != missing}))
 
 
-async def test_an_answer_that_nobody_takes_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_reply_without_requester_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     sent: list[Any] = []
 
     async def reply(_: ReceivedMessage, body: Any) -> None:
@@ -153,7 +153,7 @@ def test_a_request_waits_for_its_brokers_as_a_send_does() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_broker_that_came_back_while_a_request_was_sent_hears_who_asks() -> None:
+def test_request_sends_a_heartbeat_to_a_broker_that_restarted_meanwhile() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client, cluster.client() as other:
 
@@ -173,7 +173,7 @@ def test_a_broker_that_came_back_while_a_request_was_sent_hears_who_asks() -> No
     run_sim(main, queues=1)
 
 
-def test_a_request_nobody_stores_fails_as_a_send_does() -> None:
+def test_request_that_is_not_stored_fails_as_a_send() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [13]
         async with cluster.client() as client:

@@ -87,7 +87,7 @@ def test_a_half_message_that_is_not_stored_begins_nothing_and_is_sent_once(step:
     run_sim(main, brokers=2)
 
 
-def test_a_half_message_that_reached_nobody_is_sent_elsewhere() -> None:
+def test_half_message_that_no_broker_got_is_sent_to_another() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.down = {BROKER_A}
         async with cluster.client() as client:
@@ -99,7 +99,7 @@ def test_a_half_message_that_reached_nobody_is_sent_elsewhere() -> None:
     run_sim(main, brokers=2)
 
 
-def test_what_breaks_a_limit_is_said_as_for_any_send() -> None:
+def test_transaction_beyond_a_limit_raises_as_a_send() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -169,7 +169,7 @@ def test_a_cancelled_block_is_left_to_the_checker_if_there_is_one(has_checker: b
     run_sim(main)
 
 
-def test_what_is_left_to_a_checker_that_is_not_there_is_told(
+def test_unknown_outcome_without_checker_logs_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main(cluster: Cluster) -> None:
@@ -205,7 +205,7 @@ def test_the_checker_answers_and_its_failures_mean_unknown() -> None:
     run_sim(main, properties=QUICK_CHECKS)
 
 
-def test_checks_in_hand_are_bounded_and_end_with_the_producer() -> None:
+def test_checkbacks_in_progress_are_bounded_and_end_at_close() -> None:
     async def main() -> None:
         running: list[str] = []
 
@@ -234,7 +234,7 @@ def test_the_properties_of_a_half() -> None:
     assert half_properties("g", 0.2)["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "1"
 
 
-def test_bodies_of_checks_in_hand_are_bounded_and_none_begins_after_the_end(
+def test_checkback_bodies_are_bounded_and_none_starts_after_close(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""What becomes of an attempt: stored is told at once, everything else in the next turn, once."""
+"""Outcome of an attempt: success is reported at once, others in the next iteration of the loop."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ class Send:
         self.told.append((answer, None))
 
 
-async def test_that_it_is_stored_is_told_at_once() -> None:
+async def test_success_is_reported_at_once() -> None:
     for code in (0, 10, 11, 12):
         send = Send()
         response = make_response(make_request(310), code)
@@ -40,7 +40,7 @@ async def test_that_it_is_stored_is_told_at_once() -> None:
         assert send.attempt.is_over
 
 
-async def test_the_fields_of_an_answer_are_told_at_once() -> None:
+async def test_decoded_response_is_reported_at_once() -> None:
     send = Send()
     answer = (1, 90, 2, 7, "OFF", None, "DefaultRegion", None)
     assert send.attempt.stored(answer)
@@ -48,7 +48,7 @@ async def test_the_fields_of_an_answer_are_told_at_once() -> None:
     assert send.attempt.is_over
 
 
-async def test_a_refusal_is_told_in_the_next_turn() -> None:
+async def test_refusal_is_reported_in_the_next_iteration_of_the_loop() -> None:
     send = Send()
     response = make_response(make_request(310), 2)
     send.attempt.answer(response)
@@ -57,7 +57,7 @@ async def test_a_refusal_is_told_in_the_next_turn() -> None:
     assert send.told == [(response, None)]
 
 
-async def test_an_error_is_told_once_and_in_the_next_turn() -> None:
+async def test_error_is_reported_once_in_the_next_iteration_of_the_loop() -> None:
     send = Send()
     error = RequestTimeoutError("late")
     send.attempt.fail(error)
@@ -76,7 +76,7 @@ async def test_an_error_after_the_answer_is_nobodys() -> None:
     assert send.told == [(response, None)]
 
 
-async def test_it_follows_a_future() -> None:
+async def test_attempt_follows_a_future() -> None:
     loop = asyncio.get_running_loop()
     response, error = make_response(make_request(310), 0), ConnectionLostError("lost")
     answered, failed, cancelled = Send(), Send(), Send()

@@ -1,4 +1,4 @@
-"""How long a broker is avoided, line by line of both tables, and which bad one is the least bad."""
+"""Time for which a broker is avoided, by both tables, and the choice of the least bad broker."""
 
 import random
 from collections import Counter
@@ -120,7 +120,7 @@ def test_when_all_are_avoided_the_better_half_takes_turns() -> None:
     assert kit.faults.pick_one_at_least() in {"d", "e"}, "an available one is better than any other"
 
 
-def test_of_equals_any_is_taken() -> None:
+def test_equal_latencies_choose_any_broker() -> None:
     picked = set()
     for seed in range(20):
         kit = Kit(seed=seed)
@@ -139,7 +139,7 @@ def test_a_least_bad_broker_without_queues_leaves_the_table() -> None:
     assert kit.faults.pick_one_at_least() != "gone"
 
 
-def test_nobody_in_the_table_is_nobody() -> None:
+def test_empty_latency_table_has_no_least_bad_broker() -> None:
     assert Kit().faults.pick_one_at_least() is None
 
 
@@ -156,7 +156,7 @@ def test_when_choosing_fails_queues_are_taken_in_turn(
     assert "queue selection failed" in caplog.text
 
 
-def test_5x_looks_at_who_answers_and_then_takes_any_in_turn() -> None:
+def test_5x_latencies_prefer_reachable_brokers_then_round_robin() -> None:
     kit = Kit("5.x")
     kit.faults.update("a", 5, failed=True, reachable=False)
     kit.faults.update("b", 5, failed=True, reachable=True)
@@ -167,9 +167,7 @@ def test_5x_looks_at_who_answers_and_then_takes_any_in_turn() -> None:
 
 @pytest.mark.parametrize("profile", ["4.x", "5.x"])
 @pytest.mark.parametrize("seed", range(8))
-def test_who_refuses_connections_is_left_out_while_there_is_any_other(
-    profile: str, seed: int
-) -> None:
+def test_refusing_brokers_are_skipped_while_another_is_left(profile: str, seed: int) -> None:
     """All have failed, and those that refuse seem the best: to choose one of them would spin."""
     kit = Kit(profile, seed)
     queues = [MessageQueue("t", broker, n) for broker in ("a", "b", "c") for n in range(4)]

@@ -1,4 +1,4 @@
-"""Who may send now: everybody in turn, and nobody waits for room that is there."""
+"""In-flight window: callers enter in order, and none waits while there is room."""
 
 import asyncio
 
@@ -53,7 +53,7 @@ async def test_a_large_send_that_leaves_lets_everybody_in_that_fits() -> None:
     assert entered == ["a", "b", "c"]
 
 
-async def test_who_got_the_turn_and_never_sends_does_not_stop_the_next() -> None:
+async def test_woken_caller_that_never_sends_does_not_block_the_next() -> None:
     window = InFlightWindow(1, 100)
     window.enter(1)
 
@@ -85,7 +85,7 @@ async def test_a_turn_is_not_lost_when_its_owner_is_cancelled() -> None:
     assert entered == ["b"]
 
 
-async def test_who_finds_the_room_taken_keeps_the_place_in_line() -> None:
+async def test_woken_caller_without_room_stays_first_in_line() -> None:
     window = InFlightWindow(1, 100)
     window.enter(1)
     entered: list[str] = []
@@ -111,7 +111,7 @@ async def test_bytes_count_and_the_last_one_in_may_go_over() -> None:
     assert window.has_space
 
 
-async def test_flush_waits_for_what_came_meanwhile_too() -> None:
+async def test_flush_waits_for_sends_started_meanwhile() -> None:
     window = InFlightWindow(10, 10)
     window.enter(1)
     flushed = asyncio.create_task(window.flush())
@@ -127,7 +127,7 @@ async def test_flush_waits_for_what_came_meanwhile_too() -> None:
     assert flushed.done()
 
 
-async def test_a_closed_window_lets_nobody_in() -> None:
+async def test_closed_window_refuses_sends() -> None:
     window = InFlightWindow(10, 10)
     await window.close()
 

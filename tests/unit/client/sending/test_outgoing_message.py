@@ -96,7 +96,7 @@ def test_system_properties_may_be_given_by_code_that_builds_on_this() -> None:
         ({"keys": ["a b"]}, "holds a blank"),
     ],
 )
-def test_what_would_break_the_properties_is_refused(options: dict[str, Any], reason: str) -> None:
+def test_separator_in_properties_raises(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(IllegalMessageError, match=reason):
         build(**options)
 
@@ -120,9 +120,7 @@ def test_what_would_break_the_properties_is_refused(options: dict[str, Any], rea
         ({"serializer": "json"}, "serializer: 'json' is not an object with dumps and loads"),
     ],
 )
-def test_an_option_that_is_none_or_of_another_type_is_told(
-    options: dict[str, Any], reason: str
-) -> None:
+def test_unknown_option_or_wrong_type_raises(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(TypeError, match=re.escape(reason)):
         build(**options)
 
@@ -138,7 +136,7 @@ def test_a_value_that_none_can_have_is_refused(options: dict[str, Any]) -> None:
         build(**options)
 
 
-def test_what_does_not_shrink_is_sent_as_it_is() -> None:
+def test_incompressible_body_is_sent_uncompressed() -> None:
     body = random.Random(7).randbytes(4 * 1024 * 1024)
     for compression in ("zlib", "lz4", "zstd"):
         message = build(body, config=ProducerConfig(compression=compression))

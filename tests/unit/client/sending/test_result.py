@@ -1,4 +1,4 @@
-"""What the response to a send says, read quickly or carefully, is one result."""
+"""Responses to sends give the same result on the fast and the general path."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_numbers_as_java_reads_them(offset: str) -> None:
     "fields",
     [{"queueOffset": "x"}, {"queueOffset": ""}, {"queueId": "9" * 10}, {"queueOffset": "9" * 19}],
 )
-def test_what_says_stored_but_not_where_is_no_result(fields: dict[str, str]) -> None:
+def test_stored_response_without_queue_or_offset_raises(fields: dict[str, str]) -> None:
     with pytest.raises(BadBodyError, match="the response to a send"):
         read_send_response(response(0, **fields), QUEUE, "ID")
     lacking = make_response(make_request(310), 0, None, {"queueId": "2", "queueOffset": "7"})

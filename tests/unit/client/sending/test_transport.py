@@ -119,7 +119,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_who_waits_for_a_route_is_told_in_order_after_one_request() -> None:
+async def test_route_callbacks_run_in_order_after_one_request() -> None:
     kit = Kit()
     told: list[tuple[int, Exception | None]] = []
 

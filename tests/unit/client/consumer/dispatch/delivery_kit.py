@@ -1,4 +1,4 @@
-"""One process queue, and services that deliver its messages."""
+"""Process queue, and services that deliver its messages."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -37,7 +37,7 @@ async def test_handlers_get_batches_in_order_and_finish_their_messages() -> None
     ],
     ids=repr,
 )
-async def test_what_a_handler_raises_says_how_it_is_delivered_again(
+async def test_handler_exception_selects_the_delay_level(
     outcome: BaseException, delay_level: int
 ) -> None:
     kit = Kit()
@@ -57,7 +57,7 @@ async def test_what_a_handler_raises_says_how_it_is_delivered_again(
     await service.stop(1)
 
 
-async def test_as_many_handlers_run_at_once_as_are_allowed() -> None:
+async def test_concurrency_limits_handlers_at_the_same_time() -> None:
     kit = Kit()
     running: set[int] = set()
     gate = asyncio.Event()
@@ -92,7 +92,7 @@ async def test_messages_of_a_queue_given_up_are_not_handled() -> None:
     await service.stop(1)
 
 
-async def test_a_stop_lets_the_handler_in_hand_finish_and_begins_no_other() -> None:
+async def test_stop_waits_for_the_running_handler_and_starts_no_other() -> None:
     kit = Kit()
     began = asyncio.Event()
     gate = asyncio.Event()

@@ -21,7 +21,7 @@ async def test_a_message_of_an_iterator_is_done_when_the_next_is_asked_for() -> 
     assert kit.rates == (1.0, 0.0), "counted once"
 
 
-async def test_what_was_acked_or_given_up_is_not_counted_again() -> None:
+async def test_settled_message_is_not_counted_again() -> None:
     kit = Kit()
     service = kit.iterator()
     service.deliver(kit.queue, kit.messages(0, 1, 2))

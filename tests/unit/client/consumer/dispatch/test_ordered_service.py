@@ -120,7 +120,7 @@ def test_a_queue_has_one_handler_at_a_time_and_queues_are_beside_each_other() ->
     run(main)
 
 
-def test_what_failed_is_handled_again_before_the_rest_of_its_queue() -> None:
+def test_failed_message_is_handled_again_before_its_queue() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         kit.failing = {"a": [ValueError("no"), Retry(7)]}
@@ -187,7 +187,7 @@ def test_after_the_last_try_a_message_is_among_the_dead_letters(max_retries: int
     run(main)
 
 
-def test_dead_letters_that_nobody_takes_hold_the_queue() -> None:
+def test_dead_letter_that_no_broker_stores_blocks_its_lane() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         kit.failing = {"a": [ToDLQ("hopeless"), ToDLQ("hopeless")]}
@@ -201,7 +201,7 @@ def test_dead_letters_that_nobody_takes_hold_the_queue() -> None:
     run(main)
 
 
-def test_what_is_given_up_when_broadcasting_is_dropped() -> None:
+def test_broadcasting_drops_a_message_after_its_last_retry() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster, bury=None)
         kit.failing = {"a": [ToDLQ("hopeless")]}

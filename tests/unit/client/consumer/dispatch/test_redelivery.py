@@ -1,4 +1,4 @@
-"""What travels when a message is to be delivered again, and where it goes when the broker fails."""
+"""Requests of a redelivery, and its fallback when the broker fails."""
 
 import zlib
 from typing import Any
@@ -93,7 +93,7 @@ def test_big_bodies_are_compressed_again_and_bad_ones_stay_as_they_are() -> None
     run_sim(main, queues=1, topics=("t", "%RETRY%c"))
 
 
-def test_when_nobody_takes_it_the_caller_is_told() -> None:
+def test_send_back_that_fails_everywhere_raises() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.supports_send_back = False
         with pytest.raises(BrokerError):

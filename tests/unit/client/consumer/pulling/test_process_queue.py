@@ -1,4 +1,4 @@
-"""What is unfinished of one queue: offsets to commit, limits on pulling, and who is woken."""
+"""Unfinished messages of one queue: offsets to commit, limits on pulling, and wake-ups."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def make(limits: Limits | None = None, total: CacheTotal | None = None) -> Proce
 
 
 def put(queue: ProcessQueue, *offsets: int, body: bytes = b"x") -> list[ReceivedMessage]:
-    """What a pull of these offsets brings."""
+    """Put messages of these offsets, as a pull does."""
     messages = [
         received(queue, MessageExt(topic="t", body=body, queue_offset=offset)) for offset in offsets
     ]
@@ -155,7 +155,7 @@ async def test_the_common_limit_wakes_every_queue_when_there_is_room() -> None:
     assert all(task.done() for task in tasks)
 
 
-async def test_a_queue_over_its_own_limit_still_hears_of_the_common_room_later() -> None:
+async def test_queue_over_its_limit_is_woken_by_common_room_later() -> None:
     total = CacheTotal(4)
     queue, other = make(Limits(messages=1), total), make(total=total)
     own = put(queue, 0, 1)
@@ -231,7 +231,7 @@ def test_messages_of_a_dropped_queue_are_not_held() -> None:
     assert not queue.holds(second)
 
 
-async def test_giving_back_needs_somebody_who_can() -> None:
+async def test_nack_without_redelivery_raises_closed_error() -> None:
     queue = make()
     (message,) = put(queue, 0)
     with pytest.raises(ClosedError):
@@ -248,7 +248,7 @@ async def test_giving_back_needs_somebody_who_can() -> None:
     assert queue.holds(message), "whoever gives it back says when it is finished"
 
 
-def test_what_is_handled_together_is_finished_together() -> None:
+def test_finish_ends_messages_together() -> None:
     total = CacheTotal(10)
     queue = make(total=total)
     first, second, third = put(queue, 5, 6, 7)

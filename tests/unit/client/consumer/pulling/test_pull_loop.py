@@ -1,4 +1,4 @@
-"""What each response to a pull means, and that nothing is passed over."""
+"""Responses to pulls: effect of each, without skipped messages."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def test_a_filter_that_changes_holds_from_the_next_pull_on() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_lost_connection_has_routes_and_heartbeat_sent_anew() -> None:
+def test_lost_connection_refreshes_routes_and_heartbeat() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=nothing) as consumer:
@@ -136,7 +136,7 @@ def test_a_response_without_offsets_is_a_failure_that_health_shows() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_refusal_that_does_not_pass_reaches_who_polls() -> None:
+def test_lasting_refusal_is_raised_by_poll() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[PULL] = [16]  # NO_PERMISSION
         async with cluster.client() as client:
@@ -213,7 +213,7 @@ def test_messages_that_are_no_row_are_refused_whole_and_asked_for_again(
     run_sim(main, queues=1)
 
 
-def test_a_broker_that_goes_on_before_what_it_sent_has_nothing_handled_twice() -> None:
+def test_pull_response_that_continues_before_its_messages_repeats_none() -> None:
     async def main(cluster: Cluster) -> None:
         got: list[bytes] = []
         answers = [brought(0, (0, 1, 2), 3), brought(0, (1, 2, 3), 4), brought(0, (3,), 1)]
@@ -251,7 +251,7 @@ def altered(kind: str) -> bytes:
 
 @pytest.mark.parametrize("decoder", ["compiled", "pure"])
 @pytest.mark.parametrize("kind", ["cut", "zeros", "another topic", "nothing"])
-def test_of_a_pull_that_does_not_hold_what_it_says_nothing_is_passed_over(
+def test_pull_response_with_a_damaged_body_skips_no_message(
     kind: str, decoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if decoder == "pure":
@@ -279,11 +279,11 @@ def test_of_a_pull_that_does_not_hold_what_it_says_nothing_is_passed_over(
 
 def test_messages_of_any_topic_lie_in_a_light_queue() -> None:
     check_topic("%LMQ%t", "other")
-    with pytest.raises(BadBodyError, match="of topic t brought a message of topic other"):
+    with pytest.raises(BadBodyError, match="of topic t returned a message of topic other"):
         check_topic("t", "other")
 
 
-def test_what_inflates_without_end_is_taken_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_inflated_response_is_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull_loop, "MOST_BODY_BYTES", 2_500)
     bodies = [b"%d" % number * 1_000 for number in range(8)]
 

@@ -101,7 +101,7 @@ def test_a_pull_consumer_shows_its_queues_and_failures() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_pull_consumer_goes_on_where_the_broker_says_and_commits_that() -> None:
+def test_pull_consumer_continues_at_the_offset_moved_by_the_broker() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
         cluster.offsets["p", "broker-a", "t", 0] = 1

@@ -1,4 +1,4 @@
-"""What is paused stays paused until it is resumed: over the start, rebalances and resets."""
+"""Pauses last until they are resumed: over the start, rebalances and resets."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_topics_are_named_without_the_namespace_and_queues_as_brokers_do() -> No
         chosen("", wrong)
 
 
-def test_a_pause_right_after_the_start_holds_what_comes_later() -> None:
+def test_pause_after_the_start_holds_for_later_messages() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 8)
         got: list[ReceivedMessage] = []
@@ -65,7 +65,7 @@ def test_a_pause_right_after_the_start_holds_what_comes_later() -> None:
     run_sim(main)
 
 
-def test_a_topic_is_paused_and_the_others_go_on() -> None:
+def test_paused_topic_leaves_others_running() -> None:
     async def main(cluster: Cluster) -> None:
         got: list[str] = []
 

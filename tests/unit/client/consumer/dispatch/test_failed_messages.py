@@ -1,4 +1,4 @@
-"""Messages that were not consumed: given back once, or handled here again, never both at a time."""
+"""Failed messages: sent back once, or handled here again, never both at a time."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ from tests.unit.client.sim import Cluster, pass_time, run_sim
 
 
 class Brokers:
-    """Takes messages back, or fails as often as it is told."""
+    """Takes messages back, or fails a scripted number of times."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -53,7 +53,7 @@ class Kit:
         self.queue.next_pull_offset = 2
 
 
-def test_what_a_broker_takes_is_finished_here() -> None:
+def test_message_sent_back_to_a_broker_is_finished() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         await kit.returns.give_back(kit.queue, kit.messages[0], 7)
@@ -68,7 +68,7 @@ def test_what_a_broker_takes_is_finished_here() -> None:
     run_sim(main)
 
 
-def test_what_nobody_takes_is_handled_here_again_and_not_passed() -> None:
+def test_message_without_redelivery_is_handled_here_and_the_offset_stays() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         kit.brokers.failures = 1
@@ -86,7 +86,7 @@ def test_what_nobody_takes_is_handled_here_again_and_not_passed() -> None:
     run_sim(main)
 
 
-def test_a_handler_that_gives_back_and_runs_on_has_no_other_beside_it() -> None:
+def test_message_nacked_by_a_running_handler_is_not_redelivered_beside_it() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         kit.brokers.failures = 1
@@ -105,7 +105,7 @@ def test_a_handler_that_gives_back_and_runs_on_has_no_other_beside_it() -> None:
     run_sim(main)
 
 
-def test_a_message_in_hand_for_too_long_is_given_back_and_its_handler_counts_no_more() -> None:
+def test_consume_timeout_redelivers_message_and_ignores_late_result() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         first, second = kit.messages

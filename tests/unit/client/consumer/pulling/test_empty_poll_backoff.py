@@ -1,9 +1,9 @@
-"""How soon a broker is asked again that answers with nothing."""
+"""Back-off after empty polls."""
 
 from rocketpy.client.consumer.pulling.pull_loop import EmptyPollBackoff
 
 
-def test_pauses_grow_to_the_longest_and_begin_anew_with_what_is_found() -> None:
+def test_empty_poll_pauses_grow_and_restart_after_a_message() -> None:
     fruitless = EmptyPollBackoff(15_000, 100)
     pauses = [fruitless.pause_ms(was_empty=True, spent_ms=0) for _ in range(40)]
     assert pauses == [20, 40, 80] + [100] * 37
@@ -11,7 +11,7 @@ def test_pauses_grow_to_the_longest_and_begin_anew_with_what_is_found() -> None:
     assert fruitless.pause_ms(was_empty=True, spent_ms=0) == 20
 
 
-def test_what_the_broker_took_counts() -> None:
+def test_empty_poll_pause_subtracts_the_time_of_the_poll() -> None:
     fruitless = EmptyPollBackoff(15_000, 100)
     assert fruitless.pause_ms(was_empty=True, spent_ms=5) == 15
     assert [fruitless.pause_ms(was_empty=True, spent_ms=15_000) for _ in range(9)] == [0] * 9

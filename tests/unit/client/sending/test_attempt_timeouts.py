@@ -1,4 +1,4 @@
-"""Who is told that a share of the time is over, and when, with one timer."""
+"""Time-outs of attempts, all on one timer."""
 
 from rocketpy.client.sending.attempt import RESOLUTION_MS, AttemptTimeouts
 from rocketpy.runtime.clock import Clock
@@ -30,7 +30,7 @@ class Kit:
         self.loop.run_until_complete(pass_time(seconds))
 
 
-def test_each_is_told_once_and_hardly_later() -> None:
+def test_each_timeout_is_reported_once_within_the_resolution() -> None:
     kit = Kit()
     shares = [700, 20, 333, 0, 20, 1000]
     attempts = [kit.attempt(share)[0] for share in shares]
@@ -42,7 +42,7 @@ def test_each_is_told_once_and_hardly_later() -> None:
     assert len(kit.watch) == 0
 
 
-def test_who_is_no_more_watched_hears_nothing() -> None:
+def test_discarded_timeout_is_not_reported() -> None:
     kit = Kit()
     kept, _ = kit.attempt(100)
     gone, slot = kit.attempt(100)
@@ -58,7 +58,7 @@ def test_who_is_no_more_watched_hears_nothing() -> None:
     assert len(late.told_ms) == 1, "the timer is armed anew"
 
 
-def test_who_is_told_may_begin_another_attempt() -> None:
+def test_timeout_callback_may_add_another_timeout() -> None:
     kit = Kit()
 
     class Again(Attempt):
@@ -75,7 +75,7 @@ def test_who_is_told_may_begin_another_attempt() -> None:
 
 
 class StalledClock(LoopClock):
-    """One that goes on while the loop stands still."""
+    """Clock that advances while the loop stalls."""
 
     stalled_ms = 0
 
