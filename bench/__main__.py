@@ -1,4 +1,4 @@
-"""All sides up and warm, rounds interleaved; medians and ratios, printed and stored.
+"""Runs the benchmark: all sides warm, interleaved rounds; prints and stores medians and ratios.
 
 python -m bench [--features|--further|--ceiling] [--rows NAME,...] [--rounds 3] [--seconds 4]
 """
@@ -72,7 +72,7 @@ def say(text: str) -> None:
 
 
 def chosen(workloads: Sequence[Workload], rows: str) -> list[Workload]:
-    """Return the workloads with the given keys, all without any key.
+    """Return the workloads with given keys, or all of them.
 
     Raises:
         SystemExit: a key is unknown.
@@ -101,7 +101,7 @@ def _starters(
 
 
 def warm_up(drivers: Drivers, side: Side, workloads: list[Workload], seconds: int) -> None:
-    """Let one side run, make and fill the topics that are drained, and meet each kind of load."""
+    """Start one side, fill the topics to drain, and warm it with each kind of load."""
 
     def run(topic: str, *args: str, seconds: int) -> int:
         load = Workload("warm", "warm", args)
@@ -126,7 +126,7 @@ def warm_up(drivers: Drivers, side: Side, workloads: list[Workload], seconds: in
 def measure(
     drivers: Drivers, sides: list[Side], workloads: list[Workload], opts: argparse.Namespace
 ) -> Run:
-    """Run every workload in interleaved rounds; the order of the sides alternates."""
+    """Run every workload in interleaved rounds, with alternating order of the sides."""
     run = Run(workloads, {w.name: {side.name: [] for side in sides} for w in workloads})
     for number in range(opts.rounds):
         for workload in workloads:
@@ -170,7 +170,7 @@ def run_group(
 
 
 def more_starts(run: Run, scratch: Path, count: int) -> None:
-    """Start ours alone, again and again, each time on a new directory, and note the time."""
+    """Start RocketPy repeatedly, each time on a new directory, and measure the time until ready."""
     for pure in (False, True):
         name = "pure" if pure else "rocketpy"
         run.starts[name] = []
@@ -186,7 +186,7 @@ def more_starts(run: Run, scratch: Path, count: int) -> None:
 
 
 def joined(runs: Sequence[Run], workloads: Sequence[Workload]) -> Run:
-    """All groups as one run; starts and memory are those of the first."""
+    """Merge the groups into one run; start times and memory are those of the first."""
     whole = Run(workloads, {})
     for run in runs:
         whole.rounds |= run.rounds
@@ -198,7 +198,7 @@ def joined(runs: Sequence[Run], workloads: Sequence[Workload]) -> Run:
 
 
 def run_rows(opts: argparse.Namespace, scratch: Path, drivers: Drivers) -> Run:
-    """Run the rows that were asked for, those with the same settings side by side."""
+    """Run the selected rows, grouped by settings."""
     load = f"{os.getloadavg()[0]:.1f}"
     began_s = time.monotonic()
     workloads = chosen(FEATURES if opts.features else WORKLOADS, opts.rows)

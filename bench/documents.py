@@ -28,17 +28,17 @@ _SHORT: Final = "short"
 
 
 def kind_of(path: Path) -> str:
-    """Return the kind of a results file, from its name: one of `_KINDS`, or `table`."""
+    """Return the kind of a results file, by its name: one of `_KINDS`, or `table`."""
     return next((kind for kind in _KINDS if path.stem.endswith(f"-{kind}")), "table")
 
 
 def blocks(text: str) -> list[tuple[str, list[str], str]]:
-    """Return the blocks of a document: kind, names of its results files, content."""
+    """Yield the blocks of a document: kind, names of results files, text."""
     return [(kind, names.split(), inside) for kind, names, inside in _BLOCK.findall(text)]
 
 
 def draw(kind: str, files: Sequence[Path], document: Path) -> str:
-    """Return the content of a block.
+    """Return the text of a block.
 
     Args:
         kind: of the block.
@@ -86,7 +86,7 @@ def _further(stored: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write(files: Sequence[Path], documents: Sequence[Path] = DOCUMENTS) -> list[str]:
-    """Write the blocks of all documents that the files are for; return what was written."""
+    """Write the blocks of the documents that show the files; returns the written ones."""
     written = []
     for document in documents:
         text = document.read_text()
@@ -107,7 +107,7 @@ def write(files: Sequence[Path], documents: Sequence[Path] = DOCUMENTS) -> list[
 
 
 def main() -> int:
-    """Write what the named files hold."""
+    """Write the blocks of the named files."""
     files = [RESULTS / Path(name).name for name in sys.argv[1:] if not name.startswith("-")]
     if not files:
         print(__doc__)

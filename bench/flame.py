@@ -41,7 +41,7 @@ Stacks = Counter[tuple[str, ...]]
 
 @contextmanager
 def sampled(stacks: Stacks, below: str) -> Iterator[None]:
-    """Count stacks while this lasts.
+    """Count stacks within a `with` block.
 
     Args:
         stacks: where.
@@ -79,13 +79,13 @@ def _module(filename: str) -> str:
 
 
 def _line(frame: FrameType) -> str:
-    """The line it is at; empty where it has just been entered."""
+    """Return the current line of a frame; empty at its entry."""
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0).strip()
     return "" if text.startswith(("def ", "async def ", "@")) else text[:_LINE_CHARACTERS]
 
 
 def merged(stacks: Stacks) -> dict[str, Any]:
-    """Stacks as one tree: its nodes have a name, a count and children by name."""
+    """Return stacks as one tree of nodes with name, count and children by name."""
     root: dict[str, Any] = {"name": "all", "count": 0, "children": {}}
     for stack, count in stacks.items():
         node = root
@@ -97,12 +97,12 @@ def merged(stacks: Stacks) -> dict[str, Any]:
 
 
 def depth(node: dict[str, Any]) -> int:
-    """Return the number of rows of a tree."""
+    """Return the depth of a tree."""
     return 1 + max((depth(each) for each in node["children"].values()), default=0)
 
 
 def _colour(name: str) -> str:
-    """Return the colour of a module, the same in each picture; source lines are pale."""
+    """Return the colour of a module, the same in each picture; pale for source lines."""
     if "(" not in name or not name.endswith(")") or ".py)" not in name:
         return "#f3e9c6"
     hue = zlib.crc32(name.rsplit("(", 1)[1].encode()) % 360
@@ -156,7 +156,7 @@ def svg(stacks: Stacks, title: str, about: str) -> str:
 
 
 def widest(stacks: Stacks, count: int) -> list[tuple[str, float]]:
-    """The lines of source that take most, with their share."""
+    """Return the most expensive source lines with their share."""
     leaves: Counter[str] = Counter()
     for stack, times in stacks.items():
         if stack:
@@ -233,7 +233,7 @@ PICTURES: Final = {
 
 
 def picture(name: str, seconds: float, folder: Path) -> None:
-    """Sample one of them and write its picture."""
+    """Sample one load and write its picture."""
     stacks: Stacks = Counter()
     if name == "client":
         us = _client(seconds, stacks)
@@ -248,7 +248,7 @@ def picture(name: str, seconds: float, folder: Path) -> None:
 
 
 def main() -> int:
-    """Draw each picture in a separate process, as compiled modules are chosen at start."""
+    """Draw each picture in a separate process, as compiled modules are selected at the start."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.flame", description=__doc__.splitlines()[0] if __doc__ else ""
     )

@@ -8,12 +8,12 @@ from rocketpy.proto.record.message import BatchItem, encode_batch
 from rocketpy.proto.wire.command import encode_command, make_request
 
 PROPERTIES: Final = "UNIQ_KEY\x017F00000100002A139A1F0000%08X\x02WAIT\x01true\x02"
-"""Of a message without any of its own; takes its number."""
+"""Properties of a message; formatted with its number."""
 BODY: Final = b"x" * 100
 
 
 def ext_v2(topic: str, queue_id: int, number: int, *, batch: bool = False) -> dict[str, str]:
-    """Header fields of a send as the Java client writes them."""
+    """Return the header fields of a send of the Java client."""
     values = {
         "a": "load-producer",
         "b": topic,
@@ -34,10 +34,10 @@ def frame(code: int, ext: dict[str, str], body: bytes, opaque: int, *, flag: int
 
 
 def reads(frames: list[bytes], per_read: int) -> list[bytes]:
-    """Frames as they would arrive, several a socket read."""
+    """Return frames as socket reads, several a read."""
     return [b"".join(frames[at : at + per_read]) for at in range(0, len(frames), per_read)]
 
 
 def batch_of(properties: Iterable[str], body: bytes = BODY) -> bytes:
-    """Return the body of a batch with one message for each properties string."""
+    """Return the body of a batch with distinct properties."""
     return encode_batch(BatchItem(0, body, each.encode()) for each in properties)

@@ -1,4 +1,4 @@
-"""Cost of a message inside the broker: frames in, answers out, no socket.
+"""Measures the cost of a message inside the broker: frames in, responses out, no socket.
 
     python -m bench.micro [--profile send|batch|pull|half|end|...] [-D key=value ...]
 
@@ -41,7 +41,7 @@ BIG_STORE = {
 
 
 class FakeTransport:
-    """Takes what is written and keeps it while it is asked to."""
+    """Transport that records written bytes on demand."""
 
     def __init__(self) -> None:
         self.kept: list[bytes] | None = None
@@ -71,7 +71,7 @@ FEATURES = ("half", "end", "delay", "deliver", "sql")
 
 
 class Receiver(Protocol):
-    """Takes what arrives, as a connection does."""
+    """Connection without a socket."""
 
     @property
     def is_reading_paused(self) -> bool: ...
@@ -159,7 +159,7 @@ async def run(options: argparse.Namespace) -> None:
 
 
 async def run_plain(connection: Receiver, options: argparse.Namespace) -> None:
-    """Measure the cost of ordinary messages."""
+    """Measure ordinary messages."""
     count = options.count
     for name, chunks in (
         ("send", send_reads("micro", count, 100, 16)),
@@ -178,7 +178,7 @@ async def run_plain(connection: Receiver, options: argparse.Namespace) -> None:
 async def run_features(
     broker: Broker, connection: Receiver, transport: FakeTransport, options: argparse.Namespace
 ) -> None:
-    """Measure the cost of transactions, delays and conditions."""
+    """Measure transactions, delays and filter conditions."""
     count, topic = options.count, "micro-later"
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in FEATURES}
 

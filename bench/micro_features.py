@@ -1,4 +1,4 @@
-"""Cost of transactions, delays and conditions inside the broker, run by `bench.micro`.
+"""Measures transactions, delays and filter conditions inside the broker; run by `bench.micro`.
 
 A transaction is a half message (`half`) and its end (`end`); a delayed message is sent (`delay`)
 and stored again when it is due (`deliver`); `sql` is a pull through a condition that takes three
@@ -28,7 +28,7 @@ _LOOKED_AT: Final = _TAKEN * 10 // 3
 
 
 def half_reads(topic: str, count: int) -> list[bytes]:
-    """Half messages of callers that do not wait for each other."""
+    """Return half messages of concurrent callers."""
     frames = []
     for number in range(count):
         ext = ext_v2(topic, number % 4, number)
@@ -38,7 +38,7 @@ def half_reads(topic: str, count: int) -> list[bytes]:
 
 
 def end_reads(topic: str, answers: bytes) -> list[bytes]:
-    """Commits of what was answered to half messages, as producers send them: one-way."""
+    """Return one-way commits for the responses to half messages."""
     frames = []
     for number, fields in enumerate(_answered(answers)):
         header = EndTransactionRequestHeader(
@@ -75,7 +75,7 @@ def delay_reads(topic: str, count: int) -> list[bytes]:
 
 
 class Delivery:
-    """Receiver in place of a connection: received data triggers the delayed deliveries.
+    """Stand-in for a connection: any input delivers the delayed messages.
 
     Args:
         parts: of the broker.
@@ -137,5 +137,5 @@ def sql_reads(topic: str, count: int) -> list[bytes]:
 
 
 def sql_fill_count(count: int) -> int:
-    """Return the number of stored messages with which `sql_reads` finds `count`."""
+    """Return the number of messages among which `sql_reads` finds `count`."""
     return (count // _TAKEN + 2) * _LOOKED_AT // 50 * 50 + 50

@@ -1,4 +1,4 @@
-"""A broker that stores nothing: it answers every send at once. What a driver reaches beside it is
+"""A broker that stores nothing and answers every send at once. The rate of a driver with it is
 the driver's own ceiling on this machine, kernel and loop included.
 
     python -m bench.nothing
@@ -48,11 +48,11 @@ class Nothing(asyncio.Protocol):
         self._unread = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep where answers go."""
+        """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
 
     def data_received(self, data: bytes) -> None:
-        """Answer all whole frames with one write."""
+        """Answer all complete frames with one write."""
         data = self._unread + data if self._unread else data
         at, end = 0, len(data)
         answers: list[bytes] = []

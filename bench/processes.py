@@ -1,4 +1,4 @@
-"""The sides of a benchmark as processes: how they are started, how to ask what they used."""
+"""Processes of the sides of a benchmark: start, processor time, memory."""
 
 import json
 import os
@@ -26,22 +26,22 @@ APACHE_NS_PORT, APACHE_PORT = 29876, 30911
 _PACKAGES = ("rocketpy", "pyspark_rocketmq", "pyspark_rocketmq_store", "bench")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SETTLES_S = 3.0
-"""What a server may still do after it is ready, before its memory is read."""
+"""Pause between readiness and the reading of memory."""
 
 
 def pid_cpu_s(pid: int) -> float:
-    """Processor time of a process so far, user and system, seconds."""
+    """Return the processor time of a process so far, user and system, seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def pid_rss_mib(pid: int) -> float:
-    """Resident memory of a process now, pages of files included."""
+    """Return the resident memory of a process, with pages of files."""
     return _status_kib(pid, "VmRSS") / 1024
 
 
 def pid_own_mib(pid: int) -> float:
-    """Resident memory of a process now that is its own: not the pages of files."""
+    """Return the anonymous resident memory of a process, without pages of files."""
     return _status_kib(pid, "RssAnon") / 1024
 
 
@@ -52,7 +52,7 @@ def _status_kib(pid: int, name: str) -> int:
 
 @dataclass
 class Side:
-    """A running system under load.
+    """Running system under load.
 
     Attributes:
         name: "rocketpy", "pure" (ours without its compiled parts), "apache" or "nothing".
@@ -123,7 +123,7 @@ def start_apache(home: Path, heap: str, defines: Sequence[str] = ()) -> Side:
 
 
 def compile_package() -> None:
-    """Do for the source tree what an installation does: no start compiles Python."""
+    """Compile the byte code of the source tree, as an installation does."""
     env = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-m", "compileall", "-q", *_PACKAGES]
     subprocess.run(command, cwd=ROOT, env=env, check=True)
@@ -138,7 +138,7 @@ def start_rocketpy(
     limit_s: float = 120,
     verb: Sequence[str] | None = None,
 ) -> Side:
-    """Start a server of ours on free ports with ``home`` as its directory.
+    """Start a RocketPy server on free ports with ``home`` as its directory.
 
     Args:
         home: where its log and its data are.
@@ -196,7 +196,7 @@ def start_nothing(home: Path) -> Side:
 
 
 def _wait_ready(process: subprocess.Popen[bytes], log: Path, end_s: float) -> dict[str, str]:
-    """Return the fields of the ready line; end the process that does not come so far."""
+    """Return the fields of the ready line; ends a process without one."""
     while True:
         for line in log.read_text().splitlines():
             if '"event":"ready"' in line.replace(": ", ":"):

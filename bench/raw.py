@@ -11,7 +11,7 @@ __all__ = ["RawClient", "connection", "quota"]
 
 
 class RawClient:
-    """Client that sends requests over a blocking connection.
+    """Blocking connection for single requests.
 
     Args:
         address: ``host:port``.
@@ -26,12 +26,12 @@ class RawClient:
         self._answers: list[RemotingCommand] = []
 
     def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
-        """Send one request and return its answer, with any code."""
+        """Send a request and return the response, with any code."""
         self._socket.sendall(encode_command(make_request(code, fields, body)))
         return self.answer()
 
     def ask_all(self, frames: Iterable[bytes], in_flight: int) -> Iterator[RemotingCommand]:
-        """Send frames, so many unanswered at once, and give their answers as they come."""
+        """Send frames with a limit of unanswered ones, and yield responses as they arrive."""
         unanswered = 0
         for frame in frames:
             self._socket.sendall(frame)
@@ -62,7 +62,7 @@ class RawClient:
 
 @contextlib.contextmanager
 def connection(address: str) -> Iterator[RawClient]:
-    """A connection for a while."""
+    """Open a connection for a `with` block."""
     client = RawClient(address)
     try:
         yield client
@@ -71,5 +71,5 @@ def connection(address: str) -> Iterator[RawClient]:
 
 
 def quota(ordered: list[float], share: float) -> float:
-    """The value that this share of the ordered values does not exceed."""
+    """Return a quantile of ordered values."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

@@ -66,7 +66,7 @@ class Run:
 
 
 def median(rounds: Sequence[Round], what: str) -> float | None:
-    """Median of one figure over the rounds that have it."""
+    """Return the median of a figure over the rounds that have it."""
     values = [value for r in rounds if (value := getattr(r, what)) is not None]
     return statistics.median(values) if values else None
 
@@ -80,7 +80,7 @@ def ratio(
 
 
 def judged(value: float | None, goal: float | None, *, at_most: bool = False) -> str:
-    """A ratio beside its goal, in bold where it reaches it."""
+    """Return a ratio and its goal, in bold if it is reached."""
     if value is None:
         return ""
     text = f"{value:.2f}"
@@ -132,7 +132,7 @@ def table(run: Run) -> str:
 
 
 def short_table(run: Run) -> str:
-    """Draw what a reader of the first page wants to know: one load, start and memory."""
+    """Draw the short table of the README: one load, start and memory."""
     lines = ["| | RocketPy | Apache 5.4.0 | ratio |", "|---|---|---|---|"]
     for each in run.workloads:
         if each.key not in _SHORT_ROWS:
@@ -173,7 +173,7 @@ def _middle(values: Sequence[float] | None) -> float | None:
 
 
 def about(run: Run) -> str:
-    """Say in one paragraph where the numbers come from."""
+    """Return a paragraph on the origin of the numbers."""
     up = [r.up_s for by in run.rounds.values() for r in by.get("apache", ())]
     parts = [
         f"{run.options.get('rounds')} rounds of {run.options.get('seconds')} s a side and load"
@@ -192,19 +192,19 @@ def about(run: Run) -> str:
 
 
 def abi() -> str:
-    """Say which Pythons the compiled modules here were made for."""
+    """Return the Python versions of the compiled modules."""
     found = importlib.util.find_spec("rocketpy.broker.fast_path._plain_sends")
     is_stable = found is not None and (found.origin or "").endswith(".abi3.so")
     return "every later CPython" if is_stable else "this interpreter"
 
 
 def interpreter() -> str:
-    """Version, compiler and whether the build was optimised for speed, as far as it says so."""
+    """Return version, compiler and optimisation of the interpreter."""
     return f"{platform.python_version()} ({platform.python_compiler()}, {_build()})"
 
 
 def is_known_as_plain() -> bool:
-    """Whether this interpreter was built without profile-guided optimisation, by all it says."""
+    """Return whether the interpreter was built without profile-guided optimisation."""
     return not _is_optimised() and not _package()
 
 
@@ -248,7 +248,7 @@ def _package() -> str:
 
 
 def commit() -> str:
-    """The short commit of the tree, with a plus where files differ from it."""
+    """Return the short commit of the tree, with a plus if files differ."""
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run(
         [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
@@ -263,7 +263,7 @@ def commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return the hardware and versions that the numbers depend on."""
+    """Return the environment of the run."""
     return {
         "cpus": os.cpu_count(),
         "kernel": platform.release(),

@@ -1,4 +1,4 @@
-"""Delivery errors of timed messages on a real clock, and their memory use while they wait.
+"""Measures the precision of timed messages on a real clock, and their memory while they wait.
 
     python -m bench.timer_errors [--apache] [--pending 100000]
 
@@ -29,7 +29,7 @@ _clock = SystemClock()
 
 
 class _Errors:
-    """Milliseconds after their moment at which messages were stored, and at which they came."""
+    """Delays of messages after their delivery time, ms: until stored, until received."""
 
     def __init__(self) -> None:
         self.stored: list[int] = []

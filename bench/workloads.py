@@ -1,4 +1,4 @@
-"""Workloads: loads of the official Java client's drivers, run against one side."""
+"""Workloads of the drivers with the official Java client, run against one side."""
 
 import time
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ __all__ = ["FEATURES", "WORKLOADS", "Goal", "Round", "Workload", "run_load"]
 
 @dataclass(frozen=True)
 class Goal:
-    """Goal of a row, as ratios ours / Apache's.
+    """Goals of a row, ratios of RocketPy to Apache.
 
     Attributes:
         rate: at least; of a latency, at most.
@@ -27,7 +27,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Workload:
-    """A kind of load.
+    """Workload.
 
     Attributes:
         key: how it is named on the command line.
@@ -57,7 +57,7 @@ class Workload:
 
     @property
     def topic_name(self) -> str:
-        """The topic it works on."""
+        """Topic of the workload."""
         return self.topic or f"bench-{self.args[0]}"
 
 
@@ -129,7 +129,7 @@ WORKLOADS = (
         defines=_SYNC_FLUSH,
     ),
 )
-"""Plain messages."""
+"""Workloads of ordinary messages."""
 
 _FILLED = "bench-filled"
 _AHEAD = Goal(1.0, 1.0)
@@ -152,12 +152,12 @@ FEATURES = (
     Workload("ordered", "drain, ordered", ("orderly",), "FeatureLoad", _FILLED, 1.0, _AHEAD),
     Workload("pop", "drain, pop", ("pop",), "FeatureLoad", _FILLED, 1.0, _AHEAD),
 )
-"""What goes beyond plain messages."""
+"""Workloads of features beyond ordinary messages."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """Results of one workload run against one side.
+    """Result of a workload against one side.
 
     Attributes:
         per_s: messages a second.

@@ -56,7 +56,7 @@ class Books:
 
 
 async def work(name_server: str, books: Books) -> None:
-    """Book received payments until a signal arrives."""
+    """Book payments until a signal."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -28,7 +28,7 @@ TOPIC = "orders"
 
 
 class Order(BaseModel):
-    """An order of a customer."""
+    """Order."""
 
     item: str
     count: int = 1
@@ -57,13 +57,13 @@ async def send_order(order: Order, producer: AppProducer) -> Stored:
 
 
 async def health(request: Request) -> JSONResponse:
-    """Say whether the client is well, and what it complains of."""
+    """Return the health of the client and its failures."""
     found = request.state.client.health()
     return JSONResponse({"ok": found.ok, "failures": found.failures}, 200 if found.ok else 503)
 
 
 async def refused(_: Request, error: Exception) -> JSONResponse:
-    """Tell whose fault a failed send is, and whether to come again."""
+    """Return the status of a failed send: whose fault it is, and whether to retry."""
     assert isinstance(error, RocketPyError)
     if not error.retriable:
         return JSONResponse({"error": str(error)}, 400)

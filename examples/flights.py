@@ -1,4 +1,4 @@
-"""Shared parts of the flights demo: the data, and a broker in a separate process."""
+"""Common parts of the demo: the flights, and a broker in a separate process."""
 
 import io
 import json
@@ -89,7 +89,7 @@ class StandaloneBroker:
         raise SystemExit(f"the broker did not start:\n{Path(self._log.name).read_text()}")
 
     def memory_mib(self) -> float:
-        """Resident memory that is the broker's own (RssAnon), without the store's page cache."""
+        """Return the anonymous resident memory (RssAnon), without the store's page cache."""
         return self._status_kib("RssAnon") / 1024
 
     def resident_mib(self) -> float:

@@ -32,7 +32,7 @@ QUEUES = 8
 ROWS_TOTAL = 336_776
 IN_FLIGHT = 256
 QUIET_S = 15.0
-"""The demo gives up when no group receives anything for so long."""
+"""Time without a received message after which the demo fails."""
 
 
 # --- the input --------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class Group:
 
 
 async def consume(namesrv: str, group: Group, stopping: asyncio.Event) -> None:
-    """Run a member of a group, with separate connections, until `stopping` is set."""
+    """Run a member of a group with separate connections, until cancelled."""
     member = len(group.member_counts)
     group.member_counts.append(0)
     async with rocketpy.connect(namesrv) as client:
@@ -116,7 +116,7 @@ async def consume(namesrv: str, group: Group, stopping: asyncio.Event) -> None:
 
 
 def share_of(member: rocketpy.Consumer) -> int:
-    """Return the number of queues of the topic that a member has."""
+    """Return the number of queues of a member."""
     return sum(queue.topic == TOPIC for queue in member.assignment)
 
 
@@ -177,7 +177,7 @@ async def publish(
 
 
 async def by_hand(client: rocketpy.Client) -> list[str]:
-    """Send a few messages in each way and return the results as lines."""
+    """Send some messages in each way, and return the outcome."""
     producer, topic = client.producer(), "by-hand"
     lines: list[str] = []
     result = await producer.send(topic, b"sync", tag="demo", keys=["s1"])

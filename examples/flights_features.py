@@ -1,4 +1,4 @@
-"""The second part of the demo: what goes beyond plain messages, on the same flights.
+"""Second part of the demo: features beyond ordinary messages, on the same flights.
 
 Each of these sends a sample of the departures through one capability and compares what must have
 been seen with what was seen:
@@ -55,7 +55,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Flight:
-    """A departure.
+    """Departure of a flight.
 
     Attributes:
         number: of the row.
@@ -83,7 +83,7 @@ class Flight:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of the message, for filters."""
+        """Headers for filters."""
         headers = {"carrier": self.carrier, "number": str(self.number)}
         if self.dep_delay is not None:
             headers["dep_delay"] = str(self.dep_delay)
@@ -129,20 +129,20 @@ class Outcome:
 
     @property
     def is_well(self) -> bool:
-        """Whether it was seen as it must."""
+        """Whether the observation is the expected one."""
         return self.expected == self.seen
 
 
 @dataclass(frozen=True)
 class World:
-    """Resources that every part uses."""
+    """Environment of every part."""
 
     client: rocketpy.Client
     namesrv: str
     flights: list[Flight]
 
     def connect(self, group: str = "demo-features") -> rocketpy.Client:
-        """Return a client with separate connections, as of another process."""
+        """Return a client with separate connections, like another process."""
         return rocketpy.connect(self.namesrv, group=group)
 
 
@@ -150,7 +150,7 @@ Part = Callable[[World], Awaitable[list[Outcome]]]
 
 
 async def until(done: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-    """Wait until something is true, or for as long as the demo has patience."""
+    """Wait until a condition is true, or for a limited time."""
     for _ in range(int(patience_s / 0.05)):
         if done():
             return

@@ -73,7 +73,7 @@ async def create_topics(namesrv: str) -> None:
 
 
 class Job:
-    """flights_spark_job.py in a separate process group, with its output in a file."""
+    """Process of flights_spark_job.py in a separate process group, with its output in a file."""
 
     def __init__(self, name: str, words: Sequence[str | Path], log: Path, master: str = "") -> None:
         self._name = name
@@ -139,7 +139,7 @@ def until_rows(job: Job, table: Path, wanted: int) -> int:
 
 @dataclass(frozen=True)
 class Count:
-    """Comparison of the store with Parquet, by (broker, queue, offset).
+    """Content of the store and of Parquet, by (broker, queue, offset).
 
     Attributes:
         in_store: messages.

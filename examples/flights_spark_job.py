@@ -62,7 +62,7 @@ def session(master: str, remote: str) -> SparkSession:
 
 
 def executors_of(spark: SparkSession) -> int:
-    """Return the number of executors beside the driver; 0 over Connect, where it is unknown."""
+    """Return the number of executors; 0 over Connect, which does not report it."""
     if not hasattr(spark, "_jsc"):
         return 0
     return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001 - no other way
@@ -100,7 +100,7 @@ def write_once(rows: DataFrame, batch: int, root: Path) -> None:
 
 
 def stream(spark: SparkSession, namesrv: str, root: Path, *, live: bool, batch_rows: int) -> None:
-    """Write the topic to Parquet: the present messages, or continuously with `live`."""
+    """Write the topic to Parquet: the existing messages, or continuously."""
     messages = (
         spark.readStream.format("rocketmq")
         .option("nameservers", namesrv)
@@ -126,7 +126,7 @@ def stream(spark: SparkSession, namesrv: str, root: Path, *, live: bool, batch_r
 
 
 def weather_of(spark: SparkSession, tables: Path) -> DataFrame:
-    """Return the kind of weather of each airport and hour."""
+    """Return one row for each airport and hour, with the kind of weather."""
     found = spark.read.schema(WEATHER).csv(str(tables / "weather.csv"), header=True, nullValue="NA")
     kind = (
         f.when(f.col("visib") < 2, "fog or snow (under 2 miles)")
@@ -170,7 +170,7 @@ def reports(spark: SparkSession, flights: Path, tables: Path) -> dict[str, DataF
 
 
 def delays(flights: DataFrame, by: str) -> DataFrame:
-    """Return the number of flights and their departure delays, by a column."""
+    """Return the number of flights, and their delays."""
     return flights.groupBy(by).agg(
         f.count("*").alias("flights"),
         f.round(f.mean("dep_delay"), 1).alias("mean_delay"),

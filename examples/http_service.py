@@ -74,7 +74,7 @@ class Service:
 
 
 async def run(name_server: str, port: int) -> None:
-    """Serve until a signal arrives, then answer the requests in progress."""
+    """Serve until a signal; requests in progress are answered."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

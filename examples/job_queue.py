@@ -68,7 +68,7 @@ async def submit(
 
 
 async def call(arguments: dict[str, object], message: rocketpy.ReceivedMessage) -> None:
-    """Do a job; an exception has it tried again."""
+    """Run a job; after an exception it is retried."""
     function = JOBS.get(message.tag)
     if function is None:
         raise rocketpy.ToDLQ(f"there is no job {message.tag!r}")
@@ -82,7 +82,7 @@ async def call(arguments: dict[str, object], message: rocketpy.ReceivedMessage) 
 
 
 async def work(name_server: str) -> None:
-    """Run jobs until a signal arrives, then finish the current ones."""
+    """Run jobs until a signal; running ones finish."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -17,7 +17,7 @@ app = rocketpy.App(sys.argv[1] if __name__ == "__main__" else None)
 
 @dataclass
 class Order:
-    """An order of the shop."""
+    """Order of the shop."""
 
     id: str
     amount: int

@@ -1,11 +1,10 @@
-"""Optional compiled modules: whether one is there, wanted, and made of the sources beside it.
+"""Loader of optional compiled modules, with a check that they match the sources beside them.
 
-An installation has no sources beside its compiled modules. A development tree has, and there a
-module may be older than they are: it would be asked for what it does not know, or answer as the
-sources of that time did. So each says what it was made of (its ``SOURCES``, see `checksum_of`), and
-one that was made of others is left alone, as if it were not there.
+An installation has no sources beside its compiled modules. A development tree has, and a module
+there may be older than its sources and behave differently. So each module holds a checksum of its
+sources (``SOURCES``, see `checksum_of`); a module of other sources is not loaded.
 
-`hatch_build.py` loads this file by its path: it needs nothing but the standard library.
+`hatch_build.py` loads this file by its path, so it imports the standard library only.
 """
 
 import functools
@@ -23,13 +22,13 @@ _INCLUDE: Final = re.compile(rb'^include "([^"]+)"', re.MULTILINE)
 
 
 def load_compiled(name: str) -> ModuleType | None:
-    """Return a compiled module; None when it is not there or not wanted.
+    """Return a compiled module, or None if it does not exist or is disabled.
 
     Args:
-        name: of the module, in full.
+        name: full name of the module.
 
     Raises:
-        ImportError: it is not there and ROCKETPY_COMPILED=1 says that it must be.
+        ImportError: it does not exist, and ROCKETPY_COMPILED=1 requires it.
     """
     if os.environ.get("ROCKETPY_PURE") == "1":
         return None
@@ -47,25 +46,25 @@ def load_compiled(name: str) -> ModuleType | None:
 
 
 def checksum_of(source: Path) -> bytes:
-    """Return what stands for the text of a Cython source and all that it includes.
+    """Return a checksum of a Cython source and of all files that it includes.
 
     Args:
         source: the ``.pyx``.
 
     Raises:
-        OSError: one of them is not there.
+        OSError: one of them cannot be read.
     """
     text = source.read_bytes()
     included = (source.parent / os.fsdecode(name) for name in _INCLUDE.findall(text))
-    # A hash of hashlib's would load 0.6 MiB, most of it OpenSSL's, into every server.
+    # hashlib would load 0.6 MiB, mostly OpenSSL, into every server.
     return b"%08x" % zlib.crc32(b"".join([text, *(each.read_bytes() for each in included)]))
 
 
 @functools.cache
 def _outdated(module: ModuleType) -> str:
-    """Return what is to be said of a module made of other sources; empty when it is not.
+    """Return a warning about a module made from other sources; empty if it is up to date.
 
-    What says that it was made of nothing in particular is a build that somebody made by hand.
+    A module without a checksum was built by hand and is accepted.
     """
     made_of = getattr(module, "SOURCES", None)
     name = module.__name__
@@ -79,5 +78,5 @@ def _outdated(module: ModuleType) -> str:
         f"{name} was compiled from other sources than those beside it: "
         "python -m pip install --no-deps -e ."
     )
-    _log.warning("%s (until then Python takes its place)", told)
+    _log.warning("%s (until then the Python code is used)", told)
     return told

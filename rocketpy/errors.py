@@ -4,10 +4,10 @@
     - ProtocolError                 the peer sent bytes no correct peer sends; the connection closes
         - FrameTooLongError
         - BadFrameError
-        - BadHeaderError            the frame is whole, its header is not
+        - BadHeaderError            the header of a complete frame cannot be read
     - HeaderFieldError              a request lacks a field, or a field has a wrong value
     - BadBodyError                  a body that cannot be decoded
-    - ExpressionError               a filter expression that is none; says where
+    - ExpressionError               an unusable filter expression; says where
     - BrokerError                   the peer answered with a failure code
         - FlowControlError          2, 215, 530, 42900    retriable, after `retry_after` seconds
         - ...                       one class a code, see below
@@ -21,13 +21,13 @@
         - RequestTimeoutError       retriable, also a TimeoutError
         - TooManyInFlightError      retriable
         - HalfNotStoredError        a transaction did not begin
-        - PartlySentError           a batch failed half way; says what became of each message
+        - PartlySentError           a batch failed half way; says the outcome of each message
         - DataLossError             messages that were to be read are gone; says which
         - OffsetFileError           the file with a broadcasting group's offsets; retriable
         - ClosedError
     - StoreError                    the files on disk cannot be trusted or written
         - StoreLockedError          another process has the directory
-        - StoreFormatError          a directory or file that is not what it should be
+        - StoreFormatError          a directory or file in an unexpected format
         - StoreReadOnlyError        a flush failed earlier; restart to recover
         - ResourceShortError        retriable
             - DiskFullError         retriable
@@ -36,11 +36,11 @@
         - QueueGapError
     - ConfigError                   a wrong value in a configuration file, with file, line and key
     - StartError                    a server cannot start (port taken, ...)
-    - JobError                      a job of the data pipeline cannot go on
+    - JobError                      a job of the data pipeline cannot continue
 
-Ask three questions of an error: *whose fault*, *may I retry*, *what did the peer
-say*. The class answers the first, `retriable` the second, `code` and
-`remark` the third. A programmer's mistake is an `assert`, never one of these.
+An error answers three questions: the class says *whose fault* it is, `retriable` says *whether
+to retry*, `code` and `remark` say *what the peer answered*. A programmer's mistake is an
+`assert`, never one of these.
 """
 
 import copy
@@ -111,7 +111,7 @@ ErrorT = TypeVar("ErrorT", bound=BaseException)
 class RocketPyError(Exception):
     """Root of the tree; catch it to catch everything RocketPy raises on purpose.
 
-    Errors can be pickled, with their notes: they travel between processes as they are.
+    Errors can be pickled with their notes, to travel between processes.
 
     Attributes:
         retriable: the same call may succeed later, unchanged. A send that is repeated may be
@@ -121,14 +121,14 @@ class RocketPyError(Exception):
     retriable: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Say how to make it again without the arguments of its class."""
+        """Return how `pickle` makes the error again without the arguments of its class."""
         return _remake, (type(self), self.args, self.__dict__)
 
 
 def _remake(
     kind: type[BaseException], args: tuple[object, ...], state: dict[str, object]
 ) -> BaseException:
-    """Make an exception as it was, notes included."""
+    """Restore a pickled exception, notes included."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
@@ -136,9 +136,9 @@ def _remake(
 
 
 def own_copy(error: ErrorT) -> ErrorT:
-    """Return an error for one of several callers that hear of the same failure.
+    """Return a copy of an error, for one of several callers with the same failure.
 
-    One error that all of them raise would gather the traces and notes of all.
+    An error object that all of them raise would collect the tracebacks and notes of all.
     """
     own = copy.copy(error)
     notes = getattr(error, "__notes__", None)
@@ -157,7 +157,7 @@ class FrameTooLongError(ProtocolError):
     Args:
         length_bytes: what it asks for.
         limit_bytes: what is allowed.
-        guess: what the bytes look like instead, for people who mixed up ports; may be empty.
+        guess: protocol that the bytes look like, for mixed-up ports; may be empty.
     """
 
     def __init__(self, length_bytes: int, limit_bytes: int, guess: str = "") -> None:
@@ -169,7 +169,7 @@ class FrameTooLongError(ProtocolError):
 
 
 class BadFrameError(ProtocolError):
-    """A frame whose parts do not add up."""
+    """A frame whose lengths contradict each other."""
 
 
 class BadHeaderError(ProtocolError):
@@ -191,14 +191,14 @@ class HeaderFieldError(RocketPyError):
 
 
 class BadBodyError(RocketPyError):
-    """A body that cannot be decoded as what its code says it is."""
+    """A body that cannot be decoded as its request or response code demands."""
 
 
 class ExpressionError(RocketPyError, ValueError):
     """A filter expression that cannot be used; change the expression.
 
     Attributes:
-        position: of the character where it goes wrong, from 0.
+        position: index of the first wrong character, from 0.
         reason: what is wrong there.
     """
 
@@ -209,21 +209,21 @@ class ExpressionError(RocketPyError, ValueError):
 
 
 MOST_REMARK_CHARACTERS: Final = 4_096
-"""Of a peer's remark, which may have megabytes: errors are kept, logged and shown."""
+"""Limit of a kept remark: a peer may send megabytes, and errors are stored and logged."""
 
 
 class BrokerError(RocketPyError):
     """A response whose code is not SUCCESS.
 
     Attributes:
-        code: the wire value, kept even when no class stands for it.
-        remark: the peer's own words, the first `MOST_REMARK_CHARACTERS` of them.
+        code: the wire value, kept even without a class for it.
+        remark: the peer's text, at most `MOST_REMARK_CHARACTERS` of it.
     """
 
     _by_code: ClassVar[dict[int, type["BrokerError"]]] = {}
 
     def __init_subclass__(cls, code: int | tuple[int, ...]) -> None:
-        """Register the class under its wire codes, refusing a code taken twice."""
+        """Register the class under its wire codes; a code may have one class only."""
         super().__init_subclass__()
         for each in (code,) if isinstance(code, int) else code:
             assert each not in cls._by_code, cls
@@ -241,13 +241,13 @@ class BrokerError(RocketPyError):
 
 
 class SystemFaultError(BrokerError, code=1):
-    """The server failed inside (SYSTEM_ERROR); another broker may do better."""
+    """The server failed internally (SYSTEM_ERROR); another broker may succeed."""
 
     retriable = True
 
 
 class RequestCodeNotSupportedError(BrokerError, code=3):
-    """The server does not know this request; a newer version may."""
+    """The server does not support this request; a newer version may."""
 
 
 class MessageIllegalError(BrokerError, code=13):
@@ -269,7 +269,7 @@ class TopicNotExistError(BrokerError, code=17):
 
 
 class QueryNotFoundError(BrokerError, code=22):
-    """What was asked for is not there."""
+    """The requested message or entry does not exist."""
 
 
 class SubscriptionParseError(BrokerError, code=23):
@@ -289,13 +289,13 @@ class ConsumerNotOnlineError(BrokerError, code=206):
 
 
 class FlowControlError(BrokerError, code=(2, 215, 530, 42900)):
-    """The server is over its capacity and did nothing; retry after a pause, or go elsewhere.
+    """The server is over its capacity and did nothing; retry after a pause, or at another server.
 
     The codes: SYSTEM_BUSY (2) and FLOW_CONTROL (215) of Apache's servers, TOO_MANY_REQUESTS of
     RocketPy's (530) and of Apache's proxies (42900).
 
     Attributes:
-        retry_after: seconds to wait before the next try, as the back-off of sends has it.
+        retry_after: seconds to wait before the next attempt, as in the back-off of sends.
     """
 
     retriable = True
@@ -317,7 +317,7 @@ class NoNameServerError(ClientError):
 
 
 class NameServerAddressError(NoNameServerError):
-    """No name server's address is given, or what answers there is none; change the addresses."""
+    """No name server address is given, or another service answers there; change the addresses."""
 
     retriable = False
 
@@ -329,7 +329,7 @@ class NoRouteError(ClientError):
 
 
 class TopicNotWritableError(NoRouteError):
-    """The topic takes no messages: its permission forbids it; an operator can change that."""
+    """The topic's permission forbids writing; an operator can change that."""
 
     retriable = False
 
@@ -338,7 +338,7 @@ class ConnectError(ClientError):
     """A connection could not be opened; nothing was sent.
 
     Attributes:
-        retry_in_ms: until then no other connection to this address is tried.
+        retry_in_ms: no other connection to this address is tried before.
     """
 
     retriable = True
@@ -367,20 +367,20 @@ class TooManyInFlightError(ClientError):
 
 
 class HalfNotStoredError(ClientError):
-    """The half message of a transaction is not known to be stored: nothing was begun.
+    """The half message of a transaction is not known to be stored, so it did not begin.
 
-    It may be stored all the same, when a response was lost: the broker then asks the producer's
-    `tx_checker`, which should answer ROLLBACK for what it has never heard of.
+    It may be stored nevertheless, if a response was lost: the broker then asks the producer's
+    `tx_checker`, which should answer ROLLBACK for an unknown transaction.
     """
 
     retriable = True
 
 
 class UnreadableBodyError(ClientError):
-    """A received body is not what the consumer's serializer reads; it will not be another time.
+    """A received body cannot be read by the consumer's serializer; a retry fails as well.
 
-    Its cause is what the serializer said. The sender is at fault, or the serializer is the wrong
-    one. Goes to the consumer's `on_error`; without one the message becomes a dead letter.
+    Its cause is the serializer's error. The sender is at fault, or the wrong serializer is set.
+    Passed to the consumer's `on_error`; without one the message becomes a dead letter.
     """
 
 
@@ -388,10 +388,10 @@ class PartlySentError(ClientError):
     """A batch that needed several requests failed after some of them were stored.
 
     Attributes:
-        outcomes: for each message in the order given, where it was stored (`SendResult`), or the
-            error that says why it is not known to be. Send those again whose error is retriable,
-            and those that were not tried.
-        stored: how many are stored.
+        outcomes: for each message in the given order, its `SendResult`, or the error that says
+            why it is not known to be stored. Send messages again whose error is retriable, and
+            those that were not tried.
+        stored: number of stored messages.
         retriable: whether the failed request's error is.
     """
 
@@ -405,7 +405,7 @@ class PartlySentError(ClientError):
 class DataLossError(ClientError):
     """Messages that were to be read are gone: deleted, expired, or damaged at the broker.
 
-    The message names queues and offsets, and what to do to read on without them.
+    The text names queues and offsets, and how to continue without them.
     """
 
 
@@ -428,7 +428,7 @@ class StoreLockedError(StoreError):
 
 
 class StoreFormatError(StoreError):
-    """A directory or file that is not what a store of this configuration holds."""
+    """A directory or file in a format that a store of this configuration does not have."""
 
 
 class StoreReadOnlyError(StoreError):
@@ -436,23 +436,23 @@ class StoreReadOnlyError(StoreError):
 
 
 class ResourceShortError(StoreError):
-    """The system gave no descriptor, mapping, memory or name; it is refused, not broken.
+    """The operating system refused a descriptor, mapping, memory or name.
 
-    Nothing was written. The same call works again by itself once the resource is back.
+    Nothing was written. The same call succeeds once the resource is available again.
     """
 
     retriable = True
 
 
 class DiskFullError(ResourceShortError):
-    """No space could be allocated; sending resumes by itself when there is space again."""
+    """No disk space could be allocated; sending resumes when there is space again."""
 
 
 class CorruptRecordError(StoreError):
-    """A record in the commit log that does not match its own checks.
+    """A record in the commit log that does not match its checksum or lengths.
 
     Attributes:
-        phy_offset: where in the commit log, in bytes.
+        phy_offset: position in the commit log, in bytes.
     """
 
     def __init__(self, phy_offset: int, reason: str) -> None:
@@ -482,7 +482,7 @@ class ConfigError(RocketPyError):
     """A configuration value that cannot be used.
 
     Attributes:
-        source: file name or option that holds it.
+        source: file or option that sets it.
         line: line number from 1, or None.
         key: the configuration key.
     """
@@ -498,8 +498,8 @@ class ConfigError(RocketPyError):
 
 
 class StartError(RocketPyError):
-    """A server cannot start; the message says why and what to do."""
+    """A server cannot start; the text says why and what to do."""
 
 
 class JobError(RocketPyError):
-    """A job of the data pipeline cannot go on; the message says why and what to do."""
+    """A job of the data pipeline cannot continue; the text says why and what to do."""

@@ -1,7 +1,7 @@
-"""OpenTelemetry: spans and measurements of sends and handlers, and traces that go with messages.
+"""OpenTelemetry: spans and metrics of sends and handlers; messages carry the trace context.
 
 Needs `pip install 'rocketpy-mq[otel]'`; nothing else of RocketPy imports it. The context of a trace
-travels in a message's own properties (`traceparent`, ...), so consumers in other languages find it.
+travels in a message's properties (`traceparent`, ...), where consumers in other languages find it.
 Names are those of the semantic conventions for messaging.
 
 Example:
@@ -44,11 +44,11 @@ _COUNT: Final = "messaging.batch.message_count"
 
 
 class Telemetry:
-    """Middlewares that make spans and measurements; one serves any number of clients.
+    """Middlewares that make spans and metrics; one object serves any number of clients.
 
     Args:
         tracer_provider: makes the spans; None for the global one.
-        meter_provider: takes the measurements; None for the global one.
+        meter_provider: takes the metrics; None for the global one.
         propagator: writes the context into properties and reads it; None for the global one, which
             by default is that of W3C.
     """
@@ -120,7 +120,7 @@ class Telemetry:
 
     @contextmanager
     def processing(self, messages: Sequence[ReceivedMessage], group: str) -> Iterator[trace.Span]:
-        """Make a span of what is done with messages in a `with` block, for who iterates.
+        """Make a span of the processing of messages in a `with` block, for loops over a consumer.
 
         The span of one message continues the trace of its sender; that of several has links.
 

@@ -79,7 +79,7 @@ def _side(context: Context, start: Callable[[Path], Side]) -> dict[tuple[str, st
 
 
 def _fill(context: Context, side: Side, topic: str, mib: int) -> int:
-    """Send so many messages of 1 KB, in batches; return how many it became."""
+    """Send messages of 1 KB in batches; returns their number."""
     filled, wanted = 0, context.scaled(mib * 1024)
     while filled < wanted:
         filled += run_load(context.drivers, side, topic, _FILL, 2, 0).messages
@@ -87,7 +87,7 @@ def _fill(context: Context, side: Side, topic: str, mib: int) -> int:
 
 
 def _consume(context: Context, side: Side, topic: str, seconds: int) -> float:
-    """Read a topic from its start with a second driver; return messages a second."""
+    """Read a topic from its start with a separate driver; returns messages a second."""
     words = ["Load", side.namesrv, topic, "drain", str(_NEVER), str(seconds)]
     return float(context.drivers.get(_SECOND_JVM).run(words, seconds)["per_s"])
 

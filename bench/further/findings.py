@@ -1,4 +1,4 @@
-"""Shared types of the further rows: a number with its bound, and the context of a row."""
+"""Common parts of the further rows: findings with bounds, and the environment of a row."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ __all__ = ["Context", "Finding", "Further"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A measured number with its bound.
+    """Measured number with its bound.
 
     Attributes:
         what: what it is.
@@ -34,7 +34,7 @@ class Finding:
 
     @property
     def is_kept(self) -> bool | None:
-        """Whether the bound is kept; None without one."""
+        """Return whether the bound holds; None without one."""
         if self.bound is None:
             return None
         return self.value >= self.bound if self.at_least else self.value <= self.bound
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass
 class Context:
-    """Resources and options of a row.
+    """Environment of a row.
 
     Attributes:
         scratch: for stores; emptied after each row.
@@ -83,7 +83,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Further:
-    """A further row.
+    """Further row.
 
     Attributes:
         key: how it is named on the command line.

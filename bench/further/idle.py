@@ -1,4 +1,4 @@
-"""Thousands of connections that asked once and are silent since."""
+"""Thousands of connections that are idle after one request."""
 
 import time
 
@@ -16,7 +16,7 @@ _ASKED = 500
 
 
 def run(context: Context) -> list[Finding]:
-    """Open them, look at memory and processor time, ask over another one."""
+    """Open connections, measure memory and processor time, send a request on another one."""
     count = context.scaled(COUNT, 100)
     quiet_s = max(1.0, 5.0 * context.scale)
     defines = (f"serverMaxConnections={count + 100}",)

@@ -1,4 +1,4 @@
-"""Many topics: what creating one costs, registering them, starting with them, keeping them.
+"""Cost of many topics: creation, registration, start, idle time.
 
 Memory is the process's own, without the pages of files: the first thousand messages anywhere bring
 in the index's table of slots, 20 MB, and a start the log's end.
@@ -43,7 +43,7 @@ def _start(home: Path) -> Side:
 
 
 def _create_frames(begin: int, end: int) -> Iterator[bytes]:
-    """Yield a creation request for each topic."""
+    """Create topics with one request each."""
     for number in range(begin, end):
         header = CreateTopicRequestHeader(
             topic=f"topic-{number}",
@@ -59,7 +59,7 @@ def _create_frames(begin: int, end: int) -> Iterator[bytes]:
 
 
 def _create_list_frames(end: int) -> Iterator[bytes]:
-    """Yield creation requests for many topics each."""
+    """Create many topics with one request."""
     for at in range(0, end, _A_LIST):
         body = CreateTopicListRequestBody(
             [
@@ -71,14 +71,14 @@ def _create_list_frames(end: int) -> Iterator[bytes]:
 
 
 def _send_frames(count: int) -> Iterator[bytes]:
-    """Yield a send request for each topic."""
+    """Send one message to each topic."""
     for number in range(count):
         ext = ext_v2(f"topic-{number}", number % 4, number)
         yield frame(RequestCode.SEND_MESSAGE_V2, ext, b"x" * 100, number)
 
 
 def _all_succeed(side: Side, frames: Iterator[bytes]) -> float:
-    """Send the frames; return how long that took, seconds."""
+    """Send the frames; returns the time in seconds."""
     began_s = time.monotonic()
     with connection(side.broker) as client:
         for answer in client.ask_all(frames, _IN_FLIGHT):
@@ -88,7 +88,7 @@ def _all_succeed(side: Side, frames: Iterator[bytes]) -> float:
 
 
 def _idle_cpu_ms_s(side: Side, seconds: float) -> float:
-    """Milliseconds of processor time a second while nothing is asked."""
+    """Return the idle processor time, ms a second."""
     before_s = side.cpu_s()
     time.sleep(seconds)
     return (side.cpu_s() - before_s) / seconds * 1000

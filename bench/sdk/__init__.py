@@ -1,4 +1,4 @@
-"""Cost of a message in a client's process: RocketPy, aiokafka and nats-py, in one run.
+"""Cost of a message in a client's process: RocketPy beside aiokafka and nats-py, in one run.
 
 __main__.py   starts the servers, runs rows in turn, prints and keeps the table
 rows.py       what is measured, what it may cost, and what it costs

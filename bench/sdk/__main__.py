@@ -1,4 +1,4 @@
-"""Table of the cost of a message in a client's process: RocketPy, aiokafka and nats-py.
+"""Measures the cost of a message in a client's process; prints and stores a table.
 
 python -m bench.sdk [--quick] [--rounds 3] [--rows iterate,...] [--clients rocketpy,...]
 """
@@ -59,7 +59,7 @@ def measure(client: str, row: str, address: str, messages: int, name: str) -> Me
 def run(
     rows: Sequence[Row], addresses: dict[str, str], rounds: int, share: float
 ) -> dict[str, dict[str, list[Measured]]]:
-    """Measure every row in rounds; the order of the clients alternates."""
+    """Measure every row in rounds, with alternating order of the clients."""
     found: dict[str, dict[str, list[Measured]]] = {row.key: {} for row in rows}
     if any(row.reads for row in rows):
         for client, address in addresses.items():

@@ -12,7 +12,7 @@ SENT, READ = "sdk-sent", "sdk-read"
 
 
 async def awaited(job: Job) -> None:
-    """Send messages one after the other."""
+    """Send one message after the other."""
     async with AIOKafkaProducer(bootstrap_servers=job.address, acks=1) as producer:
         for _ in range(job.messages // 10):
             await producer.send_and_wait(SENT, BODY)
@@ -41,7 +41,7 @@ async def _pipelined(producer: AIOKafkaProducer, topic: str, count: int) -> None
 
 
 async def linger(job: Job) -> None:
-    """It batches by itself; its defaults, as ours has its own."""
+    """Pipelined sends; aiokafka batches by its defaults."""
     async with AIOKafkaProducer(bootstrap_servers=job.address, acks=1, linger_ms=5) as producer:
         await _pipelined(producer, SENT, job.messages // 10)
         job.watch.start()
@@ -72,7 +72,7 @@ async def send_batch(job: Job) -> None:
 
 
 async def fill(job: Job) -> None:
-    """Make what the others read."""
+    """Fill the topic for the readers."""
     async with AIOKafkaProducer(bootstrap_servers=job.address, acks=1, linger_ms=5) as producer:
         await _pipelined(producer, READ, job.messages)
 

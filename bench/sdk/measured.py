@@ -1,4 +1,4 @@
-"""Separate process for one row, so that its resource usage is measured alone.
+"""Runs one row in a separate process, so that its resources can be measured.
 
 python -m bench.sdk.measured CLIENT ROW ADDRESS MESSAGES NUMBER
 
@@ -21,7 +21,7 @@ _MODULES = {OURS: "ours", KAFKA: "aiokafka_client", NATS: "nats_client"}
 
 
 class Stopwatch:
-    """Stopwatch between `start` and `stop`, which leaves out connecting and closing."""
+    """Counter of resources between `start` and `stop`, without connecting and closing."""
 
     def __init__(self) -> None:
         self._cpu_s = self._wall_s = 0.0
@@ -39,7 +39,7 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Job:
-    """Work of one process.
+    """Task of a process.
 
     Attributes:
         address: of the server.
@@ -55,7 +55,7 @@ class Job:
 
 
 class Client(Protocol):
-    """A module of rows."""
+    """Interface of a module of rows."""
 
     def rows(self) -> dict[str, Callable[[Job], Awaitable[None]]]:
         """The rows by their keys."""
@@ -78,7 +78,7 @@ async def _awaited(row: Awaitable[None]) -> None:
 
 
 def main() -> int:
-    """Run what the command line names."""
+    """Run the row of the command line."""
     client, row, address, messages, name = sys.argv[1:]
     print(json.dumps(asdict(run(client, row, address, int(messages), name))))
     return 0

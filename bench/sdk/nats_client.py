@@ -19,7 +19,7 @@ async def _streams(js: JetStreamContext) -> None:
 
 
 async def awaited(job: Job) -> None:
-    """Publish messages one after the other."""
+    """Publish one message after the other."""
     async with await nats.connect(job.address) as connection:
         js = connection.jetstream()
         await _streams(js)
@@ -65,7 +65,7 @@ async def send_batch(job: Job) -> None:
 
 
 async def fill(job: Job) -> None:
-    """Make what the others read."""
+    """Fill the stream for the readers."""
     async with await nats.connect(job.address) as connection:
         js = connection.jetstream()
         await _streams(js)

@@ -1,4 +1,4 @@
-"""The rows of our client."""
+"""Rows of RocketPy's client."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ async def _pipelined(producer: rocketpy.Producer, count: int) -> None:
 
 
 async def awaited(job: Job) -> None:
-    """Send messages one after the other."""
+    """Send one message after the other."""
     async with rocketpy.connect(job.address, group=job.name) as client:
         producer = client.producer()
         for _ in range(job.messages // 10):
@@ -53,7 +53,7 @@ async def in_flight(job: Job) -> None:
 
 
 async def linger(job: Job) -> None:
-    """Send messages in batches that linger for 5 ms."""
+    """Send with a linger of 5 ms."""
     async with rocketpy.connect(job.address, group=job.name) as client:
         await _measured_pipeline(
             job, client.producer(max_in_flight=IN_FLIGHT, linger=0.005, linger_messages=128)
@@ -73,7 +73,7 @@ async def send_batch(job: Job) -> None:
 
 
 async def fill(job: Job) -> None:
-    """Make what the others read."""
+    """Fill the topic for the readers."""
     async with rocketpy.connect(job.address, group=job.name) as client:
         producer = client.producer()
         for _ in range(job.messages // 100):
@@ -117,7 +117,7 @@ async def batches(job: Job) -> None:
 
 
 async def plain_handler(job: Job) -> None:
-    """Have a function called in threads."""
+    """Receive with a handler on threads."""
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
     count = 0

@@ -43,7 +43,7 @@ def _line(row: Row, of_row: Mapping[str, Sequence[Measured]]) -> str:
 
 
 def as_rounds(data: Mapping[str, Any]) -> dict[str, dict[str, list[Measured]]]:
-    """Return the rounds of a results file."""
+    """Return the content of a results file."""
     return {
         row: {client: [Measured(**each) for each in of_client] for client, of_client in of.items()}
         for row, of in data["rounds"].items()
@@ -51,12 +51,12 @@ def as_rounds(data: Mapping[str, Any]) -> dict[str, dict[str, list[Measured]]]:
 
 
 def draw(data: Mapping[str, Any]) -> str:
-    """Return the text of a document: the table, and the origin of its numbers."""
+    """Return the text of a document: table, and origin of its numbers."""
     return f"{table(as_rounds(data), data['missing'])}\n\n{data['about']}"
 
 
 def about(options: Mapping[str, Any], versions: Mapping[str, str], commit: str) -> str:
-    """Say in one paragraph where the numbers come from."""
+    """Return a paragraph on the origin of the numbers."""
     named = ", ".join(f"{name} {number}" for name, number in versions.items())
     return (
         f"Processor time of the client's process, user and system, a message of 100 bytes; medians "

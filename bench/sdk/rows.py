@@ -1,4 +1,4 @@
-"""Rows of the client benchmark, and their goals."""
+"""Rows of the measurement, with their limits."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,7 @@ CLIENTS: Final = (OURS, KAFKA, NATS)
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table.
+    """Row of the table.
 
     Attributes:
         key: short name, also that of the clients' functions.
@@ -46,7 +46,7 @@ MOST_READ: Final = max(row.messages for row in ROWS if row.reads)
 
 @dataclass(frozen=True)
 class Measured:
-    """Resource usage of one process for one row.
+    """Resources of a process for a row.
 
     Attributes:
         messages: how many.

@@ -18,7 +18,7 @@ START_S = 60
 
 
 class NotHereError(Exception):
-    """A peer cannot be measured here, and why."""
+    """Error: a peer cannot be measured here; the text says why."""
 
 
 def versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""mqadmin's operations as methods: `rocketpy.admin.connect("host:9876")`."""
+"""The operations of mqadmin as methods: `rocketpy.admin.connect("host:9876")`."""
 
 from rocketpy.admin.admin import Admin, connect
 from rocketpy.admin.results import (

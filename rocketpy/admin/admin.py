@@ -1,4 +1,4 @@
-"""The entry to the admin operations: `rocketpy.admin.connect()`.
+"""Entry to the admin operations: `rocketpy.admin.connect()`.
 
 Example:
     ::
@@ -53,7 +53,7 @@ class _HasServers(Protocol):
 def _operation(
     function: Callable[Concatenate[Servers, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[_HasServers, P], Coroutine[Any, Any, R]]:
-    """Make a method of a coroutine function that takes the servers first."""
+    """Return a method that calls a coroutine function with the servers as first argument."""
 
     @functools.wraps(function)
     async def method(self: _HasServers, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -63,18 +63,18 @@ def _operation(
 
 
 class Admin:
-    """mqadmin's operations as methods, on an Apache cluster as well as on ours.
+    """The operations of mqadmin as methods, for Apache and RocketPy clusters.
 
-    Operations ask the servers each time; nothing is remembered. Names and addresses of brokers
-    come from the name servers. Use it with `async with`.
+    Every operation queries the servers; nothing is cached. Names and addresses of brokers come
+    from the name servers. Use it with `async with`.
 
-    Each operation is a function of the module named above it; its docstring is the method's.
+    Each operation is a function of the module named above it, with its docstring.
 
     Args:
         name_servers: `host:port` of every name server.
-        remoting: how requests travel; closed by `close`.
-        clock: for look-ups by time.
-        rng: chooses the name server that is asked first.
+        remoting: sends the requests; closed by `close`.
+        clock: for queries by time.
+        rng: chooses the first name server.
         timeout_ms: limit of one request.
     """
 
@@ -96,7 +96,7 @@ class Admin:
 
     @property
     def servers(self) -> Servers:
-        """What operations are given, for functions of your own beside them."""
+        """The cluster's servers, which the operations use; for further operations of a program."""
         return self._servers
 
     async def __aenter__(self) -> Self:
@@ -201,16 +201,16 @@ def connect(
     credentials: Credentials | None = None,
     clock: Clock | None = None,
 ) -> Admin:
-    """Return the admin operations of the cluster behind some name servers; nothing is sent yet.
+    """Return the admin operations of a cluster; nothing is sent yet.
 
     Args:
         name_servers: `"host:9876;host2:9876"` or a sequence; None takes `NAMESRV_ADDR` from
             the environment.
         timeout: limit of one request, in seconds or as a timedelta.
         remoting: settings of the connections (TLS, limits).
-        credentials: the account of a cluster with access control; None takes that of the
-            environment (`ROCKETPY_ACCESS_KEY`, `ROCKETPY_SECRET_KEY`), if there is one.
-        clock: the machine's by default.
+        credentials: account of a cluster with access control; None takes it from the environment
+            (`ROCKETPY_ACCESS_KEY`, `ROCKETPY_SECRET_KEY`).
+        clock: the system clock by default.
     """
     used = clock or SystemClock()
     rng = random.SystemRandom()

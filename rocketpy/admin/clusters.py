@@ -27,7 +27,7 @@ from rocketpy.runtime.config.properties_file import format_properties, read_prop
 
 
 async def brokers(servers: Servers, cluster: str = "") -> list[BrokerStatus]:
-    """Return every broker with what it says about itself; one that is silent says `error`.
+    """Return the status of every broker; one that does not answer has an `error`.
 
     Args:
         cluster: only this one.
@@ -65,7 +65,7 @@ async def _status(
 
 
 async def broker_runtime(servers: Servers, address: str) -> dict[str, str]:
-    """Return what a broker says about itself, by Apache's names (28)."""
+    """Return the runtime values that a broker reports, by Apache's names (28)."""
     response = await servers.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
     return KVTable.decode(response.body).table
 
@@ -85,13 +85,13 @@ async def broker_stats(
         response = await servers.ask(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
     except BrokerError as error:
         if error.code == ResponseCode.SYSTEM_ERROR:
-            return None  # the broker's way to say that it counted nothing under this key
+            return None  # the broker's response for a key without a counter
         raise
     return BrokerStatsData.decode(response.body)
 
 
 async def ping_namesrv(servers: Servers, address: str) -> float:
-    """Ask one name server for its clusters; returns how long it took, seconds.
+    """Ask one name server for its clusters; returns the response time in seconds.
 
     Raises:
         ClientError: it does not answer.
@@ -100,7 +100,7 @@ async def ping_namesrv(servers: Servers, address: str) -> float:
 
 
 async def ping_broker(servers: Servers, address: str) -> float:
-    """Ask one broker for its runtime information; returns how long it took, seconds.
+    """Ask one broker for its runtime information; returns the response time in seconds.
 
     Raises:
         ClientError: it does not answer.
@@ -118,10 +118,10 @@ async def _timed(servers: Servers, address: str, code: int) -> float:
 
 
 async def wipe_write_permission(servers: Servers, broker: str) -> int:
-    """Have no producer send to a broker any more (205), until it changes its registration.
+    """Remove the write permission of a broker's topics (205), until it registers again.
 
     Returns:
-        How many topics that concerns, at the name server that knows most.
+        Number of affected topics, of the name server with the most.
     """
     header = WipeWritePermOfBrokerRequestHeader(broker_name=broker)
     code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
@@ -133,7 +133,7 @@ async def wipe_write_permission(servers: Servers, broker: str) -> int:
 
 
 async def add_write_permission(servers: Servers, broker: str) -> int:
-    """Undo `wipe_write_permission` (327); returns how many topics that concerns."""
+    """Undo `wipe_write_permission` (327); returns the number of affected topics."""
     header = AddWritePermOfBrokerRequestHeader(broker_name=broker)
     responses = await servers.tell_namesrvs(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
     headers = [

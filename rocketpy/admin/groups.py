@@ -45,7 +45,7 @@ async def group_configs(servers: Servers, address: str) -> dict[str, Subscriptio
 
 
 async def group_config(servers: Servers, group: str) -> dict[str, SubscriptionGroupConfig]:
-    """Return a group as each broker has it, by broker name.
+    """Return the configuration of a group at each broker, by broker name.
 
     Raises:
         SubscriptionGroupNotExistError: no broker has it.
@@ -68,12 +68,12 @@ async def create_group(
     cluster: str = "",
     broker: str = "",
 ) -> dict[str, str]:
-    """Create a group on every master, or set one to exactly this (200).
+    """Create a group on every master, or replace its configuration (200).
 
     Args:
         group: its name.
-        config: limits and switches; the defaults of an automatically created one without it.
-        cluster: only on this one's brokers.
+        config: limits and switches; the defaults of automatic creation if None.
+        cluster: only on brokers of this cluster.
         broker: only on this broker.
 
     Returns:
@@ -95,7 +95,7 @@ async def update_group(
     broadcast: bool | None = None,
     orderly: bool | None = None,
 ) -> dict[str, SubscriptionGroupConfig]:
-    """Change what is given, keep the rest, on every broker that has the group.
+    """Change the given settings of a group, on every broker that has it.
 
     Args:
         group: its name.
@@ -129,11 +129,11 @@ async def delete_group(
 ) -> dict[str, str]:
     """Delete a group on every master that has it (207), its retry topic as well.
 
-    Its dead letters stay: they are a topic of their own, `%DLQ%<group>`.
+    Its dead letters stay: they are in the topic `%DLQ%<group>`.
 
     Args:
         group: its name.
-        keep_offsets: whether a group of the same name goes on where this one was.
+        keep_offsets: whether a group of the same name continues at the offsets of this one.
 
     Returns:
         The brokers that had it, by name.
@@ -183,11 +183,11 @@ async def _summary(servers: Servers, group: str) -> GroupSummary:
 async def group_lag(
     servers: Servers, group: str, topic: str = "", *, owners: bool = False
 ) -> GroupLag:
-    """Return how far a group is in every queue (208).
+    """Return the offsets and the lag of a group in every queue (208).
 
     Args:
         group: its name.
-        topic: only this one.
+        topic: only this topic.
         owners: also ask the members which queues they have.
     """
     masters = await servers.group_masters(group)
@@ -217,7 +217,7 @@ async def queue_owners(servers: Servers, group: str) -> dict[MessageQueue, str]:
         try:
             info = await running_info(servers, group, client_id)
         except BrokerError:
-            continue  # it left, or cannot be asked; the others can
+            continue  # a member that left or does not answer must not hide the others
         found.update(dict.fromkeys(info.mq_table, client_id))
     return found
 
@@ -229,7 +229,7 @@ async def consumer_connection(servers: Servers, group: str) -> ConsumerConnectio
     """Return the connected members of a group and what they subscribe to (203).
 
     Raises:
-        ConsumerNotOnlineError: nobody is connected.
+        ConsumerNotOnlineError: no member is connected.
     """
     masters = await servers.group_masters(group)
     found: ConsumerConnection | None = None
@@ -253,7 +253,7 @@ async def consumer_connection(servers: Servers, group: str) -> ConsumerConnectio
 
 
 async def group_members(servers: Servers, group: str) -> list[Member]:
-    """Return the connected members of a group, each once; empty when nobody is."""
+    """Return the connected members of a group, each once."""
     found: dict[str, Member] = {}
     for name, address in (await servers.group_masters(group)).items():
         header = GetConsumerConnectionListRequestHeader(consumer_group=group)
@@ -277,7 +277,7 @@ async def producer_connection(servers: Servers, group: str, topic: str) -> list[
             response = await servers.ask(address, code, header)
         except BrokerError as error:
             if error.code == ResponseCode.SYSTEM_ERROR:
-                continue  # the broker's way to say that it knows no such group
+                continue  # the broker's response for an unknown group
             raise
         for each in ProducerConnection.decode(response.body).connection_set:
             found.setdefault(each.client_id, _member(each, name))
@@ -291,7 +291,7 @@ async def producers(servers: Servers, address: str) -> dict[str, list[ProducerIn
 
 
 async def running_info(servers: Servers, group: str, client_id: str) -> ConsumerRunningInfo:
-    """Return what a member says about itself (307).
+    """Return the state that a member reports (307).
 
     Raises:
         BrokerError: it is not connected or does not answer.
@@ -308,14 +308,14 @@ async def running_info(servers: Servers, group: str, client_id: str) -> Consumer
             failure = error
             continue
         return ConsumerRunningInfo.decode(response.body)
-    assert failure is not None, "there is always a broker"
+    assert failure is not None, "a cluster has a broker"
     raise failure
 
 
 def no_group(group: str) -> SubscriptionGroupNotExistError:
     """Return the error for a group that does not exist."""
     code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    return SubscriptionGroupNotExistError(code, f"there is no group {group}")
+    return SubscriptionGroupNotExistError(code, f"group {group} does not exist")
 
 
 def _queue_lag(queue: MessageQueue, offsets: OffsetWrapper, client_id: str) -> QueueLag:

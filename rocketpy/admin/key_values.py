@@ -1,4 +1,4 @@
-"""The name servers' key-value table.
+"""Operations on the key-value table of the name servers.
 
 Source: UpdateKvConfigCommand, DeleteKvConfigCommand (5.4.0).
 """

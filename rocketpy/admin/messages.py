@@ -52,31 +52,31 @@ _PULL_COUNT: Final = 32
 
 
 async def message_by_offset_id(servers: Servers, message_id: str) -> MessageExt:
-    """Return the message with a broker's id: it names the broker and a place in its log (33).
+    """Return the message with an offset id, which names a broker and a log offset (33).
 
-    Only brokers of this cluster are asked: an id may come from anywhere.
+    Only brokers of this cluster are asked, because an id may come from anywhere.
 
     Args:
         message_id: 32 or 56 hex digits, as in a send result's `offset_msg_id`.
 
     Raises:
-        ClientError: it is no such id, or names no broker of this cluster.
-        SystemFaultError: the broker has no message there.
+        ClientError: the id is malformed, or its broker is not in this cluster.
+        SystemFaultError: the broker has no message at that offset.
     """
     try:
         host, phy_offset = decode_message_id(message_id)
     except ValueError as error:
-        raise ClientError(f"{message_id!r} is no message id: {error}") from error
+        raise ClientError(f"{message_id!r} is not a message id: {error}") from error
     address = await _known_address(servers, host)
     if address is None:
-        raise ClientError(f"{message_id} names {host}, which is no broker of this cluster")
+        raise ClientError(f"{message_id} names {host}, which is not a broker of this cluster")
     header = ViewMessageRequestHeader(offset=phy_offset)
     response = await servers.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
     return decode_message(response.body)
 
 
 async def message_by_unique_id(servers: Servers, topic: str, unique_id: str) -> MessageExt:
-    """Return the message with a producer's id (12).
+    """Return the message with a producer's id, `msg_id` (12).
 
     Raises:
         QueryNotFoundError: no broker of the topic has it.
@@ -112,14 +112,14 @@ async def messages_by_key(
     begin_ms: int = 0,
     end_ms: int = _LONG_MAX,
 ) -> list[MessageExt]:
-    """Return messages with a key (12), oldest first; those of one broker as it stored them.
+    """Return messages with a key (12), oldest first; those of one broker in stored order.
 
     Args:
-        topic: where to look.
+        topic: topic to search.
         key: one of the keys the message was sent with.
         max_count: per broker.
-        begin_ms: stored no sooner.
-        end_ms: stored no later.
+        begin_ms: earliest store time.
+        end_ms: latest store time.
     """
     found = await _query(servers, topic, key, max_count, begin_ms=begin_ms, end_ms=end_ms)
     return [each for each in found if key in each.keys]
@@ -128,7 +128,7 @@ async def messages_by_key(
 async def trace(
     servers: Servers, message_id: str, *, topic: str = TRACE_TOPIC, max_count: int = 64
 ) -> list[TraceRecord]:
-    """Return what clients recorded of a message, in the order of time.
+    """Return the trace records of a message, in the order of time.
 
     Args:
         message_id: the producer's id, or one of the message's keys.
@@ -136,7 +136,7 @@ async def trace(
         max_count: trace messages per broker.
 
     Raises:
-        TopicNotExistError: there is no such trace topic: nobody records anything there.
+        TopicNotExistError: the trace topic does not exist.
     """
     found = await messages_by_key(servers, topic, message_id, max_count=max_count)
     records = [
@@ -186,14 +186,14 @@ async def _query(
     for response in responses:
         if response.code != ResponseCode.QUERY_NOT_FOUND:
             found += decode_messages(checked(response).body)
-    # A broker stores many messages in one millisecond: their places in its log are their order.
+    # A broker stores many messages in one millisecond, so the log offset breaks the tie.
     return sorted(
         found, key=lambda each: (each.store_timestamp_ms, each.store_host, each.phy_offset)
     )
 
 
 async def message_at(servers: Servers, queue: MessageQueue, offset: int) -> MessageExt:
-    """Return the message at a place of a queue.
+    """Return the message at an offset of a queue.
 
     Raises:
         QueryNotFoundError: there is none.
@@ -222,12 +222,12 @@ async def peek(
     """Return messages of a topic without consuming them, oldest first.
 
     Args:
-        topic: where to look.
-        max_count: at most so many in all.
-        broker: only of this one.
-        queue_id: only of this queue of each broker.
-        offset: where to begin in each queue; its first message when None.
-        newest: begin so near the end of each queue that the newest are among them.
+        topic: topic to search.
+        max_count: limit of all queues together.
+        broker: only this broker.
+        queue_id: only this queue of each broker.
+        offset: first offset in each queue; None for the first message.
+        newest: start near the end of each queue, so that the newest are included.
         tag: filter, `"a || b"`.
     """
     route = await servers.topic_route(topic)
@@ -280,7 +280,7 @@ async def _read_many(
 async def _read(
     servers: Servers, address: str, queue: MessageQueue, offset: int, max_count: int, tag: str = "*"
 ) -> tuple[list[MessageExt], int]:
-    """Pull once; returns the messages and where to go on, `offset` itself at the end."""
+    """Pull once; returns the messages and the next offset, `offset` itself at the end."""
     header = PullMessageRequestHeader(
         consumer_group=TOOLS_CONSUMER_GROUP,
         topic=queue.topic,
@@ -306,7 +306,7 @@ async def _read(
 
 
 async def _known_address(servers: Servers, host: str) -> str | None:
-    """Return the address under which the cluster's broker at an `ip:port` is known."""
+    """Return the registered address of the cluster's broker at an `ip:port`."""
     info = await servers.cluster_info()
     known = [
         address

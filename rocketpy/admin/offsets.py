@@ -1,4 +1,4 @@
-"""Moving consumer groups: other offsets, by time, by number, or those of another group.
+"""Operations that move consumer groups: to a time, an offset, or the offsets of another group.
 
 Source: ResetOffsetByTimeCommand, SkipAccumulationSubCommand, CloneGroupOffsetCommand (5.4.0).
 """
@@ -32,7 +32,7 @@ from rocketpy.proto.topic_names import is_retry_topic
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 
 ResetTarget = Literal["earliest", "latest"] | datetime | int
-"""Where a group goes on: an end of its queues, a time, or an offset of one queue."""
+"""Target of a reset: an end of the queues, a time, or an offset of one queue."""
 
 
 async def reset_offset(
@@ -44,24 +44,24 @@ async def reset_offset(
     queue: MessageQueue | None = None,
     dry_run: bool = False,
 ) -> list[OffsetMove]:
-    """Have a group go on elsewhere (222); members that are connected follow at once.
+    """Reset the offsets of a group (222); connected members follow at once.
 
     Args:
         group: its name; it must exist.
-        topic: whose queues.
+        topic: topic of the queues.
         to: `"earliest"`, `"latest"`, a time, or (with `queue`) an offset.
-        queue: only this one.
-        dry_run: only say what would happen; what a broker would refuse is refused, too.
+        queue: only this queue.
+        dry_run: only return the moves; raises the errors that a broker would answer.
 
     Returns:
-        Where it was and goes on, by queue.
+        The old and the new offset, by queue.
 
     Raises:
-        TypeError, ValueError: `to` is none of these; nothing is reset.
+        TypeError, ValueError: `to` has another type or value; nothing is reset.
         ClientError: an offset without a queue.
-        SubscriptionGroupNotExistError: no such group.
-        InvalidParameterError: no such queue.
-        BrokerError: an offset that the queue does not reach.
+        SubscriptionGroupNotExistError: the group does not exist.
+        InvalidParameterError: the queue does not exist.
+        BrokerError: the offset is outside the queue.
     """
     _check_target(to)
     if isinstance(to, int) and queue is None:
@@ -148,7 +148,7 @@ async def _reset_targets(
 
 
 def _check_offset(to: int, offsets: TopicOffset) -> None:
-    """Refuse what brokers refuse; they let a group wait one beyond the end."""
+    """Raise the errors that brokers answer; they accept an offset one beyond the end."""
     low, high = offsets.min_offset, offsets.max_offset
     if not low <= to <= high + 1:
         remark = f"Target offset {to} not in consume queue range [{low}-{high}]"
@@ -166,18 +166,18 @@ async def _offset_at(servers: Servers, address: str, queue: MessageQueue, time_m
 async def clone_offsets(
     servers: Servers, source: str, target: str, topic: str, *, dry_run: bool = False
 ) -> list[OffsetMove]:
-    """Have one group go on where another one is (15 for each queue, as mqadmin does).
+    """Copy the offsets of one group to another (15 for each queue, as mqadmin does).
 
     Queues in which the source has no offset stay as they are; brokers report 0 for them.
 
     Args:
         source: the group to copy from; it must exist.
         target: the group to copy to; it must exist.
-        topic: whose queues.
-        dry_run: only say what would happen.
+        topic: topic of the queues.
+        dry_run: only return the moves.
 
     Returns:
-        Where the target was and goes on, by queue.
+        The old and the new offset of the target, by queue.
 
     Raises:
         SubscriptionGroupNotExistError: one of the groups does not exist; nothing was stored.
@@ -204,7 +204,7 @@ async def clone_offsets(
 async def _is_stored(
     servers: Servers, group: str, progress: QueueLag, masters: Mapping[str, str]
 ) -> bool:
-    """Whether a group has an offset in a queue; the statistics say 0 where there is none (14)."""
+    """Return whether a group has an offset in a queue; the statistics report 0 without one (14)."""
     queue = progress.queue
     if progress.consumer_offset != 0 or queue.broker_name not in masters:
         return progress.consumer_offset >= 0
@@ -232,15 +232,15 @@ async def set_offsets(
     Args:
         group: its name; it must exist.
         offsets: of the next message to consume.
-        masters: addresses by broker name; looked up when None.
+        masters: addresses by broker name; queried if None.
 
     Raises:
-        ClientError: a queue's broker is not there; nothing was stored.
+        ClientError: a queue's broker is not registered; nothing was stored.
     """
     known = masters if masters is not None else await servers.broker_addresses()
     unknown = sorted({queue.broker_name for queue in offsets} - known.keys())
     if unknown:
-        raise ClientError(f"no master of broker {', '.join(unknown)} is there to store offsets")
+        raise ClientError(f"broker {', '.join(unknown)} has no registered master to store offsets")
     for queue, offset in offsets.items():
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group,
@@ -253,7 +253,7 @@ async def set_offsets(
 
 
 def _reset_time_ms(to: ResetTarget) -> int:
-    """The wire's time: -1 is the end, 0 is before everything."""
+    """Return the time on the wire: -1 is the end, 0 the beginning."""
     if isinstance(to, datetime):
         return int(to.timestamp() * 1000)
     return -1 if to == "latest" else 0

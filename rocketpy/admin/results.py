@@ -1,4 +1,4 @@
-"""What admin operations return: plain values, times in ms since 1970 unless named otherwise."""
+"""Results of admin operations; times are in ms since 1970 unless named otherwise."""
 
 from dataclasses import dataclass, field
 
@@ -7,18 +7,18 @@ from rocketpy.proto.message_queue import MessageQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:
-    """One broker of a cluster and what it says about itself.
+    """Status of a broker of a cluster.
 
     Attributes:
         broker_id: 0 is the master.
-        version: of its software, empty when it does not answer.
+        version: of its software; empty if it does not answer.
         in_tps: messages stored per second, over the last ten seconds.
         out_tps: messages delivered per second, over the last ten seconds.
         stored_today: messages since local midnight.
         delivered_today: messages since local midnight.
         disk_ratio: share of the log's file system that is used, 0 to 1; below 0 when unknown.
         error: why it did not answer, or an empty string.
-        runtime: everything else it says, as text by Apache's names.
+        runtime: all other values that it reports, as text by Apache's names.
     """
 
     cluster: str
@@ -37,7 +37,7 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatus:
-    """What one queue holds; `max_offset` is the next message's."""
+    """Offsets of a queue; `max_offset` is that of the next message."""
 
     queue: MessageQueue
     min_offset: int
@@ -46,13 +46,13 @@ class QueueStatus:
 
     @property
     def messages(self) -> int:
-        """How many messages it holds."""
+        """Number of messages stored."""
         return self.max_offset - self.min_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatus:
-    """What a topic holds; `in_tps` is messages stored per second (5.x brokers)."""
+    """Offsets of a topic's queues; `in_tps` is messages stored per second (5.x brokers)."""
 
     topic: str
     queues: list[QueueStatus]
@@ -60,13 +60,13 @@ class TopicStatus:
 
     @property
     def messages(self) -> int:
-        """How many messages it holds."""
+        """Number of messages stored."""
         return sum(queue.messages for queue in self.queues)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatistics:
-    """How busy a topic is: per minute, per second over the last minute, and over the day."""
+    """Rates of a topic: per minute, per second over the last minute, and over the day."""
 
     topic: str
     group: str
@@ -79,13 +79,13 @@ class TopicStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLag:
-    """How far a group is in one queue.
+    """Progress of a group in one queue.
 
     Attributes:
         broker_offset: of the next message to be stored.
         consumer_offset: of the next message to be consumed; below 0 when none is stored.
         last_consumed_ms: when the last consumed message was stored; 0 when unknown.
-        client_id: the member that has the queue, empty when it was not asked or nobody has it.
+        client_id: the member that has the queue; empty if none has it, or it was not queried.
     """
 
     queue: MessageQueue
@@ -96,13 +96,13 @@ class QueueLag:
 
     @property
     def lag(self) -> int:
-        """Messages that are not consumed yet."""
+        """Number of messages not consumed yet."""
         return self.broker_offset - max(0, self.consumer_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLag:
-    """How far a group is; `out_tps` is messages consumed per second."""
+    """Progress of a group; `out_tps` is messages consumed per second."""
 
     group: str
     queues: list[QueueLag]
@@ -110,18 +110,18 @@ class GroupLag:
 
     @property
     def lag(self) -> int:
-        """Messages that are not consumed yet, in all queues."""
+        """Number of messages not consumed yet, in all queues."""
         return sum(queue.lag for queue in self.queues)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
-    """One line about a group.
+    """Summary of a group.
 
     Attributes:
         members: connected clients.
         consume_type: `CONSUME_PASSIVELY` (push), `CONSUME_ACTIVELY` (pull), `CONSUME_POP`,
-            or empty when nobody is connected.
+            or empty without a connected member.
         message_model: `CLUSTERING`, `BROADCASTING`, or empty.
         lag: messages not consumed yet.
     """
@@ -136,7 +136,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A connected client of a group; `broker` says who told."""
+    """Connected client of a group; `broker` is the one that reported it."""
 
     client_id: str
     address: str
@@ -147,7 +147,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMove:
-    """Where a group was in a queue, and where it goes on."""
+    """Old and new offset of a group in a queue."""
 
     queue: MessageQueue
     from_offset: int

@@ -1,4 +1,4 @@
-"""What every admin operation is given: the servers of a cluster, to be asked by role or address.
+"""Requests to the servers of a cluster, by role or address; the base of all admin operations.
 
 Source: MQAdminImpl, DefaultMQAdminExtImpl (5.4.0).
 """
@@ -37,9 +37,9 @@ class Servers:
     """Every server of a cluster: requests, routes and addresses.
 
     Args:
-        name_servers: asked in turn for what they all know.
-        remoting: how requests travel.
-        clock: for look-ups by time.
+        name_servers: any of them answers queries.
+        remoting: sends the requests.
+        clock: for queries by time.
         timeout_ms: limit of one request.
     """
 
@@ -58,34 +58,34 @@ class Servers:
     # ---- requests
 
     async def invoke(self, address: str, command: RemotingCommand) -> RemotingCommand:
-        """Send any request to any server, for what has no method yet; codes are not checked."""
+        """Send a request to a server, for operations without a method; codes are not checked."""
         return await self._remoting.invoke(address, command, self._timeout_ms)
 
     async def ask(
         self, address: str, code: int, header: Header | None = None, body: bytes = b""
     ) -> RemotingCommand:
-        """Ask one server; raises BrokerError when it refuses."""
+        """Send a request to one server; raises BrokerError when it refuses."""
         request = make_request(code, {} if header is None else header.to_ext(), body)
         response = await self.invoke(address, request)
         if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             response.remark = (
-                f"{response.remark}; is {address} a name server where a broker is meant, "
+                f"{response.remark}; is {address} a name server instead of a broker, "
                 "or the other way round?"
             )
         return checked(response)
 
     async def ask_namesrv(self, code: int, header: Header | None = None) -> RemotingCommand:
-        """Ask any name server; raises BrokerError when it refuses."""
+        """Send a request to any name server; raises BrokerError when it refuses."""
         ext_fields = {} if header is None else header.to_ext()
         return checked(await self._name_servers.invoke(code, ext_fields))
 
     async def tell_namesrvs(
         self, code: int, header: Header | None = None, body: bytes = b""
     ) -> dict[str, RemotingCommand]:
-        """Tell every name server: they do not tell each other.
+        """Send a request to every name server; they do not replicate.
 
         Raises:
-            RocketPyError: one of them could not be told; the others were.
+            RocketPyError: one of them failed; the others have the request.
         """
         return await self.ask_all(self._namesrv_addresses(), code, header, body)
 
@@ -96,7 +96,7 @@ class Servers:
         header: Header | None = None,
         body: bytes = b"",
     ) -> dict[str, RemotingCommand]:
-        """Ask several servers at the same time; the first failure is raised after all answered."""
+        """Ask several servers concurrently; raises the first failure after all have answered."""
         outcomes = await asyncio.gather(
             *(self.ask(address, code, header, body) for address in addresses),
             return_exceptions=True,
@@ -117,7 +117,7 @@ class Servers:
         responses = await self.ask_all(addresses, code, header)
         return {address: kind.decode(response.body) for address, response in responses.items()}
 
-    # ---- who is there
+    # ---- members of the cluster
 
     def _namesrv_addresses(self) -> tuple[str, ...]:
         if not self._name_servers.addresses:
@@ -137,11 +137,11 @@ class Servers:
         """Return the masters' addresses by broker name.
 
         Args:
-            cluster: only this one.
+            cluster: only this cluster.
             broker: only this broker name.
 
         Raises:
-            ClientError: there is no such cluster or broker.
+            ClientError: the cluster or broker does not exist.
         """
         found: dict[str, str] = {}
         for data in _selected(await self.cluster_info(), cluster, broker):
@@ -164,10 +164,10 @@ class Servers:
         }
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        """Return who serves a topic.
+        """Return the route of a topic.
 
         Raises:
-            TopicNotExistError: nobody does.
+            TopicNotExistError: no broker serves it.
         """
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         response = await self.ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)

@@ -40,33 +40,33 @@ from rocketpy.proto.topic_names import (
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
-"""The name servers' namespace with the queues of globally ordered topics."""
+"""Namespace of the name servers with the queues of globally ordered topics."""
 
 
 def parse_permission(text: str) -> int:
-    """Return the bits of `r`, `w` or `rw` (Apache's 4, 2 and 6 are read, too).
+    """Return the bits of `r`, `w` or `rw` (also Apache's 4, 2 and 6).
 
     Raises:
-        ValueError: something else.
+        ValueError: another text.
     """
     letters = {"r": PERM_READ, "w": PERM_WRITE}
     if text.isdecimal() and int(text) in {PERM_WRITE, PERM_READ, PERM_READ | PERM_WRITE}:
         return int(text)
     if text and set(text.lower()) <= letters.keys():
         return sum(letters[letter] for letter in set(text.lower()))
-    msg = f"{text!r} is no permission: r, w or rw"
+    msg = f"{text!r} is not a permission: r, w or rw"
     raise ValueError(msg)
 
 
-# ---- which
+# ---- names and configuration
 
 
 async def topics(servers: Servers, *, cluster: str = "", include_system: bool = False) -> list[str]:
     """Return the names of all topics (206), or of one cluster's (224), sorted.
 
     Args:
-        cluster: only of this one.
-        include_system: also those of the system, for retries and for dead letters.
+        cluster: only of this cluster.
+        include_system: also system, retry and dead letter topics.
     """
     if cluster:
         header = GetTopicsByClusterRequestHeader(cluster=cluster)
@@ -89,7 +89,7 @@ async def topic_configs(servers: Servers, address: str) -> dict[str, TopicConfig
 
 
 async def topic_config(servers: Servers, address: str, topic: str) -> TopicConfig:
-    """Return one topic as a broker has it (351).
+    """Return the configuration of a topic at a broker (351).
 
     Raises:
         TopicNotExistError: the broker does not have it.
@@ -111,14 +111,14 @@ async def topic_groups(servers: Servers, topic: str) -> list[str]:
     return sorted(set().union(*(each.group_list for each in found.values())))
 
 
-# ---- how full, how busy
+# ---- offsets and rates
 
 
 async def topic_status(servers: Servers, topic: str) -> TopicStatus:
     """Return the offsets of every queue (202).
 
     Raises:
-        TopicNotExistError: nobody serves it.
+        TopicNotExistError: no broker serves it.
     """
     masters = await servers.topic_masters(topic)
     tables = await servers.bodies(
@@ -143,7 +143,7 @@ async def topic_status(servers: Servers, topic: str) -> TopicStatus:
 
 
 async def topic_statistics(servers: Servers, topic: str) -> list[TopicStatistics]:
-    """Return how busy a topic is, one row a group; a topic without groups has one row."""
+    """Return the rates of a topic, one row a group; a topic without groups has one row."""
     masters = list((await servers.topic_masters(topic)).values())
     stored = await _statistics(servers, masters, "TOPIC_PUT_NUMS", topic)
     rows = []
@@ -193,17 +193,17 @@ async def create_topic(  # noqa: PLR0913 - all but two are options
     cluster: str = "",
     broker: str = "",
 ) -> dict[str, str]:
-    """Create a topic on every master, or set one to exactly this (17).
+    """Create a topic on every master, or replace its configuration (17).
 
     Args:
         topic: its name.
         queues: per broker.
-        read_queues: when fewer or more are to be read than written.
+        read_queues: number of queues read; as many as written by default.
         perm: bits, see `rocketpy.proto.perm`.
         order: also write the queues of an ordered topic into the name servers' table, so
             that a broker's absence does not move keys to other queues.
-        attributes: such as `{"message.type": "FIFO"}`, added to those it has.
-        cluster: only on this one's brokers.
+        attributes: such as `{"message.type": "FIFO"}`, added to the existing ones.
+        cluster: only on brokers of this cluster.
         broker: only on this broker.
 
     Returns:
@@ -238,23 +238,22 @@ async def update_topic(
     attributes: Mapping[str, str] | None = None,
     broker: str = "",
 ) -> dict[str, TopicConfig]:
-    """Change what is given, keep the rest, on every broker that has the topic.
+    """Change the given settings of a topic, on every broker that has it.
 
     Args:
         topic: its name.
-        queues: number of queues written. As many are read when there were fewer; when there
-            were more, all of them still are, so that what they hold can be consumed.
-        read_queues: number of queues read; messages of those beyond it are out of reach until
-            they are read again.
+        queues: number of queues written. As many are read if there were fewer; if there were
+            more, all of them are still read, so that their messages can be consumed.
+        read_queues: number of queues read; messages of further queues are not reachable.
         perm: bits, see `rocketpy.proto.perm`.
-        attributes: added to those it has.
-        broker: only on this one.
+        attributes: added to the existing ones.
+        broker: only on this broker.
 
     Returns:
-        What was set, by broker name.
+        The new configuration, by broker name.
 
     Raises:
-        TopicNotExistError: nobody has it.
+        TopicNotExistError: no broker has it.
     """
     masters = await servers.topic_masters(topic)
     if broker:
@@ -304,18 +303,18 @@ async def delete_topic(servers: Servers, topic: str, *, cluster: str = "") -> di
 
     Args:
         topic: its name.
-        cluster: only on this one's brokers.
+        cluster: only on brokers of this cluster.
 
     Returns:
-        The brokers that were told, by name.
+        The brokers that deleted it, by name.
 
     Raises:
-        TopicNotExistError: no name server and no broker knows it.
+        TopicNotExistError: no name server and no broker has it.
     """
     masters = await servers.broker_addresses(cluster=cluster)
     known = any([topic in await topic_configs(servers, each) for each in masters.values()])
     if not known and topic not in await topics(servers, include_system=True):
-        raise TopicNotExistError(ResponseCode.TOPIC_NOT_EXIST, f"there is no topic {topic}")
+        raise TopicNotExistError(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
     await servers.drop_topic(topic, list(masters.values()), cluster)
     if await order_conf(servers, topic) is not None:
         await delete_order_conf(servers, topic)
@@ -336,12 +335,12 @@ async def set_order_conf(servers: Servers, topic: str, value: str) -> None:
 
 
 async def delete_order_conf(servers: Servers, topic: str) -> None:
-    """Forget the fixed queues of an ordered topic."""
+    """Delete the fixed queues of an ordered topic."""
     await kv_delete(servers, ORDER_TOPIC_CONFIG, topic)
 
 
 async def topic_exists(servers: Servers, topic: str) -> bool:
-    """Tell whether anybody serves a topic."""
+    """Return whether a broker serves a topic."""
     try:
         await servers.topic_route(topic)
     except BrokerError as error:
@@ -360,7 +359,7 @@ def _tps(data: BrokerStatsData) -> float:
 
 
 def _day(data: BrokerStatsData) -> int:
-    """The sum over the longest span that has one."""
+    """Return the sum of the longest period that has one."""
     for item in (data.stats_day, data.stats_hour, data.stats_minute):
         if item is not None and item.sum:
             return item.sum

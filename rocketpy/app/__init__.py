@@ -1,1 +1,1 @@
-"""Programs that are handlers: `rocketpy.App` and `rocketpy run`."""
+"""Applications made of message handlers: `rocketpy.App` and `rocketpy run`."""

@@ -1,4 +1,4 @@
-"""An app: functions that handle messages, and a life around them.
+"""Applications: handlers with their client, hooks and process.
 
 Example:
     ::
@@ -61,10 +61,10 @@ SM = TypeVar("SM", bound=SendMiddleware)
 
 
 class Decorator(Protocol):
-    """Notes a handler and returns it as it is."""
+    """Decorator that registers a handler and returns it unchanged."""
 
     def __call__(self, handler: H, /) -> H:
-        """Note `handler`."""
+        """Register `handler`."""
         ...
 
 
@@ -73,9 +73,9 @@ class Subscription:
     """A handler of an app.
 
     Attributes:
-        kind: whether what it returns is an answer.
-        handler: as it was written.
-        config: its consumer's settings; the handler in them is called as consumers call it.
+        kind: whether its result is an answer.
+        handler: the decorated function.
+        config: settings of its consumer, with the handler in the form that consumers call.
     """
 
     kind: Literal["consumer", "responder"]
@@ -84,18 +84,18 @@ class Subscription:
 
 
 class App:
-    """Handlers by decorator, hooks around them, and a process that runs them.
+    """Application of message handlers, which decorators register.
 
     Args:
-        client: from `connect`, not started; or what `connect` takes as name servers.
-        serializer: writes what the app's producer sends, and reads bodies without an annotation;
-            text and bytes are sent as they are by default, everything else as JSON.
-        group: of the producer, and of the handler that names none; empty means the client's.
+        client: from `connect`, not started; or name servers, as `connect` takes them.
+        serializer: encodes bodies that the app's producer sends, and decodes bodies without an
+            annotation; by default, text and bytes are sent unchanged and other values as JSON.
+        group: of the producer, and of handlers without a group; empty for the client's.
 
     Attributes:
         subscriptions: its handlers.
-        around_sends: the middlewares of its producer and of its responders' answers.
-        checker: says how its transactions ended, if anything does.
+        around_sends: middlewares of its producer and of its responders' answers.
+        checker: answers check-backs of its transactions, if there is one.
     """
 
     def __init__(
@@ -120,33 +120,35 @@ class App:
         self._stack = AsyncExitStack()
 
     def __repr__(self) -> str:
-        """Say how many handlers it has, and of which client it is."""
+        """Return the client and the number of handlers."""
         return f"<App of {self.client!r}, {len(self.subscriptions)} handlers>"
 
     # ---- handlers
 
     @method_options(ConsumerConfig)
     def subscribe(self, config: ConsumerConfig) -> Decorator:
-        """Return a decorator: the function handles messages of these topics.
+        """Return a decorator for the handler of some topics.
 
         Takes the fields of `rocketpy.client.config.ConsumerConfig` as keyword arguments, the
-        handler apart. What the function gets, its annotations say: `rocketpy.app.binding`.
-        Returning means done, raising means again later; `Retry` and `ToDLQ` say how.
+        handler excepted. The annotations of the function decide its arguments:
+        `rocketpy.app.binding`. A message is done when the function returns, and redelivered when
+        it raises; `Retry` and `ToDLQ` control how.
 
         Raises:
-            ConfigError: a setting that cannot be used, a function with `yield`, or a group that
-                another handler of the app has.
-            TypeError: a parameter of the function that nothing fits.
+            ConfigError: an unusable setting, a function with `yield`, or a group that another
+                handler of the app has.
+            TypeError: a parameter of the function that has no matching argument.
         """
         return self._noting("consumer", config)
 
     @method_options(ResponderConfig)
     def responder(self, config: ResponderConfig) -> Decorator:
-        """Return a decorator: what the function returns is the answer to a request.
+        """Return a decorator for a function whose result answers requests.
 
-        Takes what `subscribe` takes, `reply_middlewares` and `reply_serializer`; None is no answer.
-        Answers go through the app's send middlewares first. Where the annotation of the body says
-        how it is read, the app's serializer writes answers: they may be of another type.
+        Takes the options of `subscribe`, `reply_middlewares` and `reply_serializer`; None sends no
+        answer. Answers pass the app's send middlewares first. If the annotation of the body
+        decides how it is decoded, the app's serializer encodes the answers, which may have
+        another type.
         """
         return self._noting("responder", config)
 
@@ -164,7 +166,9 @@ class App:
             is_typed = isinstance(reads, TypedSerializer) and reads is not config.serializer
             is_any = is_typed or self.serializer is json_or_text
             if isinstance(used, ResponderConfig) and used.reply_serializer is None and is_any:
-                used = replace(used, reply_serializer=self.serializer)  # an answer of another type
+                used = replace(
+                    used, reply_serializer=self.serializer
+                )  # the answer may have another type
             self._check_group(used)
             self.subscriptions.append(Subscription(kind, handler, used))
             return handler
@@ -172,17 +176,17 @@ class App:
         return note
 
     def _check_group(self, config: ConsumerConfig) -> None:
-        """Refuse a second handler of a group here; at the start, only a process with brokers would.
+        """Refuse a second handler of a group; otherwise only brokers would, after the start.
 
-        Members of a group must subscribe to the same, so two of one client cannot differ.
+        Members of a group must have equal subscriptions, so one client has one member.
         """
         group = self._group_of(config)
         for other in self.subscriptions:
             if self._group_of(other.config) == group:
                 name = getattr(other.handler, "__name__", repr(other.handler))
                 reason = (
-                    f"{name} is the handler of group {group}, which has one: "
-                    f"give each a group of its own, as in subscribe(..., group=...)"
+                    f"{name} is the second handler of group {group}: "
+                    f"give each handler another group, as in subscribe(..., group=...)"
                 )
                 raise ConfigError(reason, key="group")
 
@@ -190,55 +194,55 @@ class App:
         return config.group or self.group or self.client.config.group
 
     def transaction_checker(self, checker: TxChecker) -> TxChecker:
-        """Have a function say how transactions of the app's producer ended; a decorator.
+        """Register the function that answers check-backs of transactions; a decorator.
 
         Raises:
-            ConfigError: there is one already.
+            ConfigError: the app has one already.
         """
         if self.checker is not None:
-            raise ConfigError("an app has one transaction checker", key="transaction_checker")
+            raise ConfigError("an app has only one transaction checker", key="transaction_checker")
         refuse_generators({"transaction_checker": checker})
         self.checker = checker
         return checker
 
     def on_error(self, handler: ErrorHandler) -> ErrorHandler:
-        """Register the error handler of subscriptions without an `on_error`; a decorator."""
+        """Register the `on_error` of subscriptions without one; a decorator."""
         refuse_generators({"on_error": handler})
         self._error_handler = handler
         return handler
 
     def middleware(self, middleware: HM) -> HM:
-        """Have a coroutine function around each call of each handler; a decorator.
+        """Register a middleware around each call of each handler; a decorator.
 
-        The first one noted is the outermost; a subscription's own are inside.
+        The first one is the outermost; middlewares of a subscription are inside.
         """
         refuse_generators({"middleware": middleware})
         self._around_handlers.append(middleware)
         return middleware
 
     def send_middleware(self, middleware: SM) -> SM:
-        """Have a coroutine function around what the app sends, also around answers; a decorator."""
+        """Register a middleware around each send and each answer of the app; a decorator."""
         refuse_generators({"send_middleware": middleware})
         self.around_sends.append(middleware)
         return middleware
 
     def on_start(self, hook: K) -> K:
-        """Have a function called before the first message, with the producer there; a decorator."""
+        """Register a hook that runs with the producer, before the first message; a decorator."""
         refuse_generators({"on_start": hook})
         self._hooks["start"].append(hook)
         return hook
 
     def on_stop(self, hook: K) -> K:
-        """Have a function called after the last message, before the client closes; a decorator."""
+        """Register a hook that runs after the last message, with the client open; a decorator."""
         refuse_generators({"on_stop": hook})
         self._hooks["stop"].append(hook)
         return hook
 
-    # ---- life
+    # ---- lifecycle
 
     @property
     def producer(self) -> Producer:
-        """Producer of the app, with the app's serializer and transaction checker.
+        """The app's producer, with the app's serializer and transaction checker.
 
         Raises:
             ClosedError: the app is not started.
@@ -275,7 +279,7 @@ class App:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Wait for running handlers, call the hooks, close the client."""
+        """Finish running handlers, call the hooks, close the client."""
         self.stop()
         await asyncio.gather(*(each.close() for each in self._consumers))
         await self._stack.aclose()
@@ -287,7 +291,7 @@ class App:
         return make(**options)
 
     def effective(self, subscription: Subscription) -> ConsumerConfig:
-        """Return the settings of a subscription's consumer, with what is the app's."""
+        """Return the settings of a subscription's consumer, completed with those of the app."""
         config = subscription.config
         if isinstance(config, ResponderConfig):
             around = (*self.around_sends, *config.reply_middlewares)
@@ -300,7 +304,7 @@ class App:
         )
 
     async def call_hooks(self, moment: Literal["start", "stop"]) -> None:
-        """Call the hooks of a moment, in the order in which they were written."""
+        """Call the hooks of one kind, in the order of their registration."""
         for hook in self._hooks[moment]:
             if is_coroutine_function(hook):
                 work = hook()
@@ -311,7 +315,7 @@ class App:
 
     @contextlib.contextmanager
     def sending_through(self, producer: Producer) -> Iterator[None]:
-        """Have handlers send through this producer, for tests that start no client."""
+        """Set the producer of the handlers, for tests that start no client."""
         self._producer = producer
         try:
             yield
@@ -319,16 +323,16 @@ class App:
             self._producer = None
 
     def stop(self) -> None:
-        """Request the end of the app, for a signal handler; running handlers finish."""
+        """Ask the app to end, for signal handlers; message handlers finish."""
         for consumer in self._consumers:
             consumer.stop()
         self._ended.set()
 
     async def serve(self) -> None:
-        """Run until `stop`, or until a consumer fails in a way that does not pass.
+        """Run until `stop`, or until a consumer fails permanently.
 
         Raises:
-            Exception: that failure.
+            Exception: the failure of the consumer.
         """
         async with self:
             watches = [asyncio.create_task(each.wait_closed()) for each in self._consumers]
@@ -344,12 +348,12 @@ class App:
         """Run the app in this process until SIGTERM or Ctrl-C, on uvloop where there is one.
 
         Raises:
-            Exception: why it could not start, or what ended it.
+            Exception: the failure of the start or of a consumer.
         """
 
         async def main() -> None:
             loop = asyncio.get_running_loop()
-            if sys.platform != "win32":  # where Ctrl-C interrupts
+            if sys.platform != "win32":  # there, Ctrl-C interrupts
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, self.stop)
             await self.serve()

@@ -1,16 +1,16 @@
-"""Arguments of an app's handlers, chosen by the annotation of each parameter.
+"""Arguments of an app's handlers, chosen by the annotations of their parameters.
 
 ```
 annotation                          gets
 ReceivedMessage                     the message
 Headers                             its headers
 Producer                            the app's producer
-bytes, str, a dataclass, ...        the body, read as that
+bytes, str, a dataclass, ...        the body, decoded as that type
 none, named message or headers      the message, its headers
-none, of another name               the body, read by the app's serializer
+none, of another name               the body, decoded by the app's serializer
 ```
 
-With `batch` above 1 those of a message are lists: `list[ReceivedMessage]`, `list[Order]`.
+With `batch` above 1 the arguments of a message are lists: `list[ReceivedMessage]`, `list[Order]`.
 """
 
 import dataclasses
@@ -30,16 +30,16 @@ _LISTS: Final = (list, Sequence)
 
 
 class Headers(dict[str, str]):
-    """The properties a message's sender gave it; annotates a handler's parameter."""
+    """Properties set by a message's sender; annotates a handler's parameter."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wishes:
-    """Arguments that a handler asks for.
+    """Arguments that a handler takes.
 
     Attributes:
         parts: one for each parameter, by its name.
-        body: the annotation of the body; None when it has none, or is not wanted.
+        body: annotation of the body; None without one, or if no parameter takes it.
     """
 
     parts: dict[str, Part]
@@ -47,15 +47,15 @@ class Wishes:
 
     @property
     def wants_body(self) -> bool:
-        """Whether a parameter is the body."""
+        """Return whether a parameter takes the body."""
         return "body" in self.parts.values()
 
     def serializer(self, given: Serializer, default: Serializer) -> Serializer:
-        """Return what reads the body.
+        """Return the serializer of the body.
 
         Args:
-            given: the subscription's own; the plain one stands for none.
-            default: the app's, for bodies without an annotation.
+            given: that of the subscription; the plain one means none.
+            default: that of the app, for bodies without an annotation.
         """
         if given is not PLAIN:
             return given
@@ -63,7 +63,7 @@ class Wishes:
             return PLAIN
         is_json = default is json or default is json_or_text
         if self.body is str and (default is json_or_text or default is PLAIN):
-            return text  # it is sent as it is
+            return text  # text is sent unchanged
         if self.body in {None, Any}:
             return default
         is_own = dataclasses.is_dataclass(self.body) or hasattr(self.body, "model_validate_json")
@@ -71,10 +71,10 @@ class Wishes:
 
 
 def wishes_of(handler: Handler, *, is_list: bool) -> Wishes:
-    """Return what a handler wants.
+    """Return the arguments that a handler takes.
 
     Raises:
-        TypeError: a parameter that nothing fits, or two bodies.
+        TypeError: a parameter without a matching argument, or two bodies.
     """
     hints = get_type_hints(handler if inspect.isroutine(handler) else type(handler).__call__)
     parts: dict[str, Part] = {}
@@ -82,19 +82,21 @@ def wishes_of(handler: Handler, *, is_list: bool) -> Wishes:
     for name, parameter in inspect.signature(handler).parameters.items():
         if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
             if parameter.default is parameter.empty:
-                raise TypeError(f"{handler!r}: {parameter} cannot be given by name")
+                raise TypeError(
+                    f"{handler!r}: {parameter} cannot be passed by name, as handlers require"
+                )
             continue
         wanted = hints.get(name)
         if is_list and wanted is not None and wanted is not Producer:
             if get_origin(wanted) not in _LISTS:
-                raise TypeError(f"{handler!r}: {name} gets a list, for batch is above 1")
+                raise TypeError(f"{handler!r}: {name} must be a list, because batch is above 1")
             (wanted,) = get_args(wanted)
         part = _part(name, wanted)
         if part == "body":
             if "body" in parts.values():
                 if parameter.default is not parameter.empty:
-                    continue  # an option of the function's own
-                raise TypeError(f"{handler!r}: what is {name}? There is one body")
+                    continue  # a parameter with a default may stay without an argument
+                raise TypeError(f"{handler!r}: parameter {name} would be a second body")
             body = wanted
         parts[name] = part
     return Wishes(parts, body)
@@ -114,7 +116,7 @@ def _part(name: str, wanted: Any) -> Part:  # noqa: ANN401 - an annotation
 
 
 def bound(handler: Handler, wishes: Wishes, producer: MakeProducer, *, is_list: bool) -> Handler:
-    """Return a handler as consumers call it: with the message, or the body and the message."""
+    """Return a handler in the form that consumers call: with the message, or body and message."""
 
     def given(body: Any, messages: Any) -> dict[str, Any]:  # noqa: ANN401
         values: dict[Part, Callable[[], Any]] = {

@@ -1,4 +1,4 @@
-"""Worker processes of `rocketpy run`: a fixed number, restarted when the code changes."""
+"""Supervisor of the worker processes of `rocketpy run`, with restarts after code changes."""
 
 import importlib
 import logging
@@ -23,10 +23,10 @@ _STOP_S: Final = 30.0
 
 
 def load_app(target: str) -> App:
-    """Import the app that `module:name` names; the working directory comes first.
+    """Import the app at `module:name`; the working directory is searched first.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the module or the app does not exist.
     """
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
@@ -39,17 +39,17 @@ def load_app(target: str) -> App:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise ConfigError(f"there is no module {module_name} in {here}", key="APP") from error
+        raise ConfigError(f"module {module_name} does not exist in {here}", key="APP") from error
     found = getattr(module, attribute, None)
     if not isinstance(found, App):
-        raise ConfigError(f"{module_name} has no app of the name {attribute}", key="APP")
+        raise ConfigError(f"module {module_name} has no app {attribute}", key="APP")
     return found
 
 
 def code_version(directory: Path) -> tuple[int, int]:
-    """Return what changes with the Python files below a directory: newest time, and how many.
+    """Return a version of the Python files below a directory: newest time, and number of files.
 
-    Hidden directories are left out; it looks at 10,000 files at most.
+    Hidden directories are skipped; at most 10,000 files are checked.
     """
     newest = count = 0
     for folder, names, files in os.walk(directory):
@@ -58,7 +58,7 @@ def code_version(directory: Path) -> tuple[int, int]:
             if name.endswith(".py"):
                 try:
                     newest = max(newest, (Path(folder) / name).stat().st_mtime_ns)
-                except OSError:  # removed meanwhile: the count tells
+                except OSError:  # removed in between; the count differs then
                     continue
                 count += 1
         if count >= _MAX_FILES:
@@ -67,40 +67,40 @@ def code_version(directory: Path) -> tuple[int, int]:
 
 
 class Process(Protocol):
-    """Interface of a worker process, as the supervisor uses it."""
+    """Interface of a worker process."""
 
     pid: int
     returncode: int | Any
 
     def poll(self) -> int | None:
-        """Return the exit code once it has ended."""
+        """Return the exit code, None while the process runs."""
         ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; raises subprocess.TimeoutExpired."""
+        """Wait for the end of the process; raises subprocess.TimeoutExpired."""
         ...
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end."""
         ...
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the process."""
         ...
 
 
 class Supervisor:
     """Keeps worker processes running.
 
-    A worker that ends by itself is started anew after a second. SIGTERM and SIGINT go to all of
-    them, and each finishes what it has in hand.
+    A worker that ends unexpectedly is restarted after a second. SIGTERM and SIGINT are passed to
+    all workers, whose handlers finish the messages in progress.
 
     Args:
-        command: of one worker.
-        workers: how many.
-        version: what changes when they are to be started anew; None: never.
+        command: command line of one worker.
+        workers: number of workers.
+        version: workers are restarted when its result changes; None for never.
         start: starts a process.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -132,21 +132,21 @@ class Supervisor:
                 now = None if self._version is None else self._version()
                 if now != seen:
                     seen = now
-                    logger.info("code changed, restarting workers")
+                    logger.info("code changed, workers restart")
                     self._end_all()
         finally:
             self._end_all()
         return 0
 
     def stop(self) -> None:
-        """End `run` soon."""
+        """Ask `run` to end."""
         self._is_stopping = True
 
     def _fill(self) -> None:
         ended = [each for each in self._processes if each.poll() is not None]
         for process in ended:
             logger.warning(
-                "worker %(pid)d ended with %(returncode)s",
+                "worker %(pid)d ended with exit code %(returncode)s",
                 {"pid": process.pid, "returncode": process.returncode},
             )
             self._processes.remove(process)

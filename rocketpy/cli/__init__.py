@@ -1,4 +1,4 @@
-"""Command line: `rocketpy` and the commands that run servers."""
+"""The command line `rocketpy`."""
 
 from rocketpy.installation import require_own_package
 

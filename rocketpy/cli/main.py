@@ -1,4 +1,4 @@
-"""The ``rocketpy`` command: a group of sub-commands, each imported only when it is used.
+"""The ``rocketpy`` command: a group of sub-commands, each imported when it is used.
 
 To add a command: write a module with a click command, and one line in `COMMANDS`.
 """
@@ -25,10 +25,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "rocketpy.cli.commands.server_config:broker_command",
         "Read and change the configuration of running brokers.",
     ),
-    "cluster": ("rocketpy.cli.commands.cluster:command", "Look at brokers and name servers."),
+    "cluster": ("rocketpy.cli.commands.cluster:command", "Show brokers and name servers."),
     "completion": (
         "rocketpy.cli.commands.completion:command",
-        "Print what a shell needs to complete commands, topics, groups and brokers.",
+        "Print a shell script that completes commands, topics, groups and brokers.",
     ),
     "consume": (
         "rocketpy.cli.commands.consume:command",
@@ -36,11 +36,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "context": (
         "rocketpy.cli.commands.context:command",
-        "Clusters by name, and which one commands ask.",
+        "Manage named clusters, and select the one that commands use.",
     ),
     "group": (
         "rocketpy.cli.commands.group:command",
-        "Look at, create, change, move and delete consumer groups.",
+        "Show, create, change, move and delete consumer groups.",
     ),
     "message": ("rocketpy.cli.commands.message:command", "Find messages."),
     "namesrv": ("rocketpy.cli.servers.namesrv:command", "Run a name server."),
@@ -50,7 +50,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "spark": (
         "rocketpy.cli.commands.spark:command",
-        "Jobs on topics, archives and store directories; most need Spark.",
+        "Run jobs on topics, archives and store directories; most need Spark.",
     ),
     "run": ("rocketpy.cli.commands.run:command", "Run the handlers of a `rocketpy.App`."),
     "send": ("rocketpy.cli.commands.send:command", "Send messages."),
@@ -62,15 +62,15 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "rocketpy.cli.commands.top:command",
         "Watch brokers, the busiest topics and the groups furthest behind.",
     ),
-    "topic": ("rocketpy.cli.commands.topic:command", "Create, look at, change and delete topics."),
+    "topic": ("rocketpy.cli.commands.topic:command", "Create, show, change and delete topics."),
 }
 
 
-_ASK_NOBODY: Final = {"broker", "completion", "context", "namesrv", "run", "standalone"}
+_WITHOUT_CLUSTER: Final = {"broker", "completion", "context", "namesrv", "run", "standalone"}
 
 
 class LazyGroup(HintingGroup):
-    """Knows its commands by name; importing one waits until it is called or asked for help."""
+    """Command group that imports a command when it is called or its help is shown."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """List the names, sorted."""
@@ -97,14 +97,14 @@ class LazyGroup(HintingGroup):
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List names and lines without importing the commands."""
+        """List names and summaries without importing the commands."""
         rows = [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
 def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    """Print the version and end; looked up only when asked for."""
+    """Print the version and end."""
     if value:
         from rocketpy.broker.fast_path.compiled_path import is_compiled  # noqa: PLC0415
 
@@ -124,7 +124,7 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> N
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Show the version, and what serves plain sends.",
+    help="Show the version, and whether compiled modules are used.",
 )
 @cluster_options
 @click.pass_context
@@ -132,13 +132,17 @@ def command(ctx: click.Context, *, namesrv: str | None, context: str | None) -> 
     """Apache RocketMQ in Python: its protocol and its files, without a JVM."""
     if namesrv and context and given(ctx, "context"):
         raise click.UsageError("-n and --context both name a cluster")
-    if ctx.invoked_subcommand in _ASK_NOBODY and (given(ctx, "namesrv") or given(ctx, "context")):
-        words = f"{ctx.invoked_subcommand} asks no cluster; an -n of its own comes after its name"
-        raise click.UsageError(words)
+    if ctx.invoked_subcommand in _WITHOUT_CLUSTER and (
+        given(ctx, "namesrv") or given(ctx, "context")
+    ):
+        raise click.UsageError(
+            f"{ctx.invoked_subcommand} does not take the program's -n or --context; "
+            "its options come after its name"
+        )
 
 
 def main() -> None:
-    """Run ``rocketpy``, or answer a shell that completes its line."""
+    """Run ``rocketpy``, or answer a completion request of a shell."""
     if "_ROCKETPY_COMPLETE" in os.environ:
         from rocketpy.terminal.completion import complete  # noqa: PLC0415 - only then
 

@@ -1,4 +1,4 @@
-"""What commands share: options, tables, and faults as one sentence with an exit code.
+"""Common parts of commands: options, tables, and errors as one sentence with an exit code.
 
-The commands of `rocketpy.cli` and the jobs of `rocketpy.spark` stand on it.
+Used by the commands of `rocketpy.cli` and the jobs of `rocketpy.spark`.
 """

@@ -1,4 +1,4 @@
-"""Which cluster a command asks: its ``-n``, the program's, a context, the environment, the default.
+"""Selection of the cluster of a command: options, context, environment, default.
 
 In this order: ``-n`` after the command, ``-n`` or ``--context`` before it, ``ROCKETPY_CONTEXT``,
 ``NAMESRV_ADDR``, the context in use, 127.0.0.1:9876.
@@ -26,15 +26,15 @@ _VARIABLES: Final = {
 
 
 class NamesrvOption(click.Option):
-    """The ``-n`` of a command; without it the program's, then what is remembered."""
+    """Option ``-n`` of a command; falls back to the program's ``-n``, then to contexts."""
 
     def consume_value(
         self, ctx: click.Context, opts: Mapping[str, Any]
     ) -> tuple[Any, ParameterSource]:
-        """Return the addresses and where they come from.
+        """Return the addresses and their source.
 
-        A context's account is put into the environment until the program ends, where clients look
-        for one: it never goes to another cluster than its own.
+        The account of a context is put into the environment until the program ends, where clients
+        find it. It is never sent to another cluster.
         """
         value, source = super().consume_value(ctx, opts)
         if source is ParameterSource.COMMANDLINE:
@@ -56,14 +56,14 @@ class NamesrvOption(click.Option):
 
 
 def lend_namesrv(ctx: click.Context, namesrv: str) -> None:
-    """Have the environment name these name servers until the command ends."""
+    """Set name servers in the environment until the command ends."""
     before = os.environ.get(NAMESRV_ADDR)
     ctx.call_on_close(lambda: _set(NAMESRV_ADDR, before))
     _set(NAMESRV_ADDR, namesrv)
 
 
 def _lend(root: click.Context, cluster: contexts.Cluster) -> None:
-    """Have the environment hold a cluster's account while the program runs."""
+    """Set a cluster's account in the environment while the program runs."""
     before = {name: os.environ.get(name) for name in _VARIABLES.values()}
 
     def restore() -> None:
@@ -83,29 +83,29 @@ def _set(name: str, text: str | None) -> None:
 
 
 def cluster_options(function: F) -> F:
-    """Give the program ``-n`` and ``--context``, for whatever command follows."""
+    """Add ``-n`` and ``--context`` to the program, for the command that follows."""
     function = click.option(
         "--context",
         envvar="ROCKETPY_CONTEXT",
         show_envvar=True,
         metavar="NAME",
         shell_complete=context_names,
-        help="Ask the cluster of this context.",
+        help="Use the cluster of this context.",
     )(function)
-    return click.option(
-        "-n", "--namesrv", metavar=METAVAR, help="Name servers of the cluster to ask."
-    )(function)
+    return click.option("-n", "--namesrv", metavar=METAVAR, help="Name servers of the cluster.")(
+        function
+    )
 
 
 def context_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the name of a context; of none when they cannot be read."""
+    """Complete the name of a context; returns none if the file cannot be read."""
     try:
         names = contexts.load().clusters
-    except Exception:  # noqa: BLE001 - whoever presses TAB wants no error
+    except Exception:  # noqa: BLE001 - an error text would garble the command line
         return []
     return sorted(name for name in names if name.startswith(incomplete))
 
 
 def given(ctx: click.Context, name: str) -> bool:
-    """Whether an option stands on the command line."""
+    """Return whether an option was given on the command line."""
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE

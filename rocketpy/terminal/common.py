@@ -1,4 +1,4 @@
-"""What the commands for daily use share: options, argument types, the event loop."""
+"""Common options and argument types of commands, and their event loop."""
 
 import asyncio
 import os
@@ -18,14 +18,14 @@ T = TypeVar("T")
 CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 
 Position = Literal["earliest", "latest"] | datetime
-"""An end of a queue, or a time."""
+"""Position in a queue: an end, or a time."""
 
 _AGO: Final = re.compile(r"(\d+)(s|m|h|d)\Z")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def namesrv_option(function: F) -> F:
-    """Give a command the ``-n`` option."""
+    """Add the ``-n`` option to a command."""
     return click.option(
         "-n",
         "--namesrv",
@@ -35,35 +35,35 @@ def namesrv_option(function: F) -> F:
         show_default=True,
         show_envvar=True,
         metavar=METAVAR,
-        help="Name servers of the cluster; else those of the context in use.",
+        help="Name servers of the cluster; those of the current context by default.",
     )(function)
 
 
 def output_option(function: F) -> F:
-    """Give a command the ``-o`` option."""
+    """Add the ``-o`` option to a command."""
     return click.option(
         "-o",
         "--output",
         type=click.Choice(["table", "json"]),
         default="table",
         show_default=True,
-        help="For people, or for programs.",
+        help="Table for people, JSON for programs.",
     )(function)
 
 
 def yes_option(function: F) -> F:
-    """Give a command that destroys something the ``--yes`` option."""
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+    """Add the ``--yes`` option to a command that destroys data."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(function)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed; raises click.Abort when the response is no."""
+    """Ask for confirmation; raises click.Abort when the user declines."""
     if not yes:
         click.confirm(question, abort=True, err=True)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work on a loop of its own."""
+    """Run the coroutine of a command on a new event loop."""
     from rocketpy.remoting.network.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -71,12 +71,12 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def own_group() -> str:
-    """Return the group of a user who names none: his own, so that nobody takes others' messages."""
+    """Return the default group, one for each user, so that users do not share messages."""
     import getpass  # noqa: PLC0415 - --help is quick
 
     try:
         user = getpass.getuser()
-    except (OSError, KeyError):  # an account without a name
+    except (OSError, KeyError):  # a user id without a name
         user = str(os.getuid())
     return "CLI_" + re.sub(r"[^A-Za-z0-9_-]", "_", user)[:100]
 
@@ -85,7 +85,7 @@ def position(text: str) -> Position:
     """Read ``earliest``, ``latest``, ISO 8601, ms since 1970, or ``30m`` for half an hour ago.
 
     Raises:
-        click.BadParameter: something else.
+        click.BadParameter: another text.
     """
     if text == "earliest":
         return "earliest"
@@ -101,12 +101,12 @@ def position(text: str) -> Position:
     except (ValueError, OverflowError, OSError):
         raise click.BadParameter(
             f"{text!r} is not earliest, latest, a time (2026-01-31T12:00, ms since 1970) "
-            "or a span such as 30m"
+            "or a duration such as 30m"
         ) from None
 
 
 def permission(text: str) -> int:
-    """Read ``r``, ``w`` or ``rw``; raises click.BadParameter for something else."""
+    """Read ``r``, ``w`` or ``rw``; raises click.BadParameter for another text."""
     from rocketpy.admin.topics import parse_permission  # noqa: PLC0415 - --help is quick
 
     try:

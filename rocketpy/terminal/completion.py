@@ -1,7 +1,7 @@
-"""What the shell offers after TAB: names of topics, groups and brokers, asked of the cluster.
+"""Shell completion of topic, group and broker names, which the cluster is asked for.
 
-A cluster that does not answer within a second, or any other fault, offers nothing: whoever presses
-TAB waits no longer, and nothing is ever written beside the names.
+A cluster that does not answer within a second, or any other failure, offers nothing: the user
+waits no longer than that, and nothing but names is ever written.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 LIMIT_S: Final = 1.0
 LIMIT_VARIABLE: Final = "ROCKETPY_COMPLETION_TIMEOUT"
-"""Environment variable with other seconds than `LIMIT_S`, for clusters far away."""
+"""Environment variable that replaces `LIMIT_S`, for remote clusters."""
 VARIABLE: Final = "_ROCKETPY_COMPLETE"
 
 
 class LineComplete(BashComplete):
-    """Bash, which takes words apart at colons: addresses would be three of them."""
+    """Completion for Bash, which splits words at colons and so addresses into three words."""
 
     source_template = """\
 %(complete_func)s() {
@@ -46,7 +46,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words of the line before the one to complete, and that one."""
+        """Return the words before the one to complete, and that word."""
         line = os.environ.get("COMP_LINE", "")
         words = split_arg_string(line)[1:]
         if not words or line[-1].isspace():
@@ -58,19 +58,19 @@ add_completion_class(LineComplete)
 
 
 def complete(command: click.Command, name: str) -> NoReturn:
-    """Answer the shell, which asks through the environment, and end the process.
+    """Answer a completion request in the environment, and end the process.
 
     Args:
         command: the program.
         name: its name.
     """
-    with contextlib.suppress(Exception):  # whoever presses TAB wants no error
+    with contextlib.suppress(Exception):  # an error text would garble the command line
         command.main(prog_name=name, complete_var=VARIABLE)
     sys.exit(0)
 
 
 def topic_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the name of a topic; those of the system once a % is there."""
+    """Complete the name of a topic; system topics once a % is typed."""
 
     async def ask(admin: "Admin") -> list[str]:
         return await admin.topics(include_system=incomplete.startswith("%"))
@@ -79,7 +79,7 @@ def topic_names(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 
 
 def group_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the name of a consumer group, of those that brokers have."""
+    """Complete the name of a consumer group."""
 
     async def ask(admin: "Admin") -> list[str]:
         from rocketpy.proto.topic_names import is_system_group  # noqa: PLC0415 - as below
@@ -104,13 +104,13 @@ def broker_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -
 def _names(
     ctx: click.Context, incomplete: str, ask: Callable[["Admin"], Awaitable[list[str]]]
 ) -> list[str]:
-    """Ask the cluster that the line names; in a thread, for a look-up of a name cannot be ended."""
+    """Query the cluster of the command line, in a thread, because DNS lookups have no time-out."""
     namesrv = ctx.params.get("namesrv")
     limit_s = float(os.environ.get(LIMIT_VARIABLE, LIMIT_S))
     found: list[str] = []
 
     def work() -> None:
-        # Imported here: completing the name of a command needs no event loop.
+        # Imported here, because completing a command name needs no event loop.
         import asyncio  # noqa: PLC0415
 
         from rocketpy import admin as rocketpy_admin  # noqa: PLC0415
@@ -123,8 +123,8 @@ def _names(
 
         try:
             found.extend(run(query()))
-        except Exception as error:  # noqa: BLE001 - whoever presses TAB wants no error
-            logging.getLogger(__name__).debug("nothing to offer: %s", error)
+        except Exception as error:  # noqa: BLE001 - an error text would garble the command line
+            logging.getLogger(__name__).debug("completion failed: %s", error)
 
     thread = threading.Thread(target=work, name="completion", daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Named clusters in a file of the user's: addresses of name servers, and the account there."""
+"""Contexts: named clusters in a user's file, with name servers and account."""
 
 import json
 import os
@@ -21,12 +21,12 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a context says of a cluster.
+    """Cluster of a context.
 
     Attributes:
         namesrv: its name servers, `host:port;host:port`.
-        access_key: name of the account there, empty without one.
-        secret_key: what its requests are signed with; never shown.
+        access_key: name of the account; empty without one.
+        secret_key: signs its requests; never shown.
         security_token: of a temporary account; never shown.
     """
 
@@ -38,50 +38,52 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """What the file holds.
+    """Content of the file of contexts.
 
     Attributes:
-        clusters: by the context's name.
-        current: the name of the one in use, empty when none is.
+        clusters: by context name.
+        current: name of the current context; empty if there is none.
     """
 
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     current: str = ""
 
     def get(self, name: str) -> Cluster:
-        """Return one; raises click.UsageError when there is none of the name."""
+        """Return a cluster; raises click.UsageError if the name is unknown."""
         if name not in self.clusters:
             there = ", ".join(sorted(self.clusters)) or "none yet: rocketpy context add"
-            raise click.UsageError(f"there is no context {name!r} (there are: {there})")
+            raise click.UsageError(f"context {name!r} does not exist (contexts: {there})")
         return self.clusters[name]
 
     def with_cluster(self, name: str, cluster: Cluster) -> "Contexts":
-        """Return the same with one more, or with another one under the name.
+        """Return a copy with a cluster added or replaced.
 
         Raises:
-            click.UsageError: the name has letters that a name cannot have.
+            click.UsageError: the name has other characters than letters, digits and _ . -
         """
         if not _NAME.match(name):
-            raise click.UsageError(f"{name!r} is no name: letters, digits and _ . - only")
+            raise click.UsageError(
+                f"{name!r} is not a valid name: use letters, digits and _ . - only"
+            )
         return replace(self, clusters={**self.clusters, name: cluster})
 
     def without(self, name: str) -> "Contexts":
-        """Return the same without one; raises click.UsageError when there is none of the name."""
+        """Return a copy without a cluster; raises click.UsageError if the name is unknown."""
         self.get(name)
         left = {each: cluster for each, cluster in self.clusters.items() if each != name}
         return Contexts(left, "" if self.current == name else self.current)
 
 
 def contexts_file() -> Path:
-    """Return where the contexts are: below the user's configuration directory."""
+    """Return the path of the file, below the user's configuration directory."""
     return Path(click.get_app_dir("rocketpy")) / FILE_NAME
 
 
 def load() -> Contexts:
-    """Read the contexts; none when there is no file.
+    """Read the contexts; none if the file does not exist.
 
     Raises:
-        ConfigError: the file is not what `save` writes, or holds keys that others may read.
+        ConfigError: the file is malformed, or holds keys that other users may read.
         OSError: it cannot be read.
     """
     path = contexts_file()
@@ -95,16 +97,18 @@ def load() -> Contexts:
         found = _decoded(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"is not what `rocketpy context` writes ({error})", source=str(path)
+            f"is not a file of `rocketpy context` ({error})", source=str(path)
         ) from error
     has_keys = any(each.secret_key for each in found.clusters.values())
     if has_keys and sys.platform != "win32" and mode & _OTHERS:
-        raise ConfigError(f"holds keys, and others may read it: chmod 600 {path}", source=str(path))
+        raise ConfigError(
+            f"holds keys, and other users may read it: chmod 600 {path}", source=str(path)
+        )
     return found
 
 
 def save(contexts: Contexts) -> None:
-    """Write the contexts, at once and for the user alone; raises OSError when that fails."""
+    """Write the contexts atomically, readable by the user only; raises OSError."""
     path = contexts_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     clusters = {
@@ -134,11 +138,11 @@ def _decoded(data: dict[str, dict[str, dict[str, str]] | str]) -> Contexts:
     clusters = data["contexts"]
     current = data["current"]
     if not isinstance(clusters, dict) or not isinstance(current, str):
-        raise TypeError("contexts or current is of another type")
+        raise TypeError("contexts or current has another type")
     found = {name: Cluster(**values) for name, values in clusters.items()}
     for cluster in found.values():
         if not all(isinstance(text, str) for text in _texts(cluster).values()):
-            raise TypeError("a value is no text")
+            raise TypeError("a value is not a text")
     if current and current not in found:
-        raise ValueError(f"there is no context {current}")
+        raise ValueError(f"context {current} does not exist")
     return Contexts(found, current)

@@ -1,7 +1,7 @@
-"""What every command has in common: faults become one sentence on standard error and an exit code.
+"""Error handling of commands: one sentence on standard error, and an exit code.
 
-Exit codes: 0 fine; 1 it cannot be done (port taken, store locked, no permission, no response);
-2 wrong usage or configuration. Anything else is a fault of ours and shows its traceback.
+Exit codes: 0 success; 1 failure (port taken, store locked, no permission, no response);
+2 wrong usage or configuration. Any other exception is a bug and shows its traceback.
 """
 
 import os
@@ -21,16 +21,19 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
     Args:
         command: the click command.
         name: the program's name, shown in usage and before every error.
-        arguments: without the program's name; those of the process by default.
+        arguments: without the program's name; of the process by default.
     """
     refuse_optimised(name)
     sys.exit(_exit_code(command, name, arguments))
 
 
 def refuse_optimised(name: str) -> None:
-    """End the process under ``python -O``: the checks it drops are part of the product."""
+    """End the process under ``python -O``, which drops assertions that RocketPy relies on."""
     if not __debug__:
-        click.echo(f"{name}: refuses to run with python -O or PYTHONOPTIMIZE", err=True)
+        click.echo(
+            f"{name}: does not run with python -O or PYTHONOPTIMIZE, which drop assertions",
+            err=True,
+        )
         sys.exit(EXIT_USAGE)
 
 
@@ -56,7 +59,7 @@ def _exit_code(command: click.Command, name: str, arguments: list[str] | None) -
 
 
 def forget_output() -> None:
-    """Have nothing written when the interpreter ends: the reader of our output is gone."""
+    """Prevent a flush when the interpreter ends: the reader of standard output is gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""Results as a table for people or as JSON for programs; the keys are the same and stay."""
+"""Output of results: a table for people or JSON for programs, with the same stable keys."""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,10 +19,10 @@ def show(rows: Iterable[Row], output: str, *, columns: Sequence[str] = (), empty
     """Print rows: a table with a header line, or a JSON array of objects.
 
     Args:
-        rows: all with the same keys.
+        rows: rows with equal keys.
         output: ``table`` or ``json``.
-        columns: keys of the table; all of them by default.
-        empty: said on standard error instead of an empty table.
+        columns: keys shown in the table; all by default.
+        empty: text on standard error instead of an empty table.
     """
     every = list(rows)
     if output == "json":
@@ -37,11 +37,11 @@ def show(rows: Iterable[Row], output: str, *, columns: Sequence[str] = (), empty
 
 
 def table(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a table, the header first; none without rows.
+    """Return the lines of a table, the header first; no lines without rows.
 
     Args:
-        rows: all with the same keys.
-        columns: keys of the table; all of them by default.
+        rows: rows with equal keys.
+        columns: keys shown in the table; all by default.
     """
     if not rows:
         return []
@@ -60,7 +60,7 @@ def table(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[str]:
 
 
 def as_json(row: Row) -> str:
-    """Return one object on one line, for commands that print while they go."""
+    """Return an object on one line, for commands that print continuously."""
     return orjson.dumps(dict(row)).decode()
 
 
@@ -73,7 +73,7 @@ def iso(time_ms: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text on one line, without characters that could command the terminal."""
+    """Return a text on one line, without control characters of the terminal."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text
@@ -81,10 +81,10 @@ def printable(text: str) -> str:
 
 
 def message_row(message: MessageExt, brokers: Mapping[str, str] | str) -> dict[str, object]:
-    """Return a message as a row; a body that is no UTF-8 is Base64, ``body_encoding`` says so.
+    """Return a message as a row; a body that is not UTF-8 is in Base64, see ``body_encoding``.
 
     Args:
-        message: what to show.
+        message: message to show.
         brokers: the broker's name, or the names of all brokers by address.
     """
     host = message.store_host

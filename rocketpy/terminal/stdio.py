@@ -1,4 +1,4 @@
-"""Standard input and output that are pipes: lines as they come, and whether anybody reads."""
+"""Standard input and output as pipes: lines as they arrive, and detection of a gone reader."""
 
 import array
 import asyncio
@@ -25,11 +25,11 @@ def _is_pipe(stream: BinaryIO) -> bool:
 
 
 class Lines:
-    """Lines of a stream; those of a pipe are waited for without holding the loop up.
+    """Lines of a stream; waiting for a line of a pipe does not block the loop.
 
     Args:
-        stream: where they come from.
-        before_waiting: awaited before a terminal holds the loop up until a line is typed.
+        stream: source of the lines.
+        before_waiting: awaited before a terminal blocks the loop until a line is typed.
     """
 
     def __init__(self, stream: BinaryIO, before_waiting: Callable[[], Awaitable[None]]) -> None:
@@ -40,7 +40,7 @@ class Lines:
         self._has_ended = False
 
     async def next(self) -> bytes:
-        """Return the next line, without its end only when it is the last; empty at the end.
+        """Return the next line with its line end, if it has one; an empty text at the end.
 
         Raises:
             ValueError: a line of a pipe is longer than `MAX_LINE_BYTES`.
@@ -61,17 +61,17 @@ class Lines:
         return self._stream.readline()
 
     def end(self) -> None:
-        """Let who waits for a line have none; nothing more is read."""
+        """End the input: a waiting `next` returns an empty text, and nothing more is read."""
         self._has_ended = True
         if self._transport is not None:
             self._transport.close()
 
 
 async def until_read() -> None:
-    """Wait until whoever reads standard output has taken all of it; at once when it is no pipe.
+    """Wait until the reader of standard output has read all of it; at once if it is not a pipe.
 
     Raises:
-        BrokenPipeError: nobody reads it any more.
+        BrokenPipeError: the reader is gone.
     """
     pause_s = _FIRST_PAUSE_S
     turns = 0
@@ -83,16 +83,16 @@ async def until_read() -> None:
 
 
 def is_read() -> bool:
-    """Whether all of standard output has been read; always, when it is no pipe.
+    """Return whether all of standard output was read; true if it is not a pipe.
 
     Raises:
-        BrokenPipeError: it has not, and nobody reads it any more.
+        BrokenPipeError: not all of it was read, and the reader is gone.
     """
     sys.stdout.flush()
     if sys.platform == "win32" or not _is_pipe(sys.stdout.buffer):
         return True
     descriptor = sys.stdout.fileno()
-    is_closed = _is_closed(descriptor)  # asked first: what is unread then stays so
+    is_closed = _is_closed(descriptor)  # checked first: output that is unread then stays unread
     if not _unread_bytes(descriptor):
         return True
     if is_closed:
@@ -107,13 +107,13 @@ def _unread_bytes(descriptor: int) -> int:
     count = array.array("i", [0])
     try:
         fcntl.ioctl(descriptor, termios.FIONREAD, count)
-    except OSError:  # a socket or system that does not say
+    except OSError:  # a socket, or a system without this request
         return 0
     return count[0]
 
 
 def _is_closed(descriptor: int) -> bool:
-    """Whether the other end of a pipe is gone."""
+    """Return whether the other end of a pipe is closed."""
     poll = select.poll()
     poll.register(descriptor, 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

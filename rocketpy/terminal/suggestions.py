@@ -1,21 +1,21 @@
-"""Groups whose commands are imported when they are called, and that help with a misspelt one."""
+"""Command groups that import commands when called, and suggest names for misspelt ones."""
 
 import click
 
 
 class HintingGroup(click.Group):
-    """Names the nearest command when there is none of a name.
+    """Command group that suggests the nearest name for an unknown command.
 
-    click itself knows only commands that are imported already.
+    click itself suggests imported commands only.
     """
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the words name.
+        """Return the command of the given words.
 
         Raises:
-            click.UsageError: there is none; with the nearest one.
+            click.UsageError: the command does not exist; suggests the nearest one.
         """
         try:
             return super().resolve_command(ctx, args)

@@ -1,7 +1,7 @@
 """``python -m rocketpy.testing``: a cluster for tests in other languages.
 
 Prints one line of JSON, ``{"namesrv": "127.0.0.1:40123", "brokers": ["127.0.0.1:40124"]}``, and
-runs until its standard input closes or SIGTERM comes; then the store directory is removed.
+runs until its standard input closes or SIGTERM arrives; then the store directory is removed.
 
     python -m rocketpy.testing [--brokers 2] [-D key=value ...]
 """
@@ -23,13 +23,13 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a cluster until it is stopped.
+    """Run a cluster until standard input closes or a signal arrives.
 
     Args:
-        arguments: the command line; the process's own by default.
+        arguments: the command line; that of the process by default.
     """
     parser = argparse.ArgumentParser(prog="python -m rocketpy.testing", description=__doc__)
-    parser.add_argument("--brokers", type=int, default=1, help="how many masters")
+    parser.add_argument("--brokers", type=int, default=1, help="number of masters")
     parser.add_argument(
         "-D", action="append", default=[], metavar="key=value", help="broker.conf key"
     )
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     properties = dict(define.split("=", 1) for define in options.D if "=" in define)
     if len(properties) != len(options.D):
         parser.error("-D takes key=value")
-    logs.configure(level="warning")  # to standard error: standard output has the one line
+    logs.configure(level="warning")  # to standard error, because standard output has the one line
     signal.signal(signal.SIGTERM, _stop)
     with (
         tempfile.TemporaryDirectory(prefix="rocketpy-testing-") as scratch,

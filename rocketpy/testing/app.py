@@ -1,4 +1,4 @@
-"""The handlers of an app without a broker: publish, run until nothing is left, look.
+"""Tests of an app's handlers without a broker: publish, run until idle, check.
 
 Example:
     ::
@@ -38,12 +38,12 @@ from rocketpy.sql92.condition import compile_condition
 from rocketpy.testing.app_producer import AppProducer, Later, Requests, level_ms
 
 MAX_DELIVERIES: Final = 10_000
-"""Handlers that send to themselves end there."""
+"""Limit for handlers that send to themselves."""
 _MAX_RETRIES: Final = 16
 
 
 class _Line:
-    """Message queue of one handler, with the results of handled messages."""
+    """Messages of one handler: waiting, done, redelivered, and dead letters."""
 
     def __init__(
         self, app: App, subscription: Subscription, later: Later, requests: Requests
@@ -67,7 +67,7 @@ class _Line:
         self.is_responder = isinstance(self.config, ResponderConfig)
 
     def offer(self, ext: MessageExt) -> bool:
-        """Take a message in if it is subscribed to; returns whether it is."""
+        """Queue a message if the handler subscribes to it; returns whether it does."""
         if ext.topic not in self._topics or (self._tags and ext.tags not in self._tags):
             return False
         is_wanted = self._condition is None or self._condition.matches(ext.properties)
@@ -81,7 +81,7 @@ class _Line:
         return ReceivedMessage(ext, queue, serializer=self.config.serializer, settlement=self)
 
     async def work(self, executor: ThreadPoolExecutor) -> int:
-        """Call the handler once; returns how many messages that were."""
+        """Call the handler once; returns the number of messages."""
         count = min(len(self.waiting), self.config.batch)
         messages = [self.waiting.popleft() for _ in range(count)]
         assert self.config.handler is not None
@@ -126,32 +126,32 @@ class _Line:
                 delay_ms = to_ms(self.config.ordered_retry_pause)
             self._later.add(delay_ms, lambda: self.waiting.append(again))
 
-    # ---- what messages report to
+    # ---- settlement of messages
 
     def ack(self, message: ReceivedMessage) -> None:
-        """Note that a handler said it is done."""
+        """Record that a handler acked the message."""
         self._levels.setdefault(id(message), None)
 
     async def nack(self, message: ReceivedMessage, delay_level: int) -> None:
-        """Record that a handler, or the error handler, returned the message for redelivery."""
+        """Record that a handler or an error handler nacked the message."""
         self._levels.setdefault(id(message), delay_level)
 
     def in_progress(self, message: ReceivedMessage) -> None:
-        """Do nothing: time stands still."""
+        """Do nothing: no time passes."""
 
 
 class TestApp:
-    """Runs an app's handlers in the test's own loop: no client, no broker, no waiting.
+    """Runs an app's handlers in the loop of the test, without client, broker or waiting.
 
-    Filters, conditions, serializers, batches, retries, error handlers and middlewares are the
-    client's own. What handlers send is published too, that of a transaction once it is committed;
-    one that ended unknown is asked about. A request is answered at once: by the app's responders,
-    or by `answer_requests`; otherwise it takes its timeout. Delayed messages and retries come at
-    once, or with `simulated_time` when `pass_time` says that it is time.
+    Filters, conditions, serializers, batches, retries, error handlers and middlewares are those
+    of the client. Messages sent by handlers are published, too; those of a transaction once it is
+    committed, and one that ended unknown is checked back. A request is answered at once, by the
+    app's responders or by `answer_requests`; otherwise it times out. Delayed messages and retries
+    are due at once, or with `simulated_time` when `pass_time` reaches their time.
 
     Args:
         app: not started; one `TestApp` at a time.
-        simulated_time: have delays and pauses before retries, as brokers with default levels have.
+        simulated_time: apply delays and pauses before retries, as brokers with default levels do.
 
     Example:
         ::
@@ -164,7 +164,7 @@ class TestApp:
                 assert len(test.acked("mail")) == 1
     """
 
-    __test__ = False  # pytest collects classes of such names
+    __test__ = False  # pytest collects classes with such names
 
     def __init__(self, app: App, *, simulated_time: bool = False) -> None:
         self._app = app
@@ -202,17 +202,17 @@ class TestApp:
         """Publish a message; handlers get it in `run_until_idle`.
 
         Args:
-            topic: where to, or a whole `Message`.
+            topic: destination, or a complete `Message`.
             body: anything the app's serializer takes; not with a `Message`.
             **options: see `SendOptions`.
         """
         return self._producer.publish(topic, body, options)
 
     async def run_until_idle(self) -> int:
-        """Call handlers until nothing is left to do now; returns how many messages they got.
+        """Call handlers until no message is due; returns the number of messages handled.
 
         Raises:
-            ClientError: after 10,000 messages; they seem to go on for ever.
+            ClientError: after 10,000 messages, which looks like an endless loop.
         """
         count = 0
         while True:
@@ -229,22 +229,22 @@ class TestApp:
             for line in busy:
                 count += await line.work(self._executor)
             if count > MAX_DELIVERIES:
-                raise ClientError(f"handlers got {count} messages and there are more")
+                raise ClientError(f"handlers got {count} messages, and more are due")
 
     async def pass_time(self, duration: Duration) -> int:
-        """Let simulated time pass, and call handlers with what becomes due, in its order.
+        """Let simulated time pass, and call handlers with messages as they become due.
 
         Args:
             duration: seconds, or a timedelta.
 
         Returns:
-            How many messages they got.
+            Number of messages handled.
 
         Raises:
-            ClientError: there is no simulated time, or see `run_until_idle`.
+            ClientError: time is not simulated, or as in `run_until_idle`.
         """
         if not self._later.is_simulated:
-            raise ClientError("time passes with TestApp(app, simulated_time=True) only")
+            raise ClientError("pass_time needs TestApp(app, simulated_time=True)")
         until_ms = self._later.now_ms + to_ms(duration)
         count = await self.run_until_idle()
         while self._later.run_next(until_ms):
@@ -253,43 +253,43 @@ class TestApp:
         return count
 
     async def _respond(self, ext: MessageExt) -> None:
-        """Have the app's responders handle a request of a handler, at once."""
+        """Pass a handler's request to the app's responders, at once."""
         for line in self._lines:
             if line.is_responder and line.offer(ext):
                 while line.waiting and self._requests.is_open(ext):
                     await line.work(self._executor)
 
     def answer_requests(self, topic: str, answer: Any) -> None:  # noqa: ANN401
-        """Answer the requests that handlers send to a topic outside the app.
+        """Answer requests that handlers send to other programs.
 
         Args:
-            topic: where requests go.
-            answer: what the app's serializer takes, or a function of the request that returns it.
+            topic: topic of the requests.
+            answer: body for the app's serializer, or a function of the request that returns one.
         """
         self._requests.answers[topic] = answer
 
     @property
     def elapsed_s(self) -> float:
-        """Simulated seconds since the beginning; slow and frozen sends take some, too."""
+        """Simulated seconds since the start, with the time of slow and frozen sends."""
         return self._later.now_ms / 1000
 
     def fail_sends(self, error: Exception | None) -> None:
-        """Have what handlers send fail with this from now on; None ends that."""
+        """Let sends of handlers fail with an error from now on; None ends it."""
         self._producer.failure = error
 
     def freeze_sends(self, *, frozen: bool = True) -> None:
-        """Leave the sends of handlers unanswered, so that each one raises after its timeout.
+        """Let sends of handlers get no response, so that each raises RequestTimeoutError.
 
         The time is simulated; nothing is stored.
         """
         self._producer.is_frozen = frozen
 
     def slow_sends(self, duration: Duration) -> None:
-        """Have each send of handlers take so much simulated time; over its timeout, it fails."""
+        """Let each send of handlers take simulated time; beyond its timeout it fails."""
         self._producer.slow_ms = to_ms(duration)
 
     def sent(self, topic: str = "") -> list[ReceivedMessage]:
-        """Return what was published and sent, of one topic or of all, the oldest first."""
+        """Return published and sent messages, of one topic or of all, oldest first."""
         return [
             ReceivedMessage(
                 ext, MessageQueue(ext.topic, "test", 0), serializer=self._app.serializer
@@ -299,17 +299,17 @@ class TestApp:
         ]
 
     def acked(self, group: str) -> list[ReceivedMessage]:
-        """Return what handlers of a group are done with."""
+        """Return messages acked by handlers of a group."""
         return [each for line in self._of(group) for each in line.acked]
 
     def retried(self, group: str) -> list[ReceivedMessage]:
-        """Return what handlers of a group wanted again; twice what they wanted twice."""
+        """Return messages nacked by handlers of a group, once for each nack."""
         return [each for line in self._of(group) for each in line.retried]
 
     def answers(self, group: str) -> list[Any]:
-        """Return what responders of a group answered, the oldest first.
+        """Return answers of a group's responders, oldest first.
 
-        What is published to a responder's topic is a request; middlewares may change an answer.
+        Messages published to a responder's topic are requests; middlewares may change an answer.
         """
         return [each for line in self._of(group) for each in line.answers]
 
@@ -320,5 +320,5 @@ class TestApp:
     def _of(self, group: str) -> list[_Line]:
         found = [line for line in self._lines if line.group == group]
         if not found:
-            raise ValueError(f"no handler is of group {group}")
+            raise ValueError(f"no handler has group {group}")
         return found

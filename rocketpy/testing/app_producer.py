@@ -1,4 +1,4 @@
-"""Producer for the handlers of a `TestApp`, and its simulated time."""
+"""Producer of the handlers of a `TestApp`, and the simulated time of its sends."""
 
 import asyncio
 import heapq
@@ -39,18 +39,18 @@ _REPLY_TOPIC: Final = "test_REPLY_TOPIC"
 
 
 def level_ms(level: int) -> int:
-    """Return how long a delay level is on a broker with the default levels."""
+    """Return the delay of a level, of a broker with the default levels."""
     return LEVELS_MS[min(level, len(LEVELS_MS)) - 1]
 
 
 class Later:
-    """Schedule of later actions, in simulated time or, without it, immediate.
+    """Scheduled calls, in simulated time or, without it, at once.
 
     Args:
-        is_simulated: whether anything waits.
+        is_simulated: whether calls wait for their time.
 
     Attributes:
-        now_ms: the time since the test began.
+        now_ms: time since the start of the test.
     """
 
     def __init__(self, *, is_simulated: bool) -> None:
@@ -60,14 +60,14 @@ class Later:
         self._numbers = itertools.count()
 
     def add(self, delay_ms: int, work: Callable[[], None]) -> None:
-        """Do something after a time; at once when there is no time, or none is to pass."""
+        """Call a function after a delay; at once without simulated time or delay."""
         if not self.is_simulated or delay_ms <= 0:
             work()
         else:
             heapq.heappush(self._due, (self.now_ms + delay_ms, next(self._numbers), work))
 
     def run_next(self, until_ms: int) -> bool:
-        """Do what is due next, until some time; returns False when there is nothing."""
+        """Run the next call due before a time; returns False if there is none."""
         if not self._due or self._due[0][0] > until_ms:
             return False
         at_ms, _, work = heapq.heappop(self._due)
@@ -77,13 +77,13 @@ class Later:
 
 
 class Requests:
-    """The requests of handlers that wait for their answer.
+    """Requests of handlers that wait for their answer.
 
     Args:
-        respond: has the app's responders handle one.
+        respond: passes a request to the app's responders.
 
     Attributes:
-        answers: of others, by topic: a body, or a function of the request that returns one.
+        answers: answers of other programs by topic: a body, or a function of the request.
     """
 
     def __init__(self, respond: Callable[[MessageExt], Awaitable[None]]) -> None:
@@ -93,15 +93,15 @@ class Requests:
         self._known: dict[int, MessageExt] = {}
 
     def is_one(self, ext: MessageExt) -> bool:
-        """Whether a message is a request, which responders get at once."""
+        """Return whether a message is a request, which responders get at once."""
         return id(ext) in self._known
 
     def is_open(self, ext: MessageExt) -> bool:
-        """Whether a request waits for its answer."""
+        """Return whether a request waits for its answer."""
         return self._open.get(id(ext)) == []
 
     def answered(self, message: ReceivedMessage, data: bytes) -> None:
-        """Take an answer; the first one counts."""
+        """Accept an answer; only the first one counts."""
         if self.is_open(message.ext):
             self._open[id(message.ext)].append(data)
 
@@ -131,12 +131,12 @@ class _Ends:
         self._producer = producer
 
     async def end(self, half: SendResult, state: TxState) -> None:
-        """Publish the message, or forget it."""
+        """Publish or drop the message."""
         self._producer.end(half.msg_id, state)
 
 
 class AppProducer(Producer):
-    """Producer that keeps sent messages in memory; can simulate failed and slow sends."""
+    """Producer that records messages, with failing or slow sends on demand."""
 
     def __init__(self, app: App, later: Later, requests: Requests) -> None:
         self.config: ProducerConfig = ProducerConfig(
@@ -230,7 +230,7 @@ class AppProducer(Producer):
         )
 
     def publish(self, topic: str | Message, body: object, options: SendOptions) -> SendResult:
-        """Keep a message of the test's own."""
+        """Publish a message of the test."""
         return self._keep(topic, body, options, may_fail=False)
 
     async def send(
@@ -315,7 +315,7 @@ class AppProducer(Producer):
     ) -> SendResult:
         """See `Producer.reply`."""
         if not self._requests.is_one(request.ext):
-            raise IllegalMessageError(f"message {request.id} asks for no answer")
+            raise IllegalMessageError(f"message {request.id} is not a request")
 
         async def last(given: Sending) -> SendResult:
             _, built, queue = self._made(_REPLY_TOPIC, given.body, given.options)
@@ -363,13 +363,13 @@ class AppProducer(Producer):
         return SendResult(SendStatus.SEND_OK, msg_id, "", queue, ext.queue_offset, msg_id)
 
     def end(self, msg_id: str, state: TxState) -> None:
-        """Publish the message of a transaction, or forget it."""
+        """Publish or drop the message of a transaction."""
         ext, _ = self._halves.pop(msg_id)
         if state is TxState.COMMIT:
             self._publish(ext)
 
     async def check_back(self) -> None:
-        """Ask the app's checker about transactions that were not ended in time."""
+        """Check back transactions that did not end in time, with the app's checker."""
         while self._to_check:
             msg_id = self._to_check.popleft()
             if msg_id in self._halves:
@@ -390,8 +390,8 @@ class AppProducer(Producer):
             self._later.add(_CHECK_AFTER_MS, lambda: self._to_check.append(msg_id))
 
     async def recall(self, topic: str, handle: str) -> str:  # noqa: ARG002
-        """Raise ClientError: recall is not supported by a `TestApp`."""
-        raise ClientError("a TestApp calls no message back")
+        """Raise ClientError, because a `TestApp` does not support recalls."""
+        raise ClientError("a TestApp does not support recall")
 
     @property
     def in_flight(self) -> int:
@@ -410,7 +410,7 @@ class AppProducer(Producer):
         return SendStats(begun, self.in_flight, 0, self._failed, 0, 0)
 
     def __repr__(self) -> str:
-        """Say that nothing stands behind it."""
+        """Return the group, and that it belongs to a test."""
         return f"<Producer of a TestApp, group {self.group}>"
 
     async def ready(self) -> None:
@@ -423,6 +423,6 @@ class AppProducer(Producer):
 
 
 def _forget(task: asyncio.Task[Any]) -> None:
-    """Retrieve and ignore the result of a one-way send, which has no caller waiting for it."""
+    """Retrieve the result of a one-way send, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()

@@ -1,8 +1,8 @@
-"""A real name server and real brokers, in this process, on free loopback ports.
+"""Clusters for tests: a real name server and brokers in this process, on free loopback ports.
 
-`LocalCluster` lives on the running event loop. `ClusterThread` runs one on a loop of its own in a
-thread, for synchronous tests and for tests that drive other languages; that is what the pytest
-fixtures hand out. Nothing is simulated: sockets, files and protocol are those of production.
+`LocalCluster` runs on the running event loop. `ClusterThread` runs one on a loop in a thread, for
+synchronous tests and for tests that drive other languages; the pytest fixtures return it. Nothing
+is simulated: sockets, files and protocol are those of production.
 """
 
 import asyncio
@@ -40,20 +40,20 @@ SMALL_STORE: Mapping[str, str] = {
     "maxHashSlotNum": "50000",
     "maxIndexNum": "200000",
 }
-"""File sizes fit for tests: a fresh broker takes a few hundred KiB of disk."""
+"""File sizes for tests: a new broker takes a few hundred KiB of disk."""
 
 
 class LocalCluster:
     """A name server and brokers on the running loop.
 
-    What they log goes to `logging` while it runs, unless the process has configured structlog.
+    Its log goes to `logging` while it runs, unless the process has configured structlog.
 
     Args:
-        directory: store directories are made below it.
-        brokers: how many masters; they are named ``broker-a``, ``broker-b``, ...
+        directory: parent of the store directories.
+        brokers: number of masters, named ``broker-a``, ``broker-b``, ...
         properties: broker.conf keys for every broker, over ``SMALL_STORE``; ``tls.server.*`` are
-            the name server's, too.
-        clock: time for all of them.
+            also for the name server.
+        clock: clock of all servers.
 
     Example:
         >>> async with LocalCluster(tmp_path) as cluster:  # doctest: +SKIP
@@ -114,7 +114,7 @@ class LocalCluster:
             self._networks.append(network)
 
     async def stop(self) -> None:
-        """Stop everything; the store directories stay."""
+        """Stop all servers; the store directories stay."""
         with self._logs:
             while self.brokers:
                 self._networks.pop().heal()
@@ -135,24 +135,24 @@ class LocalCluster:
         return broker
 
     def freeze_broker(self, number: int = 0, *, frozen: bool = True) -> None:
-        """Hold back a broker's answers, as a stopped process: connections open and stay silent.
+        """Freeze a broker: it answers no client, and its connections stay open and silent.
 
-        It serves what came before, but no answer leaves. At the end both go on where they were.
+        Requests received before are served, but no response leaves until the end.
         """
         self._networks[number].freeze(frozen=frozen)
 
     def refuse_broker(self, number: int = 0, *, refused: bool = True) -> None:
-        """Have a broker's port refuse, as one that is down; its connections are reset.
+        """Let a broker's port refuse connections, as if it were down; open ones are reset.
 
         Call it on the cluster's loop.
 
         Raises:
-            StartError: at the end, somebody else has taken the port.
+            StartError: another process took the port before the end.
         """
         self._networks[number].refuse(refused=refused)
 
     def slow_broker(self, duration: Duration, number: int = 0) -> None:
-        """Have what clients send reach a broker so much later; 0 ends it."""
+        """Delay data from clients to a broker; 0 ends it."""
         self._networks[number].delay_s = to_s(duration)
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
@@ -162,13 +162,13 @@ class LocalCluster:
             broker.parts.topics.put(config)
 
     def message_count(self, topic: str) -> int:
-        """Return how many messages of a topic the brokers hold."""
+        """Return the number of messages of a topic on the brokers."""
         total = 0
         for broker in self.brokers:
             parts = broker.parts
             config = parts.topics.get(topic)
             for queue_id in range(config.write_queue_nums if config else 0):
-                # A queue that was never written has no offsets: below 0.
+                # A queue that was never written has offsets below 0.
                 total += max(0, parts.store.max_offset(topic, queue_id))
                 total -= max(0, parts.store.min_offset(topic, queue_id))
         return total
@@ -210,7 +210,7 @@ class LocalCluster:
 
 
 class ClusterThread:
-    """A `LocalCluster` on an event loop in its own thread, for synchronous code.
+    """A `LocalCluster` on a loop in a separate thread, for synchronous code.
 
     The arguments are those of `LocalCluster`.
 
@@ -240,14 +240,14 @@ class ClusterThread:
 
     @property
     def brokers(self) -> list[Broker]:
-        """The brokers themselves; their parts may be read from any thread."""
+        """The broker objects; any thread may read their parts."""
         return self._cluster.brokers
 
     def start(self) -> None:
-        """Start the thread and everything in it.
+        """Start the thread and the cluster.
 
         Raises:
-            RocketPyError: something cannot start.
+            RocketPyError: a server cannot start.
         """
         self._thread.start()
         try:
@@ -257,7 +257,7 @@ class ClusterThread:
             raise
 
     def stop(self) -> None:
-        """Stop everything and end the thread."""
+        """Stop all servers and end the thread."""
         if not self._thread.is_alive():
             return
         try:
@@ -272,7 +272,7 @@ class ClusterThread:
         self._call(lambda: self._cluster.create_topic(topic, queues))
 
     def message_count(self, topic: str) -> int:
-        """Return how many messages of a topic the brokers hold."""
+        """Return the number of messages of a topic on the brokers."""
         return self._call(lambda: self._cluster.message_count(topic))
 
     def restart_broker(self, number: int = 0) -> None:
@@ -280,19 +280,19 @@ class ClusterThread:
         self._run(self._cluster.restart_broker(number))
 
     def freeze_broker(self, number: int = 0, *, frozen: bool = True) -> None:
-        """Hold back a broker's answers; see `LocalCluster.freeze_broker`."""
+        """Freeze a broker; see `LocalCluster.freeze_broker`."""
         self._cluster.freeze_broker(number, frozen=frozen)
 
     def refuse_broker(self, number: int = 0, *, refused: bool = True) -> None:
-        """Have a broker's port refuse; see `LocalCluster.refuse_broker`.
+        """Let a broker's port refuse connections; see `LocalCluster.refuse_broker`.
 
         Raises:
-            StartError: at the end, somebody else has taken the port.
+            StartError: another process took the port before the end.
         """
         self._call(lambda: self._cluster.refuse_broker(number, refused=refused))
 
     def slow_broker(self, duration: Duration, number: int = 0) -> None:
-        """Have what clients send reach a broker so much later; 0 ends it."""
+        """Delay data from clients to a broker; 0 ends it."""
         self._cluster.slow_broker(duration, number)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

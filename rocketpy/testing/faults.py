@@ -1,7 +1,7 @@
 """Faults of a broker on demand, over real sockets: frozen, slow, or refusing connections.
 
-The broker is the real one and goes on inside; only what passes between it and its clients is held
-back or cut off, so that clients see what they see of such a broker.
+The broker is a real one and keeps running; only data between it and its clients is held back or
+cut off, so that clients observe a faulty broker.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from rocketpy.runtime.ordered_set import OrderedSet
 
 
 class FaultyNetwork:
-    """The machine's sockets for one broker, with faults; satisfies `network.network`.
+    """Sockets of one broker with faults; satisfies `network.network`.
 
-    `freeze` and `slow` may be called from any thread, `refuse` on the loop that listens. What the
-    broker sends of its own, to name servers, is not touched.
+    Any thread may call `freeze` and `slow`, but `refuse` runs on the loop that listens.
+    Connections of the broker to name servers are not affected.
 
     Attributes:
-        is_frozen: whether nothing passes.
-        delay_s: how much later what clients send arrives, seconds.
+        is_frozen: whether data is held back.
+        delay_s: delay of data from clients, seconds.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class FaultyNetwork:
         await self._sockets.connect(make_protocol, host, port, tls=tls)
 
     def freeze(self, *, frozen: bool) -> None:
-        """Let nothing pass, or let pass what was held back and all that comes."""
+        """Hold back all data, or release it."""
         self.is_frozen = frozen
         if not frozen:
             self._tell(Gate.release)
@@ -75,7 +75,7 @@ class FaultyNetwork:
         """Reset all connections and close the ports, or open them again.
 
         Raises:
-            StartError: somebody else has taken a port meanwhile.
+            StartError: another process took a port in between.
         """
         for listening in self._listening:
             if refused:
@@ -86,17 +86,17 @@ class FaultyNetwork:
             self._tell(Gate.cut)
 
     def heal(self) -> None:
-        """End what `freeze` and `slow` have begun."""
+        """End `freeze` and `slow`."""
         self.delay_s = 0.0
         self.freeze(frozen=False)
 
     def opened(self, gate: "Gate") -> None:
-        """Note a connection."""
+        """Register a connection."""
         with self._lock:
             self._gates.add(gate)
 
     def closed(self, gate: "Gate") -> None:
-        """Forget a connection."""
+        """Unregister a connection."""
         with self._lock:
             self._gates.discard(gate)
 
@@ -111,14 +111,14 @@ class FaultyNetwork:
 
 
 class Gate(asyncio.Transport, asyncio.Protocol):
-    """Between a connection's transport, whose protocol it is, and its protocol.
+    """Filter between the transport of a connection and its protocol.
 
     Args:
-        faults: what is to go wrong.
-        protocol: the broker's end.
+        faults: the faults to apply.
+        protocol: protocol of the broker.
 
     Attributes:
-        loop: the connection's; there once it is open.
+        loop: loop of the connection; set once it is open.
     """
 
     def __init__(self, faults: FaultyNetwork, protocol: asyncio.Protocol) -> None:
@@ -127,13 +127,13 @@ class Gate(asyncio.Transport, asyncio.Protocol):
         self._faults = faults
         self._protocol = protocol
         self._transport: asyncio.Transport
-        self._came: deque[bytes] = deque()  # an empty one is the end
+        self._came: deque[bytes] = deque()  # empty bytes mean EOF
         self._to_go: list[bytes] = []
 
     # ---- the protocol of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport."""
+        """Keep the transport."""
         self.loop = asyncio.get_running_loop()
         self._transport = cast("asyncio.Transport", transport)
         self._faults.opened(self)
@@ -147,22 +147,22 @@ class Gate(asyncio.Transport, asyncio.Protocol):
             self._keep(data)
 
     def eof_received(self) -> bool | None:
-        """Hand on that nothing more comes, after what is held back."""
+        """Pass EOF to the protocol, after the data held back."""
         if self._is_open:
             return self._protocol.eof_received()
         self._keep(b"")
         return True
 
     def pause_writing(self) -> None:
-        """Hand on that the client is slow."""
+        """Pause the protocol's writing: the client is slow."""
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Hand on that it is slow no more."""
+        """Resume the protocol's writing."""
         self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget what is held back and tell the protocol."""
+        """Drop the data held back and notify the protocol."""
         self._faults.closed(self)
         self._came.clear()
         self._to_go.clear()
@@ -171,7 +171,7 @@ class Gate(asyncio.Transport, asyncio.Protocol):
     # ---- faults, on the connection's loop
 
     def release(self) -> None:
-        """Let pass what was held back."""
+        """Release the data held back."""
         held, self._to_go = self._to_go, []
         for data in held:
             self._transport.write(data)
@@ -191,7 +191,7 @@ class Gate(asyncio.Transport, asyncio.Protocol):
         self.loop.call_later(self._faults.delay_s, self._arrive)
 
     def _arrive(self) -> None:
-        """Hand on the oldest of what is held back, if there is any, and it may pass."""
+        """Pass the oldest data held back, if it is due."""
         if self._faults.is_frozen or not self._came:
             return
         data = self._came.popleft()
@@ -203,14 +203,14 @@ class Gate(asyncio.Transport, asyncio.Protocol):
     # ---- the transport of the protocol
 
     def write(self, data: Buffer) -> None:
-        """Send bytes to the client, once it gets any."""
+        """Send bytes to the client, unless frozen."""
         if self._faults.is_frozen or self._to_go:
             self._to_go.append(bytes(data))
         else:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close once what was written has gone."""
+        """Close after the written data was sent."""
         self._transport.close()
 
     def abort(self) -> None:
@@ -218,25 +218,25 @@ class Gate(asyncio.Transport, asyncio.Protocol):
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
+        """Return whether the transport is closing or closed."""
         return self._transport.is_closing()
 
     def pause_reading(self) -> None:
-        """Read nothing more from the client."""
+        """Stop reading from the client."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Resume reading."""
         self._transport.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the counts of unsent bytes at which the protocol is paused and resumed."""
+        """Set the marks of unsent bytes at which the protocol is paused and resumed."""
         self._transport.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that wait for the client."""
+        """Return the number of bytes not sent to the client."""
         return self._transport.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as asyncio has it
-        """Return optional information about the connection."""
+        """Return information on the connection."""
         return self._transport.get_extra_info(name, default)

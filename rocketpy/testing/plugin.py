@@ -1,10 +1,10 @@
-"""The pytest plugin: fixtures that hand out a running cluster.
+"""Pytest plugin with fixtures of a running cluster.
 
-``rocketpy_cluster``   one name server and one broker, fresh for the test, in a thread: works in
+``rocketpy_cluster``   name server and broker, new for each test, in a thread; for
                        synchronous tests and in tests on any event loop.
 ``rocketpy_broker``    the same cluster's only broker.
 
-The heavy imports wait until a test asks for a fixture, so that it costs other tests nothing.
+Heavy imports happen when a test uses a fixture, so that other tests do not pay for them.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def rocketpy_cluster(tmp_path: Path) -> Iterator["ClusterThread"]:
     """Run a name server and a broker on free loopback ports, its store below ``tmp_path``.
 
-    It prints nothing: its events go to `logging`, which pytest shows with a test that fails.
+    Its log goes to `logging`, which pytest shows with a failing test.
     """
     from rocketpy.runtime.logs import through_logging  # noqa: PLC0415 - see the module's docstring
     from rocketpy.testing.cluster import ClusterThread  # noqa: PLC0415

@@ -14,11 +14,11 @@ _LINE_S = 5.0
 
 
 class ProgressBars:
-    """Progress bars, one for each job; ``update(name=done)`` moves them.
+    """Progress bars, one a job; ``update(name=done)`` moves them.
 
     Args:
-        totals: expected count by name; None while it is not known yet.
-        stream: where to draw, standard error by default.
+        totals: expected count by name; None while it is unknown.
+        stream: output, standard error by default.
 
     Example:
         >>> bars = ProgressBars({"sent": 10})
@@ -36,11 +36,11 @@ class ProgressBars:
         self._lines = 0
 
     def set_total(self, name: str, total: int) -> None:
-        """Say how many there will be, once it is known."""
+        """Set the expected count of a job."""
         self._totals[name] = total
 
     def update(self, **done: int) -> None:
-        """Set how many are done, by name; draws at most ten times a second."""
+        """Set the counts of jobs by name; draws at most ten times a second."""
         self._done.update(done)
         now = time.monotonic()
         if now - self._drawn_at >= (_REDRAW_S if self._in_place else _LINE_S):

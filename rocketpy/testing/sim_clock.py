@@ -1,4 +1,4 @@
-"""A clock that moves only when it is advanced."""
+"""Manual clock for tests: time passes by `advance` only."""
 
 
 class SimClock:

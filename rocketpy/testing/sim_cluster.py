@@ -1,7 +1,7 @@
-"""A whole cluster in memory: real name server, real brokers, real clients, simulated world.
+"""Simulated cluster in memory: real name server, brokers and clients in a simulated world.
 
-Everything that runs is the production code; what is simulated is time, network and disks
-(`SimLoop`, `SimNetwork`, `SimFiles`). A scenario of hours takes milliseconds, and the same seed
+All servers and clients run production code; time, network and disks are simulated (`SimLoop`,
+`SimNetwork`, `SimFiles`). A scenario of hours takes milliseconds, and the same seed
 repeats it exactly.
 
 Example:
@@ -59,17 +59,17 @@ TINY_STORE: Mapping[str, str] = {
     "maxMessageSize": str(64 << 10),
     "mappedFileSizeTimerLog": str(64 << 10),
 }
-"""File sizes fit for a disk of byte arrays."""
+"""File sizes for a disk of byte arrays."""
 
 
 class _LateRunner:
-    """Drives a service on the loop, but as a thread does: it wakes when it gets round to it.
+    """Runs a service on the loop with the delays of a thread.
 
     Args:
-        service: what to run.
-        clock: its time.
-        loop: where.
-        held_up_s: by service name, after which time it gets round to it.
+        service: service to run.
+        clock: clock of the service.
+        loop: loop of the simulation.
+        held_up_s: extra delay of each step, by service name.
     """
 
     def __init__(
@@ -83,22 +83,22 @@ class _LateRunner:
         self.stop = self._inner.stop
 
     def wake(self) -> None:
-        """Run the next step within a few milliseconds, unless it is held up."""
+        """Run the next step within a few milliseconds, or after the extra delay."""
         delay_s = self._loop.rng.choice((0.0, 0.001, _LATE_S))
         delay_s = self._held_up_s.get(self._name, delay_s)
         self._loop.call_later(delay_s, self._inner.wake)
 
 
 class SimBroker:
-    """Machine of a broker: a host, a disk, a clock, and the current process.
+    """Machine of a broker: host, disk, clock, and current process.
 
     Attributes:
         name: broker name.
-        host: its place in the network.
+        host: its host in the network.
         files: its disk.
         clock: its clock.
-        held_up_s: by the name of a service that others give work, such as ``TableWriter``: how long
-            that takes to get round to it, as with a disk that is slow.
+        held_up_s: extra delay of a service, by its name, such as ``TableWriter``, as with a slow
+            disk.
     """
 
     def __init__(self, cluster: "SimCluster", number: int, properties: Mapping[str, str]) -> None:
@@ -128,29 +128,29 @@ class SimBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process."""
+        """Whether its process runs."""
         return self._process is not None and self._process.is_alive
 
     @property
     def broker(self) -> Broker:
-        """The broker that runs now.
+        """The running broker.
 
         Raises:
-            ClosedError: none does.
+            ClosedError: no process runs.
         """
         if self._broker is None or not self.is_running:
             raise ClosedError(f"{self.name} does not run")
         return self._broker
 
     async def start(self, *, end_after: int | None = None, power: bool = False) -> None:
-        """Start a process on the disk that is there.
+        """Start a process on the current disk.
 
         Args:
-            end_after: end it again, perhaps while it starts: see `end_after`.
-            power: how that ends it.
+            end_after: end the process, perhaps during its start; see `end_after`.
+            power: whether it ends by a power loss.
 
         Raises:
-            ProcessEndedError: it ended while it started.
+            ProcessEndedError: it ended during the start.
         """
         assert not self.is_running, f"{self.name} runs"
         self.host.boot()
@@ -163,14 +163,14 @@ class SimBroker:
             raise ProcessEndedError(f"{self.name} ended while it started")
 
     async def stop(self) -> None:
-        """Stop cleanly, unless it ends on the way (`end_after`)."""
+        """Stop cleanly, unless the process ends before (`end_after`)."""
         assert self._process is not None
         if await self._finish(self._process, self.broker.stop()):
             self._process.kill()
 
     @staticmethod
     async def _finish(process: SimProcess, work: Coroutine[Any, Any, None]) -> bool:
-        """Let a process do something; False when it ended before that was done."""
+        """Run a coroutine in the process; returns False if the process ended before its end."""
         task = process.spawn(work)
         while not task.done() and process.is_alive:
             await asyncio.wait([task], timeout=1.0)
@@ -187,18 +187,18 @@ class SimBroker:
         self.files.kill()
 
     def lose_power(self) -> None:
-        """Lose everything that is not on the disk, without a packet to any peer."""
+        """Lose all data that is not on the disk; peers in the network are not notified."""
         assert self._process is not None
         self._process.kill()
         self.host.lose_power()
         self.files.power_cut(self._loop.rng)
 
     def end_after(self, operations: int, *, power: bool = False) -> None:
-        """Kill the process (or lose power) in the middle of what it does to its disk.
+        """Kill the process (or lose power) between two changes of its disk.
 
         Args:
-            operations: changes of the disk that still work.
-            power: power is lost, instead of the process only.
+            operations: number of changes that still succeed.
+            power: lose power instead of killing the process.
         """
         self.files.end_process_after(operations, self.lose_power if power else self.kill)
 
@@ -224,13 +224,13 @@ class SimCluster:
 
     Args:
         loop: the loop of the simulation.
-        brokers: how many masters; they are named ``broker-a``, ``broker-b``, ...
+        brokers: number of masters, named ``broker-a``, ``broker-b``, ...
         properties: broker.conf keys for every broker, over `TINY_STORE`.
 
     Attributes:
-        loop: the loop; `SimLoop.errors` are those that nobody took.
-        network: where everything meets.
-        brokers: the brokers' machines.
+        loop: the loop; `SimLoop.errors` has the unhandled errors.
+        network: network of all hosts.
+        brokers: machines of the brokers.
         clock: the clock of the clients.
     """
 
@@ -267,7 +267,7 @@ class SimCluster:
             await broker.start()
 
     async def stop(self) -> None:
-        """Stop everything that runs."""
+        """Stop all running servers."""
         for broker in self.brokers:
             if broker.is_running:
                 await broker.stop()
@@ -300,7 +300,7 @@ class SimCluster:
             each.broker.parts.topics.put(config)
 
     def message_count(self, topic: str) -> int:
-        """Return how many messages of a topic the running brokers hold."""
+        """Return the number of messages of a topic on the running brokers."""
         total = 0
         for each in self.brokers:
             parts = each.broker.parts
@@ -318,13 +318,13 @@ def run_simulation(
     brokers: int = 1,
     properties: Mapping[str, str] | None = None,
 ) -> T:
-    """Run a scenario on a fresh cluster and return its result.
+    """Run a scenario on a new cluster and return its result.
 
-    What the servers log goes to `logging`, unless the process has configured structlog.
+    The log of the servers goes to `logging`, unless the process has configured structlog.
 
     Args:
-        scenario: gets the started cluster; a day of virtual time at most.
-        seed: decides everything that is not decided by the scenario.
+        scenario: called with the started cluster; at most a day of virtual time.
+        seed: decides everything that the scenario leaves open.
         brokers: see `SimCluster`.
         properties: see `SimCluster`.
     """

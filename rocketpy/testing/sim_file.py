@@ -1,4 +1,4 @@
-"""A file of a simulated disk."""
+"""File of a simulated disk."""
 
 import random
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ class SimNode:
     """Content of a file: in memory, and on the disk.
 
     Attributes:
-        memory: what programs see.
-        disk: what a power cut leaves.
+        memory: content for programs.
+        disk: content after a power cut.
         length_synced: whether its length is on the disk.
-        modified_ms: when it was last written.
-        pages: numbers of the pages for which space is allocated.
-        written: numbers of the pages written since the last flush; None: nobody knows.
+        modified_ms: time of the last write.
+        pages: numbers of the allocated pages.
+        written: numbers of the pages written since the last flush; None if not tracked.
     """
 
     __slots__ = ("disk", "length_synced", "memory", "modified_ms", "pages", "written")
@@ -31,7 +31,7 @@ class SimNode:
         self.written: set[int] | None = None
 
     def sync(self) -> None:
-        """Bring it to the disk."""
+        """Flush it to the disk."""
         if self.written is None:
             self.disk[:] = self.memory
         else:
@@ -42,7 +42,7 @@ class SimNode:
         self.length_synced = True
 
     def dirty_sectors(self) -> Iterator[slice]:
-        """Yield the sectors that are not on the disk as they are in memory."""
+        """Yield the sectors that differ between disk and memory."""
         memory, disk = memoryview(self.memory), memoryview(self.disk)
         pages = range(-(-len(memory) // PAGE_BYTES))
         for number in pages if self.written is None else sorted(self.written):
@@ -56,11 +56,11 @@ class SimNode:
                     yield slice(start, stop)
 
     def lose_power(self, rng: random.Random, *, lost_length: bool) -> None:
-        """Keep what is on the disk, and some of the sectors that are not.
+        """Keep the content on the disk, and a subset of the sectors that are not.
 
         Args:
-            rng: chooses them.
-            lost_length: the file comes back empty when its length was never flushed.
+            rng: chooses the subset.
+            lost_length: makes the file empty if its length was never flushed.
         """
         for sector in self.dirty_sectors():
             if rng.random() < 0.5:

@@ -1,14 +1,14 @@
-"""A file system on byte arrays that loses power, fills up and fails.
+"""Simulated file system on byte arrays, with power cuts, full disks and failures.
 
-Satisfies `StoreFiles`. What is written is in memory at once and on the
+Satisfies `StoreFiles`. Written data is in memory at once and on the
 "disk" after `Region.flush`. `SimFiles.power_cut` keeps what was flushed, a random subset of the
 512-byte sectors that were not, and a random prefix of the directory changes (creations,
 deletions, renames) since the last `sync_directories`. As on a file system with a journal, a file
 may come back empty only when its creation is the last change that was kept.
 `SimFiles.kill` keeps everything, as the page cache does when only the process dies.
 
-The process can also be ended in the middle of what it does: `SimFiles.end_process_after` counts
-operations that change something, and at the last one loses power (or the process) and raises
+The process can also end between two operations: `SimFiles.end_process_after` counts operations
+that change the disk, and at the last one loses power (or the process) and raises
 `ProcessEndedError`. From then on every operation of the dead process raises it again, until
 `SimFiles.start_process`.
 """
@@ -34,7 +34,7 @@ _R = TypeVar("_R")
 class ProcessEndedError(BaseException):
     """The simulated process ended in the middle of a file operation.
 
-    Not an `Exception`: no code of a process runs on after its end, so none may catch it.
+    Not an `Exception`, because code of an ended process must not catch it.
     """
 
 
@@ -154,19 +154,19 @@ class SimFiles:
     """The simulated file system.
 
     Attributes:
-        capacity_bytes: space for allocated pages; None for plenty.
-        descriptor_limit: mapped files that may be open at a time; None for plenty. Over it
-            opening and creating raise ResourceShortError. A plain file, open for a moment, gets
-            one of those that a store keeps back.
-        open_count: files that are open.
+        capacity_bytes: space for allocated pages; None for no limit.
+        descriptor_limit: limit of open mapped files; None for no limit. Beyond it, opening and
+            creating raise ResourceShortError. A plain file, open briefly, gets one of the
+            descriptors that a store reserves.
+        open_count: number of open files.
         on_flush: called with the path before each flush; it may raise OSError.
         on_operation: called with the kind and the path (of a rename, the new one) before each
-            operation that changes something, and before each opening of a file (``open``); it may
-            raise what a disk raises.
-        flush_count: flushes that worked.
-        open_files: plain files open now, for tests that look for one left open.
-        operation_count: operations so far that change something on the disk.
-        process_number: counts the ends of processes, from 1.
+            operation that changes the disk, and before each opening of a file (``open``); it may
+            raise errors of a disk.
+        flush_count: number of successful flushes.
+        open_files: plain files open now, for tests of leaks.
+        operation_count: number of operations so far that changed the disk.
+        process_number: number of the current process, from 1.
     """
 
     def __init__(self, clock: Clock | None = None, *, capacity_bytes: int | None = None) -> None:
@@ -192,7 +192,7 @@ class SimFiles:
     # -- faults ----------------------------------------------------------------------------
 
     def power_cut(self, rng: random.Random) -> None:
-        """Lose power: only the disk survives, torn as the generator likes."""
+        """Lose power: only the disk survives, torn at random."""
         self._boots += 1
         kept = self._changes[: rng.randint(0, len(self._changes))]
         for change, _ in kept:
@@ -206,7 +206,7 @@ class SimFiles:
         self._lose_process()
 
     def kill(self) -> None:
-        """Lose the process: memory and disk survive, locks go, old regions are cut off."""
+        """Kill the process: memory and disk survive, locks are released, old regions end."""
         for node in self._names.values():
             if node is not None:
                 node.memory = bytearray(node.memory)
@@ -218,16 +218,16 @@ class SimFiles:
         self.process_number += 1
 
     def end_process_after(self, operations: int, end: Callable[[], None]) -> None:
-        """End the process before one of its next operations that change something.
+        """End the process before one of its next operations that change the disk.
 
         Args:
-            operations: how many still work; the next one raises `ProcessEndedError`.
-            end: what happens to the files then: `kill`, or `power_cut` with its generator.
+            operations: number that still succeed; the next one raises `ProcessEndedError`.
+            end: effect on the files: `kill`, or `power_cut` with its generator.
         """
         self._operations_left, self._end = operations, end
 
     def start_process(self) -> None:
-        """Let a new process use the files; the end of the last one is over."""
+        """Let a new process use the files, after the last one ended."""
         self._operations_left = None
         self._has_ended = False
 
@@ -243,7 +243,7 @@ class SimFiles:
     def unallocated_writes(self) -> list[tuple[Path, int]]:
         """Return path and position of pages with content for which no space was allocated.
 
-        On a real disk such a write could have been a deadly signal.
+        On a real disk such a write could raise SIGBUS.
         """
         found = []
         for path, node in self._names.items():
@@ -270,7 +270,7 @@ class SimFiles:
         self._change(path, lambda names: names.__setitem__(path, node), node)
         try:
             self.before("truncate", path)
-        except (OSError, ResourceShortError):  # as the real one: no empty file stays behind
+        except (OSError, ResourceShortError):  # as the real one, leave no empty file behind
             self._names.pop(path)
             self._changes.pop()
             raise
@@ -294,7 +294,7 @@ class SimFiles:
         """See `rocketpy.store.files.store_files.StoreFiles.create_file`."""
         self.make_directories(path.parent)
         node = self._create(path, size_bytes)
-        node.written = set()  # it is large and hardly written, as the timer's wheel
+        node.written = set()  # large and rarely written, as the timer's wheel
         self.open_files += 1
         return _SimFile(self, path, node)
 
@@ -346,7 +346,7 @@ class SimFiles:
     def rename(self, source: Path, target: Path) -> None:
         """See `rocketpy.store.files.store_files.StoreFiles.rename`."""
         if self._names.get(source, source) is not None:
-            self._file(source)  # there must be one
+            self._file(source)  # raises if it does not exist
 
         def change(names: _Namespace) -> None:
             for path in [each for each in names if each == source or source in each.parents]:
@@ -376,7 +376,7 @@ class SimFiles:
         self._changes.clear()
 
     def touch_directory(self, directory: Path) -> None:
-        """See `StoreFiles.touch_directory`; changes are never forgotten."""
+        """See `StoreFiles.touch_directory`; changes are always recorded."""
 
     def each(
         self, operation: Callable[[_T], _R], items: Sequence[_T], *, reads: bool = False
@@ -422,7 +422,7 @@ class SimFiles:
         """Allocate the pages of a range.
 
         Raises:
-            DiskFullError: they do not fit; none was taken.
+            DiskFullError: they do not fit; none was allocated.
         """
         wanted = set(range(start // PAGE_BYTES, -(-end // PAGE_BYTES))) - node.pages
         if self.capacity_bytes is not None:
@@ -432,10 +432,10 @@ class SimFiles:
         node.pages |= wanted
 
     def flush_node(self, path: Path, node: SimNode, *, with_name: bool = True) -> None:
-        """Bring a file to the disk, the first time its name included.
+        """Flush a file to the disk, the first time with its name.
 
         Raises:
-            OSError: `on_flush` said so.
+            OSError: raised by `on_flush`.
         """
         self.before("flush", path)
         if self.on_flush is not None:
@@ -448,7 +448,7 @@ class SimFiles:
             self.sync_directories()
 
     def before(self, operation: str, path: Path) -> None:
-        """Count an operation that changes something, and end the process when its time is up.
+        """Count an operation that changes the disk, and end the process at its limit.
 
         Raises:
             ProcessEndedError: the process ends here, or ended before.
@@ -475,7 +475,7 @@ class SimFiles:
         self.open_count += 1
 
     def give_descriptor(self, process_number: int) -> None:
-        """Take back the descriptor of a closed region, unless its process is dead."""
+        """Release the descriptor of a closed region, unless its process is dead."""
         if process_number == self.process_number:
             self.open_count -= 1
 

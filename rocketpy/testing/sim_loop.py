@@ -1,4 +1,4 @@
-"""An event loop in virtual time, and processes in it that can be killed.
+"""Event loop in virtual time, with processes that can be killed.
 
 Time stands still while anything can run, and jumps to the next timer when nothing can: hours pass
 in milliseconds, and a run with the same seed repeats exactly. There are no threads and no sockets:
@@ -7,9 +7,9 @@ in milliseconds, and a run with the same seed repeats exactly. There are no thre
 asyncio promises that callbacks run in the order of `call_soon`; that order stays. Where it promises
 nothing, between timers due at the same moment, the seed decides.
 
-Everything belongs to a `SimProcess`, which is told apart by its context (`contextvars`): tasks,
-callbacks and timers inherit it. Killing a process drops all of them at once, in the middle of
-whatever they wait for: no `finally` runs, as with ``kill -9``.
+Tasks, callbacks and timers belong to a `SimProcess`, which they inherit through their context
+(`contextvars`). Killing a process drops all of them at once, wherever they wait: no `finally`
+runs, as with ``kill -9``.
 """
 
 import asyncio
@@ -40,15 +40,15 @@ _LAST_PAUSE_S: Final = 10.0
 
 
 class SimulationStuckError(RocketPyError):
-    """Everybody waits and nothing will ever happen, or the loop turns without time passing."""
+    """All tasks wait without a timer, or the loop runs without time passing."""
 
 
 class SimProcess:
-    """Simulated process: tasks and callbacks that are killed together.
+    """Simulated process: tasks, callbacks and timers that can be killed together.
 
     Attributes:
-        name: for people.
-        is_alive: False once it was killed.
+        name: for error texts.
+        is_alive: False after it was killed.
     """
 
     def __init__(self, name: str) -> None:
@@ -58,20 +58,20 @@ class SimProcess:
         self.context.run(_process.set, self)
 
     def __repr__(self) -> str:
-        """Name and state."""
+        """Return name and state."""
         return f"<SimProcess {self.name} {'alive' if self.is_alive else 'dead'}>"
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a coroutine as a part of this process, on the running loop."""
+        """Run a coroutine in this process, on the running loop."""
         loop = asyncio.get_running_loop()
         return loop.create_task(coroutine, context=self.context.copy())
 
     def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
-        """Call a function as a part of this process, now."""
+        """Call a function in this process, now."""
         return self.context.copy().run(function, *args)
 
     def kill(self) -> None:
-        """End it: nothing of it ever runs again."""
+        """Kill the process: nothing of it runs again."""
         self.is_alive = False
 
 
@@ -81,12 +81,12 @@ _process: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar(
 
 
 def current_process() -> SimProcess | None:
-    """The process that runs now; None for the test itself."""
+    """Return the running process; None for the test itself."""
     return _process.get()
 
 
 async def pass_time(seconds: float) -> None:
-    """Let virtual time pass; others run meanwhile."""
+    """Let virtual time pass, while other tasks run."""
     await asyncio.sleep(seconds)
 
 
@@ -94,7 +94,7 @@ class LoopClock:
     """The clocks of a simulated machine; satisfies `rocketpy.runtime.clock.Clock`.
 
     Args:
-        loop: its time is the time.
+        loop: source of the time.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -115,10 +115,10 @@ class LoopClock:
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """The loop; see the module.
+    """Event loop in virtual time; see the module.
 
     Args:
-        seed: decides what asyncio leaves open.
+        seed: decides the order that asyncio leaves open.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -161,7 +161,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Do the same as `call_soon`: there is only one thread."""
+        """Same as `call_soon`, because there is only one thread."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
@@ -189,7 +189,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer is dropped when its time comes."""
+        """Do nothing: a cancelled timer is dropped when it is due."""
 
     # -- running -----------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Run until `stop`.
 
         Raises:
-            SimulationStuckError: nothing will ever happen again, or time does not pass.
+            SimulationStuckError: nothing is left to run, or time does not pass.
         """
         self._check_open()
         if self._is_running:
@@ -229,21 +229,21 @@ class SimLoop(asyncio.AbstractEventLoop):
                 _forget(handle)
 
     def _may_run(self, process: SimProcess | None, handle: asyncio.Handle | None = None) -> bool:
-        """Whether something of a process may happen.
+        """Return whether callbacks of a process may run.
 
-        At the end the tasks of dead processes are cancelled, and run out. Their timers do not: a
-        service of one would write to the disk that its successor has.
+        At the end the tasks of dead processes are cancelled and finish. Their timers do not run,
+        because a service would write to the disk of the next process.
         """
         if process is None or process.is_alive:
             return True
         return self._is_ending and not isinstance(handle, asyncio.TimerHandle)
 
     def _pass_time(self) -> None:
-        """Jump to the next timer that counts, and make ready all that are due then."""
+        """Jump to the next live timer, and make all timers due at that time ready."""
         while self._timers and self._timers[0][3].cancelled():
             heapq.heappop(self._timers)
         if not self._timers:
-            raise SimulationStuckError("everybody waits, and nothing will ever happen")
+            raise SimulationStuckError("all tasks wait, and no timer is left")
         due_s = self._timers[0][0]
         if due_s > self._now_s:
             self._now_s, self._turns = due_s, 0
@@ -269,19 +269,19 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.stop()
 
     def stop(self) -> None:
-        """Stop after this turn."""
+        """Stop after this iteration."""
         self._is_stopping = True
 
     def is_running(self) -> bool:
-        """Whether it runs."""
+        """Return whether the loop runs."""
         return self._is_running
 
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Return whether the loop was closed."""
         return self._is_closed
 
     def end_tasks(self) -> None:
-        """Cancel what is left, of dead processes too, and let it run out; before `close`."""
+        """Cancel remaining tasks, also of dead processes, and let them finish; before `close`."""
         self._is_ending = True
         for _ in range(_LAST_TURNS):
             rest = [task for task in self._tasks if not task.done() and not _never_ran(task)]
@@ -293,7 +293,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.run_forever()
 
     def close(self) -> None:
-        """Close the loop and drop all pending callbacks."""
+        """Close the loop; remaining callbacks are dropped."""
         self._is_closed = True
         for handle in (*self._ready, *(timer[3] for timer in self._timers)):
             _forget(handle)
@@ -301,10 +301,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._timers.clear()
 
     async def shutdown_asyncgens(self) -> None:
-        """Nothing to do: generators are left to the garbage collector."""
+        """Do nothing: generators are left to the garbage collector."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Nothing to do: there is no executor."""
+        """Do nothing: there is no executor."""
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -324,7 +324,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
         **_: object,
     ) -> asyncio.Task[T]:
-        """Run a coroutine; a task that its process leaves behind is kept until the loop ends."""
+        """Run a coroutine; tasks of killed processes are kept until the loop ends."""
         task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -336,7 +336,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         func: Callable[[Unpack[Ts]], T],
         *args: *Ts,
     ) -> asyncio.Future[T]:
-        """Run a function in the next iteration of the loop, for any executor."""
+        """Run a function in the next iteration of the loop; the executor is ignored."""
         future: asyncio.Future[T] = self.create_future()
 
         def run() -> None:
@@ -350,18 +350,18 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.call_soon(run)
         return future
 
-    # -- what asyncio asks of a loop ------------------------------------------------------------
+    # -- other methods of a loop ---------------------------------------------------------------
 
     def set_task_factory(self, factory: Any) -> None:  # noqa: ANN401 - as asyncio has it
-        """Not supported: only None."""
-        assert factory is None, "tasks are made by the simulation"
+        """Accept None only; other factories are not supported."""
+        assert factory is None, "the simulation creates the tasks"
 
     def get_task_factory(self) -> None:
-        """There is none."""
+        """Return None: there is no factory."""
         return
 
     def get_debug(self) -> bool:
-        """Whether debug mode is on."""
+        """Return whether debug mode is on."""
         return self._debug
 
     def set_debug(self, enabled: bool) -> None:
@@ -369,15 +369,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._debug = enabled
 
     def set_exception_handler(self, handler: _ExceptionHandler | None) -> None:
-        """Replace the handler of errors that no task or future reports."""
+        """Set the handler of unhandled errors."""
         self._exception_handler = handler
 
     def get_exception_handler(self) -> _ExceptionHandler | None:
-        """Return what `set_exception_handler` was given."""
+        """Return the handler of unhandled errors."""
         return self._exception_handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep the error in `errors` and log it, except for errors of a killed process."""
+        """Keep the error in `errors` and log it; errors of dead processes are ignored."""
         error = context.get("exception")
         if error is not None and not isinstance(error, Exception):
             return  # the end of a process
@@ -405,7 +405,7 @@ def _never_ran(task: asyncio.Task[Any]) -> bool:
 
 
 def _forget(handle: asyncio.Handle) -> None:
-    """Close coroutines that would have become tasks, to avoid "never awaited" warnings."""
+    """Close coroutines that would have become tasks, which avoids never-awaited warnings."""
     for each in handle._args or ():  # noqa: SLF001
         if asyncio.iscoroutine(each):
             each.close()

@@ -1,19 +1,19 @@
-"""A network in memory, with delay, cuts in mid-frame, half-open peers, partitions, slow readers.
+"""Simulated network: delays, cuts in mid-frame, half-open peers, partitions, slow readers.
 
 Each `SimHost` has a name, which is its address, and satisfies `Network`;
-what a program sends and receives goes through the host it was given. A connection is two pipes. A
+the traffic of a program goes through its host. A connection is two pipes. A
 pipe keeps the order of its bytes, delivers them in pieces of any size after any delay within
-`SimNetwork.latency_ms`, and holds at most a window of bytes that the reader has not taken: behind
-it the writer's buffer grows, as with TCP.
+`SimNetwork.latency_ms`, and holds at most a window of unread bytes; beyond it the writer's buffer
+grows, as with TCP.
 
-What can go wrong, all of it drawn from the loop's seed:
+Faults, drawn from the loop's seed:
 
-- `SimNetwork.cut`: a connection is reset; of what is on its way any prefix still arrives;
-- `SimHost.lose_power`: all its connections vanish without a word. The peers stay half-open until
-  they send something to the host after it is back (reset), or notice by themselves;
-- `SimHost.kill_process`: the process is gone, the kernel resets its connections;
-- `SimNetwork.partition` and `heal`: nothing passes between two groups of hosts; connections live
-  on and deliver what waited afterwards, connection attempts hang;
+- `SimNetwork.cut`: a connection is reset; any prefix of the data in transit still arrives;
+- `SimHost.lose_power`: all its connections vanish silently. The peers stay half-open until
+  they send data to the host after it is back (reset), or time out;
+- `SimHost.kill_process`: the process ends, the kernel resets its connections;
+- `SimNetwork.partition` and `heal`: no data passes between two groups of hosts; connections survive
+  and deliver waiting data afterwards, connection attempts hang;
 - `SimHost.read_bytes_per_s`: a slow reader.
 """
 
@@ -36,15 +36,15 @@ _FIRST_PORT: Final = 40_000
 
 
 class SimNetwork:
-    """All hosts and what is between them.
+    """All hosts and the connections between them.
 
     Args:
-        loop: the simulation's loop; its seed decides.
+        loop: loop of the simulation; its seed decides delays and faults.
         latency_ms: least and most delay of a piece of bytes, one way.
 
     Attributes:
-        latency_ms: may be changed at any time.
-        connections: those that are open on at least one side, oldest first.
+        latency_ms: least and most delay; may be changed at any time.
+        connections: connections open on at least one side, oldest first.
     """
 
     def __init__(self, loop: SimLoop, *, latency_ms: tuple[float, float] = (0.1, 2.0)) -> None:
@@ -56,23 +56,23 @@ class SimNetwork:
         self._groups: list[frozenset[str]] = []
 
     def host(self, name: str) -> "SimHost":
-        """Return the host of a name, new if need be."""
+        """Return the host with a name; creates it if it does not exist."""
         if name not in self._hosts:
             self._hosts[name] = SimHost(self, name)
         return self._hosts[name]
 
     def partition(self, *groups: Iterable[str]) -> None:
-        """Separate groups of hosts from each other; a host in no group reaches every host."""
+        """Partition hosts into groups without connectivity; hosts in no group reach all."""
         self._groups = [frozenset(group) for group in groups]
 
     def heal(self) -> None:
-        """End the partition; what waited is delivered."""
+        """End the partition; waiting data is delivered."""
         self._groups = []
         for connection in list(self.connections):
             connection.wake()
 
     def can_pass(self, one: str, other: str) -> bool:
-        """Whether bytes pass between two hosts now."""
+        """Return whether two hosts can reach each other."""
         homes = [
             {number for number, group in enumerate(self._groups) if name in group}
             for name in (one, other)
@@ -80,17 +80,17 @@ class SimNetwork:
         return not all(homes) or homes[0] == homes[1]
 
     def cut(self, connection: "SimConnection") -> None:
-        """Reset a connection; of what is on its way any prefix still arrives."""
+        """Reset a connection; any prefix of the data in transit still arrives."""
         connection.cut()
 
     def cut_one(self) -> bool:
-        """Cut any connection; False when there is none."""
+        """Cut a random connection; returns False without one."""
         if self.connections:
             self.cut(self.loop.rng.choice(self.connections))
         return bool(self.connections)
 
     def open(self, client: tuple["SimHost", int], server: tuple["SimHost", int]) -> SimConnection:
-        """Make a connection between two hosts."""
+        """Open a connection between two hosts."""
         connection = SimConnection(self, next(self._numbers), client, server)
         self.connections.append(connection)
         return connection
@@ -106,17 +106,17 @@ class SimNetwork:
         return [end for end in ends if end.machine is host and not end.is_gone]
 
     def delay_s(self) -> float:
-        """Draw the delay of one piece."""
+        """Draw the delay of a piece."""
         return self.loop.rng.uniform(*self.latency_ms) / 1_000
 
 
 class SimHost:
-    """A machine in the network; satisfies `rocketpy.remoting.network.network.Network`.
+    """Simulated machine; satisfies `rocketpy.remoting.network.network.Network`.
 
     Attributes:
         name: also its address.
         is_up: False between `lose_power` and `boot`.
-        read_bytes_per_s: how fast its programs take what arrives; None for at once.
+        read_bytes_per_s: read rate of its programs; None for no limit.
     """
 
     def __init__(self, network: SimNetwork, name: str) -> None:
@@ -134,7 +134,7 @@ class SimHost:
     async def listen(
         self, endpoint: ListenEndpoint, selectors: Sequence[Selector], admission: Admission
     ) -> Listening:
-        """Open a port; every selector lives on the one loop.
+        """Open a port; all selectors share the loop.
 
         Raises:
             StartError: the port is taken.
@@ -158,14 +158,14 @@ class SimHost:
         """Open a connection.
 
         Raises:
-            OSError: refused, or TLS, which is not simulated.
+            OSError: the connection is refused, or uses TLS, which is not simulated.
         """
         if tls is not None:
             raise OSError(errno.EPROTONOSUPPORT, "the simulated network has no TLS")
         peer = self.network.host(host)
         await asyncio.sleep(self.network.delay_s())
         while not (peer.is_up and self.network.can_pass(self.name, host)):  # noqa: ASYNC110
-            await asyncio.sleep(1.0)  # a silent peer is tried again, as SYN is
+            await asyncio.sleep(1.0)  # retry a silent peer, as the kernel does with SYN
         listening = peer.listening.get(port)
         await asyncio.sleep(self.network.delay_s())
         if listening is None or not listening.admits(self.name):
@@ -175,21 +175,21 @@ class SimHost:
         connection.ends[0].start(make_protocol())
 
     def kill_process(self) -> None:
-        """The process is gone; the kernel closes its ports and resets its connections."""
+        """Kill the process: the kernel closes its ports and resets its connections."""
         self.listening.clear()
         for end in self.network.ends_of(self):
             end.vanish()
             end.peer.cut()
 
     def lose_power(self) -> None:
-        """Stop the machine without a packet to any peer."""
+        """Lose power: peers are not notified."""
         self.is_up = False
         self.listening.clear()
         for end in self.network.ends_of(self):
             end.vanish()
 
     def boot(self) -> None:
-        """The machine is back, and knows nothing of its old connections."""
+        """Boot the machine, without its old connections."""
         self.is_up = True
         for connection in list(self.network.connections):
             connection.wake()
@@ -210,15 +210,15 @@ class SimListening:
 
     @property
     def port(self) -> int:
-        """Port of the listening socket."""
+        """Address of the port."""
         return self._port
 
     def admits(self, ip: str) -> bool:
-        """Whether a peer may come in."""
+        """Return whether a connection is admitted."""
         return self._context.copy().run(self._admission.admit, ip)
 
     def accept(self, end: SimTransport) -> None:
-        """Give an admitted peer's connection to a selector, as a part of the server's process."""
+        """Pass an admitted connection to a selector, in the server's process."""
         selector = self._selectors[self._next % len(self._selectors)]
         self._next += 1
         self._context.copy().run(self._start, selector, end)
@@ -233,7 +233,7 @@ class SimListening:
             end.start(protocol)
 
     def stop_accepting(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         if self._host.listening.get(self._port) is self:
             del self._host.listening[self._port]
 

@@ -1,4 +1,4 @@
-"""The two ends of a simulated connection, and the bytes on their way between them."""
+"""Simulated connection: its two ends, and the bytes in transit between them."""
 
 import asyncio
 import contextvars
@@ -16,21 +16,21 @@ _HIGH_BYTES: Final = 64 << 10
 
 
 class Machine(Protocol):
-    """The host of an end."""
+    """Interface of a host."""
 
     @property
     def name(self) -> str:
-        """Its address."""
+        """Address of the host."""
         ...
 
     @property
     def is_up(self) -> bool:
-        """Whether its kernel answers."""
+        """Whether its kernel responds."""
         ...
 
     @property
     def read_bytes_per_s(self) -> int | None:
-        """Rate at which the host's programs read; None for no limit."""
+        """Read rate of its programs, bytes per second; None for no limit."""
         ...
 
 
@@ -39,25 +39,25 @@ class Wire(Protocol):
 
     @property
     def loop(self) -> SimLoop:
-        """The simulation's loop."""
+        """Loop of the simulation."""
         ...
 
     def delay_s(self) -> float:
-        """Return the latency of the next piece."""
+        """Return the delay of the next piece."""
         ...
 
     def can_pass(self, one: str, other: str) -> bool:
-        """Whether anything passes between two hosts now."""
+        """Return whether two hosts can reach each other."""
         ...
 
     def closed(self, connection: "SimConnection") -> None:
-        """Hear that both ends are gone."""
+        """Remove a connection whose ends are both closed."""
         ...
 
 
 @dataclass(slots=True)
 class _Piece:
-    """Bytes on their way; or, without any, the end of them (and whether it is a reset)."""
+    """Bytes in transit; without any, the end of the stream, perhaps a reset."""
 
     due_s: float
     data: bytes
@@ -65,11 +65,11 @@ class _Piece:
 
 
 class SimConnection:
-    """Two ends, the one that connected first.
+    """Simulated connection with two ends.
 
     Attributes:
-        number: connections are counted.
-        ends: both.
+        number: serial number.
+        ends: both ends, the connecting one first.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class SimConnection:
         self.ends: tuple[SimTransport, SimTransport] = (first, second)
 
     def __repr__(self) -> str:
-        """Both addresses."""
+        """Return both addresses."""
         one, other = (f"{end.machine.name}:{end.port}" for end in self.ends)
         return f"<SimConnection {one} - {other}>"
 
     def cut(self) -> None:
-        """Reset both ends; of what is on its way any prefix still arrives."""
+        """Reset both ends; any prefix of the data in transit still arrives."""
         for end in self.ends:
             end.cut()
 
@@ -98,18 +98,18 @@ class SimConnection:
             end.deliver_soon()
 
     def end_gone(self) -> None:
-        """Forget the connection once both ends are gone."""
+        """Remove the connection once both ends are closed."""
         if all(end.is_gone for end in self.ends):
             self.wire.closed(self)
 
 
 class SimTransport(asyncio.Transport):
-    """End of a connection, to which an `asyncio.Protocol` writes.
+    """Transport of one end of a connection.
 
     Attributes:
         peer: the other end.
-        machine: the host of this one.
-        is_gone: whether `connection_lost` was called, or will never be.
+        machine: host of this end.
+        is_gone: whether `connection_lost` was called, or never will be.
     """
 
     peer: "SimTransport"
@@ -134,7 +134,7 @@ class SimTransport(asyncio.Transport):
         self._reads_again_s = 0.0
 
     def start(self, protocol: asyncio.Protocol) -> None:
-        """Give the end its protocol, in whose process it lives from now on."""
+        """Set the protocol of the end, which then belongs to its process."""
         self._context = contextvars.copy_context()
         self._protocol = protocol
         protocol.connection_made(self)
@@ -143,7 +143,7 @@ class SimTransport(asyncio.Transport):
     # -- asyncio.Transport ---------------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as asyncio's
-        """Know `peername` and `sockname`."""
+        """Return `peername` or `sockname`."""
         found = {
             "peername": (self.peer.machine.name, self.peer.port),
             "sockname": (self.machine.name, self.port),
@@ -172,11 +172,11 @@ class SimTransport(asyncio.Transport):
             self.get_protocol().pause_writing()
 
     def can_write_eof(self) -> bool:
-        """Half-closing is not simulated."""
+        """Return False: half-closing is not simulated."""
         return False
 
     def close(self) -> None:
-        """Close once everything was handed to the network."""
+        """Close after all data was sent."""
         if not self._is_closing:
             self._is_closing = True
             self.pump()
@@ -190,24 +190,24 @@ class SimTransport(asyncio.Transport):
             self._lose_soon(None)
 
     def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
+        """Return whether the transport is closing or closed."""
         return self._is_closing
 
     def is_reading(self) -> bool:
-        """Whether the protocol gets what arrives."""
+        """Return whether the protocol reads."""
         return self._is_reading and not self._is_closing
 
     def pause_reading(self) -> None:
-        """Let what arrives wait."""
+        """Stop reading; arriving data waits."""
         self._is_reading = False
 
     def resume_reading(self) -> None:
-        """Take what waits."""
+        """Resume reading."""
         self._is_reading = True
         self.deliver_soon()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the network has not taken."""
+        """Return the number of bytes not sent yet."""
         return self._outgoing_bytes
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
@@ -215,14 +215,14 @@ class SimTransport(asyncio.Transport):
         return self._low_bytes, self._high_bytes
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set where `pause_writing` and `resume_writing` are called."""
+        """Set the marks of `pause_writing` and `resume_writing`."""
         self._high_bytes = _HIGH_BYTES if high is None else high
         self._low_bytes = self._high_bytes // 4 if low is None else low
 
-    # -- on its way out ------------------------------------------------------------------------
+    # -- outgoing data -------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Hand as much to the network as it takes."""
+        """Send as much as the window allows."""
         if self.is_gone:
             return
         peer = self.peer
@@ -239,7 +239,7 @@ class SimTransport(asyncio.Transport):
             self._lose_soon(None)
 
     def _pump_to_nobody(self) -> None:
-        """Write to a peer that is gone: its kernel resets, or nothing comes back."""
+        """Write to a closed peer: its kernel resets, or there is no response."""
         if not self._outgoing and self._is_closing:
             self._lose_soon(None)
         elif self._outgoing and self.peer.machine.is_up:
@@ -247,10 +247,13 @@ class SimTransport(asyncio.Transport):
             self._receive(_Piece(self._arrival(self), b"", is_reset=True))
 
     def _take_piece(self) -> bytes:
-        """Take the first bytes; a write may be torn anywhere."""
+        """Take the first bytes; a write may be torn at any position."""
         data = self._outgoing.popleft()
         rng = self._loop.rng
-        torn, where = rng.random(), rng.random()  # drawn always: a length decides nothing else
+        torn, where = (
+            rng.random(),
+            rng.random(),
+        )  # always drawn, so that lengths do not change later random numbers
         if len(data) > 1 and torn < 0.1:
             size = 1 + int(where * (len(data) - 1))
             self._outgoing.appendleft(data[size:])
@@ -264,7 +267,7 @@ class SimTransport(asyncio.Transport):
             self.peer._receive(piece)  # noqa: SLF001 - the other end of the same thing
 
     def _arrival(self, end: "SimTransport") -> float:
-        """Return the arrival time of a piece sent now, never before an earlier piece."""
+        """Return the arrival time of a piece sent now, after earlier pieces."""
         incoming = end._incoming  # noqa: SLF001
         due_s = self._loop.time() + self.connection.wire.delay_s()
         return max(due_s, incoming[-1].due_s) if incoming else due_s
@@ -273,15 +276,15 @@ class SimTransport(asyncio.Transport):
         self._outgoing.clear()
         self._outgoing_bytes = 0
 
-    # -- on its way in -------------------------------------------------------------------------
+    # -- incoming data -------------------------------------------------------------------------
 
     @property
     def has_room(self) -> bool:
-        """Whether the window takes more."""
+        """Return whether the window has space."""
         return self._incoming_bytes < WINDOW_BYTES
 
     def deliver_soon(self) -> None:
-        """Look again for what has arrived."""
+        """Deliver data that has arrived."""
         self._run_soon(self._deliver)
 
     def _receive(self, piece: _Piece) -> None:
@@ -308,7 +311,7 @@ class SimTransport(asyncio.Transport):
             self._take(piece)
 
     def _take(self, piece: _Piece) -> None:
-        """Give one piece to the protocol, or as much as a slow reader takes."""
+        """Pass one piece to the protocol, or as much as a slow reader reads."""
         assert self._protocol is not None
         data, rate = piece.data, self.machine.read_bytes_per_s
         if rate is not None and data:
@@ -328,10 +331,10 @@ class SimTransport(asyncio.Transport):
         elif not self._protocol.eof_received():
             self.close()
 
-    # -- the end -------------------------------------------------------------------------------
+    # -- close ---------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Lose the connection; any prefix of what is on its way here arrives first."""
+        """Lose the connection; any prefix of the data in transit arrives first."""
         if self.is_gone:
             return
         keep = self._loop.rng.randint(0, self._incoming_bytes)
@@ -348,12 +351,12 @@ class SimTransport(asyncio.Transport):
         self._receive(_Piece(self._arrival(self), b"", is_reset=True))
 
     def refuse(self) -> None:
-        """Be closed by a server that has no room."""
+        """Close a connection that the server does not admit."""
         self._send(_Piece(0, b""))
         self.vanish()
 
     def vanish(self) -> None:
-        """Be gone without a word: the process or the machine is."""
+        """Vanish silently, with the process or the machine."""
         self._is_closing = self.is_gone = True
         self._forget_outgoing()
         self._incoming.clear()

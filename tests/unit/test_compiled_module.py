@@ -38,7 +38,7 @@ def nothing_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_those_of_this_tree_say_what_they_were_made_of(name: str) -> None:
+def test_compiled_modules_hold_the_checksum_of_their_sources(name: str) -> None:
     module = load_compiled(name)
     if module is None:
         pytest.skip("this installation is pure")
@@ -55,7 +55,7 @@ def test_each_source_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len({first, second, checksum_of(tmp_path / "counted.pyx")}) == 3
 
 
-def test_one_made_of_the_sources_beside_it_is_used(
+def test_module_of_the_sources_beside_it_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = module_made_of(tmp_path, monkeypatch, "fitting", None)
@@ -67,7 +67,7 @@ def test_one_made_of_the_sources_beside_it_is_used(
 
 
 @pytest.mark.parametrize("sources", [b"of another day", None])
-def test_compiled_module_other_sources_is_ignored_with_one_warning(
+def test_module_of_other_sources_is_not_loaded_and_warned_of_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -82,7 +82,7 @@ def test_compiled_module_other_sources_is_ignored_with_one_warning(
     assert "pip install" in told
 
 
-def test_one_made_of_others_that_must_be_there_is_an_error(
+def test_required_module_of_other_sources_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = module_made_of(tmp_path, monkeypatch, "required", b"of another day")
@@ -93,7 +93,7 @@ def test_one_made_of_others_that_must_be_there_is_an_error(
     assert load_compiled(name) is None
 
 
-def test_compiled_module_without_sources_is_loaded_unchecked(
+def test_module_without_sources_beside_it_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = module_made_of(tmp_path, monkeypatch, "installed", b"somewhere else")
@@ -101,12 +101,12 @@ def test_compiled_module_without_sources_is_loaded_unchecked(
     assert load_compiled(name) is not None
 
 
-def test_a_build_by_hand_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_built_by_hand_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = module_made_of(tmp_path, monkeypatch, "made_by_hand", b"")
     assert load_compiled(name) is not None
 
 
-def test_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_module_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_compiled("rocketpy._no_such_module") is None
     monkeypatch.setenv("ROCKETPY_COMPILED", "1")
     with pytest.raises(ImportError, match="_no_such_module"):

@@ -22,7 +22,7 @@ def all_errors() -> list[type[RocketPyError]]:
     ]
 
 
-def test_everything_that_is_raised_is_public_and_in_one_tree() -> None:
+def test_errors_are_public_and_derive_from_one_root() -> None:
     assert sorted(errors.__all__) == sorted(one.__name__ for one in all_errors())
     assert issubclass(RequestTimeoutError, TimeoutError)
 
@@ -78,7 +78,7 @@ def example(kind: type[RocketPyError]) -> RocketPyError:
 
 
 @pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
-def test_every_error_travels_between_processes_with_its_notes(kind: type[RocketPyError]) -> None:
+def test_every_error_survives_pickle_with_its_notes(kind: type[RocketPyError]) -> None:
     error = example(kind)
     error.add_note("attempt 1 on broker-a: refused")
 
@@ -93,7 +93,7 @@ def test_every_error_travels_between_processes_with_its_notes(kind: type[RocketP
 
 
 @pytest.mark.parametrize("order", [rocketpy.Retry(3), rocketpy.ToDLQ("never")], ids=repr)
-def test_handler_orders_survive_pickling(order: Exception) -> None:
+def test_retry_and_to_dlq_survive_pickle(order: Exception) -> None:
     again = pickle.loads(pickle.dumps(order))
     assert type(again) is type(order)
     assert vars(again) == vars(order)
@@ -112,7 +112,7 @@ def test_a_process_pool_survives_an_error() -> None:
         assert pool.submit(len, "abc").result(60) == 3
 
 
-def test_broker_error_huge_remark_is_truncated() -> None:
+def test_broker_error_keeps_the_start_of_a_long_remark() -> None:
     error = BrokerError.from_code(1, "because" * 1_000_000)
     assert error.remark == ("because" * 1_000)[:4_096]
     assert len(str(error)) < 5_000

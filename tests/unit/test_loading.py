@@ -1,4 +1,4 @@
-"""Lazy import of the client: at the first use of a public name, or by modules that need it."""
+"""Import of the client: at the first use of a public name."""
 
 import subprocess
 import sys

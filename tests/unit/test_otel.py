@@ -53,7 +53,7 @@ class Kit:
 
 
 @pytest.mark.parametrize("as_function", [False, True])
-def test_a_trace_goes_from_the_sender_to_what_the_handler_does(*, as_function: bool) -> None:
+def test_trace_continues_from_send_to_handler(*, as_function: bool) -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit()
         tracer = kit.tracers.get_tracer("test")
@@ -160,7 +160,7 @@ def test_failures_and_retries_are_counted_with_their_reason() -> None:
     run_sim(main)
 
 
-def test_telemetry_processing_block_raises_records_error_in_span() -> None:
+def test_processing_block_of_a_loop_makes_a_span() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit()
         cluster.put("t", b"x")
@@ -182,6 +182,6 @@ def test_telemetry_processing_block_raises_records_error_in_span() -> None:
     run_sim(main, queues=1)
 
 
-def test_nothing_else_imports_it() -> None:
+def test_opentelemetry_is_imported_by_otel_only() -> None:
     code = "import rocketpy, sys; rocketpy.Client; assert 'opentelemetry' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""Synchronous client: the same names, on an event loop in a thread that ends with it."""
+"""The blocking client: same names as the async one, on a thread that ends with it."""
 
 import asyncio
 import inspect
@@ -30,7 +30,7 @@ FACES = [
 
 
 class NoNetwork:
-    """Network on which every connection fails at once or hangs."""
+    """Network without any reachable host."""
 
     def __init__(self) -> None:
         self.hooks: list[RpcHook] = []
@@ -66,7 +66,7 @@ def own_threads() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == "rocketpy-sync"]
 
 
-def test_a_thread_lives_as_long_as_the_client() -> None:
+def test_client_thread_starts_and_ends_with_it() -> None:
     network = NoNetwork()
     client = client_on(network)
     before = len(own_threads())
@@ -79,7 +79,7 @@ def test_a_thread_lives_as_long_as_the_client() -> None:
     client.close()
 
 
-def test_nothing_can_be_made_before_the_start_or_after_the_end() -> None:
+def test_client_before_start_and_after_close_raises() -> None:
     client = client_on(NoNetwork())
     for is_closed in (False, True):
         for use in (client.producer, client.pull_consumer, client.health):
@@ -96,7 +96,7 @@ def test_nothing_can_be_made_before_the_start_or_after_the_end() -> None:
         client.start()
 
 
-def test_errors_reach_the_caller() -> None:
+def test_blocking_call_raises_the_error_of_the_send() -> None:
     network = NoNetwork()
     with client_on(network) as client:
         producer = client.producer(retries=0)
@@ -107,7 +107,7 @@ def test_errors_reach_the_caller() -> None:
     assert network.threads == {"rocketpy-sync"}
 
 
-def test_a_send_may_be_waited_for_later() -> None:
+def test_send_nowait_returns_a_concurrent_future() -> None:
     with client_on(NoNetwork()) as client:
         future = client.producer(retries=0).send_nowait("t", b"x", timeout=0.1)
         assert isinstance(future, Future)
@@ -115,7 +115,7 @@ def test_a_send_may_be_waited_for_later() -> None:
             future.result(WAIT_S)
 
 
-def test_sync_client_closed_closes_its_producers() -> None:
+def test_client_close_closes_its_producers() -> None:
     with client_on(NoNetwork()) as client:
         producer = client.producer()
     with pytest.raises(ClosedError, match="connect"):
@@ -124,7 +124,7 @@ def test_sync_client_closed_closes_its_producers() -> None:
         producer.send_nowait("t", b"x")
 
 
-def test_sync_client_in_child_process_raises_closed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_child_must_connect_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with client_on(NoNetwork()) as client:
         producer = client.producer()
         with monkeypatch.context() as child:
@@ -152,7 +152,7 @@ class Hanging:
             raise
 
 
-def test_an_interrupted_call_is_not_left_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_call_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = Hanging()
 
     def interrupted(_self: Any, _timeout: float | None = None) -> Any:
@@ -190,7 +190,7 @@ def test_a_client_that_cannot_start_leaves_no_thread() -> None:
 
 
 @pytest.mark.parametrize(("face", "wrapped"), FACES, ids=["1", "2", "3", "4", "5"])
-def test_methods_take_what_their_namesakes_take(face: type, wrapped: type) -> None:
+def test_facade_methods_have_the_signature_of_the_async_ones(face: type, wrapped: type) -> None:
     names = [name for name in dir(face) if not name.startswith("_")]
     made = [name for name in names if hasattr(getattr(face, name), "__wrapped__")]
     assert len(made) >= 4
@@ -203,7 +203,7 @@ def test_methods_take_what_their_namesakes_take(face: type, wrapped: type) -> No
         ), name
 
 
-def test_sync_client_forked_child_raises_and_parent_stays_usable() -> None:
+def test_fork_child_gets_an_error_and_the_parent_still_sends() -> None:
     with client_on(NoNetwork()) as client:
         producer = client.producer(retries=0)
         child = multiprocessing.get_context("fork").Process(target=_in_a_child, args=(producer,))
@@ -222,7 +222,7 @@ def _in_a_child(producer: sync.Producer) -> None:
             use("t", b"x")
 
 
-def test_a_blocking_call_on_the_client_s_own_thread_says_what_to_do() -> None:
+def test_blocking_call_on_the_client_thread_raises() -> None:
     with client_on(NoNetwork()) as client:
         producer = client.producer()
 
@@ -285,7 +285,7 @@ def test_connect_describes_a_client_as_its_namesake_does() -> None:
 
 
 @pytest.mark.parametrize(("face", "wrapped"), FACES, ids=["1", "2", "3", "4", "5"])
-def test_every_name_is_there_without_await(face: type, wrapped: type) -> None:
+def test_facade_has_every_public_name_of_the_async_class(face: type, wrapped: type) -> None:
     public = {name for name in dir(wrapped) if not name.startswith("_")}
     brokers_ask = {"check_transaction"}
     assert public - brokers_ask <= {name for name in dir(face) if not name.startswith("_")}

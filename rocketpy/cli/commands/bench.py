@@ -1,4 +1,4 @@
-"""``rocketpy bench``: how much a cluster takes and gives, with progress, latencies and a plot."""
+"""``rocketpy bench``: measures sending and receiving, with progress, latencies and plots."""
 
 import sys
 from collections.abc import Callable, Coroutine
@@ -32,7 +32,7 @@ def command() -> None:
 
 
 def _shared_options(function: F) -> F:
-    """Give both commands what they share."""
+    """Add the options that both commands share."""
     for option in (
         output_option,
         namesrv_option,
@@ -58,7 +58,7 @@ def _shared_options(function: F) -> F:
             type=click.IntRange(1),
             default=100_000,
             show_default=True,
-            help="Messages, of all clients together.",
+            help="Messages of all clients together.",
         ),
         click.option("--topic", default="rocketpy-bench", show_default=True),
     ):
@@ -78,19 +78,19 @@ def _shared_options(function: F) -> F:
     multiple=True,
     default=(100,),
     show_default=True,
-    help="Body, bytes; given again, each size is measured.",
+    help="Bytes of a body; repeat it to measure several sizes.",
 )
 @click.option(
     "--mode",
     type=click.Choice(["async", "sync", "batch"]),
     default="async",
     show_default=True,
-    help="Futures, callers that wait for each send, or callers that wait for each batch.",
+    help="Pipelined sends, one send at a time, or one batch at a time.",
 )
 @click.option(
     "--in-flight",
     type=click.IntRange(1),
-    help="Unanswered requests of each client; 256 for async, 1 caller for sync, 4 for batch.",
+    help="Requests in flight of each client; by default 256 for async, 1 for sync, 4 for batch.",
 )
 @click.option(
     "--batch", type=click.IntRange(1), default=32, show_default=True, help="Messages of a batch."
@@ -109,7 +109,7 @@ def send(  # noqa: PLR0913 - one argument an option
     namesrv: str,
     output: str,
 ) -> int:
-    """Send messages as fast as their responses come; times are from send to response."""
+    """Send messages as fast as possible; latencies are from send to response."""
     from rocketpy.cli.measure import loads  # noqa: PLC0415 - --help is quick
 
     runs: list[_Run] = []
@@ -136,7 +136,7 @@ def send(  # noqa: PLR0913 - one argument an option
     type=click.FloatRange(0, min_open=True),
     default=10.0,
     show_default=True,
-    help="End after so many quiet seconds.",
+    help="End after this many seconds without a message.",
 )
 def consume(  # noqa: PLR0913 - one argument an option
     *,
@@ -150,7 +150,7 @@ def consume(  # noqa: PLR0913 - one argument an option
     namesrv: str,
     output: str,
 ) -> int:
-    """Receive messages from the group's offset on; times are from stored to received."""
+    """Receive messages from the group's offset; latencies are from store to receipt."""
     from rocketpy.cli.measure import loads  # noqa: PLC0415 - --help is quick
 
     load = loads.ConsumeLoad(topic, group, count, clients, timeout)
@@ -175,7 +175,7 @@ def _measure(name: str, about: dict[str, object], count: int, load: _LOAD) -> _R
 def _finish(
     title: str, runs: list[_Run], output: str, *, plot: bool | None, html: Path | None
 ) -> int:
-    """Print the table and the plots, write the page; fail if a message did."""
+    """Print table and plots, write the page; raise an error if a message failed."""
     from rocketpy.cli.measure.plots import bars, page  # noqa: PLC0415 - --help is quick
 
     show([row for row, _ in runs], output)
@@ -187,5 +187,5 @@ def _finish(
     failed = sum(figures.failed for _, figures in runs)
     failure = next((figures.failure for _, figures in runs if figures.failure), None)
     if failure is not None:
-        raise click.ClickException(f"{failed} messages failed, the first with: {failure}")
+        raise click.ClickException(f"{failed} messages failed; first error: {failure}")
     return 0

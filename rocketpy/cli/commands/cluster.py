@@ -1,4 +1,4 @@
-"""``rocketpy cluster``: brokers and name servers, and the health checks of containers."""
+"""``rocketpy cluster``: state and health checks of brokers and name servers."""
 
 import click
 
@@ -11,11 +11,11 @@ from rocketpy.terminal.render import show
 
 @click.group("cluster", context_settings=CONTEXT, epilog="Example: rocketpy cluster list")
 def command() -> None:
-    """Look at brokers and name servers."""
+    """Show brokers and name servers."""
 
 
 @command.command("list", epilog="Example: rocketpy cluster list -o json")
-@click.option("--cluster", default="", help="Only this one.")
+@click.option("--cluster", default="", help="Only this cluster.")
 @namesrv_option
 @output_option
 def list_(*, cluster: str, namesrv: str, output: str) -> int:
@@ -58,10 +58,10 @@ def list_(*, cluster: str, namesrv: str, output: str) -> int:
 @namesrv_option
 @output_option
 def ping(*, brokers: tuple[str, ...], timeout: float, namesrv: str, output: str) -> int:
-    """Ask servers whether they answer.
+    """Check that servers answer.
 
-    Asks every name server, or with -b the brokers named. The exit code is 0 when all of them
-    answer, else 1: fit for health checks.
+    Asks every name server, or with -b the given brokers. The exit code is 0 if all of them
+    answer, else 1, as health checks expect.
     """
 
     async def work() -> list[dict[str, object]]:
@@ -80,13 +80,18 @@ def ping(*, brokers: tuple[str, ...], timeout: float, namesrv: str, output: str)
 
 @command.command("brokers", epilog="Example: rocketpy cluster brokers --key putTps")
 @click.option(
-    "-b", "--broker", default="", shell_complete=broker_names, metavar="NAME", help="Only this one."
+    "-b",
+    "--broker",
+    default="",
+    shell_complete=broker_names,
+    metavar="NAME",
+    help="Only this cluster.",
 )
-@click.option("--key", "keys", multiple=True, help="Only this one; may be repeated.")
+@click.option("--key", "keys", multiple=True, help="Only this key; may be repeated.")
 @namesrv_option
 @output_option
 def brokers(*, broker: str, keys: tuple[str, ...], namesrv: str, output: str) -> int:
-    """Show everything that brokers say about themselves."""
+    """Show the runtime values that brokers report."""
 
     async def work() -> list[rocketpy_admin.BrokerStatus]:
         async with rocketpy_admin.connect(namesrv) as admin:
@@ -94,7 +99,7 @@ def brokers(*, broker: str, keys: tuple[str, ...], namesrv: str, output: str) ->
 
     found = [each for each in run(work()) if broker in {"", each.broker}]
     if not found:
-        raise click.ClickException(f"the name server knows no broker {broker}".rstrip())
+        raise click.ClickException(f"no broker {broker} is registered".rstrip())
     silent = [each for each in found if each.error]
     rows = [
         {"broker": each.broker, "id": each.broker_id, "key": key, "value": value}
@@ -113,7 +118,7 @@ def brokers(*, broker: str, keys: tuple[str, ...], namesrv: str, output: str) ->
 @namesrv_option
 @output_option
 def stats(*, topics: tuple[str, ...], namesrv: str, output: str) -> int:
-    """Show how busy topics and their groups are (all topics by default)."""
+    """Show rates of topics and their groups (all topics by default)."""
 
     async def work() -> list[rocketpy_admin.TopicStatistics]:
         async with rocketpy_admin.connect(namesrv) as admin:
@@ -142,7 +147,7 @@ def stats(*, topics: tuple[str, ...], namesrv: str, output: str) -> int:
 @namesrv_option
 @output_option
 def writable(*, broker: str, state: str, namesrv: str, output: str) -> int:
-    """Have producers use a broker, or leave it alone (before maintenance)."""
+    """Let producers send to a broker, or stop them (before maintenance)."""
 
     async def work() -> int:
         async with rocketpy_admin.connect(namesrv) as admin:

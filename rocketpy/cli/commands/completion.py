@@ -1,4 +1,4 @@
-"""``rocketpy completion``: what a shell needs to complete commands, topics and groups."""
+"""``rocketpy completion``: shell scripts that complete commands, topics and groups."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -13,9 +13,9 @@ from rocketpy.terminal.completion import VARIABLE
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, *, shell: str) -> None:
-    """Print what a shell needs to complete commands, topics, groups and brokers.
+    """Print a shell script that completes commands, topics, groups and brokers.
 
-    For bash put the example into ~/.bashrc, for zsh the same with zsh into ~/.zshrc; for fish:
+    For bash, add the example to ~/.bashrc; for zsh, the same with zsh to ~/.zshrc; for fish:
     rocketpy completion fish > ~/.config/fish/completions/rocketpy.fish
     """
     found = get_completion_class(shell)

@@ -1,4 +1,4 @@
-"""``rocketpy consume``: prints messages as they come."""
+"""``rocketpy consume``: prints messages as they arrive."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ _FIELDS: Final = ("topic", "broker", "queue", "offset", "tag", "keys", "stored",
 
 
 def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
-    """Check a --format and read its escapes."""
+    """Check a --format and decode its escapes."""
     if text is None:
         return None
     try:
@@ -39,7 +39,7 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
         raise click.BadParameter(str(error)) from None
     wrong = [name for name in names if name not in _FIELDS]
     if wrong:
-        raise click.BadParameter(f"there is no {{{wrong[0]}}}, only {', '.join(_FIELDS)}")
+        raise click.BadParameter(f"unknown field {{{wrong[0]}}}; known are {', '.join(_FIELDS)}")
     return text.replace("\\t", "\t").replace("\\n", "\n")
 
 
@@ -49,10 +49,12 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     epilog="Example: rocketpy consume orders --group readers --from earliest --max 1",
 )
 @click.argument("topic", shell_complete=topic_names)
-@click.option("--group", shell_complete=group_names, help="Consumer group; your own by default.")
-@click.option("--no-group", is_flag=True, help="Follow the topic beside all groups.")
+@click.option(
+    "--group", shell_complete=group_names, help="Consumer group; one for each user by default."
+)
+@click.option("--no-group", is_flag=True, help="Read the topic without a group.")
 @click.option("--filter", "tags", default="*", show_default=True, help='Tags, such as "a || b".')
-@click.option("--sql", help="An SQL92 condition on properties, instead of tags.")
+@click.option("--sql", help="SQL92 condition on properties, instead of tags.")
 @click.option(
     "--from",
     "start",
@@ -60,17 +62,19 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     default="latest",
     show_default=True,
     metavar="earliest|latest|TIME",
-    help="Where a group that is new begins: an end, ISO 8601, ms since 1970, or 30m (ago).",
+    help="Start of a new group: earliest, latest, ISO 8601, ms since 1970, or 30m (ago).",
 )
-@click.option("-e", "--end", is_flag=True, help="With --no-group: end at the end of the topic.")
-@click.option("--max", "max_count", type=click.IntRange(1), help="End after so many messages.")
+@click.option("-e", "--end", is_flag=True, help="With --no-group: stop at the end of the topic.")
+@click.option("--max", "max_count", type=click.IntRange(1), help="Stop after this many messages.")
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), help="End after so many quiet seconds."
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    help="Stop after this many seconds without a message.",
 )
-@click.option("--body-only", is_flag=True, help="Print nothing but bodies, a line each.")
+@click.option("--body-only", is_flag=True, help="Print only bodies, one a line.")
 @click.option(
     "--format", "template", metavar="TEXT", callback=_template,
-    help="A line each, such as '{queue} {offset} {body}'.",
+    help="Format of a line, such as '{queue} {offset} {body}'.",
 )  # fmt: skip
 @namesrv_option
 @output_option
@@ -92,15 +96,15 @@ def command(  # noqa: PLR0913 - one argument an option
 ) -> int:
     """Receive messages of a topic as a member of a group and print them.
 
-    With -o json each message is one JSON object on a line of its own. A message counts as
-    consumed once it is printed, into a pipe once it is read there. SIGTERM and Ctrl-C store the
-    offsets and end it. Ends with exit code 1 when --timeout passes before --max messages came,
-    or when there is no such topic by then.
+    With -o json each message is one JSON object on one line. A message is consumed once it is
+    printed; in a pipe, once it is read from there. SIGTERM and Ctrl-C store the offsets and stop
+    the command. The exit code is 1 if --timeout passes before --max messages arrive, or if the
+    topic does not exist by then.
     """
     if no_group and (group or tags != "*" or sql):
-        raise click.UsageError("--no-group goes without --group, --filter and --sql")
+        raise click.UsageError("--no-group cannot be combined with --group, --filter or --sql")
     if end and not no_group:
-        raise click.UsageError("--end needs --no-group: a group shares its topic")
+        raise click.UsageError("--end needs --no-group, because members of a group share the topic")
     form = "body" if body_only else output
     reader = _Reader(namesrv, topic, form, template)
     wanted = reader.follow(start, at_end=end) if no_group else reader.consume(
@@ -109,14 +113,14 @@ def command(  # noqa: PLR0913 - one argument an option
     try:
         count = run(reader.read(wanted, max_count, timeout))
     except BrokenPipeError:
-        # Who reads has had enough, as `head` does: that ends it as Ctrl-C does.
+        # The reader of the pipe ended, as `head` does after some lines: stop as after Ctrl-C.
         forget_output()
         return 0
     if reader.was_quiet and not count and not run(reader.has_topic()):
-        raise click.ClickException(f"there is no topic {topic}")
+        raise click.ClickException(f"topic {topic} does not exist")
     if max_count is not None and count < max_count and reader.was_quiet:
         raise click.ClickException(
-            f"{count} of {max_count} messages came before it was quiet for {timeout:g} s"
+            f"{count} of {max_count} messages arrived; then none for {timeout:g} s"
         )
     return 0
 
@@ -125,7 +129,7 @@ class _Reader:
     """Prints the messages of a topic.
 
     Attributes:
-        was_quiet: it ended because nothing came for too long.
+        was_quiet: whether it ended for lack of messages.
     """
 
     def __init__(self, namesrv: str, topic: str, form: str, template: str | None) -> None:
@@ -136,7 +140,7 @@ class _Reader:
         self._template = template
 
     async def has_topic(self) -> bool:
-        """Tell whether anybody serves the topic; a group may wait for one that is to come."""
+        """Return whether a broker serves the topic; a group may wait for a future topic."""
         async with rocketpy_admin.connect(self._namesrv) as admin:
             return await admin.topic_exists(self._topic)
 
@@ -149,7 +153,7 @@ class _Reader:
                     yield message
 
     async def follow(self, start: Position, *, at_end: bool) -> _Messages:
-        """Yield messages of all queues, for no group; with `at_end` those that are there now."""
+        """Yield messages of all queues, without a group; with `at_end`, only the existing ones."""
         async with rocketpy_admin.connect(self._namesrv) as admin:
             status = await admin.topic_status(self._topic)
         ends = {each.queue: each.max_offset for each in status.queues}
@@ -176,7 +180,7 @@ class _Reader:
         max_count: int | None,
         timeout_s: float | None,
     ) -> int:
-        """Print until enough, quiet or told to end; returns how many."""
+        """Print until the limit, the time-out or a signal; returns the number of messages."""
         count = 0
         loop = asyncio.get_running_loop()
         me = asyncio.current_task()

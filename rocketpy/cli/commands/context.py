@@ -1,4 +1,4 @@
-"""``rocketpy context``: clusters by name, so that no command needs their addresses."""
+"""``rocketpy context``: manages named clusters."""
 
 import os
 
@@ -20,9 +20,9 @@ from rocketpy.terminal.render import show
     "context", context_settings=CONTEXT, epilog="Example: rocketpy context add prod mq1:9876"
 )
 def command() -> None:
-    """Clusters by name, and which one commands ask.
+    """Manage named clusters, and select the one that commands use.
 
-    They are in a file below your configuration directory, which only you may read.
+    They are stored below your configuration directory, in a file that only you may read.
     """
 
 
@@ -30,19 +30,19 @@ def command() -> None:
 @click.argument("name")
 @click.argument("namesrv", metavar="HOST:PORT[;HOST:PORT...]")
 @click.option(
-    "--keys", is_flag=True, help="Remember an account: the environment's, else it is asked for."
+    "--keys", is_flag=True, help="Store an account, from the environment or else from a prompt."
 )
-@click.option("--use", is_flag=True, help="Have commands ask it from now on.")
-@click.option("--update", "may_change", is_flag=True, help="Change one that is there.")
+@click.option("--use", is_flag=True, help="Also make it the current context.")
+@click.option("--update", "may_change", is_flag=True, help="Change an existing context.")
 def add(*, name: str, namesrv: str, keys: bool, use: bool, may_change: bool) -> int:
-    """Remember a cluster by a name."""
+    """Add a named cluster."""
     found = contexts.load()
     addresses = ";".join(parse_addresses(namesrv))
     if not addresses:
-        raise click.UsageError("no address is given")
+        raise click.UsageError("give at least one address")
     if name in found.clusters and not may_change:
         raise click.ClickException(
-            f"context {name} is there, with {found.get(name).namesrv}: --update changes it"
+            f"context {name} exists, with {found.get(name).namesrv}: --update changes it"
         )
     changed = found.with_cluster(
         name, _with_account(addresses) if keys else contexts.Cluster(addresses)
@@ -52,7 +52,7 @@ def add(*, name: str, namesrv: str, keys: bool, use: bool, may_change: bool) -> 
 
 
 def _with_account(addresses: str) -> contexts.Cluster:
-    """Take the account from the environment, or ask; an option would show it to others."""
+    """Return the account of the environment or a prompt; an option would show in `ps`."""
     access_key = os.environ.get(ACCESS_KEY_VARIABLE) or click.prompt("Access key", err=True)
     secret_key = os.environ.get(SECRET_KEY_VARIABLE) or click.prompt(
         "Secret key", hide_input=True, err=True
@@ -64,7 +64,7 @@ def _with_account(addresses: str) -> contexts.Cluster:
 @command.command("list", epilog="Example: rocketpy context list -o json")
 @output_option
 def list_(*, output: str) -> int:
-    """List what is remembered; of an account its name only."""
+    """List the contexts; of an account, only its name."""
     found = contexts.load()
     rows = [
         {
@@ -81,9 +81,9 @@ def list_(*, output: str) -> int:
 
 @command.command("use", epilog="Example: rocketpy context use prod")
 @click.argument("name", required=False, shell_complete=context_names)
-@click.option("--none", is_flag=True, help="Use none any more.")
+@click.option("--none", is_flag=True, help="Deselect the current context.")
 def use(*, name: str | None, none: bool) -> int:
-    """Have commands ask this cluster, unless NAMESRV_ADDR, -n or --context names another."""
+    """Make a context the current one; NAMESRV_ADDR, -n and --context override it."""
     if (name is None) != none:
         raise click.UsageError("give NAME or --none")
     found = contexts.load()
@@ -96,6 +96,6 @@ def use(*, name: str | None, none: bool) -> int:
 @command.command("remove", epilog="Example: rocketpy context remove prod")
 @click.argument("name", shell_complete=context_names)
 def remove(*, name: str) -> int:
-    """Forget a cluster, its account as well."""
+    """Remove a context and its account."""
     contexts.save(contexts.load().without(name))
     return 0

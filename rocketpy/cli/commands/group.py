@@ -1,4 +1,4 @@
-"""``rocketpy group``: look at, create, change, move and delete consumer groups."""
+"""``rocketpy group``: shows, creates, changes, moves and deletes consumer groups."""
 
 import click
 
@@ -20,26 +20,26 @@ from rocketpy.terminal.completion import group_names, topic_names
 from rocketpy.terminal.render import iso, show
 
 _YOUNGEST_MS = 10**11
-"""A smaller number of ms is before March 1973: somebody means an offset, or seconds."""
+"""A smaller number of ms is before March 1973, so the user means an offset, or seconds."""
 
 
 def _reset_target(text: str) -> Position:
-    """Read a position; raises click.BadParameter for a number that is no time of messages."""
+    """Read a position; raises click.BadParameter for a number that cannot be a time."""
     if text.isdecimal() and int(text) < _YOUNGEST_MS:
         raise click.BadParameter(
-            f"{text} ms since 1970 is before there were messages; "
-            "an offset goes with --to-offset and --queue, the beginning is earliest"
+            f"{text} ms since 1970 is too early for a time; "
+            "use --to-offset with --queue for an offset, earliest for the beginning"
         )
     return position(text)
 
 
 @click.group("group", context_settings=CONTEXT, epilog="Example: rocketpy group lag readers")
 def command() -> None:
-    """Look at, create, change, move and delete consumer groups."""
+    """Show, create, change, move and delete consumer groups."""
 
 
 @command.command("list", epilog="Example: rocketpy group list")
-@click.option("--all", "every", is_flag=True, help="Also the system's.")
+@click.option("--all", "every", is_flag=True, help="Also system groups.")
 @namesrv_option
 @output_option
 def list_(*, every: bool, namesrv: str, output: str) -> int:
@@ -82,7 +82,7 @@ def _config_rows(configs: dict[str, SubscriptionGroupConfig]) -> list[dict[str, 
 @click.argument("group")
 @click.option("--retries", type=click.IntRange(0), default=16, show_default=True)
 @click.option("--broadcast/--no-broadcast", default=True, help="Whether broadcasting is allowed.")
-@click.option("--orderly/--no-orderly", default=False, help="Whether pop keeps the order.")
+@click.option("--orderly/--no-orderly", default=False, help="Whether pop consumers keep the order.")
 @click.option("--update", "may_change", is_flag=True, help="Change a group that exists.")
 @namesrv_option
 @output_option
@@ -96,9 +96,9 @@ def create(
     namesrv: str,
     output: str,
 ) -> int:
-    """Create a group on every master; with --update set one that exists to exactly this.
+    """Create a group on every master; with --update, replace the settings of an existing one.
 
-    Without --update a group that exists stays as it is, and it is an error if it is another.
+    Without --update an existing group is not changed, and other settings are an error.
     """
     config = SubscriptionGroupConfig(
         group_name=group,
@@ -140,7 +140,7 @@ def _refuse_another(
         if others:
             raise click.ClickException(
                 f"group {row['group']} exists on {row['broker']} with {', '.join(others)}: "
-                "nothing was changed; --update sets it to exactly this, group update changes a part"
+                "nothing was changed; --update replaces its settings, group update changes some"
             )
 
 
@@ -149,7 +149,7 @@ def _refuse_another(
 @click.option("--retries", type=click.IntRange(0), help="Deliveries after the first one.")
 @click.option("--consume/--no-consume", default=None, help="Whether members get messages.")
 @click.option("--broadcast/--no-broadcast", default=None, help="Whether broadcasting is allowed.")
-@click.option("--orderly/--no-orderly", default=None, help="Whether pop keeps the order.")
+@click.option("--orderly/--no-orderly", default=None, help="Whether pop consumers keep the order.")
 @namesrv_option
 @output_option
 def update(
@@ -162,7 +162,7 @@ def update(
     namesrv: str,
     output: str,
 ) -> int:
-    """Change what is given and keep the rest."""
+    """Change the given settings of a group."""
     if all(each is None for each in (retries, consume, broadcast, orderly)):
         raise click.UsageError("nothing to change: give --retries, --no-consume, ...")
 
@@ -178,7 +178,7 @@ def update(
 
 @command.command("delete", epilog="Example: rocketpy group delete readers --yes")
 @click.argument("group", shell_complete=group_names)
-@click.option("--keep-offsets", is_flag=True, help="A group of that name would go on from there.")
+@click.option("--keep-offsets", is_flag=True, help="A new group of that name continues from there.")
 @yes_option
 @namesrv_option
 @output_option
@@ -200,18 +200,18 @@ def delete(*, group: str, keep_offsets: bool, yes: bool, namesrv: str, output: s
 
 @command.command("lag", epilog="Example: rocketpy group lag readers --topic orders")
 @click.argument("group", shell_complete=group_names)
-@click.option("--topic", default="", shell_complete=topic_names, help="Only this one.")
+@click.option("--topic", default="", shell_complete=topic_names, help="Only this topic.")
 @click.option("--owners", is_flag=True, help="Ask the members which queues they have.")
 @namesrv_option
 @output_option
 def lag(*, group: str, topic: str, owners: bool, namesrv: str, output: str) -> int:
-    """Show how far a group is in every queue."""
+    """Show offsets and lag of a group in every queue."""
 
     async def work() -> rocketpy_admin.GroupLag:
         async with rocketpy_admin.connect(namesrv) as admin:
             found = await admin.group_lag(group, topic, owners=owners)
             if not found.queues:
-                await admin.group_config(group)  # says so when there is no such group
+                await admin.group_config(group)  # raises if the group does not exist
             return found
 
     found = run(work())
@@ -269,10 +269,10 @@ def members(*, group: str, producer_of: str | None, namesrv: str, output: str) -
     "--to",
     type=_reset_target,
     metavar="earliest|latest|TIME",
-    help="An end, ISO 8601, ms since 1970, or 30m (ago).",
+    help="earliest, latest, ISO 8601, ms since 1970, or 30m (ago).",
 )
 @click.option("--to-offset", type=click.IntRange(0), help="An offset; needs --queue.")
-@click.option("--queue", metavar="BROKER:N", help="Only this one.")
+@click.option("--queue", metavar="BROKER:N", help="Only this queue.")
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @yes_option
 @namesrv_option
@@ -289,7 +289,7 @@ def reset(  # noqa: PLR0913 - one argument an option
     namesrv: str,
     output: str,
 ) -> int:
-    """Have a group go on elsewhere; connected members follow. Asks first."""
+    """Reset the offsets of a group; connected members follow. Asks for confirmation."""
     if (to is None) == (to_offset is None):
         raise click.UsageError("give --to or --to-offset")
     if to_offset is not None and queue is None:
@@ -320,7 +320,7 @@ def reset(  # noqa: PLR0913 - one argument an option
 def clone(
     *, source: str, target: str, topic: str, dry_run: bool, yes: bool, namesrv: str, output: str
 ) -> int:
-    """Have TARGET go on where SOURCE is; TARGET must exist and have no members. Asks first."""
+    """Copy the offsets of SOURCE to TARGET, which must exist without members. Asks first."""
     if not dry_run:
         confirm(f"Move group {target} to where {source} is in topic {topic}?", yes=yes)
 

@@ -1,4 +1,4 @@
-"""``rocketpy message``: find single messages."""
+"""``rocketpy message``: finds single messages."""
 
 from dataclasses import asdict
 
@@ -35,14 +35,14 @@ def command() -> None:
 @command.command("get", epilog="Example: rocketpy message get 7F00000100002A9F0000000000000000")
 @click.argument("message_id", metavar="ID")
 @click.option(
-    "--topic", shell_complete=topic_names, help="ID may then be a producer's id (msg_id), too."
+    "--topic", shell_complete=topic_names, help="With it, ID may be a producer's id (msg_id)."
 )
 @namesrv_option
 @output_option
 def get(*, message_id: str, topic: str | None, namesrv: str, output: str) -> int:
     """Show one message with all its properties.
 
-    ID is a broker's id (offset_msg_id), which says by itself where the message is.
+    ID is an offset id (offset_msg_id), which contains broker and log offset.
     """
 
     async def work() -> dict[str, object]:
@@ -58,7 +58,7 @@ def get(*, message_id: str, topic: str | None, namesrv: str, output: str) -> int
         show([row], output)
         return 0
     properties = row.pop("properties")
-    assert isinstance(properties, dict), "made by message_row"
+    assert isinstance(properties, dict), "message_row makes it a dictionary"
     width = max(len(key) for key in row)
     body = row.pop("body")
     for key, value in row.items():
@@ -72,12 +72,12 @@ def get(*, message_id: str, topic: str | None, namesrv: str, output: str) -> int
 
 @command.command("find", epilog="Example: rocketpy message find orders --key o1 --from 2h")
 @click.argument("topic", shell_complete=topic_names)
-@click.option("--key", help="One of the keys it was sent with.")
-@click.option("--unique", metavar="MSG_ID", help="The id its producer gave it.")
-@click.option("--queue", metavar="BROKER:N", help="Where it is; with --offset.")
-@click.option("--offset", type=click.IntRange(0), help="Its place in --queue.")
-@click.option("--from", "begin", type=position, metavar="TIME", help="Stored no sooner.")
-@click.option("--until", "end", type=position, metavar="TIME", help="Stored no later.")
+@click.option("--key", help="One of the message's keys.")
+@click.option("--unique", metavar="MSG_ID", help="The producer's id.")
+@click.option("--queue", metavar="BROKER:N", help="Queue of the message; needs --offset.")
+@click.option("--offset", type=click.IntRange(0), help="Offset in --queue.")
+@click.option("--from", "begin", type=position, metavar="TIME", help="Earliest store time.")
+@click.option("--until", "end", type=position, metavar="TIME", help="Latest store time.")
 @click.option("--max", "max_count", type=click.IntRange(1), default=64, show_default=True)
 @namesrv_option
 @output_option
@@ -94,7 +94,7 @@ def find(  # noqa: PLR0913 - one argument an option
     namesrv: str,
     output: str,
 ) -> int:
-    """Find messages by key, by id, or by queue and offset; exit code 1 when there is none."""
+    """Find messages by key, by id, or by queue and offset; exit code 1 without a result."""
     by_place = queue is not None and offset is not None
     if [key is not None, unique is not None, by_place].count(True) != 1:
         raise click.UsageError("give --key, or --unique, or --queue with --offset")
@@ -135,10 +135,10 @@ def _time_ms(position: Position | None, default: int) -> int:
 @namesrv_option
 @output_option
 def trace(*, message_id: str, topic: str, namesrv: str, output: str) -> int:
-    """Show what producers and consumers recorded of a message (trace=True).
+    """Show the trace of a message, of clients with trace=True.
 
-    ID is the producer's id (msg_id), or one of the message's keys. Exit code 1 when there is no
-    record: nobody recorded anything, or not yet.
+    ID is the producer's id (msg_id), or one of the message's keys. The exit code is 1 without a
+    record; clients record with a short delay.
     """
 
     async def work() -> list[TraceRecord]:
@@ -147,7 +147,7 @@ def trace(*, message_id: str, topic: str, namesrv: str, output: str) -> int:
                 return await admin.trace(message_id, topic=topic)
             except TopicNotExistError:
                 raise click.ClickException(
-                    f"there is no topic {topic}: nobody has recorded anything (trace=True)"
+                    f"topic {topic} does not exist: no client recorded a trace (trace=True)"
                 ) from None
 
     rows = [
@@ -158,7 +158,5 @@ def trace(*, message_id: str, topic: str, namesrv: str, output: str) -> int:
         show(rows, output)
     else:
         table = [{name: row.get(name, "") for name in _TRACE_COLUMNS} for row in rows]
-        show(
-            table, output, empty=f"nobody recorded anything of {message_id} in {topic}, or not yet"
-        )
+        show(table, output, empty=f"no trace of {message_id} in {topic} yet")
     return 0 if rows else 1

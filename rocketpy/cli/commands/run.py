@@ -1,4 +1,4 @@
-"""``rocketpy run``: the handlers of an app, in one process or several."""
+"""``rocketpy run``: runs the handlers of an app, in one process or several."""
 
 import sys
 from pathlib import Path
@@ -20,19 +20,21 @@ from rocketpy.terminal.common import CONTEXT
 )
 @click.argument("app", metavar="MODULE:APP")
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 256),
-              help="Processes; their groups deal the queues out among them.")  # fmt: skip
-@click.option("--reload", is_flag=True, help="Start anew when a Python file below here changes.")
+              help="Number of processes, which share the queues.")  # fmt: skip
+@click.option(
+    "--reload", is_flag=True, help="Restart when a Python file below this directory changes."
+)
 @click.option("-n", "--namesrv", envvar=NAMESRV_ADDR, metavar=METAVAR,
               default=DEFAULT_NAMESRV, show_default=True, show_envvar=True,
-              help="Name servers of an app that names none itself.")  # fmt: skip
+              help="Name servers of an app without any.")  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, *, app: str, workers: int, reload: bool, namesrv: str) -> int:
     """Run the handlers of a `rocketpy.App` until SIGTERM or Ctrl-C.
 
-    Handlers finish what they have in hand first. Name servers that the app names itself come
-    before those given here; contexts do not count.
+    Running handlers finish first. Name servers in the app take precedence over those given here;
+    contexts are not used.
     """
-    lend_namesrv(ctx, namesrv)  # to the workers, too
+    lend_namesrv(ctx, namesrv)  # also to the workers
     found = load_app(app)
     if workers == 1 and not reload:
         found.run()

@@ -1,4 +1,4 @@
-"""``rocketpy send``: messages from the command line or standard input."""
+"""``rocketpy send``: sends messages from the command line or standard input."""
 
 import asyncio
 import sys
@@ -27,7 +27,7 @@ from rocketpy.terminal.stdio import Lines
 
 _ROWS_SHOWN: Final = 20
 _ROWS_KEPT: Final = 100_000
-"""Results that -o json shows of an endless input, the first ones."""
+"""Limit of the results that -o json shows: the input may be endless."""
 
 
 @click.command(
@@ -37,33 +37,35 @@ _ROWS_KEPT: Final = 100_000
 )
 @click.argument("topic", shell_complete=topic_names)
 @click.argument("body", required=False)
-@click.option("--tag", default="", help="What consumers filter by.")
-@click.option("--key", "keys", multiple=True, help="What it can be looked up by; may be repeated.")
-@click.option("--header", "headers", multiple=True, metavar="K=V", help="A property of your own.")
+@click.option("--tag", default="", help="Tag, which consumers filter by.")
+@click.option("--key", "keys", multiple=True, help="Key, for queries; may be repeated.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="K=V", help="User property; may be repeated."
+)
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How often.")
 @click.option(
-    "--lines", is_flag=True, help="Each line of standard input is a message, sent as it comes."
+    "--lines", is_flag=True, help="Send each line of standard input as a message, as it arrives."
 )
 @click.option(
     "-K",
     "--key-separator",
     metavar="TEXT",
-    help="With --lines: what stands before it is the key; \\t is a tab.",
+    help="With --lines: separator after the key; \\t is a tab.",
 )
 @click.option(
     "-T",
     "--tag-separator",
     metavar="TEXT",
-    help="With --lines: what stands before it is the tag; \\t is a tab.",
+    help="With --lines: separator after the tag; \\t is a tab.",
 )
 @click.option("--queue", metavar="[BROKER:]N", help="Send to this queue.")
 @click.option("--order-key", help="Messages with the same key keep their order.")
 @click.option("--delay", type=click.FloatRange(0, min_open=True), help="Deliver after N seconds.")
 @click.option("--delay-level", type=click.IntRange(1, 18), help="Deliver after the N-th delay.")
-@click.option("--group", help="Producer group; your own by default.")
+@click.option("--group", help="Producer group; one for each user by default.")
 @click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
-    help="Seconds for each message.",
+    help="Time-out of each message, seconds.",
 )  # fmt: skip
 @namesrv_option
 @output_option
@@ -89,12 +91,12 @@ def command(  # noqa: PLR0913 - one argument an option
 ) -> int:
     """Send messages.
 
-    BODY is the text to send; - (or nothing, when standard input is no terminal) reads all of
-    standard input. With --lines empty lines are skipped; how many is said at the end. With -T and
-    -K a line is TAG, KEY and body, in this order.
+    BODY is the text to send; - reads all of standard input, which is the default if that is not a
+    terminal. With --lines, empty lines are skipped and counted. With -T and -K a line is TAG, KEY
+    and body, in this order.
     """
     if not lines and (key_separator or tag_separator):
-        raise click.UsageError("-K and -T take lines apart: give --lines")
+        raise click.UsageError("-K and -T need --lines")
     options: SendOptions = {"tag": tag, "keys": keys, "headers": key_values(headers, "--header")}
     if order_key is not None:
         options["order_key"] = order_key
@@ -107,7 +109,7 @@ def command(  # noqa: PLR0913 - one argument an option
     group = group or own_group()
     if lines:
         if body is not None or count != 1:
-            raise click.UsageError("--lines goes with neither BODY nor --count")
+            raise click.UsageError("--lines cannot be combined with BODY or --count")
         reader = _Lines(tag_separator, key_separator, options)
         return run(reader.send(namesrv, group, topic, timeout, output))
     results = run(_send(namesrv, group, topic, [_body(body)] * count, options, timeout))
@@ -128,12 +130,12 @@ def _body(body: str | None) -> bytes:
 
 
 class _Lines:
-    """Sends the lines of standard input as they come.
+    """Sends the lines of standard input as they arrive.
 
     Args:
-        tag_separator: ends a line's tag; None when it has none.
-        key_separator: ends a line's key; None when it has none.
-        options: for all of them.
+        tag_separator: ends a line's tag; None for lines without one.
+        key_separator: ends a line's key; None for lines without one.
+        options: of all messages.
     """
 
     def __init__(
@@ -153,7 +155,7 @@ class _Lines:
     async def send(
         self, namesrv: str, group: str, topic: str, timeout_s: float, output: str
     ) -> int:
-        """Send until the input ends or a send fails; says what was sent and what was skipped."""
+        """Send until the input ends or a send fails; prints counts of sent and skipped lines."""
         async with rocketpy.connect(namesrv, group=group) as client:
             producer = client.producer(timeout=timeout_s)
             lines = self._input = Lines(sys.stdin.buffer, producer.flush)
@@ -210,7 +212,7 @@ class _Lines:
     def _tell_skipped(self) -> None:
         for count, why in (
             (self._empty, "empty"),
-            (self._malformed, "without a separator, or a body after it"),
+            (self._malformed, "without a separator, or without a body after it"),
         ):
             if count:
                 click.echo(f"rocketpy: skipped {count:,} lines: {why}", err=True)
@@ -252,10 +254,10 @@ async def _send(
 
 
 async def _in_order(sent: asyncio.Future[SendResult], options: SendOptions) -> None:
-    """Wait for a send that the next one may not overtake.
+    """Wait for a send, so that the next one cannot overtake it.
 
-    Brokers may serve sends on several threads (`sendMessageThreadPoolNums`): those that came at one
-    moment are stored in any order.
+    Brokers may serve sends on several threads (`sendMessageThreadPoolNums`), so concurrent sends
+    are stored in any order.
     """
     if "order_key" in options:
         await asyncio.wait([sent])

@@ -1,4 +1,4 @@
-"""``rocketpy broker-config`` and ``rocketpy namesrv-config``: configuration of running servers."""
+"""``rocketpy broker-config`` and ``namesrv-config``: configuration of running servers."""
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
@@ -35,7 +35,7 @@ def _rows(
 ) -> list[dict[str, object]]:
     unknown = [key for key in keys if not any(key in config for config in configs.values())]
     if unknown:
-        raise click.ClickException(f"there is no key {', '.join(unknown)}")
+        raise click.ClickException(f"unknown key {', '.join(unknown)}")
     return [
         {who: name, "key": key, "value": value}
         for name, config in sorted(configs.items())
@@ -45,7 +45,7 @@ def _rows(
 
 
 def _why_not(broker: str, values: Mapping[str, str], known: Collection[str]) -> str:
-    """Say which keys a broker does not have, or that they are fixed while it runs."""
+    """Return an error text: keys that a broker does not have, or cannot change while it runs."""
     unknown = [key for key in values if key not in known]
     if unknown:
         near = get_close_matches(unknown[0], known, n=1)
@@ -53,13 +53,13 @@ def _why_not(broker: str, values: Mapping[str, str], known: Collection[str]) -> 
         return f"{broker} has no key {', '.join(unknown)}{hint}; nothing was changed"
     keys = ", ".join(values)
     return (
-        f"{broker} does not change {keys} while it runs: set it in its configuration file and "
-        "start it again; nothing was changed"
+        f"{broker} cannot change {keys} while it runs: set it in the configuration file and "
+        "restart the broker; nothing was changed"
     )
 
 
 async def _addresses(admin: rocketpy_admin.Admin, broker: str) -> dict[str, str]:
-    """Return the brokers meant: all masters, one by name, or one by address."""
+    """Return the selected brokers: all masters, one by name, or one by address."""
     if ":" in broker:
         return {broker: broker}
     return await admin.broker_addresses(broker=broker)
@@ -75,7 +75,7 @@ async def _addresses(admin: rocketpy_admin.Admin, broker: str) -> dict[str, str]
     default="",
     shell_complete=broker_names,
     metavar="NAME|HOST:PORT",
-    help="Only this one.",
+    help="Only this broker.",
 )
 @namesrv_option
 @output_option
@@ -109,7 +109,7 @@ def broker_get(*, keys: tuple[str, ...], broker: str, namesrv: str, output: str)
 def broker_set(
     *, pairs: tuple[str, ...], broker: str, every: bool, namesrv: str, output: str
 ) -> int:
-    """Change keys of a running broker; it writes them to its file."""
+    """Change keys of a running broker, which stores them."""
     if bool(broker) == every:
         raise click.UsageError("give --broker or --all")
     values = key_values(pairs, "KEY=VALUE")

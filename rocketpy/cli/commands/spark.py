@@ -1,4 +1,4 @@
-"""``rocketpy spark``: the jobs of the data pipeline, each imported only when it is called."""
+"""``rocketpy spark``: jobs of the data pipeline, each imported when it is called."""
 
 import importlib
 from typing import Final
@@ -9,17 +9,17 @@ from rocketpy.terminal.common import CONTEXT
 from rocketpy.terminal.suggestions import HintingGroup
 
 JOBS: Final[dict[str, str]] = {
-    "archive": "Topics to Parquet files, each message once.",
-    "audit": "Check a store directory: checksums, queues, holes.",
-    "dlq": "Report on dead letters, send them back.",
-    "lag": "How far consumer groups are behind.",
-    "replay": "An archive or a part of a topic back to a topic.",
-    "trace": "Latencies and failures from the trace topic.",
+    "archive": "Write topics to Parquet files, each message once.",
+    "audit": "Check a store directory: checksums, queues, gaps.",
+    "dlq": "Report dead letters, or send them again.",
+    "lag": "Report the lag of consumer groups.",
+    "replay": "Send an archive or part of a topic to a topic.",
+    "trace": "Report latencies and failures of a trace topic.",
 }
 
 
 class Jobs(HintingGroup):
-    """Knows the jobs by name."""
+    """Command group that imports a job when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """List the names, sorted."""
@@ -34,7 +34,7 @@ class Jobs(HintingGroup):
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List names and lines without importing the jobs."""
+        """List names and summaries without importing the jobs."""
         with formatter.section("Jobs"):
             formatter.write_dl([(name, JOBS[name]) for name in self.list_commands(ctx)])
 
@@ -46,7 +46,7 @@ class Jobs(HintingGroup):
     epilog="Example: rocketpy spark archive orders --to ./archive",
 )
 def command() -> None:
-    """Jobs on topics, archives and store directories; most need Spark.
+    """Run jobs on topics, archives and store directories; most need Spark.
 
     Each also runs as `python -m rocketpy.spark.jobs.JOB`, and that file under spark-submit.
     """

@@ -1,4 +1,4 @@
-"""``rocketpy top``: what a cluster does now, again and again."""
+"""``rocketpy top``: continuous overview of a cluster."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from rocketpy.terminal.render import as_json, iso, printable, table
 T = TypeVar("T")
 
 _AT_ONCE: Final = 32
-"""Questions that wait for an answer at the same time."""
+"""Limit of concurrent requests."""
 _ROWS: Final = 20
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -28,13 +28,13 @@ _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What a cluster said at one moment.
+    """Snapshot of a cluster.
 
     Attributes:
-        at_s: when, on a clock that only goes on.
+        at_s: time of the snapshot, on a monotonic clock.
         brokers: every broker.
-        topics: each with the offsets of its queues.
-        groups: each with its offsets, and how many members it has.
+        topics: offsets of queues, by topic.
+        groups: offsets and number of members, by group.
     """
 
     at_s: float
@@ -43,11 +43,11 @@ class Sample:
     groups: Sequence[tuple[rocketpy_admin.GroupLag, int]]
 
     def stored(self) -> dict[str, int]:
-        """Messages ever stored, by topic."""
+        """Total of stored messages, by topic."""
         return {each.topic: sum(q.max_offset for q in each.queues) for each in self.topics}
 
     def consumed(self) -> dict[str, int]:
-        """Messages ever consumed, by group."""
+        """Total of consumed messages, by group."""
         return {
             each.group: sum(max(0, q.consumer_offset) for q in each.queues)
             for each, _ in self.groups
@@ -55,16 +55,16 @@ class Sample:
 
 
 View = dict[str, list[dict[str, object]]]
-"""Rows of what is shown: brokers, topics and groups."""
+"""Rows of a page: brokers, topics and groups."""
 
 
 def view(now: Sample, before: Sample | None) -> View:
     """Return the rows to show, the busiest topics and the groups furthest behind first.
 
     Args:
-        now: what the cluster says.
-        before: what it said; rates are those between the two. Without it they are the brokers' own,
-            of the last ten seconds (brokers) or the last minute (topics and groups).
+        now: latest snapshot.
+        before: previous snapshot; rates are between the two. Without it, rates are those that
+            brokers report, of ten seconds (brokers) or a minute (topics and groups).
     """
     passed_s = max(1e-9, now.at_s - before.at_s) if before is not None else 0.0
     stored, stored_before = now.stored(), before.stored() if before is not None else {}
@@ -123,13 +123,12 @@ def page(shown: View, title: str, lines_max: int | None) -> list[str]:
     Args:
         shown: the rows.
         title: its first line.
-        lines_max: lines there is room for; None for a screen without end, where a table has at most
-            20 rows.
+        lines_max: height of the screen; None for no limit, where a table has at most 20 rows.
     """
     brokers = table(shown["brokers"])
     if lines_max is None:
         room = {"topics": _ROWS, "groups": _ROWS}
-    else:  # the title, four empty lines, and the lines that say what is left out
+    else:  # the title, four empty lines, and the lines that count omitted rows
         left = max(2, lines_max - len(brokers) - 9)
         groups = min(len(shown["groups"]), max(left // 2, left - len(shown["topics"])))
         room = {"topics": max(1, left - groups), "groups": max(1, groups)}
@@ -143,10 +142,10 @@ def page(shown: View, title: str, lines_max: int | None) -> list[str]:
 
 
 async def take(admin: rocketpy_admin.Admin) -> Sample:
-    """Ask a cluster; topics and groups that go meanwhile are left out.
+    """Query a cluster; topics and groups deleted in between are omitted.
 
     Raises:
-        RocketPyError: no name server answers, or a broker does not say which groups it has.
+        RocketPyError: no name server answers, or a broker does not list its groups.
     """
     gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -181,12 +180,12 @@ def _is_of_the_system(group: str) -> bool:
 
 
 class Screen:
-    """Shows page after page: in place on a terminal, one below the other elsewhere.
+    """Shows pages: in place on a terminal, one below the other elsewhere.
 
     Args:
         namesrv: shown in the title.
         output: ``table``, or ``json`` for an object a line.
-        is_live: whether more than one page is shown.
+        is_live: whether several pages are shown.
     """
 
     def __init__(self, namesrv: str, output: str, *, is_live: bool) -> None:
@@ -207,8 +206,8 @@ class Screen:
         """Show a page.
 
         Args:
-            shown: the rows; the last ones when there are no new ones.
-            error: why there are no new ones, or empty.
+            shown: the rows; the previous ones if the query failed.
+            error: why the query failed, or empty.
         """
         at = iso(time.time_ns() // 1_000_000)
         if self._output == "json":
@@ -225,21 +224,21 @@ class Screen:
 
 
 @click.command("top", context_settings=CONTEXT, epilog="Example: rocketpy top --interval 5")
-@click.option("--once", is_flag=True, help="Show one page and end.")
+@click.option("--once", is_flag=True, help="Show one page and exit.")
 @click.option(
     "--interval",
     type=click.FloatRange(0.1, 3600),
     default=2.0,
     show_default=True,
-    help="Seconds from page to page.",
+    help="Seconds between pages.",
 )
 @namesrv_option
 @output_option
 def command(*, once: bool, interval: float, namesrv: str, output: str) -> int:
     """Watch brokers, the busiest topics and the groups furthest behind.
 
-    Rates are those since the last page; on the first one (and with --once) the brokers' own, of
-    the last minute. With -o json a page is one object on a line. Ctrl-C and SIGTERM end it.
+    Rates are since the last page; on the first one (and with --once), brokers report them for the
+    last minute. With -o json a page is one object on a line. Ctrl-C and SIGTERM end the command.
     """
     with Screen(namesrv, output, is_live=not once) as screen:
         run(_watch(screen, namesrv, None if once else interval))
@@ -247,7 +246,7 @@ def command(*, once: bool, interval: float, namesrv: str, output: str) -> int:
 
 
 async def _watch(screen: Screen, namesrv: str, interval_s: float | None) -> None:
-    """Show pages until a signal comes; only one without an interval."""
+    """Show pages until a signal; only one without an interval."""
     stopping = asyncio.Event()
     me = asyncio.current_task()
     assert me is not None
@@ -280,6 +279,6 @@ async def _show_pages(
         try:
             now = await take(admin)
             shown, before = view(now, before), now
-        except RocketPyError as failure:  # it may come back: the last page stays until then
+        except RocketPyError as failure:  # the failure may pass: keep the last page until then
             error = str(failure)
         screen.draw(shown, error)

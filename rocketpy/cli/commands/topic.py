@@ -1,4 +1,4 @@
-"""``rocketpy topic``: create, look at, change and delete topics."""
+"""``rocketpy topic``: creates, shows, changes and deletes topics."""
 
 from collections.abc import Iterable, Mapping
 
@@ -28,12 +28,12 @@ _QUEUES = click.IntRange(1, 65_535)
     "topic", context_settings=CONTEXT, epilog="Example: rocketpy topic create orders --queues 8"
 )
 def command() -> None:
-    """Create, look at, change and delete topics."""
+    """Create, show, change and delete topics."""
 
 
 @command.command("list", epilog="Example: rocketpy topic list --all")
-@click.option("--all", "every", is_flag=True, help="Also the system's, retries, dead letters.")
-@click.option("--cluster", default="", help="Only of this one.")
+@click.option("--all", "every", is_flag=True, help="Also system, retry and dead letter topics.")
+@click.option("--cluster", default="", help="Only of this cluster.")
 @namesrv_option
 @output_option
 def list_(*, every: bool, cluster: str, namesrv: str, output: str) -> int:
@@ -66,13 +66,13 @@ def _topic_row(topic: str, tables: dict[str, dict[str, TopicConfig]]) -> dict[st
 
 @command.command("create", epilog="Example: rocketpy topic create orders --queues 8")
 @click.argument("topic", shell_complete=topic_names)
-@click.option("--queues", type=_QUEUES, default=8, show_default=True, help="On each broker.")
-@click.option("--read-queues", type=_QUEUES, help="When not as many as are written.")
+@click.option("--queues", type=_QUEUES, default=8, show_default=True, help="Number on each broker.")
+@click.option("--read-queues", type=_QUEUES, help="Number read; --queues by default.")
 @click.option("--perm", type=permission, default="rw", show_default=True, metavar="r|w|rw")
-@click.option("--order", is_flag=True, help="Keys keep their queue when a broker is away.")
+@click.option("--order", is_flag=True, help="Keys keep their queue while a broker is down.")
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="message.type=FIFO")
-@click.option("--cluster", default="", help="Only on this one.")
-@click.option("--broker", default="", shell_complete=broker_names, help="Only on this one.")
+@click.option("--cluster", default="", help="Only on this cluster.")
+@click.option("--broker", default="", shell_complete=broker_names, help="Only on this broker.")
 @click.option("--update", "may_change", is_flag=True, help="Change a topic that exists.")
 @yes_option
 @namesrv_option
@@ -92,10 +92,10 @@ def create(  # noqa: PLR0913 - one argument an option
     namesrv: str,
     output: str,
 ) -> int:
-    """Create a topic on every master; with --update set one that exists to exactly this.
+    """Create a topic on every master; with --update, replace the settings of an existing one.
 
-    Without --update a topic that exists stays as it is, and it is an error if it is another.
-    With it, reading fewer queues than hold messages is asked for first.
+    Without --update an existing topic is not changed, and other settings are an error. With it,
+    the command asks before queues with messages become unreadable.
     """
     added = key_values(attributes, "--attribute")
     reads = queues if read_queues is None else read_queues
@@ -138,7 +138,7 @@ def create(  # noqa: PLR0913 - one argument an option
 async def _existing(
     admin: rocketpy_admin.Admin, topic: str, masters: Mapping[str, str]
 ) -> dict[str, TopicConfig]:
-    """Return the topic as each of these brokers has it that does, by broker name."""
+    """Return the configuration of the topic at each broker that has it, by broker name."""
     tables = {name: await admin.topic_configs(address) for name, address in masters.items()}
     return {name: table[topic] for name, table in tables.items() if topic in table}
 
@@ -157,12 +157,12 @@ def _refuse_another(topic: str, wanted: TopicConfig, found: Mapping[str, TopicCo
         if others:
             raise click.ClickException(
                 f"topic {topic} exists on {name} with {', '.join(others)}: nothing was changed; "
-                "--update changes it, topic update changes a part of it"
+                "--update replaces its settings, topic update changes some"
             )
 
 
 def _settings(config: TopicConfig, attributes: Iterable[str]) -> dict[str, object]:
-    """Return what `topic create` sets, as people read it; of the attributes those named."""
+    """Return the settings of `topic create` in readable form, with the given attributes only."""
     return {
         "queues": config.write_queue_nums,
         "read queues": config.read_queue_nums,
@@ -179,7 +179,7 @@ async def _confirm_hiding(
     *,
     yes: bool,
 ) -> None:
-    """Ask before queues that hold messages are read no more; raises click.Abort."""
+    """Ask before queues with messages become unreadable; raises click.Abort."""
     if yes or all(config.read_queue_nums <= reads for config in found.values()):
         return
     hidden = [
@@ -191,7 +191,7 @@ async def _confirm_hiding(
     messages = sum(each.messages for each in hidden)
     if messages:
         what = f"{messages:,} messages of topic {topic} in queues from {reads} on"
-        confirm(f"Read {reads} queues, and have {what} out of reach?", yes=False)
+        confirm(f"Read {reads} queues only, so that {what} are not reachable?", yes=False)
 
 
 def _changed(
@@ -205,11 +205,11 @@ def _changed(
 
 @command.command("update", epilog="Example: rocketpy topic update orders --perm r")
 @click.argument("topic", shell_complete=topic_names)
-@click.option("--queues", type=_QUEUES, help="On each broker.")
-@click.option("--read-queues", type=_QUEUES, help="Else all that are, and as many as written.")
+@click.option("--queues", type=_QUEUES, help="Number on each broker.")
+@click.option("--read-queues", type=_QUEUES, help="Number read; never lowered by --queues.")
 @click.option("--perm", type=permission, metavar="r|w|rw")
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="message.type=FIFO")
-@click.option("--broker", default="", shell_complete=broker_names, help="Only on this one.")
+@click.option("--broker", default="", shell_complete=broker_names, help="Only on this broker.")
 @yes_option
 @namesrv_option
 @output_option
@@ -225,10 +225,10 @@ def update(  # noqa: PLR0913 - one argument an option
     namesrv: str,
     output: str,
 ) -> int:
-    """Change what is given and keep the rest.
+    """Change the given settings of a topic.
 
-    With fewer --queues those that were read still are, for what they hold; fewer --read-queues
-    put it out of reach, which is asked for first.
+    With fewer --queues, the others are still read for their messages. Fewer --read-queues make
+    their messages unreachable, so the command asks first.
     """
     if queues is None and read_queues is None and perm is None and not attributes:
         raise click.UsageError("nothing to change: give --queues, --perm or --attribute")
@@ -263,7 +263,7 @@ def update(  # noqa: PLR0913 - one argument an option
     reads = max(config.read_queue_nums for config in changed.values())
     if queues is not None and read_queues is None and reads > queues:
         click.echo(
-            f"topic {topic} is still read from {reads} queues, for what they hold: "
+            f"topic {topic} is still read from {reads} queues, for their messages: "
             f"--read-queues {queues} ends that",
             err=True,
         )
@@ -272,7 +272,7 @@ def update(  # noqa: PLR0913 - one argument an option
 
 @command.command("delete", epilog="Example: rocketpy topic delete orders --yes")
 @click.argument("topic", shell_complete=topic_names)
-@click.option("--cluster", default="", help="Only on this one.")
+@click.option("--cluster", default="", help="Only on this cluster.")
 @yes_option
 @namesrv_option
 @output_option
@@ -325,7 +325,7 @@ def route(*, topic: str, namesrv: str, output: str) -> int:
 @namesrv_option
 @output_option
 def status(*, topic: str, namesrv: str, output: str) -> int:
-    """Show what every queue holds."""
+    """Show the offsets of every queue."""
 
     async def work() -> rocketpy_admin.TopicStatus:
         async with rocketpy_admin.connect(namesrv) as admin:
@@ -353,10 +353,10 @@ def status(*, topic: str, namesrv: str, output: str) -> int:
 @command.command("peek", epilog="Example: rocketpy topic peek orders --newest --max 10")
 @click.argument("topic", shell_complete=topic_names)
 @click.option("--max", "max_count", type=click.IntRange(1), default=32, show_default=True)
-@click.option("--queue", metavar="[BROKER:]N", help="Only this one.")
-@click.option("--offset", type=click.IntRange(0), help="Begin here in each queue.")
-@click.option("--newest", is_flag=True, help="The last ones instead of the first ones.")
-@click.option("--tag", default="*", show_default=True, help='Only these, such as "a || b".')
+@click.option("--queue", metavar="[BROKER:]N", help="Only this queue.")
+@click.option("--offset", type=click.IntRange(0), help="First offset in each queue.")
+@click.option("--newest", is_flag=True, help="Show the newest messages instead of the oldest.")
+@click.option("--tag", default="*", show_default=True, help='Only these tags, such as "a || b".')
 @namesrv_option
 @output_option
 def peek(

@@ -1,1 +1,1 @@
-"""What ``rocketpy bench`` counts, runs and draws."""
+"""Loads, figures and plots of ``rocketpy bench``."""

@@ -1,4 +1,4 @@
-"""Counts and times of a run in constant memory, however long it lasts."""
+"""Figures of a run: counts and latencies in constant memory."""
 
 import time
 from collections.abc import Callable
@@ -14,9 +14,9 @@ _PERIODS_MAX: Final = 2_000
 
 
 class Latencies:
-    """How many took how long, in buckets that are at most 1/64 of their value wide.
+    """Histogram of latencies, in buckets that are at most 1/64 of their value wide.
 
-    Some 4,000 buckets at most (times of a month, in microseconds), whatever is added.
+    It has about 4,000 buckets at most, which suffices for a month in microseconds.
 
     Example:
         >>> latencies = Latencies()
@@ -31,7 +31,7 @@ class Latencies:
         self.largest: int = 0
 
     def add(self, value: int, count: int = 1) -> None:
-        """Count a value, so many times; negative ones count as 0."""
+        """Count a value `count` times; negative values count as 0."""
         value = max(0, value)
         shift = max(0, value.bit_length() - _BITS)
         bucket = shift * _HALF + (value >> shift)
@@ -40,7 +40,7 @@ class Latencies:
         self.largest = max(self.largest, value)
 
     def percentile(self, share: float) -> int:
-        """Return a value that this share do not exceed, at most 1/64 too large; 0 for none."""
+        """Return a quantile, at most 1/64 too large; 0 without values."""
         wanted = max(1, -int(-share * self.count // 1))
         seen = 0
         for bucket in sorted(self._buckets):
@@ -50,7 +50,7 @@ class Latencies:
         return self.largest
 
     def spread(self) -> list[tuple[int, int]]:
-        """Return how many are in each power of two, without gaps: its upper end and the count."""
+        """Return the upper end and the count of each power of two, without gaps."""
         counts: dict[int, int] = {}
         for bucket, count in self._buckets.items():
             power = max(0, _edges(bucket)[1].bit_length())
@@ -70,16 +70,16 @@ def _edges(bucket: int) -> tuple[int, int]:
 
 
 class Figures:
-    """What one run has counted.
+    """Figures of a run.
 
     Args:
-        clock: seconds, for the run's length.
+        clock: seconds, for the length of the run.
 
     Attributes:
         latencies: in microseconds.
-        failed: messages.
+        failed: number of failed messages.
         failure: the first error.
-        body_bytes: of what succeeded.
+        body_bytes: of successful messages.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -95,20 +95,20 @@ class Figures:
 
     @property
     def messages(self) -> int:
-        """How many succeeded."""
+        """Number of successful messages."""
         return self.latencies.count
 
     @property
     def seconds(self) -> float:
-        """From the begin to the last that was added, never 0."""
+        """Seconds from the start to the last added message, never 0."""
         return max(1e-9, self._ended_s - self._began_s)
 
     def begin(self) -> None:
-        """Start the watch."""
+        """Start the clock."""
         self._began_s = self._ended_s = self._clock()
 
     def add(self, time_us: int, body_bytes: int, count: int = 1) -> None:
-        """Count messages that took a time together; bytes are of all of them."""
+        """Count messages that took a time together; `body_bytes` is their sum."""
         self.latencies.add(time_us, count)
         self.body_bytes += body_bytes
         self._ended_s = self._clock()
@@ -128,10 +128,10 @@ class Figures:
         self.failure = self.failure or error
 
     def rates(self, most: int) -> list[tuple[float, float]]:
-        """Return messages a second over time, in so many equal parts at most.
+        """Return messages a second over time, in at most `parts` equal parts.
 
         Returns:
-            The end of each part, in seconds from the begin, and its rate.
+            The end of each part, in seconds from the start, and its rate.
         """
         each = -(-len(self._periods) // most)
         found = []
@@ -142,7 +142,7 @@ class Figures:
         return found
 
     def row(self) -> dict[str, object]:
-        """Return the figures under the names in which they are printed."""
+        """Return the figures by their printed names."""
         at = self.latencies.percentile
         return {
             "messages": self.messages,

@@ -25,16 +25,16 @@ _PROGRESS_EVERY_S: Final = 0.1
 
 @dataclass(frozen=True)
 class SendLoad:
-    """What is sent.
+    """Load of senders.
 
     Attributes:
-        topic: where to.
+        topic: destination.
         size: bytes of a body.
-        count: messages in all.
-        mode: ``async`` (futures), ``sync`` (callers that await each send) or ``batch`` (callers
-            that await each batch).
-        clients: each with connections of its own.
-        in_flight: unanswered requests of each client.
+        count: total of messages.
+        mode: ``async`` (pipelined sends), ``sync`` (one send at a time) or ``batch`` (one batch
+            at a time).
+        clients: number of clients, each with its connections.
+        in_flight: limit of unanswered requests of each client.
         batch: messages of a batch.
     """
 
@@ -49,14 +49,14 @@ class SendLoad:
 
 @dataclass(frozen=True)
 class ConsumeLoad:
-    """What is received.
+    """Load of receivers.
 
     Attributes:
-        topic: where from.
-        group: whose offsets it goes on from.
-        count: messages in all.
+        topic: source.
+        group: consumer group; the load continues from its offsets.
+        count: total of messages.
         clients: members of the group.
-        quiet_s: it ends when nothing has come for so long.
+        quiet_s: the load ends after this time without a message.
     """
 
     topic: str
@@ -67,7 +67,7 @@ class ConsumeLoad:
 
 
 class _Quota:
-    """How many messages are still to be sent, for all clients together."""
+    """Number of messages left to send, for all clients together."""
 
     def __init__(self, count: int) -> None:
         self._left = count
@@ -83,7 +83,7 @@ class _Quota:
 
 @contextlib.asynccontextmanager
 async def _reporting(figures: Figures, report: Callable[[int], None]) -> AsyncIterator[None]:
-    """Report how many there are, again and again while this lasts."""
+    """Report a count continuously within a `with` block."""
 
     async def tell() -> None:
         while True:
@@ -101,13 +101,13 @@ async def _reporting(figures: Figures, report: Callable[[int], None]) -> AsyncIt
 async def send(
     namesrv: str, load: SendLoad, figures: Figures, report: Callable[[int], None]
 ) -> None:
-    """Send until the count is reached, or as many failed as may be in flight.
+    """Send until the count is reached, or as many sends failed as may be in flight.
 
     Args:
         namesrv: name servers of the cluster.
         load: what to send.
-        figures: takes what happens; times are from send to answer.
-        report: told how many messages have been stored, about ten times a second.
+        figures: counts the results; latencies are from send to response.
+        report: called with the number of stored messages, about ten times a second.
     """
     body = bytes(at % 95 + 32 for at in range(load.size))
     async with contextlib.AsyncExitStack() as clients:
@@ -182,13 +182,13 @@ async def _send_callers(
 async def consume(
     namesrv: str, load: ConsumeLoad, figures: Figures, report: Callable[[int], None]
 ) -> None:
-    """Receive from the group's offset on, until the count is reached or nothing comes any more.
+    """Receive from the group's offset, until the count is reached or no more messages arrive.
 
     Args:
         namesrv: name servers of the cluster.
         load: what to receive.
-        figures: takes what happens; times are from stored to received, by both clocks.
-        report: told how many messages have come, about ten times a second.
+        figures: counts the messages; latencies are from store to receipt, by both clocks.
+        report: called with the number of received messages, about ten times a second.
     """
     loop = asyncio.get_running_loop()
     last_s = loop.time()
@@ -198,7 +198,7 @@ async def consume(
         async with client.consumer(load.topic, group=load.group, start="earliest") as consumer:
             async for message in consumer:
                 if figures.messages >= load.count:
-                    return  # another member has taken the last one; this one is not acknowledged
+                    return  # another member received the last one; this one is not acknowledged
                 last_s = loop.time()
                 if not figures.messages:
                     figures.begin()
@@ -219,7 +219,7 @@ async def consume(
                 while figures.messages < load.count:
                     left_s = last_s + load.quiet_s - loop.time()
                     if left_s <= 0:
-                        error = TimeoutError(f"nothing came for {load.quiet_s:g} s")
+                        error = TimeoutError(f"no message arrived for {load.quiet_s:g} s")
                         figures.fail(error, load.count - figures.messages)
                         break
                     await asyncio.wait(members, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)

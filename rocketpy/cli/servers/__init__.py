@@ -1,1 +1,1 @@
-"""Commands that run servers: broker, name server, both in one process."""
+"""Commands that run servers."""

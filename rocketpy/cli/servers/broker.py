@@ -1,4 +1,4 @@
-"""``rocketpy-broker`` and ``rocketpy broker``: one broker."""
+"""``rocketpy-broker`` and ``rocketpy broker``: run one broker."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def broker_classes() -> list[type]:
-    """Return the dataclasses that one broker.conf fills."""
-    # Imported here and below: --help of the commands must not load a broker.
+    """Return the configuration classes of a broker.conf."""
+    # Imported here and below, so that --help does not load a broker.
     from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
     from rocketpy.remoting.config import RemotingServerConfig  # noqa: PLC0415
     from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
@@ -39,7 +39,7 @@ def load_config(
     environ: Mapping[str, str],
     defaults: Mapping[str, str] | None = None,
 ) -> ConfigSet:
-    """Load ``broker.conf``, what was changed while running, environment and command line.
+    """Load ``broker.conf``, live changes, environment and command line.
 
     Apache's own variable NAMESRV_ADDR counts as the weakest source of ``namesrvAddr``.
 
@@ -47,10 +47,10 @@ def load_config(
         path: the file, or None.
         overrides: ``key=value`` texts of the command line, the last one strongest.
         environ: the environment.
-        defaults: key and text of what replaces built-in defaults.
+        defaults: texts by key that replace built-in defaults.
 
     Raises:
-        ConfigError: a value that does not fit.
+        ConfigError: an invalid value.
     """
     weakest = dict(defaults or {})
     if environ.get("NAMESRV_ADDR"):
@@ -70,7 +70,7 @@ def build_broker(loaded: ConfigSet, *, namesrv_addr: str | None = None) -> "Brok
 
     Args:
         loaded: filled by `load_config`.
-        namesrv_addr: used where the configuration names no name server.
+        namesrv_addr: used if the configuration has no name server.
     """
     from rocketpy.broker.broker import Broker  # noqa: PLC0415
     from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415

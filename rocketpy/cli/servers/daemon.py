@@ -1,7 +1,7 @@
-"""Running a server as a process: options, event loop, the ready line, signals, a clean end.
+"""Server processes: options, event loop, ready line, signals, clean shutdown.
 
-``SIGTERM`` or ``SIGINT`` stops cleanly; a second one ends the process at once. Under systemd
-(``Type=notify``) readiness and stopping are told to it.
+``SIGTERM`` or ``SIGINT`` stops cleanly; a second one ends the process at once. systemd
+(``Type=notify``) is notified of readiness and shutdown.
 """
 
 import asyncio
@@ -26,39 +26,39 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _FORCED_EXIT: Final = 130
 _WHILE_STARTING: Final = 500_000
-"""So many objects that are looked at together: more than imports make."""
+"""Threshold of the garbage collector during the start: more objects than imports create."""
 _USUAL_THRESHOLDS: Final = gc.get_threshold()
 _logger = structlog.get_logger(__name__)
 
 
 class Server(Protocol):
-    """What a daemon runs."""
+    """Interface of a server that a daemon runs."""
 
     async def start(self) -> None:
-        """Be ready for requests when this returns; leave nothing behind when it raises."""
+        """Start; ready for requests when this returns, and cleaned up when it raises."""
         ...
 
     async def stop(self) -> None:
-        """Finish what is in hand and release everything."""
+        """Finish requests in progress and release all resources."""
         ...
 
 
 def common_options(function: F) -> F:
-    """Add the options which all daemons have."""
+    """Add the options of all daemons."""
     options = (
         click.option(
             "-D",
             "overrides",
             multiple=True,
             metavar="KEY=VALUE",
-            help="Set a configuration key; stronger than file and environment. Repeatable.",
+            help="Set a configuration key; overrides file and environment. Repeatable.",
         ),
         click.option(
             "--log-format",
             type=click.Choice(get_args(logs.LogFormat)),
             default="console",
             show_default=True,
-            help="Log lines for people or for machines, on standard error.",
+            help="Format of log lines on standard error: for people or for programs.",
         ),
         click.option(
             "--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True
@@ -67,7 +67,7 @@ def common_options(function: F) -> F:
             "--strict-config", is_flag=True, help="Treat configuration warnings as errors."
         ),
         click.option(
-            "--print-config", is_flag=True, help="Print the effective configuration and end."
+            "--print-config", is_flag=True, help="Print the effective configuration and exit."
         ),
     )
     for option in reversed(options):
@@ -76,16 +76,16 @@ def common_options(function: F) -> F:
 
 
 def collect_seldom() -> None:
-    """Look for garbage seldom until the server is ready: most of what an import makes, stays.
+    """Collect garbage rarely until the server is ready, because imports create little of it.
 
-    What does not is found when the server is ready, and its memory, 0.6 MiB, used by what comes. A
-    long recovery is looked at meanwhile.
+    Their 0.6 MiB are collected when the server is ready. During a long recovery the collector
+    still runs.
     """
     gc.set_threshold(_WHILE_STARTING)
 
 
 def report_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> None:
-    """Log warnings and everything that is not a default.
+    """Log warnings and all values that differ from the defaults.
 
     Args:
         configs: the loaded sets by the name of their server.
@@ -109,17 +109,17 @@ def report_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> N
 
 
 def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> int:
-    """Start a server, say so, wait for a signal, stop it.
+    """Start a server, log that it is ready, wait for a signal, stop it.
 
     Args:
         server: what to run.
-        addresses: called once started: what listens where, for the ready line.
+        addresses: called after the start; returns the fields of the ready line.
 
     Returns:
         The exit code.
 
     Raises:
-        RocketPyError: it cannot start.
+        RocketPyError: the server cannot start.
     """
     from rocketpy.remoting.network.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
 
@@ -136,7 +136,7 @@ async def _serve(server: Server, addresses: Callable[[], Mapping[str, str]]) -> 
         _logger.info("ready", **addresses(), ms=_process_age_ms())
         _notify_systemd("READY=1")
     set_mmap_threshold()
-    # What exists now lives as long as the process: the collector need not look at it again.
+    # All current objects live as long as the process, so the collector can skip them.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_USUAL_THRESHOLDS)
@@ -149,9 +149,9 @@ async def _serve(server: Server, addresses: Callable[[], Mapping[str, str]]) -> 
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    """Set the event with the first signal, end the process with the second.
+    """Set the event at the first signal, end the process at the second.
 
-    Plain handlers, not the loop's: they also run while the loop is busy recovering a store.
+    Uses signal.signal, because handlers of the loop do not run during a recovery.
     """
     seen = False
 
@@ -167,7 +167,7 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Non
 
 
 def _process_age_ms() -> int:
-    """Return the time since the process began, interpreter start-up included, as far as known."""
+    """Return the time since the process started; its processor time where /proc is missing."""
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
             ticks = int(file.read().rpartition(")")[2].split()[19])
@@ -178,7 +178,7 @@ def _process_age_ms() -> int:
 
 
 def _notify_systemd(state: str) -> None:
-    """Tell the service manager, when there is one that asked to be told."""
+    """Notify the service manager, if there is one."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return
@@ -187,4 +187,4 @@ def _notify_systemd(state: str) -> None:
         try:
             notify.sendto(state.encode(), address)
         except OSError as error:
-            _logger.warning("service manager does not listen", socket=path, reason=str(error))
+            _logger.warning("service manager notification failed", socket=path, reason=str(error))

@@ -1,4 +1,4 @@
-"""``rocketpy-namesrv`` and ``rocketpy namesrv``: one name server."""
+"""``rocketpy-namesrv`` and ``rocketpy namesrv``: run one name server."""
 
 import os
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ def load_config(
     Args:
         path: the file, or None.
         overrides: ``key=value`` texts.
-        port: of the command line, stronger than all others; None for whatever the rest says.
+        port: of the command line, which overrides all others; None to leave it to them.
 
     Raises:
-        ConfigError: a value that does not fit.
+        ConfigError: an invalid value.
     """
     from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
 
@@ -45,7 +45,9 @@ def load_config(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: rocketpy namesrv -p 9876 -D dataDir=/var/lib/rocketpy/namesrv",
 )
-@click.option("-p", "--port", type=click.IntRange(0, 65_535), help="TCP port; 0 takes a free one.")
+@click.option(
+    "-p", "--port", type=click.IntRange(0, 65_535), help="TCP port; 0 chooses a free one."
+)
 @click.option(
     "-c",
     "--config",
@@ -64,7 +66,7 @@ def command(
     strict_config: bool,
     print_config: bool,
 ) -> int:
-    """Run a name server: it knows which broker serves which topic."""
+    """Run a name server: the directory of brokers and topics for clients."""
     collect_seldom()
     loaded = load_config(config_path, overrides, port=port)
     if print_config:

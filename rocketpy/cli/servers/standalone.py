@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 _WILDCARDS = {"", "0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 _NOT_SHARED = {"listenPort"}
-"""Keys of both servers that mean the broker's here; the name server has its own option."""
+"""Keys of both servers that apply to the broker; the name server has options for them."""
 
 
 class Standalone:
-    """Both servers on one loop; the broker starts second and stops first.
+    """Name server and broker on one loop; the broker starts second and stops first.
 
     Args:
         namesrv: configuration of the name server.
-        broker: configuration of the broker; registers with that name server unless it
-            names others.
+        broker: configuration of the broker, which registers with that name server unless it
+            has others.
     """
 
     def __init__(self, namesrv: ConfigSet, broker: ConfigSet) -> None:
@@ -74,7 +74,7 @@ class Standalone:
         await self._namesrv.stop()
 
     def addresses(self) -> dict[str, str]:
-        """Return where both listen, and what serves plain sends."""
+        """Return the addresses of both, and whether sends are compiled."""
         assert self._broker is not None, "not started"
         return {
             "namesrv": self._namesrv.address,
@@ -84,25 +84,25 @@ class Standalone:
 
 
 def refuse_enforcing(namesrv: ConfigSet) -> None:
-    """Refuse a name server that takes TLS only: its broker would be up and serve nobody.
+    """Reject a name server that requires TLS, because the broker could not register with it.
 
     Raises:
-        ConfigError: it would.
+        ConfigError: the name server requires TLS.
     """
     from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
     from rocketpy.remoting.config import TlsMode  # noqa: PLC0415
 
     if namesrv.get(NamesrvConfig).server.tls.mode is TlsMode.ENFORCING:
         raise ConfigError(
-            "a broker registers in plain text, which enforcing refuses, so that nobody would be "
-            "served: use permissive, which takes TLS and plain text",
+            "brokers register in plain text, which enforcing rejects: "
+            "use permissive, which accepts TLS and plain text",
             key="tls.server.mode",
         )
 
 
 @contextlib.contextmanager
 def _ports_as_options(option: str) -> Iterator[None]:
-    """Have the error of a port that is taken name the option that changes it."""
+    """Add the option that changes a port to the error of a port in use."""
     try:
         yield
     except StartError as error:
@@ -110,10 +110,10 @@ def _ports_as_options(option: str) -> Iterator[None]:
 
 
 def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Give each server the ``key=value`` texts it knows; unknown ones go to the broker.
+    """Split ``key=value`` texts by server; unknown keys go to the broker.
 
     Returns:
-        Those of the name server and those of the broker; a shared key is in both.
+        Texts of the name server and of the broker; a shared key is in both.
     """
     from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
 
@@ -138,13 +138,13 @@ def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
-    help="Directory for everything that is kept; made when it is not there.",
+    help="Directory of all files; created if it does not exist.",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on and to tell clients; 0.0.0.0 listens on all.",
+    help="Address to listen on and to advertise; 0.0.0.0 listens on all.",
 )
 @click.option("--namesrv-port", type=click.IntRange(0, 65_535), default=9876, show_default=True)
 @click.option("--port", type=click.IntRange(0, 65_535), default=10_911, show_default=True)
@@ -198,7 +198,7 @@ def _load(
     ]
     if host not in _WILDCARDS:
         fixed.append(f"brokerIP1={host}")
-    # NAMESRV_ADDR means other name servers than the one that is started here.
+    # NAMESRV_ADDR is for clients of other clusters; this broker registers here.
     environ = {name: text for name, text in os.environ.items() if name != "NAMESRV_ADDR"}
     broker = load_config(None, [*fixed, *for_broker], environ, {"brokerName": "broker-a"})
     return namesrv, broker

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for code that does not await."""
+"""Event loop on a separate thread, for code that does not await."""
 
 import asyncio
 import os
@@ -12,17 +12,17 @@ from rocketpy.errors import ClientError, ClosedError
 T = TypeVar("T")
 
 NAME: Final = "rocketpy-sync"
-_ENDED: Final = "the client is closed, or of a parent process: connect() again"
+_ENDED: Final = "the client is closed, or belongs to a parent process: connect() again"
 
 
 class _Thread(threading.Thread):
-    """Runs a loop; nothing that waits for it may be called here."""
+    """Thread of a loop; blocking calls are errors on it."""
 
 
 class LoopThread:
     """Runs coroutines for other threads, until closed.
 
-    When it ends, for whatever reason, whoever waits for a coroutine is told: nobody hangs.
+    When the thread ends for any reason, the waiting callers get an error instead of hanging.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class LoopThread:
 
     @property
     def is_of_parent(self) -> bool:
-        """Whether this process was forked since: the thread stayed in the parent."""
+        """Whether this process was forked after the start: the thread stayed in the parent."""
         return os.getpid() != self._pid
 
     @property
@@ -44,7 +44,7 @@ class LoopThread:
         return not self._has_ended
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine there and return a future of its result.
+        """Start a coroutine on the loop and return a future of its result.
 
         Raises:
             ClosedError: the thread has ended, or stayed in a parent process.
@@ -62,7 +62,7 @@ class LoopThread:
             raise ClosedError(_ENDED)
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Have the loop call a function, and wait for nothing; raises as `submit`."""
+        """Call a function on the loop, without waiting for it; raises as `submit`."""
         self.check_alive()
         with self._turn:
             if self._has_ended:
@@ -79,10 +79,10 @@ class LoopThread:
             )
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for its result.
+        """Run a coroutine on the loop and wait for its result.
 
         Raises:
-            ClosedError: as `submit`, also when the thread ends meanwhile.
+            ClosedError: as `submit`, or the thread ended before the result.
             ClientError: called on the thread of a loop.
         """
         try:
@@ -97,10 +97,10 @@ class LoopThread:
             future.cancel()
             raise
         except CancelledError:
-            raise ClosedError("the client was closed meanwhile") from None
+            raise ClosedError("the client was closed before the call completed") from None
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call a plain function there; raises as `run`."""
+        """Call a function on the loop; raises as `run`."""
 
         async def called() -> T:
             return function()
@@ -128,7 +128,7 @@ class LoopThread:
 
 
 async def _end_all() -> None:
-    """Cancel what still runs, or was about to begin."""
+    """Cancel all tasks, including those about to start."""
     await asyncio.sleep(0)
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:

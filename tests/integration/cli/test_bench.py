@@ -47,7 +47,7 @@ def test_members_of_a_group_receive_together(cli: Cli) -> None:
     [some] = cli.json("bench", "consume", "--count", "7", "--clients", "3", "--group", "OTHER")
     assert some["messages"] == 7
     cli("bench", "consume", "--count", "300", "--timeout", "0.3", code=1)
-    assert "nothing came for 0.3 s" in cli.err
+    assert "no message arrived for 0.3 s" in cli.err
 
 
 def test_plots(cli: Cli, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which cluster is asked, and what the shell offers, with a real one."""
+"""Contexts and shell completion with a real cluster."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ import pytest
 from rocketpy.testing.cluster import ClusterThread
 from tests.integration.cli.conftest import Cli
 
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 
 
 @pytest.fixture
@@ -29,26 +29,26 @@ def test_a_context_names_the_cluster(cli: Cli, home: Path, monkeypatch: pytest.M
     cli("context", "list")
     assert "no contexts: rocketpy context add" in cli.err
     cli("context", "add", "test", cli.namesrv)
-    cli("context", "add", "gone", NOBODY, "--use")
+    cli("context", "add", "gone", UNREACHABLE, "--use")
     assert cli.json("context", "list") == [
-        {"name": "gone", "current": True, "namesrv": NOBODY, "access_key": ""},
+        {"name": "gone", "current": True, "namesrv": UNREACHABLE, "access_key": ""},
         {"name": "test", "current": False, "namesrv": cli.namesrv, "access_key": ""},
     ]
     cli("topic", "list", code=1)
-    assert NOBODY in cli.err
+    assert UNREACHABLE in cli.err
     names = [row["topic"] for row in cli.json("--context", "test", "topic", "list")]
     assert names == ["orders"]
     assert cli.json("-n", cli.namesrv, "topic", "list")[0]["topic"] == "orders"
-    assert cli.json("-n", NOBODY, "topic", "list", "-n", cli.namesrv)[0]["topic"] == "orders"
+    assert cli.json("-n", UNREACHABLE, "topic", "list", "-n", cli.namesrv)[0]["topic"] == "orders"
 
     cli("context", "add", "gone", cli.namesrv, code=1)
-    assert f"context gone is there, with {NOBODY}: --update changes it" in cli.err
+    assert f"context gone exists, with {UNREACHABLE}: --update changes it" in cli.err
     cli("context", "use", "test")
     assert cli.json("topic", "list")[0]["topic"] == "orders"
     cli("context", "remove", "test")
     assert [row["current"] for row in cli.json("context", "list")] == [False]
-    cli("context", "add", "gone", f"{NOBODY}; {cli.namesrv}", "--update", "--use")
-    assert cli.json("context", "list")[0]["namesrv"] == f"{NOBODY};{cli.namesrv}"
+    cli("context", "add", "gone", f"{UNREACHABLE}; {cli.namesrv}", "--update", "--use")
+    assert cli.json("context", "list")[0]["namesrv"] == f"{UNREACHABLE};{cli.namesrv}"
     cli("context", "use", "--none")
     monkeypatch.setenv("NAMESRV_ADDR", cli.namesrv)
     assert cli.json("topic", "list")[0]["topic"] == "orders"
@@ -73,16 +73,16 @@ def test_keys_are_kept_in_a_file_of_the_users_alone(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["context", "add", "a b", "h:1"], 2, "is no name"),
-        (["context", "add", "a", ";"], 2, "no address is given"),
+        (["context", "add", "a b", "h:1"], 2, "is not a valid name"),
+        (["context", "add", "a", ";"], 2, "give at least one address"),
         (["context", "add", "a", "h:x"], 2, "'h:x'"),
-        (["context", "use", "a"], 2, "there is no context 'a'"),
+        (["context", "use", "a"], 2, "context 'a' does not exist"),
         (["context", "use"], 2, "give NAME or --none"),
-        (["context", "remove", "a"], 2, "there is no context 'a'"),
-        (["--context", "a", "topic", "list"], 2, "there is no context 'a'"),
+        (["context", "remove", "a"], 2, "context 'a' does not exist"),
+        (["--context", "a", "topic", "list"], 2, "context 'a' does not exist"),
         (["-n", "h:1", "--context", "a", "topic", "list"], 2, "both name a cluster"),
-        (["-n", "h:1", "broker", "--print-config"], 2, "broker asks no cluster"),
-        (["-n", "h:1", "context", "list"], 2, "context asks no cluster"),
+        (["-n", "h:1", "broker", "--print-config"], 2, "broker does not take the program's -n"),
+        (["-n", "h:1", "context", "list"], 2, "context does not take the program's -n"),
     ],
 )
 def test_wrong_words(cli: Cli, home: Path, words: list[str], code: int, said: str) -> None:
@@ -91,7 +91,7 @@ def test_wrong_words(cli: Cli, home: Path, words: list[str], code: int, said: st
 
 
 class Shell:
-    """What shells offer for a line, from the script that the command prints for them."""
+    """Return the completions of a shell, by the script that the command prints."""
 
     def __init__(self, cluster: ClusterThread, directory: Path) -> None:
         self.namesrv = cluster.namesrv
@@ -164,15 +164,15 @@ def shell(rocketpy_cluster: ClusterThread, tmp_path: Path) -> Shell:
         for each in ("bash", "zsh", "fish")
     ],
 )
-def test_what_shells_offer(shell: Shell, name: str) -> None:
+def test_shells_complete_names_of_the_cluster(shell: Shell, name: str) -> None:
     offered = getattr(shell, name)
     assert offered(f"rocketpy topic delete -n {shell.namesrv} o") == ["orders", "other"]
     assert offered(f"rocketpy -n {shell.namesrv} cluster writable ") == ["broker-a"]
     assert offered("rocketpy context re") == ["remove"]
-    assert offered(f"rocketpy topic delete -n {NOBODY} o") == []
+    assert offered(f"rocketpy topic delete -n {UNREACHABLE} o") == []
 
 
-def test_what_scripts_of_zsh_and_fish_are_told(shell: Shell) -> None:
+def test_scripts_of_zsh_and_fish_get_names_and_kinds(shell: Shell) -> None:
     """Their side of it, where the shells themselves are not installed."""
     line = f"rocketpy topic delete -n {shell.namesrv} "
     ask = [sys.executable, "-m", "rocketpy"]

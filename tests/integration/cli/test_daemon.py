@@ -14,7 +14,7 @@ import pytest
 
 @contextmanager
 def daemon(*arguments: str, **environ: str) -> Iterator["subprocess.Popen[str]"]:
-    """Run a command, and end it whatever happens."""
+    """Run a command, and end it in any case."""
     process = subprocess.Popen(
         [sys.executable, "-m", "rocketpy", *arguments, "--log-format", "json"],
         stderr=subprocess.PIPE,
@@ -72,7 +72,7 @@ def test_a_taken_port_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
     assert "Traceback" not in errors
 
 
-def test_the_service_manager_is_told(tmp_path: Path) -> None:
+def test_daemon_notifies_the_service_manager(tmp_path: Path) -> None:
     path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(path))

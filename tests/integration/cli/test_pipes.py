@@ -1,4 +1,4 @@
-"""Commands in pipes and under signals, as processes of their own."""
+"""Commands in pipes and under signals, as separate processes."""
 
 import json
 import signal
@@ -71,7 +71,7 @@ def test_lines_of_a_pipe_are_sent_as_they_come(cluster: ClusterThread) -> None:
     assert b"skipped 3 lines: empty" in err
 
 
-def test_a_failure_ends_it_although_the_pipe_stays_open(cluster: ClusterThread) -> None:
+def test_send_failure_ends_the_command_with_an_open_pipe(cluster: ClusterThread) -> None:
     long = "x" * (5 * 1024 * 1024)
     with start(
         cluster, "send", "t", "--lines", stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -85,7 +85,7 @@ def test_a_failure_ends_it_although_the_pipe_stays_open(cluster: ClusterThread) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stores_the_offsets_and_ends_it_well(
+def test_consume_signal_stores_offsets_and_exits_with_0(
     cluster: ClusterThread, number: signal.Signals
 ) -> None:
     fill(cluster, 3)
@@ -98,7 +98,7 @@ def test_a_signal_stores_the_offsets_and_ends_it_well(
     assert lag(cluster, "g") == 0
 
 
-def test_lines_that_nobody_saw_do_not_count(cluster: ClusterThread) -> None:
+def test_consume_does_not_commit_lines_that_the_reader_left(cluster: ClusterThread) -> None:
     fill(cluster, 10)
     consume = ("consume", "t", "--group", "g", "--from", "earliest", "--body-only")
     with start(cluster, *consume, stdout=subprocess.PIPE) as it:

@@ -66,7 +66,7 @@ class Run:
         return {int(each.name.rpartition("-")[2]) for each in self._begun("*")}
 
     def done_by(self, job: str) -> str:
-        """The version of the code that has done a job; empty while nobody has."""
+        """Return the code version that handled a job; empty before that."""
         with contextlib.suppress(FileNotFoundError):
             return (self._directory / "done" / job).read_text()
         return ""
@@ -111,7 +111,7 @@ def running(tmp_path: Path) -> Iterator[tuple[Run, ClusterThread]]:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
 @pytest.mark.timeout(300)
-def test_workers_come_again_new_code_serves_and_the_end_leaves_nobody(
+def test_run_restarts_workers_reloads_code_and_ends_all_processes(
     running: tuple[Run, ClusterThread],
 ) -> None:
     run, cluster = running

@@ -1,4 +1,4 @@
-"""What serves plain sends: told by ``--version``, the ready line and brokerStatus alike."""
+"""Compiled or Python sends: shown by ``--version``, the ready line and brokerStatus."""
 
 import asyncio
 import os
@@ -57,7 +57,7 @@ def test_version_ready_line_and_status_say_the_same(
         assert status["plainSends"] == path
 
 
-def test_sends_that_wait_in_a_pool_are_told_of(tmp_path: Path) -> None:
+def test_sends_on_a_thread_pool_show_in_version_and_status(tmp_path: Path) -> None:
     arguments = ["--data", str(tmp_path / "data"), "--namesrv-port", "0", "--port", "0"]
     with daemon("standalone", *arguments, "-D", "sendMessageThreadPoolNums=2") as process:
         ready = ready_line(process)
@@ -73,7 +73,7 @@ def test_without_the_module_python_serves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["--version", "standalone"])
-def test_a_compiled_path_that_is_asked_for_must_be_there(tmp_path: Path, what: str) -> None:
+def test_required_compiled_module_that_is_missing_is_an_error(tmp_path: Path, what: str) -> None:
     arguments = ["--data", str(tmp_path / "data"), "--namesrv-port", "0", "--port", "0"]
     environ = {"ROCKETPY_COMPILED": "1", "ROCKETPY_PURE": ""}
     done = command(NO_MODULE, what, *(arguments if what == "standalone" else []), **environ)

@@ -78,9 +78,9 @@ def test_lag_of_a_store_directory_is_what_its_broker_says(
     assert "is not a store directory" in cli.err
 
 
-def test_lag_of_nobody(cli: Cli) -> None:
+def test_lag_of_an_unknown_group_is_an_error(cli: Cli) -> None:
     cli("spark", "lag", "--group", "nobody", code=1)
-    assert "there is no group nobody" in cli.err
+    assert "group nobody does not exist" in cli.err
     cli("spark", "lag", "--once", "--every", "3", code=2)
 
 

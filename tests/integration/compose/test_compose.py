@@ -1,4 +1,4 @@
-"""Services of docker-compose.yml: commands, health checks, and a client that uses them."""
+"""docker-compose.yml: commands, health checks, and a client of the services."""
 
 import asyncio
 import socket

@@ -53,7 +53,7 @@ def test_every_capability_shows_what_it_must(tmp_path: Path) -> None:
     assert "WRONG" not in done.stdout
 
 
-def test_flights_features_unexpected_outcome_is_shown_and_exits_with_1(tmp_path: Path) -> None:
+def test_unexpected_results_are_shown_and_exit_code_is_1(tmp_path: Path) -> None:
     flights = some_flights(tmp_path / "flights.csv", 20)
     program = ONE_WRONG.format(directory=str(PROGRAM.parent))
     done = run("-c", program, "--flights", str(flights), "--rows", "20")

@@ -1,4 +1,4 @@
-"""Built and installed packages, with a C compiler and without one."""
+"""Builds and installations, with and without a C compiler."""
 
 import os
 import subprocess

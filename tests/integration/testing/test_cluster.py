@@ -107,7 +107,7 @@ async def test_a_cluster_on_the_running_loop(tmp_path: Path) -> None:
         assert len(cluster.broker_addresses) == 2
 
 
-async def test_cluster_log_records_reach_standard_logging(
+async def test_clusters_log_to_logging(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level("INFO")
@@ -133,7 +133,7 @@ def test_a_cluster_in_a_thread_survives_a_restart_of_its_broker(tmp_path: Path) 
     cluster.stop()  # a second time does nothing
 
 
-def test_cluster_thread_invalid_property_raises_at_start(tmp_path: Path) -> None:
+def test_cluster_that_cannot_start_raises_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RocketPyError, match="flushDiskType"):
         ClusterThread(tmp_path, properties={"flushDiskType": "SOMETIMES"}).start()
 

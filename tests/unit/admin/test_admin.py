@@ -1,4 +1,4 @@
-"""The entry to the operations: where it asks, as whom, and that each operation is a method."""
+"""Entry to the operations: address, account, and each operation as a method."""
 
 import inspect
 

@@ -35,7 +35,7 @@ async def test_brokers_say_what_they_do_and_silent_ones_why_not(
     assert {each.broker for each in await admin.brokers("c1")} == {"broker-a"}
 
 
-async def test_statistics_that_are_not_there_are_none(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_missing_statistics_are_none(admin: Admin, remoting: FakeRemoting) -> None:
     code = RequestCode.VIEW_BROKER_STATS_DATA
     remoting.response(code, 1, remark="The stats <TOPIC_PUT_NUMS> <t> not exist")
     assert await admin.broker_stats(A, "TOPIC_PUT_NUMS", "t") is None
@@ -59,12 +59,12 @@ async def test_pings(admin: Admin, remoting: FakeRemoting) -> None:
         await admin.ping_broker("somewhere:1")
 
 
-async def test_a_name_server_s_address_in_the_place_of_a_broker_s_is_told_as_such(
+async def test_request_to_a_name_server_instead_of_a_broker_names_the_mistake(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     code = RequestCode.GET_BROKER_RUNTIME_INFO
     remoting.response(code, 3, remark=" request type 28 not supported", at=NAMESRVS[0])
-    with pytest.raises(BrokerError, match=f"is {NAMESRVS[0]} a name server where a broker"):
+    with pytest.raises(BrokerError, match=f"is {NAMESRVS[0]} a name server instead of a broker"):
         await admin.ping_broker(NAMESRVS[0])
 
 

@@ -69,7 +69,7 @@ async def test_an_update_changes_what_is_given_where_the_group_is(
     assert (config.retry_max_times, config.consume_enable) == (3, False)
     assert (config.consume_broadcast_enable, config.consume_message_orderly) == (False, True)
     assert (await admin.update_group("g", retries=9))["broker-b"].retry_max_times == 9
-    with pytest.raises(SubscriptionGroupNotExistError, match="there is no group none"):
+    with pytest.raises(SubscriptionGroupNotExistError, match="group none does not exist"):
         await admin.update_group("none", retries=1)
 
 

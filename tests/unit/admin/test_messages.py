@@ -53,7 +53,7 @@ def give_queue(remoting: FakeRemoting, address: str, low: int, high: int) -> Non
     remoting.response(RequestCode.GET_MAX_OFFSET, at=address, ext={"offset": str(high)})
 
 
-async def test_a_brokers_id_is_looked_up_where_it_says(
+async def test_message_by_offset_id_asks_the_broker_in_the_id(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     remoting.response(RequestCode.VIEW_MESSAGE_BY_ID, at=B, body=record(7))
@@ -66,15 +66,15 @@ async def test_a_brokers_id_is_looked_up_where_it_says(
         await admin.message_by_offset_id(encode_message_id(B, 701))
 
 
-async def test_nobody_but_brokers_of_the_cluster_is_asked(
+async def test_message_by_offset_id_asks_brokers_of_the_cluster_only(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     with pytest.raises(
-        ClientError, match=r"names 6\.6\.6\.6:80, which is no broker of this cluster"
+        ClientError, match=r"names 6\.6\.6\.6:80, which is not a broker of this cluster"
     ):
         await admin.message_by_offset_id(encode_message_id("6.6.6.6:80", 1))
     assert "6.6.6.6:80" not in [address for address, _ in remoting.asked]
-    with pytest.raises(ClientError, match="is no message id"):
+    with pytest.raises(ClientError, match="is not a message id"):
         await admin.message_by_offset_id("nonsense")
 
 
@@ -87,7 +87,7 @@ async def test_a_broker_known_by_name_is_found_by_its_address(
     remoting.response(RequestCode.VIEW_MESSAGE_BY_ID, body=record(1))
     await admin.message_by_offset_id(encode_message_id("127.0.0.1:5", 1))
     assert remoting.asked[-1][0] == "localhost:5"
-    with pytest.raises(ClientError, match="is no broker"):
+    with pytest.raises(ClientError, match="is not a broker"):
         await admin.message_by_offset_id(encode_message_id("127.0.0.1:6", 1))
 
 
@@ -106,7 +106,7 @@ async def test_a_producers_id_is_asked_of_every_broker(
         await admin.message_by_unique_id("t", "X")
 
 
-async def test_either_id_will_do(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_message_by_id_accepts_both_kinds(admin: Admin, remoting: FakeRemoting) -> None:
     remoting.response(RequestCode.QUERY_MESSAGE, 22, remark="can not find message")
     remoting.response(RequestCode.VIEW_MESSAGE_BY_ID, body=record(3))
     assert (await admin.message_by_id("t", encode_message_id(A, 3))).queue_offset == 3
@@ -134,7 +134,9 @@ async def test_keys_are_exact_and_sorted_by_time(admin: Admin, remoting: FakeRem
     assert (fields["beginTimestamp"], fields["endTimestamp"], fields["maxNum"]) == ("1", "2", "3")
 
 
-async def test_a_place_in_a_queue(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_message_at_returns_the_message_of_an_offset(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
     give_queue(remoting, A, 2, 9)
     assert (await admin.message_at(MessageQueue("t", "broker-a", 0), 5)).queue_offset == 5
     fields = remoting.asked[-1][1].ext_fields

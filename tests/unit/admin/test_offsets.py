@@ -1,4 +1,4 @@
-"""Groups that go on elsewhere: by time, by number, or where another group is."""
+"""Resets of groups: by time, by offset, or to the offsets of another group."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -56,7 +56,7 @@ async def test_a_reset_goes_to_every_broker_of_the_topic(
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-async def test_what_is_no_target_is_refused_and_nothing_asked(
+async def test_reset_to_an_invalid_target_raises_before_any_request(
     admin: Admin, remoting: FakeRemoting, *, dry_run: bool
 ) -> None:
     targets: list[Any] = ["yesterday", "Latest", "", None, 1.5, True, timedelta(days=1)]
@@ -101,7 +101,7 @@ async def test_a_dry_run_refuses_what_a_broker_would(admin: Admin, remoting: Fak
         assert move.to_offset == right
     with pytest.raises(InvalidParameterError, match="Queue 7 of topic t does not exist"):
         await admin.reset_offset("g", "t", 5, queue=MessageQueue("t", "broker-a", 7), dry_run=True)
-    with pytest.raises(SubscriptionGroupNotExistError, match="no group h"):
+    with pytest.raises(SubscriptionGroupNotExistError, match="group h does not exist"):
         await admin.reset_offset("h", "t", "latest", dry_run=True)
 
 
@@ -121,7 +121,7 @@ async def test_offsets_are_cloned_queue_by_queue(admin: Admin, remoting: FakeRem
     assert remoting.asked[-1][0] == B
 
 
-async def test_an_offset_of_one_queue_is_told_to_its_broker_alone(
+async def test_reset_of_one_queue_asks_its_broker_only(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     give_progress(remoting)
@@ -144,7 +144,9 @@ async def test_a_queue_that_the_group_never_read_was_nowhere(
     assert [(each.queue, each.from_offset) for each in moves] == [(QA, 7), (new, -1)]
 
 
-async def test_a_topic_that_nobody_serves_is_said(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_reset_of_a_topic_without_brokers_raises(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
     remoting.response(RequestCode.GET_ROUTEINFO_BY_TOPIC, 17, remark="No topic route info")
     for operation in (
         admin.reset_offset("g", "t", "latest"),
@@ -213,7 +215,7 @@ async def test_a_group_that_does_not_exist_is_not_cloned_nor_cloned_to(
     give_groups(remoting, "g")
     remoting.response(RequestCode.UPDATE_CONSUMER_OFFSET)
     for source, target in (("nobody", "g"), ("g", "nobody")):
-        with pytest.raises(SubscriptionGroupNotExistError, match="there is no group nobody"):
+        with pytest.raises(SubscriptionGroupNotExistError, match="group nobody does not exist"):
             await admin.clone_offsets(source, target, "t", dry_run=dry_run)
     assert not remoting.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
 

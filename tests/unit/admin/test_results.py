@@ -36,7 +36,7 @@ def test_a_topic_holds_what_its_queues_hold() -> None:
 @pytest.mark.parametrize(
     ("broker", "consumer", "left"), [(10, 7, 3), (10, 10, 0), (10, 0, 10), (10, -1, 10)]
 )
-def test_what_is_left_counts_from_the_begin_while_no_offset_is_stored(
+def test_lag_without_a_stored_offset_counts_from_the_first_message(
     broker: int, consumer: int, left: int
 ) -> None:
     assert lag(broker, consumer).lag == left
@@ -47,7 +47,7 @@ def test_a_group_lags_in_all_its_queues_together() -> None:
     assert GroupLag(group="g", queues=[], out_tps=0.0).lag == 0
 
 
-def test_nobody_is_named_as_the_owner_of_a_queue_that_was_not_asked_for() -> None:
+def test_queue_lag_without_owner_query_has_no_client_id() -> None:
     assert lag(1, 1).client_id == ""
 
 

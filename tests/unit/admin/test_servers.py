@@ -1,4 +1,4 @@
-"""Servers of a cluster, by role or address: who is there, who is asked, and who did not answer."""
+"""Servers of a cluster: queries by role or address, and failures."""
 
 import pytest
 
@@ -30,7 +30,7 @@ async def test_masters_by_name_cluster_and_broker(admin: Admin) -> None:
             await admin.broker_addresses(**wrong)
 
 
-async def test_a_name_server_that_is_down_is_passed_over(
+async def test_request_skips_a_name_server_that_is_down(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     remoting.down = {NAMESRVS[0]}
@@ -90,7 +90,7 @@ async def test_a_refusal_is_an_error_with_its_code(admin: Admin, remoting: FakeR
     assert refused.value.code == 14
 
 
-async def test_all_name_servers_are_told_and_any_is_asked(
+async def test_servers_change_all_name_servers_and_query_any(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     code = RequestCode.PUT_KV_CONFIG
@@ -102,7 +102,7 @@ async def test_all_name_servers_are_told_and_any_is_asked(
     assert len(remoting.addresses(RequestCode.GET_KV_CONFIG)) == 1
 
 
-async def test_a_topic_is_served_by_masters_or_else_by_who_is_left(
+async def test_route_prefers_masters_and_falls_back_to_slaves(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     assert await admin.servers.topic_masters("t") == BROKERS

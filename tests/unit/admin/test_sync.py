@@ -49,7 +49,7 @@ def test_every_operation_is_there_with_what_it_takes() -> None:
     assert inspect.signature(connect) == inspect.signature(connect_async)
 
 
-def test_a_connection_of_its_own_is_made_and_ends() -> None:
+def test_blocking_connect_starts_and_ends_a_thread() -> None:
     before = threads()
     with connect("127.0.0.1:1", timeout=0.1) as admin:
         assert threads() == before + 1

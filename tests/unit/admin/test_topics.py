@@ -80,7 +80,7 @@ async def test_an_update_keeps_what_is_not_given(admin: Admin, remoting: FakeRem
 @pytest.mark.parametrize(
     ("queues", "read_queues", "expected"), [(2, None, (2, 8)), (9, None, (9, 9)), (2, 2, (2, 2))]
 )
-async def test_fewer_queues_written_are_not_fewer_read_unless_that_is_asked_for(
+async def test_update_with_fewer_write_queues_keeps_read_queues(
     admin: Admin,
     remoting: FakeRemoting,
     queues: int,
@@ -155,11 +155,13 @@ async def test_deleting_reaches_brokers_and_name_servers(
     assert remoting.addresses(RequestCode.DELETE_KV_CONFIG) == list(NAMESRVS)
 
 
-async def test_deleting_what_is_not_there(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_delete_of_an_unknown_topic_or_group_raises(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
     empty = TopicConfigSerializeWrapper()
     remoting.response(RequestCode.GET_ALL_TOPIC_CONFIG, body=empty.encode())
     remoting.response(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, body=TopicList().encode())
-    with pytest.raises(TopicNotExistError, match="there is no topic t"):
+    with pytest.raises(TopicNotExistError, match="topic t does not exist"):
         await admin.delete_topic("t")
     assert not remoting.requests(RequestCode.DELETE_TOPIC_IN_BROKER)
 
@@ -179,5 +181,5 @@ async def test_routes(admin: Admin, remoting: FakeRemoting) -> None:
 
 def test_permissions() -> None:
     assert parse_permission("rw") == parse_permission("6") == 6
-    with pytest.raises(ValueError, match="'x' is no permission"):
+    with pytest.raises(ValueError, match="'x' is not a permission"):
         parse_permission("x")

@@ -46,7 +46,7 @@ def test_handlers_get_what_they_ask_for_and_send_with_the_app_s_producer() -> No
     run_sim(main, queues=1)
 
 
-def test_app_stop_finishes_running_handlers_and_calls_hooks_in_order() -> None:
+def test_stop_finishes_running_handlers_between_the_hooks() -> None:
     async def main(cluster: Cluster) -> None:
         for n in range(5):
             cluster.put("t", b"%d" % n)
@@ -82,7 +82,7 @@ def test_app_stop_finishes_running_handlers_and_calls_hooks_in_order() -> None:
     run_sim(main, queues=1)
 
 
-def test_app_handler_fails_calls_error_handler_of_subscription_or_app() -> None:
+def test_failure_goes_to_on_error_of_the_subscription_or_the_app() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"{")
         app = App(cluster.client())
@@ -150,13 +150,13 @@ def test_a_consumer_that_fails_for_good_ends_the_app_with_its_error() -> None:
     run_sim(main)
 
 
-def test_app_invalid_registration_raises_at_the_decorator() -> None:
+def test_wrong_declarations_raise_in_the_decorator() -> None:
     app: Any = App("a:1")
     with pytest.raises(TypeError, match=r"subscribe\(\) has no option 'tags'"):
         app.subscribe("t", tags="a")
     with pytest.raises(ConfigError, match="the decorated function is the handler"):
         app.subscribe("t", handler=lambda message: None)
-    with pytest.raises(TypeError, match="what is b"):
+    with pytest.raises(TypeError, match="parameter b would be a second body"):
 
         @app.subscribe("t")  # type: ignore[untyped-decorator]
         async def two_bodies(a: int, b: int) -> None: ...
@@ -199,7 +199,9 @@ def test_a_group_has_one_handler_and_the_second_is_refused_where_it_is_written(
     @app.subscribe("orders")
     async def bill(order: Order) -> None: ...
 
-    with pytest.raises(ConfigError, match=r"bill is the handler of group shop.*its own") as caught:
+    with pytest.raises(
+        ConfigError, match=r"bill is the second handler of group shop.*another group"
+    ) as caught:
 
         @getattr(app, kind)("payments", group=group)  # type: ignore[untyped-decorator]
         async def pay(order: Order) -> None: ...

@@ -1,4 +1,4 @@
-"""Arguments of handlers: chosen by the annotations of their parameters."""
+"""Arguments of handlers follow the annotations of their parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,16 +56,16 @@ def test_a_text_is_read_as_the_app_s_serializer_writes_it() -> None:
         assert wishes.serializer(plain, written_by).loads(data) == 'a "text", ä'
 
 
-def test_binding_parameter_without_argument_raises_type_error() -> None:
+def test_parameters_without_an_argument_raise_in_the_decorator() -> None:
     def two(first: Order, second: Order) -> None: ...
     def by_place(first: Order, /) -> None: ...
     def single(order: Order) -> None: ...
 
-    with pytest.raises(TypeError, match="what is second"):
+    with pytest.raises(TypeError, match="parameter second would be a second body"):
         wishes_of(two, is_list=False)
-    with pytest.raises(TypeError, match="cannot be given by name"):
+    with pytest.raises(TypeError, match="cannot be passed by name"):
         wishes_of(by_place, is_list=False)
-    with pytest.raises(TypeError, match="order gets a list"):
+    with pytest.raises(TypeError, match="order must be a list"):
         wishes_of(single, is_list=True)
 
 

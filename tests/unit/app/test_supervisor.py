@@ -1,4 +1,4 @@
-"""Worker processes: their number, restarts after an exit, end by a signal."""
+"""Supervisor of worker processes: number, restarts, end by a signal."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from rocketpy.errors import ConfigError
 
 
 class Worker:
-    """A process that runs until it is terminated or killed."""
+    """Process that runs until the test ends it."""
 
     def __init__(self, pid: int, *, is_deaf: bool = False) -> None:
         self.pid = pid
@@ -80,7 +80,7 @@ def test_a_signal_ends_all_workers() -> None:
     assert [each.asked for each in started] == [["terminate"], ["terminate"]]
 
 
-def test_supervisor_worker_ends_is_restarted() -> None:
+def test_supervisor_restarts_a_worker_that_ends() -> None:
     def end_one(started: list[Worker]) -> None:
         started[0].returncode = 1
 
@@ -89,7 +89,7 @@ def test_supervisor_worker_ends_is_restarted() -> None:
     assert [each.asked for each in started] == [[], ["terminate"], ["terminate"]]
 
 
-def test_supervisor_code_changes_restarts_workers() -> None:
+def test_supervisor_restarts_workers_after_code_changes() -> None:
     version = [1]
 
     def change(_: list[Worker]) -> None:
@@ -128,9 +128,9 @@ def test_an_app_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert load_app("shop_of_a_test:app").client.config.name_servers == "a:1"
     for target, words in (
         ("shop_of_a_test", "MODULE:NAME"),
-        ("shop_of_a_test:x", "no app of the name x"),
-        ("shop_of_a_test:y", "no app of the name y"),
-        ("none_of_a_test:app", "no module none_of_a_test"),
+        ("shop_of_a_test:x", "module shop_of_a_test has no app x"),
+        ("shop_of_a_test:y", "has no app y"),
+        ("none_of_a_test:app", "module none_of_a_test does not exist"),
     ):
         with pytest.raises(ConfigError, match=words):
             load_app(target)
@@ -138,7 +138,7 @@ def test_an_app_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
         load_app("broken_of_a_test:app")
 
 
-def test_run_command_app_not_importable_raises_config_error() -> None:
+def test_run_names_an_app_that_cannot_be_loaded() -> None:
     result = CliRunner().invoke(command, ["run", "nowhere_of_a_test:app"])
     assert result.exit_code != 0
     assert isinstance(result.exception, ConfigError)

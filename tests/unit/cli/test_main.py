@@ -73,7 +73,7 @@ def test_wrong_usage_is_exit_code_2_and_one_sentence() -> None:
 def test_python_without_asserts_is_refused() -> None:
     refused = run("--help", optimised=True)
     assert refused.returncode == 2
-    assert "refuses to run with python -O" in refused.stderr
+    assert "does not run with python -O" in refused.stderr
 
 
 def test_the_effective_configuration_is_printed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which cluster a command asks, and with whose account."""
+"""Selection of the cluster and the account of a command."""
 
 import os
 from pathlib import Path
@@ -77,7 +77,9 @@ def test_without_a_context_it_is_this_machine() -> None:
     assert asked("ask") == "127.0.0.1:9876 -"
 
 
-def test_the_account_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_account_of_a_context_is_removed_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert asked("ask") == "closed:1 shop"
     assert "ROCKETPY_ACCESS_KEY" not in os.environ
     monkeypatch.setenv("ROCKETPY_ACCESS_KEY", "mine")
@@ -85,10 +87,10 @@ def test_the_account_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["ROCKETPY_ACCESS_KEY"] == "mine"
 
 
-def test_a_context_that_is_not_there() -> None:
+def test_unknown_context_is_a_usage_error() -> None:
     result = run("--context", "none", "ask")
     assert result.exit_code == 2
-    assert "there is no context 'none' (there are: closed, open)" in result.output
+    assert "context 'none' does not exist (contexts: closed, open)" in result.output
 
 
 def test_a_file_that_cannot_be_read_matters_only_when_it_is_asked() -> None:

@@ -31,7 +31,7 @@ def test_permissions() -> None:
         4, 2, 6, 6, 4, 2, 6,
     ]  # fmt: skip
     for text in ("", "x", "7", "0", "rwx"):
-        with pytest.raises(click.BadParameter, match="is no permission: r, w or rw"):
+        with pytest.raises(click.BadParameter, match="is not a permission: r, w or rw"):
             permission(text)
 
 

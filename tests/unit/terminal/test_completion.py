@@ -1,4 +1,4 @@
-"""What is offered after TAB, without a cluster; tests/integration/cli has one."""
+"""Shell completion without a cluster; tests/integration/cli has one."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from rocketpy.terminal import completion
 
 
 def offered(line: str, **environ: str) -> list[str]:
-    """What bash offers at the end of a line."""
+    """Return the completions of bash at the end of a line."""
     done = subprocess.run(
         [sys.executable, "-m", "rocketpy"],
         env={**os.environ, "_ROCKETPY_COMPLETE": "bash_complete", "COMP_LINE": line, **environ},

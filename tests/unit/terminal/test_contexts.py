@@ -21,7 +21,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 WITH_KEYS = Contexts({"prod": Cluster("a:1", "shop", "12345678", "t")}, "prod")
 
 
-def test_what_is_saved_is_loaded_again() -> None:
+def test_contexts_saved_are_loaded_equal() -> None:
     assert load() == Contexts()
     found = Contexts({"b": Cluster("b:1;c:2"), **WITH_KEYS.clusters}, "b")
     save(found)
@@ -37,7 +37,7 @@ def test_the_file_is_the_users_alone(directory: Path) -> None:
     assert [each.name for each in directory.iterdir()] == [contexts.FILE_NAME]
 
 
-def test_keys_that_others_may_read_are_not_used() -> None:
+def test_contexts_with_keys_readable_by_others_raise() -> None:
     save(WITH_KEYS)
     contexts_file().chmod(0o640)
     with pytest.raises(ConfigError, match=r"chmod 600 .*contexts\.json"):
@@ -66,7 +66,7 @@ def test_keys_that_others_may_read_are_not_used() -> None:
 def test_another_file_is_refused_with_its_name(directory: Path, text: str) -> None:
     directory.mkdir()
     contexts_file().write_text(text, encoding="latin-1")
-    with pytest.raises(ConfigError, match=r"contexts\.json: is not what `rocketpy context` writes"):
+    with pytest.raises(ConfigError, match=r"contexts\.json: is not a file of `rocketpy context`"):
         load()
 
 
@@ -87,12 +87,12 @@ def test_a_save_that_fails_leaves_the_old_file(
 
 
 def test_names() -> None:
-    with pytest.raises(click.UsageError, match=r"no context 'x' \(there are: none yet"):
+    with pytest.raises(click.UsageError, match=r"context 'x' does not exist \(contexts: none yet"):
         Contexts().get("x")
-    with pytest.raises(click.UsageError, match=r"no context 'x' \(there are: prod\)"):
+    with pytest.raises(click.UsageError, match=r"context 'x' does not exist \(contexts: prod\)"):
         WITH_KEYS.without("x")
     for name in ("", "a b", "../a", "-a", "é", "a\n"):
-        with pytest.raises(click.UsageError, match="is no name"):
+        with pytest.raises(click.UsageError, match="is not a valid name"):
             Contexts().with_cluster(name, Cluster("a:1"))
     assert WITH_KEYS.without("prod") == Contexts()
 

@@ -30,7 +30,7 @@ def outcome(fault: BaseException | None, capsys: pytest.CaptureFixture[str]) -> 
         (click.Abort(), 1, "tool: stopped\n"),
     ],
 )
-def test_a_fault_is_one_sentence_and_a_code(
+def test_error_is_one_sentence_and_an_exit_code(
     fault: BaseException | None, code: int, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert outcome(fault, capsys) == (code, sentence)
@@ -42,7 +42,7 @@ def test_wrong_usage_shows_how(capsys: pytest.CaptureFixture[str]) -> None:
     assert "what?" in text
 
 
-def test_a_fault_of_ours_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unexpected_exception_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     @click.command()
     def command() -> None:
         raise KeyError("bug")

@@ -21,7 +21,7 @@ def test_a_table_has_a_header_and_aligned_columns(capsys: pytest.CaptureFixture[
     ]
 
 
-def test_json_has_every_key_whatever_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_all_keys(capsys: pytest.CaptureFixture[str]) -> None:
     show(ROWS, "json", columns=("count",))
     assert json.loads(capsys.readouterr().out) == ROWS
     show([], "json", empty="nothing")
@@ -37,7 +37,7 @@ def test_an_empty_table_is_a_sentence_on_standard_error(
     assert capsys.readouterr() == ("", "")
 
 
-def test_what_could_command_a_terminal_is_shown_not_sent() -> None:
+def test_control_characters_are_escaped() -> None:
     assert printable("a\x1b[31mb\nc\u202e") == "a\\x1b[31mb\\nc\\u202e"
     assert printable("grün ☃") == "grün ☃"
 

@@ -61,7 +61,7 @@ def test_an_hour_of_idling_takes_no_time_and_breaks_nothing() -> None:
     assert run_simulation(scenario, brokers=2) == []
 
 
-def test_sim_cluster_log_records_reach_standard_logging(
+def test_simulated_servers_log_to_logging(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario(_: SimCluster) -> None:

@@ -13,7 +13,7 @@ PATH = DIRECTORY / "f"
 
 
 def after_cuts(prepare, look, seeds=60):
-    """Return the distinct states found after power cuts with many seeds."""
+    """Return the states after power cuts of many seeds."""
     found = set()
     for seed in range(seeds):
         files = SimFiles()
@@ -36,7 +36,7 @@ def test_a_flush_brings_bytes_and_name_to_the_disk() -> None:
     assert after_cuts(prepare, content) == {b"x"}
 
 
-def test_power_cut_unflushed_file_is_kept_lost_or_empty() -> None:
+def test_power_cut_keeps_loses_or_empties_unflushed_files() -> None:
     def prepare(files: SimFiles) -> None:
         region = files.create(PATH, 4096)
         region.buffer[:1] = b"x"
@@ -132,7 +132,7 @@ def test_a_full_disk_refuses_and_takes_nothing() -> None:
     assert files.unallocated_writes() == [(PATH, 4096)]
 
 
-def test_fail_flushes_matching_path_raises_os_error() -> None:
+def test_fail_flushes_raises_for_matching_paths() -> None:
     files = SimFiles()
     region = files.create(PATH, 512)
     files.fail_flushes("other")

@@ -122,15 +122,15 @@ def test_an_executor_is_a_later_turn_of_the_loop() -> None:
     assert run(main) == 4
 
 
-def test_sim_loop_deadlock_raises_simulation_stuck_error() -> None:
+def test_loop_without_a_timer_raises_stuck() -> None:
     async def main() -> None:
         await asyncio.get_running_loop().create_future()
 
-    with pytest.raises(SimulationStuckError, match="nothing will ever happen"):
+    with pytest.raises(SimulationStuckError, match="no timer is left"):
         run(main)
 
 
-def test_sim_loop_spins_raises_simulation_stuck_error() -> None:
+def test_loop_that_spins_raises_stuck() -> None:
     async def main() -> None:
         while True:  # noqa: ASYNC110 - it spins on purpose
             await asyncio.sleep(0)
@@ -139,7 +139,7 @@ def test_sim_loop_spins_raises_simulation_stuck_error() -> None:
         run(main)
 
 
-def test_sim_loop_unhandled_errors_are_kept() -> None:
+def test_unhandled_errors_are_kept() -> None:
     async def main() -> list[object]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)

@@ -1,4 +1,4 @@
-"""Faults between simulated hosts: cuts, partitions, power loss and killed processes."""
+"""Faults between simulated hosts."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Transport of a simulated connection: order, windows, closes and resets, as in TCP."""
+"""Ends of a simulated connection: order, windows, closes and resets, as in TCP."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_close_comes_after_what_was_written() -> None:
     run(case)
 
 
-def test_transport_peer_paused_pauses_the_writer() -> None:
+def test_peer_that_does_not_read_pauses_the_writer() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         other.transport.pause_reading()
@@ -86,7 +86,7 @@ def test_an_end_knows_both_addresses() -> None:
     run(case)
 
 
-def test_transport_write_buffer_limits_pause_and_resume_the_writer() -> None:
+def test_writer_is_paused_and_resumed_at_its_marks() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         one.transport.set_write_buffer_limits(1_000, 100)
@@ -106,7 +106,7 @@ def test_transport_write_buffer_limits_pause_and_resume_the_writer() -> None:
     run(case)
 
 
-def test_transport_reading_paused_delivers_only_a_reset() -> None:
+def test_paused_reader_gets_no_data_but_a_reset() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         other.transport.pause_reading()
@@ -122,7 +122,7 @@ def test_transport_reading_paused_delivers_only_a_reset() -> None:
     run(case)
 
 
-def test_transport_write_after_close_is_dropped() -> None:
+def test_data_written_after_close_is_dropped() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         one.transport.close()
@@ -137,7 +137,7 @@ def test_transport_write_after_close_is_dropped() -> None:
     run(case)
 
 
-def test_transport_abort_discards_unsent_data() -> None:
+def test_abort_drops_unsent_data() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         other.transport.pause_reading()
@@ -153,7 +153,7 @@ def test_transport_abort_discards_unsent_data() -> None:
     run(case)
 
 
-def test_transport_write_to_vanished_peer_is_reset() -> None:
+def test_write_to_a_closed_peer_is_reset() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         other.transport.vanish()

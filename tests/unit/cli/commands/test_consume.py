@@ -1,4 +1,4 @@
-"""What is printed of a message, and what cannot be asked for."""
+"""`rocketpy consume`: format of messages, and wrong options."""
 
 import pytest
 
@@ -31,14 +31,14 @@ def test_a_line_for_people_bodies_and_what_was_asked_for(
     ("wrong", "words"),
     [
         (["--end"], "--end needs --no-group"),
-        (["--no-group", "--group", "g"], "--no-group goes without"),
-        (["--no-group", "--sql", "a > 1"], "--no-group goes without"),
-        (["--format", "{body.__class__}"], "there is no {body.__class__}"),
-        (["--format", "{bode}"], "only topic, broker,"),
+        (["--no-group", "--group", "g"], "--no-group cannot be combined with"),
+        (["--no-group", "--sql", "a > 1"], "--no-group cannot be combined with"),
+        (["--format", "{body.__class__}"], "unknown field {body.__class__}"),
+        (["--format", "{bode}"], "known are topic, broker,"),
         (["--format", "{"], "--format"),
     ],
 )
-def test_what_cannot_be_meant_is_wrong_usage(
+def test_options_that_contradict_are_usage_errors(
     wrong: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

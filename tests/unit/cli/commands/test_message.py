@@ -1,4 +1,4 @@
-"""What `rocketpy message trace` prints of what clients recorded."""
+"""`rocketpy message trace`: output of trace records."""
 
 import contextlib
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Whose name servers an app asks that `rocketpy run` runs."""
+"""`rocketpy run`: name servers of the app and of the command."""
 
 import os
 import sys
@@ -43,17 +43,17 @@ def run(*words: str, app: str = "app", **environ: str) -> Result:
     return CliRunner().invoke(command, ("run", f"apps_of_a_run:{app}", *words), env=environ)
 
 
-def test_an_app_that_names_none_asks_those_of_the_command() -> None:
+def test_app_without_name_servers_uses_those_of_the_command() -> None:
     assert run().output == "127.0.0.1:9876\n", "as all other commands do"
     assert run(NAMESRV_ADDR="env:1").output == "env:1\n"
     assert run("-n", "given:1;given:2", NAMESRV_ADDR="env:1").output == "given:1 given:2\n"
     assert "NAMESRV_ADDR" not in os.environ, "it is lent for as long as the app runs"
 
 
-def test_an_app_that_names_some_asks_those() -> None:
+def test_app_with_name_servers_uses_its_own() -> None:
     assert run("-n", "given:1", app="own").output == "own:1\n"
 
 
-def test_no_context_is_lent_to_an_app() -> None:
+def test_run_does_not_apply_contexts() -> None:
     assert run().output == "127.0.0.1:9876\n", "the context in use does not count"
     assert run(ROCKETPY_CONTEXT="closed").output == "127.0.0.1:9876\n"

@@ -31,7 +31,7 @@ def test_tag_and_key_stand_before_the_body_in_this_order() -> None:
     "wrong", [["t", "x", "-K", ":"], ["t", "x", "-T", "|"], ["t", "x", "--lines"],
               ["t", "--lines", "--count", "2"], ["t", "x", "--header", "none"]],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_wrong_usage(wrong: list[str]) -> None:
+def test_options_that_contradict_are_usage_errors(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         run_command(command, "rocketpy", ["send", *wrong])
     assert ended.value.code == 2

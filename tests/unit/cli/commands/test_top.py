@@ -1,4 +1,4 @@
-"""What a page shows, and what is asked for it; tests/integration/cli has a real cluster."""
+"""`rocketpy top`: pages and queries; tests/integration/cli has a real cluster."""
 
 import asyncio
 import io
@@ -140,7 +140,7 @@ class Cluster:
         return [name]
 
 
-async def test_what_does_not_answer_is_left_out_and_few_are_asked_at_once() -> None:
+async def test_top_omits_silent_parts_and_limits_concurrent_requests() -> None:
     cluster = Cluster()
     found = await take(cast("Admin", cluster))
     assert len(found.topics) == 99

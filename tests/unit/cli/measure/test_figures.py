@@ -56,7 +56,7 @@ def test_spread_has_no_gaps() -> None:
     assert sum(count for _, count in latencies.spread()) == latencies.count
 
 
-def test_what_was_measured() -> None:
+def test_figures_have_counts_rates_and_percentiles() -> None:
     watch = Watch()
     figures = Figures(watch)
     watch.now_s = 150.0

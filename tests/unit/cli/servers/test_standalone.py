@@ -53,7 +53,9 @@ def test_another_name_server_of_the_environment_is_not_meant(tmp_path: Path) -> 
     assert "namesrvAddr=\n" in printed("--data", str(tmp_path), env=env)[1]
 
 
-def test_all_interfaces_leave_the_told_address_to_the_broker(tmp_path: Path) -> None:
+def test_standalone_on_all_interfaces_leaves_the_advertised_address_to_the_broker(
+    tmp_path: Path,
+) -> None:
     _, broker = printed("--data", str(tmp_path), "--host", "0.0.0.0")
     assert "bindAddress=0.0.0.0\n" in broker
     assert "brokerIP1=\n" in broker
@@ -72,16 +74,16 @@ def test_a_name_server_for_tls_only_is_refused_before_anything_starts(tmp_path: 
         command, ["standalone", "--data", str(tmp_path / "d"), "-D", "tls.server.mode=enforcing"]
     )
     assert isinstance(result.exception, ConfigError)
-    assert "tls.server.mode: a broker registers in plain text" in str(result.exception)
+    assert "tls.server.mode: brokers register in plain text" in str(result.exception)
     assert "use permissive" in str(result.exception)
     assert not (tmp_path / "d").exists()
 
 
-async def test_a_port_that_is_taken_is_told_with_the_option_that_changes_it(
+async def test_port_in_use_names_the_option_that_changes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def taken(_: object) -> None:
-        raise StartError("port 9876 is taken: stop who listens there or change listenPort")
+        raise StartError("port 9876 is taken: stop its process or change listenPort")
 
     monkeypatch.setattr(NameServer, "start", taken)
     namesrv = ConfigSet.of(NamesrvConfig(data_dir=str(tmp_path)))

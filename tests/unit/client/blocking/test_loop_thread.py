@@ -1,4 +1,4 @@
-"""A loop on a thread of its own: when it ends, nobody is left waiting."""
+"""Event loop on a separate thread: callers do not hang when it ends."""
 
 import asyncio
 import threading
@@ -35,7 +35,7 @@ def test_results_and_errors_come_back(thread: LoopThread) -> None:
         thread.call(lambda: 1 // 0)
 
 
-def test_waiting_caller_gets_closed_error(thread: LoopThread) -> None:
+def test_loop_thread_end_raises_closed_error_for_waiting_callers(thread: LoopThread) -> None:
     waiting = thread.submit(forever())
     outcome: list[BaseException] = []
 
@@ -63,7 +63,7 @@ def test_nothing_begins_after_the_end(thread: LoopThread) -> None:
         thread.submit(three())
 
 
-def test_handler_that_exits_its_thread_fails_its_call(thread: LoopThread) -> None:
+def test_loop_thread_ended_by_a_handler_releases_waiting_callers(thread: LoopThread) -> None:
     waiting = thread.submit(forever())
 
     async def leaves() -> None:
@@ -76,7 +76,7 @@ def test_handler_that_exits_its_thread_fails_its_call(thread: LoopThread) -> Non
         thread.run(three())
 
 
-def test_run_inside_its_own_loop_raises(thread: LoopThread) -> None:
+def test_loop_thread_call_on_its_own_thread_raises(thread: LoopThread) -> None:
     async def asks() -> int:
         return thread.run(three())
 

@@ -1,4 +1,4 @@
-"""Sends that threads start and do not wait for: all of them begin, in order, within the limits."""
+"""Pipelined sends of threads: all of them start, in order, within the limits."""
 
 import asyncio
 import dataclasses
@@ -55,7 +55,7 @@ ROUTE = TopicRouteData(
 ).encode()
 
 
-def test_sends_of_many_threads_are_all_stored_and_each_thread_s_in_their_order() -> None:
+def test_sends_of_many_threads_are_stored_in_order_of_each_thread() -> None:
     network = Storing()
     with client_on(network) as client:
         producer = client.producer(max_in_flight=LIMIT)
@@ -84,7 +84,7 @@ def test_sends_of_many_threads_are_all_stored_and_each_thread_s_in_their_order()
         assert sent == [b"%d-%d" % (name, n) for n in range(50)]
 
 
-def test_sender_waits_while_the_window_is_full() -> None:
+def test_send_nowait_waits_at_the_in_flight_limit() -> None:
     network = Storing()
     network.gate.clear()
     with client_on(network) as client:
@@ -107,7 +107,7 @@ def test_sender_waits_while_the_window_is_full() -> None:
         assert network.most <= LIMIT
 
 
-def test_thread_that_waits_for_room_gets_closed_error() -> None:
+def test_thread_waiting_for_space_gets_closed_error() -> None:
     network = Storing()
     network.gate.clear()
     client = client_on(network)
@@ -133,7 +133,7 @@ def test_thread_that_waits_for_room_gets_closed_error() -> None:
     assert first.done()
 
 
-def test_one_wake_up_is_for_all_that_were_sent_meanwhile_and_a_close_waits_for_them(
+def test_queued_sends_wake_the_loop_once_and_close_waits_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     network = Storing()
@@ -162,7 +162,7 @@ def test_one_wake_up_is_for_all_that_were_sent_meanwhile_and_a_close_waits_for_t
     assert all(future.done() and future.result().msg_id for future in futures)
 
 
-def test_a_send_that_breaks_a_limit_is_refused_at_the_call_and_takes_no_room() -> None:
+def test_illegal_message_raises_at_once_and_takes_no_space() -> None:
     with client_on(Storing()) as client:
         producer = client.producer(max_in_flight=1)
         for start in (producer.send_nowait, producer.send_oneway):
@@ -172,7 +172,7 @@ def test_a_send_that_breaks_a_limit_is_refused_at_the_call_and_takes_no_room() -
         assert producer.send_nowait("t", b"x").result(WAIT_S).offset == 1
 
 
-def test_a_send_through_middlewares_may_be_waited_for_later_too() -> None:
+def test_send_nowait_with_middlewares_returns_a_future() -> None:
     async def louder(sending: rocketpy.Sending, proceed: rocketpy.Proceed) -> Any:
         return await proceed(dataclasses.replace(sending, body=sending.body.upper()))
 
