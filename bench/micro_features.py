@@ -2,7 +2,7 @@
 
 A transaction is a half message (`half`) and its end (`end`); a delayed message is sent (`delay`)
 and stored again when it is due (`deliver`); `sql` is a pull through a condition that takes three
-messages of ten, its cost told for a message that is taken.
+messages of ten, with the cost of a matching message.
 """
 
 import json

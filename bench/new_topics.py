@@ -2,7 +2,7 @@
 
     python -m bench.new_topics [--topics 10 1000 10000] [--new 50] [--disk-ms 0] [--together 1]
 
-A broker runs as a process of its own. One connection sends to new topics, one behind the other or
+A broker runs as a separate process. One connection sends to new topics, one behind the other or
 several at a time, and another one sends to a topic that is there, every other millisecond: what
 holds up the loop holds up that one. ``--disk-ms`` adds a pause to each fsync of a table's file.
 """

@@ -2,7 +2,7 @@
 
     python -m bench.timer_errors [--apache] [--pending 100000]
 
-Starts a name server and a broker, sends the messages, each due at a millisecond of its own within
+Starts a name server and a broker, sends the messages, each due at another millisecond within
 a minute, consumes them, and prints how long after its moment each one was stored for
 consumers, and how long after it a consumer had it. None may be early.
 """

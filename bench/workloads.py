@@ -165,7 +165,7 @@ class Round:
         p50_us: median latency, where the load has one.
         p99_us: its 99th percentile.
         failed: sends that failed or messages that did not come.
-        messages: what came.
+        messages: number received.
         repeated: runs before this one that were thrown away.
         up_s: how long the broker had been up.
     """

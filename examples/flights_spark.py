@@ -69,7 +69,7 @@ async def create_topics(namesrv: str) -> None:
         await admin.create_topic(RESULTS, queues=1)
 
 
-# --- Spark, in processes of its own -------------------------------------------------------
+# --- Spark, in separate processes ---------------------------------------------------------
 
 
 class Job:

@@ -26,7 +26,7 @@ class Service:
     """Answers requests.
 
     Args:
-        client: started; closed by whoever made it.
+        client: started; closed by its creator.
     """
 
     def __init__(self, client: rocketpy.Client) -> None:

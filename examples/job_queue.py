@@ -59,7 +59,7 @@ async def submit(
         The job's id.
 
     Raises:
-        KeyError: there is no such job.
+        KeyError: the job does not exist.
     """
     JOBS[name]  # a misspelt name fails here, not at the worker
     if delay_s:

@@ -60,6 +60,6 @@ def about(options: Mapping[str, Any], versions: Mapping[str, str], commit: str) 
     named = ", ".join(f"{name} {number}" for name, number in versions.items())
     return (
         f"Processor time of the client's process, user and system, a message of 100 bytes; medians "
-        f"of {options['rounds']} rounds, each in a process of its own, {', '.join(CLIENTS)} in "
+        f"of {options['rounds']} rounds, each in a separate process, {', '.join(CLIENTS)} in "
         f"turn; uvloop; load of the machine before {options['load']}; commit {commit}; {named}."
     )

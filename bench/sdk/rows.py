@@ -20,7 +20,7 @@ class Row:
         name: what is done.
         goal_us: what a message may cost us.
         messages: of a round.
-        reads: messages are there before; each round reads as a group of its own.
+        reads: reads existing messages; each round has another group.
         beside: peers that have something like it.
     """
 

@@ -344,7 +344,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 return
             try:
                 future.set_result(func(*args))
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+            except Exception as error:  # noqa: BLE001 - the waiting caller gets it
                 future.set_exception(error)
 
         self.call_soon(run)
