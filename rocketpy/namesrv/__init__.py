@@ -1,1 +1,1 @@
-"""The name server: who serves which topic."""
+"""Name server: routes from topics to brokers."""

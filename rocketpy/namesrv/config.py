@@ -1,6 +1,6 @@
 """Settings of a name server.
 
-Source: NamesrvConfig (5.4.0); keys that are ours are marked so.
+Source: NamesrvConfig (5.4.0); RocketPy's additional keys are marked with (ours).
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ DEFAULT_PORT: Final = 9876
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamesrvConfig:
-    """Everything a name server lets one set.
+    """Settings of a name server.
 
     Attributes:
         data_dir: holds kvConfig.json; created with the first value put (ours; default
@@ -24,22 +24,22 @@ class NamesrvConfig:
         kv_config_path: that file, where it must be elsewhere.
         order_message_enable: routes carry the KV value of namespace ORDER_TOPIC_CONFIG.
         return_order_topic_config_to_broker: the response to a registration carries that namespace.
-        scan_not_active_broker_interval: ms between two looks for silent brokers.
-        support_acting_master: the slave with the lowest id stands in for a lost master.
-        notify_min_broker_id_changed: tell the brokers of a set when its lowest id changes.
+        scan_not_active_broker_interval: ms between two scans for inactive brokers.
+        support_acting_master: the slave with the lowest id replaces a lost master.
+        notify_min_broker_id_changed: notify the brokers of a set when its lowest id changes.
         enable_all_topic_list: serve request 206.
         enable_topic_list: serve requests 224 and 311 to 313.
-        need_wait_for_service: refuse routes while brokers may not have registered yet.
-        wait_seconds_for_service: how long after the start.
+        need_wait_for_service: reject route requests until brokers had time to register.
+        wait_seconds_for_service: duration of that wait after the start.
         delete_topic_with_broker_registration: a full registration also removes what it lacks.
         default_thread_pool_nums: threads for everything but routes; 0 runs inline.
         default_thread_pool_queue_capacity: requests that may wait for them.
         client_request_thread_pool_nums: threads for routes; 0 runs inline.
         client_request_thread_pool_queue_capacity: requests that may wait for them.
-        max_topics: topics in all; a registration beyond that is cut (ours).
-        max_brokers: broker addresses in all; another one is refused (ours).
-        max_kv_entries: KV values in all (ours).
-        server: the listening side.
+        max_topics: limit of topics; a registration drops topics beyond it (ours).
+        max_brokers: limit of broker addresses; further ones are rejected (ours).
+        max_kv_entries: limit of KV values (ours).
+        server: settings of the remoting server.
     """
 
     data_dir: str = ""
@@ -71,7 +71,7 @@ class NamesrvConfig:
 
     @property
     def kv_config_file(self) -> Path:
-        """Where the KV values are kept."""
+        """File of the KV values."""
         if self.kv_config_path:
             return Path(self.kv_config_path)
         directory = Path(self.data_dir) if self.data_dir else Path.home() / "namesrv"
@@ -79,5 +79,5 @@ class NamesrvConfig:
 
     @property
     def live_settings_file(self) -> Path:
-        """Where settings changed while running are kept: beside the KV values."""
+        """File of settings that were changed at run time, beside the KV values."""
         return self.kv_config_file.with_name(LIVE_FILE_NAME)

@@ -1,7 +1,7 @@
-"""Long work of a loop's connections, done in steps so that the loop serves others in between.
+"""Runs long requests in steps, so that their event loop serves other connections in between.
 
-A registration of a hundred thousand topics takes more than a second; each pause of it is a turn of
-the loop.
+A registration of a hundred thousand topics takes more than a second; it yields to the loop every
+few milliseconds.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class _Line:
-    """The long work of one loop: one piece of work at a time, in the order it came."""
+    """Queue of the long requests of one loop, which run one at a time, in order."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -24,10 +24,10 @@ class _Line:
 
 
 class LongWork:
-    """Does work of connections in steps; what one connection asks for is done in order.
+    """Runner of requests in steps, in order for each connection.
 
-    One piece of long work at a time: what it holds is not held many times over. Short work of other
-    connections passes it.
+    One long request runs at a time, which bounds the memory that they hold. Short requests of other
+    connections overtake it.
     """
 
     def __init__(self) -> None:
@@ -36,19 +36,19 @@ class LongWork:
     def do(
         self, channel: Channel, steps: Steps[_T], *, is_long: bool = False
     ) -> _T | Awaitable[_T | None]:
-        """Do work now, or in steps when it is long or comes behind long work.
+        """Run a request now, or in steps if it is long or follows a long one.
 
         Args:
-            channel: who asks; when it is closed the rest of its work is dropped.
+            channel: the requesting connection; when it closes, its remaining steps are dropped.
             steps: the work.
             is_long: it may take more than a few milliseconds.
 
         Returns:
-            What the work returns, or what will; None for work that was dropped.
+            The result of the steps, or an awaitable of it; None for a dropped request.
         """
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # on a thread of a pool: the loop serves others anyway
+        except RuntimeError:  # on a pool thread, which does not block the loop
             return run_to_end(steps)
         line = self._lines.setdefault(loop, _Line())
         if not is_long and channel not in line.waiting:

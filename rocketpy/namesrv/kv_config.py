@@ -1,8 +1,8 @@
-"""Small named values in namespaces, kept in one JSON file.
+"""Named values in namespaces, stored in one JSON file.
 
-The file has Apache's form, `{"configTable":{namespace:{key:value}}}`, and is replaced as a whole
-with every change: written beside, synced, renamed. Its name comes from the configuration at start
-and from nowhere else.
+The file has Apache's form, `{"configTable":{namespace:{key:value}}}`, and is replaced atomically
+with every change: written beside, synced, renamed. Its path is taken only from the configuration
+at start, never from a request.
 
 Source: KVConfigManager (5.4.0)
 """
@@ -24,10 +24,10 @@ _MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 
 
 class KvConfig:
-    """The values; safe to use from any thread.
+    """Thread-safe table of the values.
 
     Args:
-        path: the file; its directory is made with the first change.
+        path: the file; its directory is created by the first change.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +36,7 @@ class KvConfig:
         self._table: dict[str, dict[str, str]] = {}
 
     def load(self) -> None:
-        """Read the file; none is an empty table.
+        """Read the file; without a file the table is empty.
 
         Raises:
             StartError: the file cannot be read, or is damaged.
@@ -53,7 +53,7 @@ class KvConfig:
         if table is None:
             raise StartError(
                 f"{self._path} is damaged: expected a JSON object with configTable; "
-                "mend it or move it away"
+                "repair or remove it"
             )
         self._table = table
 
@@ -63,7 +63,7 @@ class KvConfig:
             return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """Return a copy of one namespace, or None when nothing was ever put there."""
+        """Return a copy of a namespace; None if it does not exist."""
         with self._lock:
             found = self._table.get(namespace)
             return None if found is None else dict(found)
@@ -75,13 +75,13 @@ class KvConfig:
             namespace: 1 to 512 characters.
             key: 1 to 512 characters.
             value: at most 64 Ki characters.
-            max_entries: how many values there may be in all.
+            max_entries: limit of all values.
 
         Returns:
-            None, or why it was refused.
+            None, or the reason for the rejection.
 
         Raises:
-            OSError: the file cannot be written; the value is not set then.
+            OSError: the file cannot be written; the value was not set.
         """
         if not (0 < len(namespace) <= _MAX_NAME_CHARS and 0 < len(key) <= _MAX_NAME_CHARS):
             return f"namespace and key must have 1 to {_MAX_NAME_CHARS} characters"
@@ -102,10 +102,10 @@ class KvConfig:
         """Remove one value and write the file.
 
         Returns:
-            Whether it was there.
+            Whether it existed.
 
         Raises:
-            OSError: the file cannot be written; the value stays then.
+            OSError: the file cannot be written; the value was not removed.
         """
         with self._lock:
             if key not in self._table.get(namespace, {}):
@@ -116,7 +116,7 @@ class KvConfig:
         return True
 
     def _replace(self, table: dict[str, dict[str, str]], data: bytes) -> None:
-        """Write the file, then take the new table; called under the lock."""
+        """Write the file, then replace the table; called under the lock."""
         replace_file(self._path, data)
         self._table = table
 

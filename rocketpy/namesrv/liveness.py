@@ -1,8 +1,8 @@
-"""Brokers that fell silent are taken out of the routes.
+"""Removes inactive brokers from the routes.
 
-A broker refreshes itself with every registration, version query and heartbeat. One that said
-nothing for its own timeout (120 s unless it asked for another) is forgotten and its connection
-closed. A broker whose connection closes is forgotten at once: see `server.py`.
+Every registration, version query and heartbeat refreshes a broker. A broker without one for its
+timeout (120 s unless it registered another) is removed, and its connection closed. When the
+connection of a broker closes, `server.py` removes it immediately.
 
 Source: RouteInfoManager.scanNotActiveBroker (5.4.0)
 """
@@ -16,7 +16,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class Liveness:
-    """The service that scans for silent brokers.
+    """Service that scans for inactive brokers.
 
     Args:
         routes: the table to clean.
@@ -30,7 +30,7 @@ class Liveness:
         self._interval_ms = interval_ms
 
     def step(self, now_ms: int) -> int:
-        """Forget every broker whose time is over; due again after the interval."""
+        """Remove every broker with an expired timeout; due again after the interval."""
         for broker, connection in self._routes.expire(now_ms):
             _logger.warning("broker expired", cluster=broker.cluster, address=broker.address)
             if isinstance(connection, Channel):

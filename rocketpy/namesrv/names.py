@@ -1,8 +1,8 @@
-"""Which names the name server takes into its tables.
+"""Checks of names before they enter the tables of the name server.
 
-More than clients may choose: brokers also register a topic named as their cluster, their own
-name and each consumer group. So nearly everything printable is fine; it is the length that keeps
-the tables bounded. No name ever becomes a path.
+Brokers register more than the names that clients may choose: a topic named as their cluster, one
+named as themselves, and one for each consumer group. So most printable text is valid, and a
+limit of the length bounds the tables. No name ever becomes a path.
 """
 
 from typing import Final
@@ -11,17 +11,17 @@ MAX_NAME_CHARS: Final = 300
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can name a cluster or a broker: 1 to 300 printable characters, no blanks."""
+    """Return whether a text is a valid cluster or broker name: 1 to 300 printable, no blanks."""
     return 0 < len(text) <= MAX_NAME_CHARS and text.isprintable() and " " not in text
 
 
 def is_topic(text: str) -> bool:
-    """Whether a text can name a topic in the routes."""
+    """Return whether a text is a valid topic name in the routes."""
     return is_name(text)
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is `host:port`; an IPv6 host may stand in brackets."""
+    """Return whether a text is `host:port`; an IPv6 host may have brackets."""
     host, colon, port = text.rpartition(":")
     if not colon or not is_name(host) or "," in host:
         return False

@@ -1,4 +1,4 @@
-"""Tells the brokers of a set when its lowest id became another one (905), where configured.
+"""Notifies the brokers of a set of changes of its lowest id (905), if configured.
 
 Source: RouteInfoManager.notifyMinBrokerIdChanged (5.4.0)
 """
@@ -24,11 +24,11 @@ _TIMEOUT_MS = 3_000
 
 
 class MinBrokerNotifier:
-    """Sends the notices; one that does not arrive is not sent again.
+    """Sender of the notifications, without retries.
 
     Args:
-        settings: the settings in force; off by default.
-        make_client: builds the client when it is first needed.
+        settings: the current settings; off by default.
+        make_client: creates the client on first use.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class MinBrokerNotifier:
         self._sending: OrderedSet[asyncio.Task[None]] = OrderedSet()
 
     def start(self) -> None:
-        """Send from the running loop."""
+        """Use the running loop for notifications."""
         self._loop = asyncio.get_running_loop()
 
-    def tell(self, change: MinBrokerChange) -> None:
-        """Send the notices, if wanted (any thread; returns at once)."""
+    def notify(self, change: MinBrokerChange) -> None:
+        """Send the notifications if enabled, without waiting; on any thread."""
         if self._loop is not None and self._settings.current.notify_min_broker_id_changed:
             self._loop.call_soon_threadsafe(self._start_sending, change)
 
     async def stop(self) -> None:
-        """Give up what is on its way and close the connections."""
+        """Cancel notifications in flight and close the connections."""
         for task in self._sending:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
@@ -69,18 +69,18 @@ class MinBrokerNotifier:
         try:
             await client.invoke_oneway(address, request, _TIMEOUT_MS)
         except RocketPyError as error:
-            _logger.warning("notice not delivered", broker=address, reason=str(error))
+            _logger.warning("notification failed", broker=address, reason=str(error))
 
 
 def receivers(change: MinBrokerChange) -> list[str]:
-    """Return who is told: all when one left, else all but the new lowest id itself."""
+    """Return the receivers: all after a broker left, else all but the new lowest id."""
     lowest = min(change.members)
     everyone = change.offline_address is not None or len(change.members) == 1
     return [address for number, address in change.members.items() if everyone or number != lowest]
 
 
 def notice(change: MinBrokerChange) -> RemotingCommand:
-    """Build the request."""
+    """Build the notification."""
     lowest = min(change.members)
     header = NotifyMinBrokerIdChangeRequestHeader(
         min_broker_id=lowest,

@@ -1,10 +1,10 @@
-"""The body of REGISTER_BROKER (103): two forms, plain or compressed, checked before use.
+"""Body of REGISTER_BROKER (103): two forms, plain or compressed, checked before use.
 
-Brokers since 3.0.11 send a RegisterBrokerBody, older ones the bare topic table. Whether it is
-compressed is seen from its first byte: the header's flag of 5.x brokers is wrong.
+Brokers since 3.0.11 send a RegisterBrokerBody, older ones the topic table alone. The first byte
+shows whether the body is compressed, because the header's flag of 5.x brokers is wrong.
 
-What comes in is bounded: names and addresses have a length, what breaks a rule is left out and
-counted, and a body inflates to a limit only.
+Input is bounded: names and addresses have a maximum length, invalid topics are dropped and
+counted, and inflated bodies have a limit.
 
 Source: DefaultRequestProcessor.registerBroker, RegisterBrokerBody (5.4.0)
 """
@@ -20,10 +20,10 @@ from rocketpy.proto.record.record import body_crc
 from rocketpy.runtime.service import Steps
 
 V3_0_11: Final = 37
-"""From this version on the body is a RegisterBrokerBody."""
+"""First version with a RegisterBrokerBody."""
 
 _ZLIB: Final = b"\x78"
-"""First byte of a compressed body; that of a plain one is a brace."""
+"""First byte of a compressed body; a plain body begins with a brace."""
 
 _MAX_FILTER_SERVERS: Final = 16
 _MAX_QUEUES: Final = 65_536
@@ -33,22 +33,22 @@ _MAPPING_KEYS: Final = ("topic", "bname", "totalQueues", "epoch", "dirty", "scop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """One broker's word about itself and its topics.
+    """Registration of a broker with its topics.
 
     Attributes:
         cluster: cluster name.
         broker_name: shared by a master and its slaves.
         broker_id: 0 is the master.
-        address: `host:port` told to clients.
+        address: `host:port` for clients.
         ha_address: `host:port` for its slaves; may be empty.
-        zone_name: kept only to be shown.
-        timeout_ms: how long it may be silent.
+        zone_name: stored for display only.
+        timeout_ms: time without a heartbeat after which it expires.
         enable_acting_master: None from brokers before 5.0.
         data_version: version of its topic table.
-        topics: what it serves; all, or one when it tells a change.
+        topics: its topics; all, or one after a change.
         filter_servers: addresses, of old brokers.
-        mappings: static topics: topic to its mapping as the broker sent it.
-        refused: names of topics left out because they break a rule (some of them).
+        mappings: static topics with their mapping, as received.
+        refused: names of some topics that were rejected.
     """
 
     cluster: str
@@ -66,7 +66,7 @@ class Registration:
     refused: Sequence[str] = ()
 
     def problem(self) -> str | None:
-        """Say what is wrong with the broker's own names, or None."""
+        """Return the defect of the broker's names, or None."""
         if not is_name(self.cluster):
             return "cluster name is not a name"
         if not is_name(self.broker_name):
@@ -82,7 +82,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTopics:
-    """What a registration's body says."""
+    """Contents of a registration's body."""
 
     data_version: DataVersion
     topics: dict[str, TopicConfig]
@@ -92,27 +92,26 @@ class RegisteredTopics:
 
 
 def body_matches(body: bytes, body_crc32: int) -> bool:
-    """Compare a body with the header's `bodyCrc32`; 0 means that there is none."""
+    """Compare a body with the header's `bodyCrc32`; 0 means no checksum."""
     return body_crc32 in {0, body_crc(body)}
 
 
 def is_compressed(body: bytes) -> bool:
-    """Whether a body is in the compressed form."""
+    """Return whether a body is compressed."""
     return body.startswith(_ZLIB)
 
 
 def read_topics(body: bytes, version: int) -> Steps[RegisteredTopics]:
-    """Read a registration's body in whichever form it has, with pauses in between.
+    """Read a registration's body of either form, as a generator with pauses.
 
-    A hundred thousand topics take a second to read; whoever serves others pauses where the
-    generator does.
+    A hundred thousand topics take a second to read; the caller serves other requests at the pauses.
 
     Args:
         body: as received; may be empty.
         version: of the request; decides the form.
 
     Returns:
-        What it says, once the generator has ended.
+        The contents, when the generator ends.
 
     Raises:
         BadBodyError: it cannot be decoded, or inflates beyond the limit.
@@ -127,7 +126,7 @@ def read_topics(body: bytes, version: int) -> Steps[RegisteredTopics]:
 
 
 def _checked(whole: RegisterBrokerBody) -> Steps[RegisteredTopics]:
-    """Leave out what breaks a rule."""
+    """Drop invalid topics."""
     wrapper = whole.topic_config_serialize_wrapper
     topics: dict[str, TopicConfig] = {}
     refused: list[str] = []
@@ -150,7 +149,7 @@ def _checked(whole: RegisterBrokerBody) -> Steps[RegisteredTopics]:
 
 
 def _mapping(raw: dict[str, object]) -> dict[str, object]:
-    """Keep of a static topic's mapping what Apache's TopicQueueMappingInfo has, bounded."""
+    """Reduce a static topic's mapping to the fields of Apache's TopicQueueMappingInfo."""
     kept = {
         key: raw[key]
         for key in _MAPPING_KEYS

@@ -1,14 +1,14 @@
-"""Which broker serves which topic: the name server's memory.
+"""Route table of a name server: topics, brokers and clusters.
 
-Changed only under one lock, by requests and by the liveness scan:
+Requests and the liveness scan change it under one lock:
 
     routes    topic -> broker name -> its queues and permission (`TopicRoutes`)
     brokers   broker name -> cluster and the address of each id (0 is the master)
     clusters  cluster -> broker names
-    live      (cluster, address) -> when it was last heard, its data version, its connection
+    live      (cluster, address) -> time of its last request, its data version, its connection
 
-A broker's topics are taken over when it registers for the first time or its data version changed.
-No clock and no network in here: the caller says what time it is.
+A broker's topics are applied when it registers for the first time or its data version changed.
+The module has no clock and no network: the caller passes the time.
 
 Source: RouteInfoManager (5.4.0)
 """
@@ -36,12 +36,12 @@ from rocketpy.runtime.service import Steps, chunked, run_to_end
 
 _SYNC_PREFIX: Final = sync_broker_member_topic("")
 _STEP_TOPICS: Final = 1_024
-"""Topics that are taken over between two pauses: about 4 ms."""
+"""Topics that are applied between two pauses: about 4 ms."""
 
 
 @dataclass(slots=True)
 class _Live:
-    """A broker that was heard; `is_whole`: all topics of its data version are in the tables."""
+    """Live broker; `is_whole`: all topics of its data version are in the tables."""
 
     broker_name: str
     heard_ms: int
@@ -54,14 +54,14 @@ class _Live:
 
 
 class _Begun(NamedTuple):
-    """A registration whose topics are being taken over.
+    """Registration in progress, with topics still to apply.
 
     Attributes:
         key: of its broker.
-        live: replaced by that of a later registration.
-        result: what its broker is told in the end.
-        serves: its topics count: it is the master, or stands in for one.
-        changed: all topics are taken over, not only those that are unknown.
+        live: state of the broker; a later registration replaces it.
+        result: response to the broker.
+        serves: whether its topics count: it is the master, or acts as one.
+        changed: all topics are applied, not only unknown ones.
         wipe: its topics are read-only.
     """
 
@@ -74,10 +74,10 @@ class _Begun(NamedTuple):
 
 
 class RouteTable:
-    """The tables; every method is safe to call from any thread.
+    """Thread-safe tables of routes.
 
     Args:
-        limits: bounds; may be replaced while running.
+        limits: bounds; may be replaced at run time.
     """
 
     def __init__(self, limits: RouteLimits | None = None) -> None:
@@ -96,38 +96,50 @@ class RouteTable:
     def limits(self, limits: RouteLimits) -> None:
         self._routes.limits = limits
 
-    # ---- what brokers say
+    # ---- registrations
 
     def register(
-        self, told: Registration, connection: object, now_ms: int, *, delete_missing: bool = False
+        self,
+        registration: Registration,
+        connection: object,
+        now_ms: int,
+        *,
+        delete_missing: bool = False,
     ) -> RegisterResult:
-        """Take over a registration without a pause; see `register_in_steps`."""
-        steps = self.register_in_steps(told, connection, now_ms, delete_missing=delete_missing)
+        """Apply a registration without a pause; see `register_in_steps`."""
+        steps = self.register_in_steps(
+            registration, connection, now_ms, delete_missing=delete_missing
+        )
         return run_to_end(steps)
 
     def register_in_steps(
-        self, told: Registration, connection: object, now_ms: int, *, delete_missing: bool = False
+        self,
+        registration: Registration,
+        connection: object,
+        now_ms: int,
+        *,
+        delete_missing: bool = False,
     ) -> Steps[RegisterResult]:
-        """Take over a broker's registration, with a pause after each few topics.
+        """Apply a broker's registration, with a pause after each few topics.
 
-        A topic changes all at once. The broker's data version counts when all of them are there.
+        Each topic changes atomically. The data version is set when all topics are applied.
 
         Args:
-            told: what it says; its names have been checked.
-            connection: closing it takes the broker away, see `connection_closed`.
-            now_ms: monotonic.
-            delete_missing: a list without static mappings also removes the topics it lacks.
+            registration: the registration, with checked names.
+            connection: when it closes, the broker is removed; see `connection_closed`.
+            now_ms: monotonic time.
+            delete_missing: a list without static mappings also removes topics that it lacks.
 
         Returns:
-            What became of it, once the generator has ended.
+            The result, when the generator ends.
         """
         with self._lock:
-            begun = self._begin(told, connection, now_ms)
+            begun = self._begin(registration, connection, now_ms)
         if isinstance(begun, RegisterResult):
             return begun
         dropped = 0
         if begun.serves:
-            for work in self._topic_steps(told, begun, delete_missing=delete_missing):
+            for work in self._topic_steps(registration, begun, delete_missing=delete_missing):
                 with self._lock:
                     if self._live.get(begun.key) is not begun.live:
                         return RegisterResult(RegisterOutcome.OVERTAKEN)
@@ -140,152 +152,156 @@ class RouteTable:
             return replace(begun.result, dropped_topics=dropped)
 
     def _begin(
-        self, told: Registration, connection: object, now_ms: int
+        self, registration: Registration, connection: object, now_ms: int
     ) -> RegisterResult | _Begun:
-        """Take over all but the topics."""
-        key = BrokerKey(told.cluster, told.address)
+        """Apply everything except the topics."""
+        key = BrokerKey(registration.cluster, registration.address)
         known = self._live.get(key)
-        if known is not None and known.broker_name != told.broker_name:
+        if known is not None and known.broker_name != registration.broker_name:
             self._remove(key, known.broker_name)  # one address is one broker
             known = None
-        old = self._brokers.get(told.broker_name)
+        old = self._brokers.get(registration.broker_name)
         addresses = dict(old.broker_addrs) if old else {}
-        lowest_before = min(addresses, default=told.broker_id)
-        # A slave that became master: the same address under its old id goes.
+        lowest_before = min(addresses, default=registration.broker_id)
+        # A slave became master: remove its address under the old id.
         addresses = {
             number: address
             for number, address in addresses.items()
-            if address != told.address or number == told.broker_id
+            if address != registration.address or number == registration.broker_id
         }
-        refused = self._refuse(told, key, addresses)
+        refused = self._refuse(registration, key, addresses)
         if refused is not None:
             return RegisterResult(refused)
-        is_first = told.broker_id not in addresses
-        addresses[told.broker_id] = told.address
-        self._put_broker(told, addresses, old)
+        is_first = registration.broker_id not in addresses
+        addresses[registration.broker_id] = registration.address
+        self._put_broker(registration, addresses, old)
         is_prime_slave = (
-            told.enable_acting_master is not None
-            and told.broker_id != MASTER_ID
-            and told.broker_id == min(addresses)
+            registration.enable_acting_master is not None
+            and registration.broker_id != MASTER_ID
+            and registration.broker_id == min(addresses)
         )
         changed = (
             is_first
             or known is None
             or not known.is_whole
-            or known.data_version != told.data_version
+            or known.data_version != registration.data_version
         )
         live = self._live[key] = _Live(
-            broker_name=told.broker_name,
+            broker_name=registration.broker_name,
             heard_ms=now_ms,
-            timeout_ms=told.timeout_ms,
-            data_version=told.data_version,
-            ha_address=told.ha_address,
+            timeout_ms=registration.timeout_ms,
+            data_version=registration.data_version,
+            ha_address=registration.ha_address,
             connection=connection,
-            filter_servers=told.filter_servers,
+            filter_servers=registration.filter_servers,
             is_whole=not changed,
         )
-        master_address, ha_address = self._master_for(told, addresses)
+        master_address, ha_address = self._master_for(registration, addresses)
         change = None
-        if told.broker_id < lowest_before:
-            change = MinBrokerChange(told.broker_name, addresses, None, told.ha_address)
+        if registration.broker_id < lowest_before:
+            change = MinBrokerChange(
+                registration.broker_name, addresses, None, registration.ha_address
+            )
         result = RegisterResult(
             RegisterOutcome.OK, master_address, ha_address, known is None, min_change=change
         )
-        serves = told.broker_id == MASTER_ID or is_prime_slave
-        wipe = is_prime_slave and bool(told.enable_acting_master)
+        serves = registration.broker_id == MASTER_ID or is_prime_slave
+        wipe = is_prime_slave and bool(registration.enable_acting_master)
         return _Begun(key, live, result, serves=serves, changed=changed, wipe=wipe)
 
     def _put_broker(
-        self, told: Registration, addresses: dict[int, str], old: BrokerData | None
+        self, registration: Registration, addresses: dict[int, str], old: BrokerData | None
     ) -> None:
-        self._brokers[told.broker_name] = BrokerData(
-            cluster=told.cluster,
-            broker_name=told.broker_name,
+        self._brokers[registration.broker_name] = BrokerData(
+            cluster=registration.cluster,
+            broker_name=registration.broker_name,
             broker_addrs=addresses,
-            enable_acting_master=bool(told.enable_acting_master),
-            zone_name=told.zone_name,
+            enable_acting_master=bool(registration.enable_acting_master),
+            zone_name=registration.zone_name,
         )
-        if old is not None and old.cluster != told.cluster:
-            self._leave_cluster(old.cluster, told.broker_name)
-        self._clusters.setdefault(told.cluster, set()).add(told.broker_name)
+        if old is not None and old.cluster != registration.cluster:
+            self._leave_cluster(old.cluster, registration.broker_name)
+        self._clusters.setdefault(registration.cluster, set()).add(registration.broker_name)
 
-    def _master_for(self, told: Registration, addresses: dict[int, str]) -> tuple[str, str]:
-        """Return a slave's master and that one's HA address; empty for a master, or without one."""
-        if told.broker_id == MASTER_ID or MASTER_ID not in addresses:
+    def _master_for(self, registration: Registration, addresses: dict[int, str]) -> tuple[str, str]:
+        """Return the address and HA address of a slave's master; empty without one."""
+        if registration.broker_id == MASTER_ID or MASTER_ID not in addresses:
             return "", ""
         address = addresses[MASTER_ID]
-        master = self._live.get(BrokerKey(told.cluster, address))
+        master = self._live.get(BrokerKey(registration.cluster, address))
         return ("", "") if master is None else (address, master.ha_address)
 
     def _refuse(
-        self, told: Registration, key: BrokerKey, addresses: dict[int, str]
+        self, registration: Registration, key: BrokerKey, addresses: dict[int, str]
     ) -> RegisterOutcome | None:
-        holder = addresses.get(told.broker_id)
-        if holder is not None and holder != told.address:
-            live = self._live.get(BrokerKey(told.cluster, holder))
-            if live and live.data_version.state_version > told.data_version.state_version:
+        holder = addresses.get(registration.broker_id)
+        if holder is not None and holder != registration.address:
+            live = self._live.get(BrokerKey(registration.cluster, holder))
+            if live and live.data_version.state_version > registration.data_version.state_version:
                 self._live.pop(key, None)
                 return RegisterOutcome.STALE
-        if holder is None and len(told.topics) == 1:
+        if holder is None and len(registration.topics) == 1:
             return RegisterOutcome.NOT_YET_REGISTERED
         if key not in self._live and len(self._live) >= self.limits.max_brokers:
             return RegisterOutcome.FULL
         return None
 
     def _topic_steps(
-        self, told: Registration, begun: _Begun, *, delete_missing: bool
+        self, registration: Registration, begun: _Begun, *, delete_missing: bool
     ) -> Iterator[Callable[[], int]]:
-        """Yield pieces of work, to be done under the lock; each returns how many had no room."""
-        routes, name = self._routes, told.broker_name
-        if delete_missing and not told.mappings:
+        """Yield steps to run under the lock; each returns the number of topics without room."""
+        routes, name = self._routes, registration.broker_name
+        if delete_missing and not registration.mappings:
             with self._lock:
-                missing = [each for each in routes.of_broker(name) if each not in told.topics]
+                missing = [
+                    each for each in routes.of_broker(name) if each not in registration.topics
+                ]
             for some in chunked(missing, _STEP_TOPICS):
                 yield partial(routes.drop, some, name)
-        for configs in chunked(told.topics.items(), _STEP_TOPICS):
+        for configs in chunked(registration.topics.items(), _STEP_TOPICS):
             yield partial(
                 routes.put_configs, configs, name, only_new=not begun.changed, wipe=begun.wipe
             )
         if begun.changed:
-            for mappings in chunked(told.mappings.items(), _STEP_TOPICS):
+            for mappings in chunked(registration.mappings.items(), _STEP_TOPICS):
                 yield partial(routes.put_mappings, mappings, name)
 
     def register_topic(self, topic: str, queue_datas: Sequence[QueueData]) -> bool:
         """Merge the queues of one topic.
 
         Returns:
-            False when one of the brokers is unknown, and nothing changed, or there is no room.
+            False if one of the brokers is unknown, which changes nothing, or a table is full.
         """
         with self._lock:
             if not all(each.broker_name in self._brokers for each in queue_datas):
                 return False
-            # A list: every queue is tried, also after one that found no room.
+            # A list, not a generator: every queue is tried, also after one without room.
             return min([self._routes.put(topic, each) for each in queue_datas], default=True)
 
     def touch(self, key: BrokerKey, now_ms: int) -> None:
-        """Note that a broker was heard; an unknown one stays unknown."""
+        """Refresh a known broker."""
         with self._lock:
             live = self._live.get(key)
             if live is not None:
                 live.heard_ms = now_ms
 
     def data_version(self, key: BrokerKey) -> DataVersion | None:
-        """Return the data version a broker last registered with; None unless all is taken over."""
+        """Return a broker's registered data version; None until all topics are applied."""
         with self._lock:
             live = self._live.get(key)
             return live.data_version if live is not None and live.is_whole else None
 
-    # ---- brokers that leave
+    # ---- removal of brokers
 
     def unregister(self, key: BrokerKey, broker_name: str) -> MinBrokerChange | None:
-        """Forget one broker address, and what nobody else serves."""
+        """Remove a broker address, and topics without another broker."""
         with self._lock:
             return self._remove(key, broker_name)
 
     def connection_closed(
         self, connection: object
     ) -> list[tuple[BrokerKey, MinBrokerChange | None]]:
-        """Forget the brokers that last registered over this connection; return them."""
+        """Remove the brokers that last registered over this connection; return them."""
         with self._lock:
             gone = [
                 (key, live.broker_name)
@@ -295,7 +311,7 @@ class RouteTable:
             return [(key, self._remove(key, name)) for key, name in gone]
 
     def expire(self, now_ms: int) -> list[tuple[BrokerKey, object]]:
-        """Forget the brokers that were silent for too long; return them and their connections."""
+        """Remove expired brokers; return them and their connections."""
         with self._lock:
             late = [
                 (key, live)
@@ -338,10 +354,10 @@ class RouteTable:
         if not names:
             self._clusters.pop(cluster, None)
 
-    # ---- what administrators do
+    # ---- administration
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or in one cluster, until a broker registers it again."""
+        """Remove a topic, everywhere or in one cluster, until a broker registers it again."""
         with self._lock:
             routes = self._routes
             names = routes.queues(topic) if not cluster else self._clusters.get(cluster, ())
@@ -349,15 +365,15 @@ class RouteTable:
                 routes.drop((topic,), name)
 
     def serves_many(self, broker_name: str) -> bool:
-        """Whether changing all topics of a broker name takes more than a few milliseconds."""
+        """Return whether a change of all topics of a broker name takes more than a few ms."""
         return len(self._routes.of_broker(broker_name)) > _STEP_TOPICS
 
     def wipe_write_perm(self, broker_name: str) -> Steps[int]:
-        """Make every topic of a broker name read-only, a few at a time; return how many."""
+        """Make every topic of a broker name read-only, in steps; return their number."""
         return self._change_perm(broker_name, _wiped)
 
     def add_write_perm(self, broker_name: str) -> Steps[int]:
-        """Make every topic of a broker name readable and writeable, a few at a time."""
+        """Make every topic of a broker name readable and writeable, in steps."""
         return self._change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> Steps[int]:
@@ -370,14 +386,14 @@ class RouteTable:
             yield
         return count
 
-    # ---- what everybody asks
+    # ---- queries
 
     def route(self, topic: str, *, acting_master: bool = False) -> TopicRouteData | None:
-        """Return queues and brokers of a topic; None when no live broker serves it.
+        """Return queues and brokers of a topic; None without a live broker.
 
         Args:
             topic: its name.
-            acting_master: show the slave with the lowest id as master where there is none.
+            acting_master: return the slave with the lowest id as master if there is none.
         """
         with self._lock:
             queues = self._routes.queues(topic)
@@ -444,7 +460,7 @@ def _wiped(perm: int) -> int:
 
 
 def _with_acting_master(broker: BrokerData, queues: QueueData) -> BrokerData:
-    """Move the lowest id to 0 where a set lost its master and its topics are read-only."""
+    """Change the lowest id to 0 in sets without a master that have read-only topics."""
     addresses = broker.broker_addrs
     if not addresses or MASTER_ID in addresses or not broker.enable_acting_master:
         return broker

@@ -1,4 +1,4 @@
-"""What goes into the route table and what comes out of it."""
+"""Values of the route table: keys, results and limits."""
 
 import enum
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from typing import NamedTuple
 
 
 class BrokerKey(NamedTuple):
-    """Identifies one running broker."""
+    """Key of a running broker."""
 
     cluster: str
     address: str
 
 
 class RegisterOutcome(enum.Enum):
-    """What became of a registration."""
+    """Outcome of a registration."""
 
     OK = "ok"
-    STALE = "stale"  # its place is taken by one with a higher state version
+    STALE = "stale"  # a broker with a higher state version has its id
     NOT_YET_REGISTERED = "not yet registered"  # one topic from a broker without a full list
     FULL = "full"  # no room for another broker
-    OVERTAKEN = "overtaken"  # the broker registered anew, or left, while it was taken over
+    OVERTAKEN = "overtaken"  # the broker registered again, or left, before all topics were applied
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class RouteLimits:
 
 @dataclass(frozen=True, slots=True)
 class MinBrokerChange:
-    """The lowest id of a broker name is another one now; its brokers may want to know.
+    """Change of the lowest id of a broker name, for notifications.
 
     Attributes:
-        broker_name: whose.
+        broker_name: name of the set.
         members: id to address, after the change.
         offline_address: the one that left, if one left.
         ha_address: of the new lowest id.
@@ -51,14 +51,14 @@ class MinBrokerChange:
 
 @dataclass(frozen=True, slots=True)
 class RegisterResult:
-    """The response to a registration.
+    """Result of a registration, for the response.
 
     Attributes:
-        outcome: whether it was taken over.
-        master_address: told to slaves; empty when there is no master.
+        outcome: whether it was applied.
+        master_address: for slaves; empty without a master.
         ha_address: of that master.
         is_new: whether this address was unknown.
-        dropped_topics: topics left out because the table is full.
+        dropped_topics: topics dropped because the table is full.
         min_change: set when the lowest id changed.
     """
 

@@ -1,4 +1,4 @@
-"""The name server put together: tables, processors, connections, the liveness scan.
+"""Composition of the name server: tables, processors, connections, the liveness scan.
 
 Source: NamesrvController (5.4.0)
 """
@@ -37,13 +37,13 @@ _WILDCARDS = {"", "0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 
 
 class NameServer:
-    """A name server; several of them share nothing, brokers register with each.
+    """Name server. Several name servers are independent; brokers register with each.
 
     Args:
         config: its settings.
-        clock: time.
+        clock: for time-outs and waits.
         rng: spreads the pauses between connection attempts to brokers.
-        network: where it listens and how it connects; the machine's when None.
+        network: for listening and connecting; None: sockets of the machine.
     """
 
     def __init__(
@@ -128,12 +128,12 @@ class NameServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on, once started."""
+        """Port it listens on, after `start`."""
         return self._remoting.port
 
     @property
     def address(self) -> str:
-        """`host:port` to reach it on this machine, once started."""
+        """`host:port` for clients on this machine, after `start`."""
         host = self.settings.current.server.bind_address
         if host in _WILDCARDS:
             host = "127.0.0.1"
@@ -146,7 +146,7 @@ class NameServer:
             StartError: the port is taken, or the KV file cannot be used.
         """
         if self._services is not None:
-            raise ClosedError("the name server was started already")
+            raise ClosedError("the name server has already been started")
         self.kv.load()
         self._notifier.start()
         await self._remoting.start()
@@ -154,7 +154,7 @@ class NameServer:
         self._services = run_services_on_loop([Liveness(self.routes, interval_ms)], self._clock)
 
     async def stop(self) -> None:
-        """Stop listening and close every connection; again or before start is harmless."""
+        """Stop listening and close every connection; idempotent, also before `start`."""
         if self._services is None:
             return
         self._services.stop()
@@ -164,14 +164,14 @@ class NameServer:
     # ---- ChannelListener
 
     def on_open(self, channel: Channel) -> None:
-        """Nothing to do: a connection says nothing about a broker until it registers."""
+        """Do nothing: a connection has no broker until one registers."""
 
     def on_idle(self, channel: Channel) -> None:
-        """Nothing to do: the server closes it, and `on_close` follows."""
+        """Do nothing: the server closes the connection, and `on_close` follows."""
 
     def on_close(self, channel: Channel) -> None:
-        """Take the brokers of this connection out of the routes at once."""
+        """Remove the brokers of this connection from the routes immediately."""
         for key, change in self.routes.connection_closed(channel):
             _logger.warning("broker connection closed", cluster=key.cluster, address=key.address)
             if change is not None:
-                self._notifier.tell(change)
+                self._notifier.notify(change)

@@ -1,8 +1,8 @@
-"""Topics and who serves them: three tables that belong together, bounded.
+"""Topics and their brokers: three consistent, bounded tables.
 
     topics    topic -> broker name -> its queues and permission
     mappings  topic -> broker name -> static mapping
-    served    broker name -> its topics: a broker that leaves costs its own topics, not everybody's
+    served    broker name -> its topics: removing a broker visits only its topics
 
 The route table holds its lock around each call.
 
@@ -20,10 +20,10 @@ from rocketpy.runtime.ordered_set import OrderedSet
 
 
 class TopicRoutes:
-    """The tables; not safe from several threads.
+    """Tables of topics; not thread-safe.
 
     Args:
-        limits: bounds; may be replaced while running.
+        limits: bounds; may be replaced at run time.
     """
 
     def __init__(self, limits: RouteLimits) -> None:
@@ -34,32 +34,32 @@ class TopicRoutes:
         self._route_count = 0
         self._mapping_count = 0
 
-    # ---- what there is
+    # ---- queries
 
     def topics(self) -> Collection[str]:
-        """Every topic."""
+        """Return every topic."""
         return self._topics.keys()
 
     def items(self) -> ItemsView[str, dict[str, QueueData]]:
-        """Every topic, and its queues by broker name."""
+        """Return every topic with its queues by broker name."""
         return self._topics.items()
 
     def queues(self, topic: str) -> Mapping[str, QueueData]:
-        """The queues of a topic by broker name."""
+        """Return the queues of a topic by broker name."""
         return self._topics.get(topic, {})
 
     def mappings(self, topic: str) -> Mapping[str, object]:
-        """The static mappings of a topic by broker name."""
+        """Return the static mappings of a topic by broker name."""
         return self._mappings.get(topic, {})
 
     def of_broker(self, broker_name: str) -> Collection[str]:
-        """The topics that a broker name serves."""
+        """Return the topics of a broker name."""
         return self._served.get(broker_name, ())
 
-    # ---- what comes
+    # ---- changes
 
     def put(self, topic: str, queue: QueueData) -> bool:
-        """Set a broker's queues of a topic; False when there is no room."""
+        """Set a broker's queues of a topic; return False if the table is full."""
         queues = self._topics.get(topic)
         if queues is None or queue.broker_name not in queues:
             if self._route_count >= self.limits.max_routes:
@@ -81,16 +81,16 @@ class TopicRoutes:
         only_new: bool,
         wipe: bool,
     ) -> int:
-        """Set a broker's queues as it configured them.
+        """Set a broker's queues by its topic configurations.
 
         Args:
-            configs: topic and its configuration.
-            broker_name: whose.
-            only_new: leave those alone that it serves already.
+            configs: topics with their configurations.
+            broker_name: of the broker.
+            only_new: skip topics that it serves already.
             wipe: make them read-only.
 
         Returns:
-            How many found no room.
+            Number of topics without room.
         """
         dropped = 0
         for topic, config in configs:
@@ -100,7 +100,7 @@ class TopicRoutes:
         return dropped
 
     def put_mappings(self, mappings: Iterable[tuple[str, object]], broker_name: str) -> int:
-        """Set a broker's static mappings of topics it serves, while there is room. Returns 0."""
+        """Set a broker's static mappings of its topics, up to the limit; return 0."""
         for topic, mapping in mappings:
             if broker_name in self._topics.get(topic, ()):
                 known = self._mappings.get(topic, {})
@@ -114,7 +114,7 @@ class TopicRoutes:
     def change_perm(
         self, topics: Iterable[str], broker_name: str, change: Callable[[int], int]
     ) -> int:
-        """Change the permission of those of some topics that a broker name serves; count them."""
+        """Change the permission of the broker's topics among some; return their number."""
         changed = 0
         for topic in topics:
             queues = self._topics.get(topic, {})
@@ -124,10 +124,10 @@ class TopicRoutes:
                 changed += 1
         return changed
 
-    # ---- what goes
+    # ---- removal
 
     def drop(self, topics: Iterable[str], broker_name: str) -> int:
-        """Take a broker name out of topics; the last one takes a topic along. Returns 0."""
+        """Remove a broker name from topics, and topics without brokers; return 0."""
         for topic in topics:
             queues = self._topics.get(topic)
             if queues is not None:
@@ -140,7 +140,7 @@ class TopicRoutes:
         return 0
 
     def drop_broker(self, broker_name: str) -> None:
-        """Take a broker name out of all topics; quick, for there may be a hundred thousand."""
+        """Remove a broker name from all its topics; fast enough for a hundred thousand."""
         topics = self._topics
         served = self._served.pop(broker_name, ())
         for topic in served:

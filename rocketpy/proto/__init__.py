@@ -1,1 +1,1 @@
-"""Bytes to values and back: no I/O, no clock, no threads."""
+"""Encoding and decoding of the wire and of records, without I/O, clock or threads."""

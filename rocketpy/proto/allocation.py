@@ -1,4 +1,4 @@
-"""Who in a group reads which queue: rules that every member, or the broker, computes alike.
+"""Allocation of queues to the members of a group, by deterministic rules.
 
 Source: AllocateMessageQueueAveragely, AllocateMessageQueueAveragelyByCircle,
 AllocateMessageQueueByConfig, AllocateMessageQueueByMachineRoom, AllocateMachineRoomNearby,
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from rocketpy.proto.message_queue import MessageQueue
 
 Allocation: TypeAlias = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
-"""Given a member's id, all queues and all members' ids (both sorted): the member's queues."""
+"""Returns a member's queues, given its id, all queues and all members' ids (both sorted)."""
 
 VIRTUAL_NODES: Final = 10
 
@@ -50,27 +50,27 @@ def allocate_average(
 def allocate_circle(
     client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """Deal the queues out one by one."""
+    """Assign the queues in turn."""
     if client_id not in client_ids:
         return []
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
 def fixed_queues(queues: Iterable[MessageQueue]) -> Allocation:
-    """Return the rule that gives this member these queues, whoever else there is.
+    """Return a rule that gives this member fixed queues, regardless of other members.
 
     Args:
-        queues: those of this member; nobody sees to it that every queue has a member.
+        queues: those of this member; that every queue has a member is not checked.
     """
     mine = list(queues)
     return lambda _client_id, queues, _client_ids: [each for each in mine if each in queues]
 
 
 def by_machine_room(rooms: Collection[str]) -> Allocation:
-    """Return the rule that deals out the queues of some machine rooms, pages first, then the rest.
+    """Return a rule that assigns the queues of some machine rooms, pages first, then the rest.
 
     Args:
-        rooms: only queues of brokers named `room@...` of these are dealt out.
+        rooms: only queues of brokers named `room@...` of these are assigned.
     """
 
     def allocate(
@@ -99,14 +99,14 @@ def machine_room_nearby(
     room_of_member: Callable[[str], str],
     rule: Allocation | None = None,
 ) -> Allocation:
-    """Return the rule by which members read the queues of their own machine room.
+    """Return a rule by which members read the queues of their machine room.
 
-    The queues of a room in which no member lives are shared by all.
+    All members share the queues of a room without members.
 
     Args:
-        room_of_queue: the room of a queue.
-        room_of_member: the room of a member, by its client id.
-        rule: how queues are dealt out within a room; None is `allocate_average`.
+        room_of_queue: returns the room of a queue.
+        room_of_member: returns the room of a client id.
+        rule: within a room; None is `allocate_average`.
     """
     share = rule or allocate_average
 
@@ -132,10 +132,10 @@ def machine_room_nearby(
 
 
 def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Allocation:
-    """Return the rule by which few queues move when a member comes or goes.
+    """Return a rule by which few queues move when a member joins or leaves.
 
     Args:
-        virtual_nodes: places of each member on the ring; the same for all members.
+        virtual_nodes: positions of each member on the ring; the same for all members.
     """
 
     def allocate(
@@ -164,7 +164,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Allocation:
 
 
 def _ring_place(text: str) -> int:
-    import hashlib  # noqa: PLC0415 - much to load for who allocates in another way
+    import hashlib  # noqa: PLC0415 - needed by this rule only
 
     digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")

@@ -1,4 +1,4 @@
-"""One queue of one topic on one broker, as producers and consumers name it.
+"""Queue of a topic on a broker, as producers and consumers name it.
 
 Source: MessageQueue (org.apache.rocketmq.common.message) of 5.4.0.
 """
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class MessageQueue(NamedTuple):
-    """A queue of a topic; ordered by topic, broker name and queue id, as Java orders it."""
+    """Queue of a topic; ordered by topic, broker name and queue id, as in Java."""
 
     topic: str
     broker_name: str

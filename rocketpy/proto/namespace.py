@@ -16,7 +16,7 @@ _SEPARATOR: Final = "%"
 
 
 def wrap_namespace(namespace: str, name: str) -> str:
-    """Return the name that brokers know a topic or group by; a name of the system is its own."""
+    """Return the broker's name of a topic or group; system names are unchanged."""
     if not namespace or not name or _is_of_system(name):
         return name
     prefix, rest = _split(name)
@@ -26,7 +26,7 @@ def wrap_namespace(namespace: str, name: str) -> str:
 
 
 def unwrap_namespace(namespace: str, name: str) -> str:
-    """Return the name that users of a namespace know a topic or group by."""
+    """Return the user's name of a topic or group, without its namespace."""
     if not namespace or not name or _is_of_system(name):
         return name
     prefix, rest = _split(name)

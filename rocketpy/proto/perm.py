@@ -11,17 +11,17 @@ PERM_READ: Final = 4
 
 
 def is_readable(perm: int) -> bool:
-    """Tell whether consumers may read."""
+    """Return whether consumers may read."""
     return perm & PERM_READ != 0
 
 
 def is_writeable(perm: int) -> bool:
-    """Tell whether producers may write."""
+    """Return whether producers may write."""
     return perm & PERM_WRITE != 0
 
 
 def is_inherited(perm: int) -> bool:
-    """Tell whether a topic may be created from this one (TBW102)."""
+    """Return whether topics may be created from this one (TBW102)."""
     return perm & PERM_INHERIT != 0
 
 

@@ -1,8 +1,8 @@
-"""What pop consumption writes as text: handles of messages, and the offsets of a response.
+"""Text formats of pop consumption: handles of messages, and offsets in responses.
 
-A handle (property `POP_CK`, field `extraInfo`) says of one message which check point it belongs
-to: ``checkPointOffset popTime invisibleTime reviveQueueId mark brokerName queueId queueOffset``.
-The mark tells the topic itself from its two kinds of retry topics.
+A handle (property `POP_CK`, field `extraInfo`) identifies a message and its check point:
+``checkPointOffset popTime invisibleTime reviveQueueId mark brokerName queueId queueOffset``.
+The mark distinguishes the topic from its two kinds of retry topics.
 
 Source: ExtraInfoUtil, KeyBuilder, PopAckConstants of 5.4.0.
 """
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from rocketpy.proto.topic_names import RETRY_PREFIX, pop_retry_topic_v1, pop_retry_topic_v2
 
 ORDER_REVIVE_QUEUE: Final = 999
-"""In place of a revive queue: popped in order, without a check point."""
+"""Revive queue id of ordered pops, which have no check point."""
 
 MARK_NORMAL: Final = "0"
 MARK_RETRY_V1: Final = "1"
@@ -30,19 +30,19 @@ INIT_MIN: Final = 0
 INIT_MAX: Final = 1
 
 MAX_POP_COUNT: Final = 32
-"""Messages of one pop: as many bits as a check point has."""
+"""Most messages of a pop: a check point has as many bits."""
 
 _V2_SEPARATOR: Final = "+"
 _MAX_DIGITS: Final = 20
 
 
 class PopHandle(NamedTuple):
-    """Which message of which pop is meant.
+    """Handle of a popped message.
 
     Attributes:
-        check_point_offset: queue offset that the pop of this queue began at.
+        check_point_offset: first queue offset of the pop.
         pop_time_ms: wall time of the pop, at the broker.
-        invisible_ms: how long nobody else gets the message.
+        invisible_ms: time for which the message is invisible.
         revive_queue_id: queue of the check point, or `ORDER_REVIVE_QUEUE`.
         mark: topic or kind of retry topic.
         broker_name: of the broker it was popped from.
@@ -61,19 +61,19 @@ class PopHandle(NamedTuple):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether it was popped in order."""
+        """Whether the pop was ordered."""
         return self.revive_queue_id == ORDER_REVIVE_QUEUE
 
     def text(self) -> str:
-        """The handle as it stands in a property."""
+        """Text of the handle, as in a property."""
         return " ".join([str(part) for part in self if part is not None])
 
 
 def parse_handle(text: str) -> PopHandle:
-    """Read a handle.
+    """Parse a handle.
 
     Raises:
-        ValueError: it has too few parts, or one of them is no number.
+        ValueError: it has too few parts, or one of them is not a number.
     """
     parts = text.split(" ")
     if len(parts) not in {7, 8}:
@@ -92,22 +92,22 @@ def parse_handle(text: str) -> PopHandle:
 
 
 def retry_mark(topic: str) -> str:
-    """The mark of a topic that messages were popped from."""
+    """Return the mark of a topic from which messages were popped."""
     if not topic.startswith(RETRY_PREFIX):
         return MARK_NORMAL
     return MARK_RETRY_V2 if _V2_SEPARATOR in topic else MARK_RETRY_V1
 
 
 def real_topic(topic: str, group: str, mark: str) -> str:
-    """The topic that a mark stands for.
+    """Return the topic of a mark.
 
     Args:
-        topic: as the consumer subscribed it.
+        topic: the subscribed topic.
         group: the consumer's.
         mark: of a handle.
 
     Raises:
-        ValueError: there is no such mark.
+        ValueError: the mark is unknown.
     """
     if mark == MARK_NORMAL:
         return topic
@@ -115,11 +115,11 @@ def real_topic(topic: str, group: str, mark: str) -> str:
         return pop_retry_topic_v1(topic, group)
     if mark == MARK_RETRY_V2:
         return pop_retry_topic_v2(topic, group)
-    raise ValueError(f"no mark of a topic: {mark[:32]!r}")
+    raise ValueError(f"unknown mark of a topic: {mark[:32]!r}")
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic that a pop retry topic of a group belongs to; any other topic is its own."""
+    """Return the topic of a group's pop retry topic; other topics are returned unchanged."""
     for prefix in (pop_retry_topic_v2("", group), pop_retry_topic_v1("", group)):
         if topic.startswith(prefix):
             return topic[len(prefix) :]
@@ -127,25 +127,25 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def start_offset_part(topic: str, queue_id: int, offset: int) -> str:
-    """One queue of the field `startOffsetInfo`, whose parts are joined with ``;``."""
+    """Return the part of a queue in `startOffsetInfo`; parts are joined with ``;``."""
     return f"{retry_mark(topic)} {queue_id} {offset}"
 
 
 def message_offsets_part(topic: str, queue_id: int, offsets: Iterable[int]) -> str:
-    """One queue of the field `msgOffsetInfo`."""
+    """Return the part of a queue in `msgOffsetInfo`."""
     return f"{retry_mark(topic)} {queue_id} {','.join(map(str, offsets))}"
 
 
 def order_count_parts(
     topic: str, queue_id: int, counts: Mapping[int, int], least: int
 ) -> list[str]:
-    """One queue of the field `orderCountInfo`.
+    """Return the part of a queue in `orderCountInfo`.
 
     Args:
         topic: of the queue.
         queue_id: the queue.
-        counts: queue offset to number of earlier deliveries, where there were any.
-        least: the smallest number of all messages, for old clients.
+        counts: queue offset to number of earlier deliveries, without zeros.
+        least: smallest number of all messages, for old clients.
     """
     mark = retry_mark(topic)
     parts = [f"{mark} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
@@ -153,13 +153,13 @@ def order_count_parts(
 
 
 def parse_queue_values(text: str | None) -> dict[tuple[str, str], Sequence[int]]:
-    """Read `startOffsetInfo`, `msgOffsetInfo` or `orderCountInfo`.
+    """Parse `startOffsetInfo`, `msgOffsetInfo` or `orderCountInfo`.
 
     Returns:
         Mark and queue (or message, ``qo<queue>%<offset>``) to numbers.
 
     Raises:
-        ValueError: it has another form, or a queue twice.
+        ValueError: the text is invalid, or has a duplicate queue.
     """
     values: dict[tuple[str, str], Sequence[int]] = {}
     for part in (text or "").split(";"):
@@ -176,7 +176,7 @@ def parse_queue_values(text: str | None) -> dict[tuple[str, str], Sequence[int]]
 
 
 def revive_topic(cluster_name: str) -> str:
-    """The topic of a cluster's check points and acks."""
+    """Return the topic of a cluster's check points and acks."""
     return REVIVE_TOPIC_PREFIX + cluster_name
 
 

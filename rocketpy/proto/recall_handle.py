@@ -1,6 +1,6 @@
-"""The handle with which a timed message can be called back.
+"""Handles to recall delayed messages.
 
-URL-safe Base64 of ``v1 <topic> <broker name> <time ms> <message id>``, blanks between.
+URL-safe Base64 of ``v1 <topic> <broker name> <time ms> <message id>``, separated by blanks.
 
 Source: RecallMessageHandle.HandleV1 (5.4.0).
 """
@@ -17,12 +17,12 @@ _MOST_CHARS: Final = 4_096
 
 
 class RecallHandle(NamedTuple):
-    """What a handle says.
+    """Contents of a handle.
 
     Attributes:
-        topic: where the message is to be delivered.
-        broker_name: which broker has it.
-        timestamp: decimal text: a moment of its slot in the timer wheel, ms.
+        topic: target of the message.
+        broker_name: broker that stores it.
+        timestamp: decimal text: a time in its slot of the timer wheel, ms.
         message_id: UNIQ_KEY of the message.
     """
 
@@ -32,15 +32,15 @@ class RecallHandle(NamedTuple):
     message_id: str
 
     def encode(self) -> str:
-        """As clients get it."""
+        """Encode the handle for clients."""
         return base64.urlsafe_b64encode(" ".join((_VERSION, *self)).encode()).decode()
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """Read a handle.
+    """Decode a handle.
 
     Raises:
-        BadBodyError: it is none.
+        BadBodyError: the handle is invalid.
     """
     if len(text) > _MOST_CHARS:
         raise BadBodyError("recall handle is invalid")

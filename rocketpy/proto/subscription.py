@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic: an expression, and what is derived from it.
+"""Subscriptions of consumers: expressions, and data derived from them.
 
 Source: SubscriptionData and FilterAPI of 5.4.0.
 """
@@ -15,7 +15,7 @@ SUB_ALL: Final = "*"
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Tell whether expressions of this type are tag lists; an absent type means TAG."""
+    """Return whether expressions of this type are tag lists; an absent type means TAG."""
     return not expression_type or expression_type == EXPRESSION_TAG
 
 
@@ -26,13 +26,13 @@ def split_tags(expression: str) -> list[str]:
 
 @body
 class SubscriptionData(Body):
-    """One topic in a consumer's heartbeat.
+    """Subscription to a topic in a consumer's heartbeat.
 
     Attributes:
-        sub_string: the expression as written; `*` takes everything.
+        sub_string: the expression as written; `*` matches everything.
         tags_set: the tags of a TAG expression, empty for `*`.
-        code_set: the hash of each tag, what consume queues are filtered by.
-        sub_version: when it was built, ms; a broker keeps the newest.
+        code_set: hash of each tag, for filtering consume queues.
+        sub_version: creation time, ms; a broker keeps the newest.
         expression_type: `TAG` or `SQL92`.
     """
 
@@ -46,11 +46,11 @@ class SubscriptionData(Body):
 
     @property
     def takes_all(self) -> bool:
-        """Whether no message is filtered out by its tag."""
+        """Whether messages with any tag match."""
         return is_tag_type(self.expression_type) and not self.code_set
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        """Tell whether a consume queue entry may match; a hash collision passes."""
+        """Return whether a consume queue entry may match; hash collisions match."""
         return not self.code_set or tags_code in self.code_set
 
 
@@ -66,9 +66,9 @@ def build_subscription(
     Args:
         topic: its name.
         expression_type: `TAG` (also when None) or `SQL92`.
-        expression: `a || b`, `*`, empty or None (both take everything) for TAG;
-            a condition for SQL92, which is kept as it is.
-        sub_version: now, in ms.
+        expression: `a || b`, `*`, empty or None (both match everything) for TAG;
+            a condition for SQL92, which is stored unchanged.
+        sub_version: current time, ms.
 
     Raises:
         ValueError: a TAG expression without any tag (`" || "`), or an empty SQL92 condition.

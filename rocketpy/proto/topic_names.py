@@ -1,4 +1,4 @@
-"""Topics and groups with a meaning of their own, and the prefixes names are built with.
+"""Reserved topics and groups, and prefixes of derived names.
 
 Source: TopicValidator, MixAll, KeyBuilder and TransactionalMessageUtil of 5.4.0.
 """
@@ -8,7 +8,7 @@ from typing import Final
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 LMQ_PREFIX: Final = "%LMQ%"
-"""Of light queues, in which messages of any topic lie."""
+"""Prefix of light queues, which contain messages of any topic."""
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
@@ -45,7 +45,7 @@ SYSTEM_TOPICS: Final = frozenset(
         ROCKSDB_TRANS_OP_HALF_TOPIC,
     }
 )
-"""Topics that belong to the system on every broker (`rmq_sys_` names belong to it as well)."""
+"""System topics of every broker, in addition to names with `rmq_sys_`."""
 
 NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     {
@@ -57,7 +57,7 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
         OFFSET_MOVED_TOPIC,
     }
 )
-"""Topics no client may send to."""
+"""Topics to which clients must not send."""
 
 SYSTEM_GROUPS: Final = frozenset(
     {
@@ -77,57 +77,57 @@ SYSTEM_GROUPS: Final = frozenset(
         TRANS_GROUP,
     }
 )
-"""Groups that belong to the system (`CID_RMQ_SYS_` names belong to it as well)."""
+"""System groups, in addition to names with `CID_RMQ_SYS_`."""
 
 
 def is_system_topic(topic: str) -> bool:
-    """Tell whether the topic belongs to the system, by its name alone.
+    """Return whether the topic is a system topic, by its name alone.
 
-    A broker adds its own: topics named as its cluster and itself, and the reply topic.
+    A broker has further ones: topics named as its cluster and itself, and the reply topic.
     """
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_not_allowed_send_topic(topic: str) -> bool:
-    """Tell whether clients are refused to send to the topic."""
+    """Return whether clients must not send to the topic."""
     return topic in NOT_ALLOWED_SEND_TOPICS
 
 
 def is_system_group(group: str) -> bool:
-    """Tell whether the group belongs to the system."""
+    """Return whether the group is a system group."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_retry_topic(topic: str) -> bool:
-    """Tell whether the topic holds messages to be consumed again."""
+    """Return whether the topic is a retry topic."""
     return topic.startswith(RETRY_PREFIX)
 
 
 def is_dlq_topic(topic: str) -> bool:
-    """Tell whether the topic holds messages given up on."""
+    """Return whether the topic holds dead letters."""
     return topic.startswith(DLQ_PREFIX)
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic a group's failed messages come back through."""
+    """Return the topic for redeliveries of a group."""
     return RETRY_PREFIX + group
 
 
 def pop_retry_topic_v1(topic: str, group: str) -> str:
-    """Return the topic that pop consumers of `group` retry `topic` through (first form)."""
+    """Return the retry topic of `topic` for pop consumers of `group` (first form)."""
     return f"{RETRY_PREFIX}{group}_{topic}"
 
 
 def pop_retry_topic_v2(topic: str, group: str) -> str:
-    """Return the topic that pop consumers of `group` retry `topic` through (second form)."""
+    """Return the retry topic of `topic` for pop consumers of `group` (second form)."""
     return f"{RETRY_PREFIX}{group}+{topic}"
 
 
 def reply_topic(cluster_name: str) -> str:
-    """Return the topic that answers to requests go through in a cluster."""
+    """Return the topic of a cluster for replies to requests."""
     return f"{cluster_name}_REPLY_TOPIC"
 
 
 def sync_broker_member_topic(broker_name: str) -> str:
-    """Return the topic a broker's members exchange their group through."""
+    """Return the topic through which members of a broker set synchronise."""
     return f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}"

@@ -1,7 +1,7 @@
 """Records of a message trace, as official clients write them into the trace topic.
 
-A record is its kind and its fields with 0x01 between them and 0x02 at the end; a trace message
-holds several. The fields of each class stand in the order of the wire.
+A record consists of its kind and its fields, separated by 0x01, with 0x02 at the end; a trace
+message holds several. The fields of each class are in wire order.
 
 Source: TraceDataEncoder, TraceType, TraceConstants (5.4.0).
 """
@@ -28,22 +28,22 @@ _NULL: Final = "null"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendTrace:
-    """A message was stored.
+    """Trace of a send.
 
     Attributes:
-        time_ms: wall time when the send began.
+        time_ms: wall time of the send's start.
         region: of the broker.
         group: of the producer.
         topic: of the message.
         msg_id: the producer's id.
         tag: of the message; empty without one.
-        keys: of the message, blanks between them; empty without any.
-        broker: its address.
+        keys: of the message, separated by blanks; empty without any.
+        broker: address of the broker.
         body_bytes: as sent.
         cost_ms: of the send.
         message_type: 0 normal, 1 half, 3 delayed.
         offset_msg_id: the broker's id.
-        success: stored as safely as promised.
+        success: stored with the configured durability.
     """
 
     kind: ClassVar[str] = "Pub"
@@ -65,13 +65,13 @@ class SendTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeBeginTrace:
-    """A consumer was given a message.
+    """Trace of the start of a delivery.
 
     Attributes:
         time_ms: wall time.
         region: of the message.
         group: of the consumer.
-        request_id: joins it with its end.
+        request_id: shared with the trace of its end.
         msg_id: of the message.
         retries: deliveries before this one.
         keys: of the message.
@@ -90,15 +90,15 @@ class ConsumeBeginTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeEndTrace:
-    """A consumer is done with a message.
+    """Trace of the end of a delivery.
 
     Attributes:
-        request_id: of its begin.
+        request_id: of its start.
         msg_id: of the message.
         cost_ms: of the handler, for each message.
-        success: it is consumed.
+        success: whether it was consumed.
         keys: of the message.
-        outcome: 0 consumed, 1 timed out, 2 an exception, 4 to be delivered again.
+        outcome: 0 consumed, 1 timed out, 2 an exception, 4 redelivery.
         time_ms: wall time; absent from old clients.
         group: of the consumer; absent from old clients.
     """
@@ -117,7 +117,7 @@ class ConsumeEndTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionTrace:
-    """A transaction was ended.
+    """Trace of the end of a transaction.
 
     Attributes:
         time_ms: wall time.
@@ -127,11 +127,11 @@ class TransactionTrace:
         msg_id: the producer's id.
         tag: of the message.
         keys: of the message.
-        broker: its address.
+        broker: address of the broker.
         message_type: 1 half.
         transaction_id: of the transaction.
         state: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
-        from_check: the broker had asked.
+        from_check: after a check-back of the broker.
     """
 
     kind: ClassVar[str] = "EndTransaction"
@@ -152,7 +152,7 @@ class TransactionTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallTrace:
-    """A delayed message was called back.
+    """Trace of the recall of a delayed message.
 
     Attributes:
         time_ms: wall time.
@@ -160,7 +160,7 @@ class RecallTrace:
         group: of the producer.
         topic: of the message.
         msg_id: the producer's id.
-        success: it was.
+        success: whether it was recalled.
     """
 
     kind: ClassVar[str] = "Recall"
@@ -188,7 +188,7 @@ _READERS: Final[dict[str, Callable[[str], object]]] = {
 
 
 def encode_trace(record: TraceRecord) -> str:
-    """Return a record as text."""
+    """Encode a record as text."""
     parts = [record.kind]
     for each in fields(record):
         value = getattr(record, each.name)
@@ -202,7 +202,7 @@ def encode_trace(record: TraceRecord) -> str:
 
 
 def decode_traces(text: str) -> list[TraceRecord]:
-    """Read the records of a trace message; what is no record, or of no known kind, is left out."""
+    """Decode the records of a trace message; invalid and unknown ones are skipped."""
     found = (_decode(part.split(_FIELD_END)) for part in text.split(_RECORD_END))
     return [record for record in found if record is not None]
 
@@ -215,7 +215,7 @@ def _decode(parts: list[str]) -> TraceRecord | None:
     names = fields(kind)
     texts = parts[1:]
     if kind is SendTrace and len(texts) == len(names) - 1:
-        texts.insert(-1, "")  # clients of 4.4 and before know no offset_msg_id
+        texts.insert(-1, "")  # clients of 4.4 and before have no offset_msg_id
     for each, text in zip(names, texts, strict=False):
         is_null = text == _NULL and each.name in _NULL_WHEN_EMPTY
         try:
@@ -233,6 +233,6 @@ def _type_of(declared: object) -> str:
 
 
 def trace_keys(record: TraceRecord) -> list[str]:
-    """Return what a trace message can be looked up by: the ids and keys of its messages."""
+    """Return the keys of a trace message: the ids and keys of its messages."""
     keys = "" if isinstance(record, RecallTrace) else record.keys
     return [record.msg_id, *keys.split()]

@@ -1,4 +1,4 @@
-"""Limits on names and messages, with the words Apache refuses them with.
+"""Checks of names and messages, with the error texts of Apache.
 
 Source: TopicValidator, Validators and HookUtils of 5.4.0.
 """
@@ -10,7 +10,7 @@ from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
 MAX_TOPIC_CHARS: Final = 127
 MAX_RETRY_TOPIC_CHARS: Final = 255
-"""Of a `%RETRY%` or `%DLQ%` topic; also the most any topic may have, in UTF-8 bytes."""
+"""Limit of `%RETRY%` and `%DLQ%` topics; also the limit of any topic in UTF-8 bytes."""
 MAX_GROUP_CHARS: Final = 120
 MAX_PROPERTIES_BYTES: Final = 32_767
 
@@ -18,7 +18,7 @@ _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
 def is_valid_name(name: str) -> bool:
-    """Tell whether a topic or group name uses only the allowed characters, and at least one."""
+    """Return whether a topic or group name has only allowed characters, and at least one."""
     return _NAME.match(name) is not None
 
 
@@ -26,7 +26,7 @@ def check_topic(topic: str) -> str | None:
     """Check a topic name as a broker and a producer do.
 
     Returns:
-        Why the name is refused, or None when it is fine.
+        The reason why the name is invalid, or None.
     """
     if not topic or topic.isspace():
         return "The specified topic is blank."
@@ -44,7 +44,7 @@ def check_group(group: str) -> str | None:
     """Check a producer or consumer group name.
 
     Returns:
-        Why the name is refused, or None when it is fine.
+        The reason why the name is invalid, or None.
     """
     if not group or group.isspace():
         return "the specified group is blank"

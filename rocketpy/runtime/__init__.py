@@ -1,1 +1,1 @@
-"""Clock, services, configuration and logging: what every process needs and no protocol knows."""
+"""Clock, services, configuration and logging, for all processes and below all protocols."""

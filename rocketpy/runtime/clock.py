@@ -1,23 +1,23 @@
-"""Time comes in from outside, so that the simulator can own it."""
+"""Injectable clocks, so that a simulator can control time."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: one for people and files, one for waiting."""
+    """Interface of two clocks: wall time for people and files, monotonic time for waiting."""
 
     def time_ms(self) -> int:
         """Wall-clock time, ms since 1970 UTC; may jump."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Time that never goes back, ms from an arbitrary start."""
+        """Monotonic time, ms from an arbitrary start."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """Clocks of the operating system."""
 
     __slots__ = ()
 

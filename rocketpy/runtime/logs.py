@@ -1,20 +1,16 @@
-"""Logging of the daemons: configured once, here, and nowhere else.
+"""Logging of the daemons, which only this module configures.
 
-Broker, name server and commands log events (``structlog``); the library layers log plain text
-(``logging``). Both end in the same renderer: coloured lines for people, one JSON object a line
-for machines, with the fields of both beside their event. The library on its own never configures
-logging.
+Broker, name server and commands log events with ``structlog``; the library layers log text with
+``logging``. Both use the same renderer: coloured lines for people, or one JSON object a line for
+programs. The library alone never configures logging.
 
-structlog, imported as where rich is not installed: for daemons, which print plain tracebacks.
+Texts of the library layers end in `key=%s` for each field. In JSON lines these fields are taken
+from the template and its arguments, so that values may contain blanks and equals signs, and
+numbers stay numbers.
 
-structlog imports rich wherever it is, for tracebacks in colour: 4 MiB of an idle server's memory
-and a sixth of its start. Who imports rich later gets it, and who had it before keeps it.
-
-What a line of `logging` says as fields: its text ends in `key=%s` for each of them.
-
-The library layers log plain text, which reads well and needs no structlog. Lines for machines have
-their fields beside the event all the same: they are taken from the text's template and from its
-arguments, so that a value may hold blanks and equals signs, and a number stays one.
+structlog is imported as if rich were not installed. It would import rich for coloured tracebacks,
+which costs 4 MiB of an idle server's memory and a sixth of its start, and daemons print plain ones.
+A later or earlier import of rich by the program is not affected.
 """
 
 import contextlib
@@ -35,7 +31,7 @@ __all__ = ["structlog"]
 
 _comes_with_it = not {"rich", "structlog"} & sys.modules.keys()
 if _comes_with_it:
-    sys.modules["rich"] = cast("Any", None)  # an import of it fails
+    sys.modules["rich"] = cast("Any", None)  # makes an import of it fail
 try:
     import structlog
 finally:
@@ -50,11 +46,11 @@ _AS_IT_IS: Final = re.compile(r"%(?:\(\w+\))?[sd]")
 
 
 def fields_of(template: str, arguments: object) -> tuple[str, dict[str, object]] | None:
-    """Return the event of a line and its fields, None when it has none or ends otherwise.
+    """Return event and fields of a line; None if it does not end in fields.
 
     Args:
         template: the first argument of the call that logged.
-        arguments: the others, a mapping when the template names its places.
+        arguments: the others; a mapping if the template has named placeholders.
     """
     found = _FIELDS.fullmatch(template)
     if found is None:
@@ -84,7 +80,7 @@ LogFormat = Literal["console", "json"]
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 _FRAMES_OF_STRUCTLOG: Final = 4
-"""`BoundLogger`'s method, its two ways to the logger, and the one who logged."""
+"""Frames up to the caller that logged: `BoundLogger`'s method, and two of the logger."""
 _key_values: Final = structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True)
 
 
@@ -96,7 +92,7 @@ def configure(
     Args:
         level: one of `LEVELS`; lower ones are dropped.
         log_format: ``console`` or ``json``.
-        stream: where to; standard error by default.
+        stream: target; default: standard error.
     """
     output = sys.stderr if stream is None else stream
     number = logging.getLevelNamesMapping()[level.upper()]
@@ -128,12 +124,12 @@ def configure(
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(number)
-    # The daemons' own words about a turn of the loop are enough.
+    # The daemons log slow iterations of the loop themselves.
     logging.getLogger("asyncio").setLevel(max(number, logging.WARNING))
 
 
 class _GoingThrough:
-    """How many are in `through_logging` now."""
+    """Number of active `through_logging` blocks."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -145,11 +141,11 @@ _going_through: Final = _GoingThrough()
 
 @contextlib.contextmanager
 def through_logging() -> Iterator[None]:
-    """Send the servers' events to `logging` for a while: for programs that run them beside others.
+    """Send the servers' events to `logging` within the block, for programs that embed servers.
 
-    Nothing is printed then, and a test runner shows them with the test that failed. A process that
-    has configured structlog itself keeps its way. Several may go on at once, on any threads: what
-    they say is put back by the last.
+    Nothing is printed then, and a test runner shows the lines of a failed test. A process that has
+    configured structlog itself keeps its configuration. Blocks may overlap, on any threads: the
+    last one to end restores the configuration.
     """
     with _going_through.lock:
         if not _going_through.count and structlog.is_configured():
@@ -176,7 +172,7 @@ def _configure_through_logging() -> None:
             structlog.processors.format_exc_info,
             _as_text,
         ],
-        # structlog's own factory would change the class of all loggers of the program.
+        # structlog's factory would change the class of all loggers of the program.
         logger_factory=logging.getLogger,
         wrapper_class=structlog.stdlib.BoundLogger,
     )
@@ -185,9 +181,9 @@ def _configure_through_logging() -> None:
 def _as_text(
     logger: logging.Logger, name: str, event: "EventDict"
 ) -> tuple[tuple[str], dict[str, int]]:
-    """Have `logging` name the line that logged, not the one of structlog that passed it on.
+    """Make `logging` report the line that logged, not the one of structlog.
 
-    Loggers made since a program asked for structlog's own factory see to that themselves.
+    Loggers created after a program selected structlog's factory do that themselves.
     """
     text = _key_values(logger, name, event)
     if type(logger).findCaller is logging.Logger.findCaller:
@@ -206,7 +202,7 @@ def _renderers(log_format: LogFormat, *, colours: bool) -> "list[Processor]":
 
 
 def _split_fields(_logger: object, _name: str, event: "EventDict") -> "EventDict":
-    """Have the fields of a library's line beside its event, as those of the daemons' are."""
+    """Separate the fields of a library's line from its event, as in lines of daemons."""
     arguments = event.pop("positional_args")
     template = event["_record"].msg
     found = fields_of(template, arguments) if isinstance(template, str) else None

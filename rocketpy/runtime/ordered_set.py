@@ -1,8 +1,8 @@
-"""A set that remembers the order of its members.
+"""Set that keeps the insertion order of its members.
 
-A built-in set is walked in an order that differs from process to process (addresses of objects,
-the seed of text hashes). Whatever is done to its members one after the other then happens in
-another order each time, and a simulation does not repeat.
+The iteration order of a built-in set differs between processes (addresses of objects, seed of
+text hashes). Operations on its members would then run in another order each time, and a simulation
+would not be reproducible.
 """
 
 from collections.abc import Hashable
@@ -12,14 +12,14 @@ T = TypeVar("T", bound=Hashable)
 
 
 class OrderedSet(dict[T, None]):
-    """Members in the order in which they were added."""
+    """Set with members in insertion order."""
 
     __slots__ = ()
 
     def add(self, member: T) -> None:
-        """Add a member; one that is there keeps its place."""
+        """Add a member; an existing one keeps its position."""
         self[member] = None
 
     def discard(self, member: T) -> None:
-        """Remove a member; nothing happens when it is not there."""
+        """Remove a member, if present."""
         self.pop(member, None)

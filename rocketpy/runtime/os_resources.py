@@ -1,11 +1,8 @@
-"""File descriptors: as many as the system allows, and how many are left.
+"""Resources of the operating system: file descriptors, heap of the C library, memory.
 
-Sockets and store files share them. Whoever takes many (a server's connections) stops before the
-last ones are gone, so that those who must have one (the store) still get it.
-
-How the C library's heap gives memory back, for daemons.
-
-What this machine has.
+Sockets and store files share the limit of file descriptors. Connections stop before it is reached,
+so that the store can still open files. glibc's heap is tuned so that memory of large buffers
+returns to the system.
 """
 
 import os
@@ -21,34 +18,34 @@ _DESCRIPTORS_DIR = "/dev/fd"
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of this process to its hard limit; return what is now in force."""
+    """Raise the soft limit of this process to its hard limit; return the resulting limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return soft
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError):
-        # Some systems name a hard limit (infinity) that they do not grant.
+        # Some systems report a hard limit (infinity) that they do not grant.
         return soft
     return hard
 
 
 class DescriptorGauge:
-    """Tells when the process comes near its limit of descriptors.
+    """Estimates whether the process is near its limit of descriptors.
 
-    A quarter of the limit, at most 1,024, is the reserve. Listing what is open costs time, so a
-    listing serves for a while and counts on with what has been taken since.
+    A quarter of the limit, at most 1,024, is the reserve. Listing open descriptors is expensive, so
+    a listing is reused for a while, and later openings are added.
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Set up; the limit is read when asked, it may change."""
+        """Create a gauge; it reads the limit on use, because it may change."""
         self._clock = clock
         self._listed_ms: int | None = None
         self._open_count = 0
         self._taken_count = 0
 
     def take(self) -> bool:
-        """Count one more descriptor; return whether only the reserve is left."""
+        """Count a new descriptor; return whether only the reserve is left."""
         now_ms = self._clock.monotonic_ms()
         self._taken_count += 1
         if (
@@ -61,7 +58,7 @@ class DescriptorGauge:
             try:
                 self._open_count = len(os.listdir(_DESCRIPTORS_DIR))  # noqa: PTH208 - only counted
             except OSError:
-                # Not even one is left to look with.
+                # No descriptor is left for the listing.
                 self._listed_ms = None
                 return True
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -72,19 +69,19 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
 BIG_BLOCK_BYTES: Final = 1 << 20
-"""Blocks from this size on are given back to the system as soon as they are freed."""
+"""Freed blocks of this size and more return to the system immediately."""
 
 _TRIM_BYTES: Final = 16 << 20
-"""Free memory at the end of the heap that is kept for the next small blocks."""
+"""Free memory at the end of the heap that is kept for small blocks."""
 
 
 def set_mmap_threshold() -> bool:
-    """Let big blocks (frames, responses) live apart from the heap; return whether it is possible.
+    """Allocate large blocks (frames, responses) outside the heap; return whether it is supported.
 
-    By itself glibc puts them into the heap once it has seen a few: one small block behind them then
-    keeps hundreds of MiB from the system after a burst is over.
+    glibc's dynamic threshold would move them into the heap after a few. One small block behind them
+    would then keep hundreds of MiB allocated after a burst.
     """
-    import ctypes  # noqa: PLC0415 - 2 ms, and servers are ready before that
+    import ctypes  # noqa: PLC0415 - takes 2 ms, which servers save at start
 
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -96,5 +93,5 @@ def set_mmap_threshold() -> bool:
 
 
 def total_memory_bytes() -> int:
-    """Memory of this machine."""
+    """Return the memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,14 +1,14 @@
-"""Background services: a pure step, and the two things that drive it.
+"""Background services with a `step` function, their runners, and long work in steps.
 
-A service never sleeps and never reads the clock. It is told the time, does a
-bounded amount of work, and says when it next wants to run. In production a
-`ServiceThread` or a `LoopService` drives it; in tests the simulator calls `step`
-itself, in any order and at any speed.
+A service never sleeps and never reads the clock. Its step receives the time, does a bounded amount
+of work, and returns when to run next. In production a `ServiceThread` or a `LoopService` calls it;
+in tests the simulator does, in any order and at any speed.
 
-A step that raises is logged and tried again later, whoever drives it: a flusher that
-dies silently would lose data long before anyone looked.
+A step that raises is logged and retried later: a flusher that died silently would lose data long
+before anyone noticed.
 
-Long work in steps: a generator that pauses every few milliseconds, so that others get a turn.
+Long work is a generator that pauses every few milliseconds, so that a loop can serve other
+requests in between.
 """
 
 import asyncio
@@ -24,104 +24,104 @@ from rocketpy.runtime.clock import Clock
 logger: logging.Logger = logging.getLogger(__name__)
 
 _MAX_WAIT_MS = 3_600_000
-"""Longest single wait; a service that wants less often is woken in vain once an hour."""
+"""Longest wait of a runner; services with longer intervals get an extra step each hour."""
 _SHARED_MS = 1_000
 _LEAST_SHARED_MS = 100
 
 
 class Service(Protocol):
-    """Work that runs on its own, beside the requests."""
+    """Interface of background work."""
 
     @property
     def name(self) -> str:
-        """Short name, used for the thread and in logs."""
+        """Short name, for the thread and logs."""
         ...
 
     def step(self, now_ms: int) -> int:
-        """Do what is due and return when to be called next.
+        """Do the due work, and return the time of the next call.
 
         Args:
-            now_ms: `Clock.monotonic_ms()` of this moment.
+            now_ms: current `Clock.monotonic_ms()`.
 
         Returns:
-            The next due time on the same clock; a time in the past means "at once".
+            The next due time on the same clock; a time in the past means immediately.
         """
         ...
 
 
 @runtime_checkable
 class WokenService(Service, Protocol):
-    """A service that is given work by others: idle, it waits long, and asks to be run then."""
+    """Service that waits long when idle, and requests a step when it gets work."""
 
     def use_wake(self, wake: Callable[[], None]) -> None:
-        """Take what brings about the next step at once.
+        """Store the function that requests a step immediately.
 
         Args:
-            wake: may be called on any thread that gives it work, within a step too; a call during
-                a step brings about another one.
+            wake: may be called on any thread, also within a step; a call during a step causes
+                another one.
         """
         ...
 
 
 class ServiceRunner(Protocol):
-    """What drives one service: `ServiceThread` or `LoopService`."""
+    """Interface of runners of a service: `ServiceThread` and `LoopService`."""
 
     def start(self) -> None:
-        """Run the first step soon, and go on."""
+        """Run the first step soon, then the following ones."""
         ...
 
     def wake(self) -> None:
-        """Run the next step now instead of when it is due."""
+        """Run the next step now, before it is due."""
         ...
 
     def stop(self) -> None:
-        """Run one last step and no more."""
+        """Run a last step, then stop."""
         ...
 
 
 def shared_wait_ms(now_ms: int, wait_ms: int) -> int:
-    """Shorten a long wait so that it ends with a whole second, as those of others do.
+    """Shorten a long wait to end at a whole second, together with other services.
 
-    Processor time that does next to nothing goes into waking up. What wakes once a second may as
-    well do so together with others on the same loop.
+    Most processor time of idle services is spent on wake-ups. Services that wake once a second can
+    share a wake-up of their loop.
 
     Args:
         now_ms: monotonic time.
-        wait_ms: how long to wait; less than a second stays as it is.
+        wait_ms: the wait; waits below a second are returned unchanged.
     """
     if wait_ms < _SHARED_MS:
         return wait_ms
     shorter_ms = wait_ms - (now_ms + wait_ms) % _SHARED_MS
-    # A timer that came a little early has had its turn of this second.
+    # A timer that fired slightly early has already run in this second.
     return shorter_ms if shorter_ms >= _LEAST_SHARED_MS else wait_ms
 
 
 def no_wake() -> None:
-    """Stand in for the wake-up of a service that nobody runs."""
+    """Placeholder for the wake-up of a service without a runner."""
 
 
 def connect(service: Service, wake: Callable[[], None]) -> None:
-    """Hand a service its runner's wake-up, if it wants one."""
+    """Pass the runner's wake-up to a service that uses one."""
     if isinstance(service, WokenService):
         service.use_wake(wake)
 
 
 def _step_or_retry(service: Service, clock: Clock, retry_ms: int) -> int:
-    """Run one step; after a failure the next one is due in `retry_ms`."""
+    """Run a step; after a failure the next one is due in `retry_ms`."""
     now_ms = clock.monotonic_ms()
     try:
         return service.step(now_ms)
     except Exception:
-        logger.exception("service step failed, will be tried again: service=%s", service.name)
+        logger.exception("service step failed, will be retried: service=%s", service.name)
         return now_ms + retry_ms
 
 
 class ServiceThread:
-    """Runs one service on one daemon thread until stopped.
+    """Runner of a service on a daemon thread.
 
     Args:
-        service: what to run; its `step` is only ever called by this thread.
-        clock: told to the service, and used to wait.
+        service: the service; only this thread calls its `step`.
+        clock: for steps and waits.
         retry_ms: pause after a step that raised.
     """
 
@@ -136,20 +136,20 @@ class ServiceThread:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Start the thread; the first step runs at once."""
+        """Start the thread, which runs the first step immediately."""
         self._started = True
         self._thread.start()
 
     def wake(self) -> None:
-        """Run the next step now instead of when it is due (any thread)."""
+        """Run the next step now, before it is due; on any thread."""
         self._wakeup.set()
 
     def stop(self) -> None:
-        """Run one last step and end the thread; again or before start is harmless."""
+        """Run a last step and end the thread; idempotent, also before `start`."""
         self._stopping = True
         self._wakeup.set()
         if self._started and self._thread is not threading.current_thread():
@@ -166,13 +166,14 @@ class ServiceThread:
 
 
 class LoopService:
-    """Runs one service on the running asyncio loop, for work that owns what the loop owns.
+    """Runner of a service on the running asyncio loop, for work on objects of the loop.
 
-    Steps must be short: they block the loop. All methods but one are called on that loop.
+    Steps must be short, because they block the loop. Call all methods on that loop, except
+    `wake_from_any_thread`.
 
     Args:
-        service: what to run.
-        clock: told to the service, and used to compute the delay.
+        service: the service.
+        clock: for steps and delays.
         retry_ms: pause after a step that raised.
     """
 
@@ -184,26 +185,26 @@ class LoopService:
         self._handle: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Schedule the first step for the next turn of the running loop."""
+        """Schedule the first step for the next iteration of the running loop."""
         assert self._loop is None, "started twice"
         self._loop = asyncio.get_running_loop()
         self._handle = self._loop.call_soon(self._run)
 
     def wake(self) -> None:
-        """Run the next step on the next turn of the loop; nothing when not running."""
+        """Run the next step in the next iteration of the loop; ignored when stopped."""
         if self._loop is None or self._handle is None:
             return
         self._handle.cancel()
         self._handle = self._loop.call_soon(self._run)
 
     def wake_from_any_thread(self) -> None:
-        """Do as `wake` does, as soon as the loop gets round to it."""
+        """Call `wake` on the loop."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the service has ended
                 self._loop.call_soon_threadsafe(self.wake)
 
     def stop(self) -> None:
-        """Run one last step and schedule no more; again or before start is harmless."""
+        """Run a last step and schedule no more; idempotent, also before `start`."""
         if self._handle is None:
             return
         self._handle.cancel()
@@ -213,7 +214,7 @@ class LoopService:
     def _run(self) -> None:
         handle = self._handle
         due_ms = _step_or_retry(self._service, self._clock, self._retry_ms)
-        if self._handle is not handle or self._loop is None:  # the step itself stopped or woke us
+        if self._handle is not handle or self._loop is None:  # the step called `stop` or `wake`
             return
         now_ms = self._clock.monotonic_ms()
         wait_ms = shared_wait_ms(now_ms, min(max(0, due_ms - now_ms), _MAX_WAIT_MS))
@@ -221,7 +222,7 @@ class LoopService:
 
 
 class LoopServices:
-    """Several services on one loop, started and stopped together."""
+    """Group of services on one loop, started and stopped together."""
 
     def __init__(self, runners: tuple[LoopService, ...]) -> None:
         self._runners = runners
@@ -232,7 +233,7 @@ class LoopServices:
             runner.wake()
 
     def stop(self) -> None:
-        """Stop in reverse order of start, each after one last step."""
+        """Stop in reverse order of start, each after a last step."""
         for runner in reversed(self._runners):
             runner.stop()
 
@@ -250,11 +251,11 @@ def run_services_on_loop(services: Iterable[Service], clock: Clock) -> LoopServi
 
 _T = TypeVar("_T")
 Steps = Generator[None, None, _T]
-"""Work that pauses at each `yield`, and returns something in the end."""
+"""Generator that pauses at each `yield`, and returns a result."""
 
 
 def run_to_end(steps: Steps[_T]) -> _T:
-    """Do all steps without a pause and return what they return."""
+    """Run all steps without a pause and return the result."""
     while True:
         try:
             next(steps)
@@ -264,7 +265,7 @@ def run_to_end(steps: Steps[_T]) -> _T:
 
 
 async def run_cooperatively(steps: Steps[_T]) -> _T:
-    """Do a step in each turn of the running loop and return what they return."""
+    """Run one step in each iteration of the running loop and return the result."""
     while True:
         try:
             next(steps)
@@ -275,7 +276,7 @@ async def run_cooperatively(steps: Steps[_T]) -> _T:
 
 
 def chunked(items: Iterable[_T], count: int) -> Iterator[list[_T]]:
-    """Yield the items in lists of at most so many."""
+    """Yield the items in lists of a maximum length."""
     rest = iter(items)
     while some := list(islice(rest, count)):
         yield some

@@ -13,7 +13,7 @@ _BLOCK_BYTES: Final = 16
 
 
 class BloomFilterData(NamedTuple):
-    """Where a group's bits are.
+    """Positions of a group's bits.
 
     Attributes:
         bit_count: bits of the filter.
@@ -25,11 +25,11 @@ class BloomFilterData(NamedTuple):
 
 
 class BloomFilter:
-    """The shape of a filter, from how wrong it may be and how many groups it is for.
+    """Size of a filter, from its error rate and the number of groups.
 
     Args:
-        error_percent: how often it may say yes for no, 1 to 99.
-        groups: that share it.
+        error_percent: rate of false positives, 1 to 99.
+        groups: number of groups that share it.
 
     Attributes:
         bit_count: bits, a multiple of 8.
@@ -43,7 +43,7 @@ class BloomFilter:
         self.bit_count: int = 8 * math.ceil(bits / 8.0)
 
     def data_of(self, group: str, topic: str) -> BloomFilterData:
-        """Return where the bits of a group's filter of a topic are."""
+        """Return the positions of the bits for a group and topic."""
         return BloomFilterData(self.bit_count, self.positions_of(f"{group}#{topic}"))
 
     def positions_of(self, text: str) -> tuple[int, ...]:

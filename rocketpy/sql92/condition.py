@@ -1,4 +1,4 @@
-"""A compiled condition, and what it says of a message's properties.
+"""Compiled conditions, and their evaluation on message properties.
 
 Source: ExpressionMessageFilter.isMatchedByCommitLog, MessageEvaluationContext (5.4.0).
 """
@@ -12,10 +12,10 @@ from rocketpy.errors import ExpressionError
 from rocketpy.sql92.java_values import MismatchError, Value
 
 MAX_EXPRESSION_CHARS: Final = 16 * 1024
-"""Longest condition; Apache knows no limit."""
+"""Longest condition; Apache has no limit."""
 
 _NODE_BYTES: Final = 100
-"""Estimated memory of what becomes of one character."""
+"""Estimated memory of the compiled form of one character."""
 _MOST_ANSWERS: Final = 4_096
 _MOST_VALUE_BYTES: Final = 64
 _MOST_VALUES: Final = 8
@@ -23,19 +23,19 @@ _USUAL_OPERANDS: Final = 16
 
 _numbers = itertools.count()
 _answers: dict[tuple[int, tuple[bytes, ...]], bool] = {}
-"""Answers by condition and values, which repeat from message to message; 3 MiB at the most."""
+"""Cached results by condition and values, which repeat between messages; at most 3 MiB."""
 
 
 class Condition:
-    """A condition that messages are filtered by; safe from any thread.
+    """Compiled filter condition; thread-safe.
 
     Attributes:
         expression: as written.
-        names: the properties that it mentions.
-        stored_names: the same as records store them, in the order that `match_values` expects.
-        ignored_from: where the part begins that Apache ignores, a character from 0; None when the
-            whole expression is the condition.
-        weight: what it costs to ask it about a message, in usual conditions: at least 1.
+        names: the properties in it.
+        stored_names: these names as stored in records, in the order that `match_values` expects.
+        ignored_from: index of the first character that Apache ignores; None when the condition is
+            the complete expression.
+        weight: cost of an evaluation, in units of a common condition: at least 1.
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class Condition:
         if len(expression) > MAX_EXPRESSION_CHARS:
             reason = f"the expression has {len(expression)} characters, at most "
             raise ExpressionError(f"{reason}{MAX_EXPRESSION_CHARS}", MAX_EXPRESSION_CHARS)
-        from rocketpy.sql92.parser import Parser  # noqa: PLC0415 - of use to few, and a start waits
+        from rocketpy.sql92.parser import Parser  # noqa: PLC0415 - rarely needed, and slows the start
 
         parser = Parser(expression)
         node, ignored_from = parser.parse()
@@ -75,7 +75,7 @@ class Condition:
         return 1_000 + _NODE_BYTES * len(self.expression)
 
     def evaluate(self, properties: Mapping[str, str]) -> Value:
-        """Compute it: True, False, or None for neither.
+        """Evaluate the condition: True, False, or None for unknown.
 
         Raises:
             MismatchError: Java cannot compare two of the values.
@@ -83,20 +83,20 @@ class Condition:
         return self._evaluate(properties.get)
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Whether a message with these properties is taken."""
+        """Return whether a message with these properties matches."""
         try:
             return self._evaluate(properties.get) is True
         except MismatchError:
             return False
 
     def matches_stored(self, properties: bytes) -> bool:
-        """The same, by the properties as a record stores them: only those it mentions are read."""
+        """Return whether stored properties match; only those in the condition are parsed."""
         searched = b"\x02%b\x02" % properties
         found: list[bytes] = []
         for key, key_bytes in self._keys:
             at = searched.rfind(key)
             value = b""
-            while at >= 0:  # the last one that has a value counts
+            while at >= 0:  # the last one with a value counts
                 start = at + key_bytes
                 value = searched[start : searched.index(b"\x02", start)]
                 if value:
@@ -108,7 +108,7 @@ class Condition:
         return self._answer(values) if answer is None else answer
 
     def match_values(self, rows: Sequence[tuple[bytes, ...]]) -> list[bool]:
-        """The same for many messages, by the stored values of `stored_names`; empty for none."""
+        """Match many messages by their values of `stored_names`; empty for a missing one."""
         keys = zip(itertools.repeat(self._number), rows, strict=False)
         answers = list(map(_answers.get, keys))
         if None not in answers:
@@ -135,6 +135,6 @@ def compile_condition(expression: str) -> Condition:
     """Compile a condition.
 
     Raises:
-        ExpressionError: it is no condition, too long or too deep; says where.
+        ExpressionError: the text is invalid, too long or too deep; the message names the position.
     """
     return Condition(expression)

@@ -1,8 +1,8 @@
-"""Java's values, as far as conditions meet them: how texts become numbers, and how all compare.
+"""Java's value semantics for conditions: conversion of texts to numbers, and comparison.
 
 Integer is `int`, Long is `Long`, Double is `float`, Boolean is `bool`, String is `str`, null is
-None. A text is read as a number the way Java does it, which is not Python's way: no blanks and no
-`_` in whole numbers, `NaN` greater than everything, `-0.0` less than `0.0`.
+None. Texts are parsed as numbers as in Java, which differs from Python: no blanks and no `_` in
+whole numbers, `NaN` greater than everything, `-0.0` less than `0.0`.
 
 Source: ComparisonExpression.__compare (5.4.0); Integer, Long and Double of Java 8.
 """
@@ -16,7 +16,7 @@ Value = str | int | float | bool | None
 MAX_INTEGER: Final = (1 << 31) - 1
 MAX_LONG: Final = (1 << 63) - 1
 
-# One digit of any script in the basic plane, as Character.digit knows them.
+# One digit of any script in the basic plane, as in Character.digit.
 _WHOLE: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
@@ -31,11 +31,11 @@ _SURELY_WHOLE_CHARS: Final = 10
 
 
 class MismatchError(Exception):
-    """Two values that Java cannot compare: the whole condition has no result then."""
+    """Two values that Java cannot compare, so the condition has no result."""
 
 
 class Long(int):
-    """A whole number of 64 bits; a text compared with it may be as long, too."""
+    """Integer of 64 bits; texts compared with it are parsed as such."""
 
     __slots__ = ()
 
@@ -82,10 +82,10 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Compare two values that are not None; unlike ones that nothing converts are "less".
+    """Compare two values that are not None; values of unrelated types are "less".
 
     Raises:
-        MismatchError: a text is no number, or a boolean meets a text.
+        MismatchError: a text is not a number, or a boolean is compared with a text.
     """
     one, other = type(left), type(right)
     if one is bool and other is str:
@@ -106,7 +106,7 @@ def compare(left: Value, right: Value) -> int:
 
 
 def equal(left: Value, right: Value) -> bool | None:
-    """Compare as `=` does: two nulls are equal, a null on the left is neither.
+    """Compare as `=` does: two nulls are equal; a null on the left gives unknown.
 
     Raises:
         MismatchError: see `compare`.
@@ -119,7 +119,7 @@ def equal(left: Value, right: Value) -> bool | None:
 
 
 def _rank(number: float) -> int:
-    """Order what Python takes for equal or unordered: -0.0, all others, NaN."""
+    """Rank values that Python treats as equal or unordered: -0.0, all others, NaN."""
     if math.isnan(number):
         return 1
     return -1 if number == 0 and math.copysign(1, number) < 0 else 0

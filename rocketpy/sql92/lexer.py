@@ -1,4 +1,4 @@
-"""Text -> tokens, one at a time: what stands behind a complete condition is never looked at.
+"""Splits text into tokens on demand: text after a complete condition is never read.
 
 Source: the token part of SelectorParser.jj (5.4.0).
 """
@@ -31,7 +31,7 @@ INTEGER: Final = "integer"
 DECIMAL: Final = "decimal"
 END: Final = "end"
 
-# A comment ends with its line: one without an end is two minus signs.
+# A comment ends with its line; without a line end it is two minus signs.
 _BLANK: Final = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*(?:\r\n|\n|\r)|/\*(?s:.*?)\*/)+")
 _TOKEN: Final = re.compile(
     r"""
@@ -48,7 +48,7 @@ _SHOWN_CHARS: Final = 20
 
 
 class Token(NamedTuple):
-    """One token.
+    """Token of an expression.
 
     Attributes:
         kind: a keyword in capitals, a sign, or `name`, `string`, `integer`, `decimal`, `end`.
@@ -62,7 +62,7 @@ class Token(NamedTuple):
 
 
 class Lexer:
-    """Cuts an expression into tokens."""
+    """Splits an expression into tokens."""
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
@@ -72,7 +72,7 @@ class Lexer:
         """Return the next token, of kind `end` when there is none.
 
         Raises:
-            ExpressionError: no token begins here.
+            ExpressionError: the text at the position is not a token.
         """
         expression = self._expression
         blank = _BLANK.match(expression, self._position)

@@ -1,7 +1,7 @@
-"""What a condition is made of: each node knows what kind of expression it is, and evaluates itself.
+"""Nodes of a compiled condition: kinds of expressions, and their evaluation.
 
-Nodes are closures. What Java decides by the class of an expression (may it be compared, is it a
-constant) is decided here by `Node.kind`, while the condition is compiled.
+Nodes are closures. Java checks by the class of an expression whether it is comparable or constant;
+here `Node.kind` serves the same checks during compilation.
 
 Source: ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpression (5.4.0).
 """
@@ -37,7 +37,7 @@ _MIRRORED: Final = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 class Kind(Enum):
-    """What an expression is to those that take it."""
+    """Kind of an expression, for checks of operators."""
 
     PROPERTY = auto()
     LITERAL = auto()
@@ -46,17 +46,17 @@ class Kind(Enum):
     OTHER = auto()
 
 
-class Refused(Exception):  # noqa: N818 - the parser makes the error of it, with the position
-    """An expression that may not stand here; the text says why."""
+class Refused(Exception):  # noqa: N818 - the parser converts it to an error with the position
+    """Expression that is invalid at its position, with the reason."""
 
 
 class Node(NamedTuple):
-    """An expression.
+    """Compiled expression.
 
     Attributes:
-        kind: what it is.
-        evaluate: computes it; raises MismatchError when the condition has no result.
-        depth: nodes above each other in it.
+        kind: of the expression.
+        evaluate: returns the value; raises MismatchError if the condition has no result.
+        depth: height of its tree.
         value: of a literal; the name of a property.
     """
 
@@ -67,29 +67,29 @@ class Node(NamedTuple):
 
     @property
     def is_literal(self) -> bool:
-        """Whether it stands in the text as a value."""
+        """Whether it is a literal of the text."""
         return self.kind in {Kind.LITERAL, Kind.BOOLEAN_LITERAL}
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a number that stands in the text, with signs before it or without."""
+        """Whether it is a number literal, with or without signs."""
         return self.kind in {Kind.LITERAL, Kind.OTHER} and isinstance(self.value, int | float)
 
 
 def property_of(name: str) -> Node:
-    """A property; null when the message lacks it."""
+    """Return the node of a property; null when the message lacks it."""
     return Node(Kind.PROPERTY, lambda get: get(name), value=name)
 
 
 def literal(value: Value) -> Node:
-    """A text or a number; TRUE, FALSE and NULL."""
+    """Return the node of a text, a number, TRUE, FALSE or NULL."""
     is_boolean = value is None or isinstance(value, bool)
     kind = Kind.BOOLEAN_LITERAL if is_boolean else Kind.LITERAL
     return Node(kind, lambda _get: value, value=value)
 
 
 def as_boolean(node: Node) -> Node:
-    """What may stand beside AND and OR; a property's text is never true."""
+    """Return an operand of AND and OR; the text of a property is never true."""
     if node.kind in {Kind.BOOLEAN, Kind.BOOLEAN_LITERAL}:
         return node
     if node.kind is not Kind.PROPERTY:
@@ -99,12 +99,12 @@ def as_boolean(node: Node) -> Node:
 
 
 def all_of(nodes: list[Node]) -> Node:
-    """Combine with AND: the first false one decides, a null leaves it open."""
+    """Combine with AND: the first false operand decides, a null makes the result unknown."""
     return _decided_by(nodes, decisive=False)
 
 
 def any_of(nodes: list[Node]) -> Node:
-    """Combine with OR: the first true one decides, a null leaves it open."""
+    """Combine with OR: the first true operand decides, a null makes the result unknown."""
     return _decided_by(nodes, decisive=True)
 
 
@@ -138,7 +138,7 @@ def negated(node: Node) -> Node:
 
 
 def minus(node: Node) -> Node:
-    """Change a number's sign; null for everything else, a text that looks like one too."""
+    """Negate a number; null for everything else, including texts with numbers."""
     inner = node.evaluate
 
     def evaluate(get: Get) -> Value:
@@ -169,7 +169,7 @@ def equals(left: Node, right: Node) -> Node:
 
 
 def is_null(node: Node) -> Node:
-    """Tell whether there is no value."""
+    """Test for null."""
     inner = node.evaluate
     return _boolean(lambda get: inner(get) is None, node)
 
@@ -252,7 +252,7 @@ def _property_with_number(
 
 
 def between(node: Node, low: Node, high: Node) -> Node:
-    """Tell whether a value is within two others, these included."""
+    """Test whether a value is within two others, inclusive."""
     is_fixed = low.is_literal and high.is_literal and low.is_number and high.is_number
     if is_fixed and compare(high.value, low.value) < 0:
         raise Refused(f"BETWEEN needs the lower value first, not {low.value} and {high.value}")
@@ -263,7 +263,7 @@ def between(node: Node, low: Node, high: Node) -> Node:
 
 
 def _within(name: str, lowest: int, highest: int) -> Evaluate:
-    """Read a property once for both ends."""
+    """Evaluate BETWEEN of a property with one lookup."""
 
     def within(get: Get) -> Value:
         text = get(name)
@@ -273,12 +273,12 @@ def _within(name: str, lowest: int, highest: int) -> Evaluate:
 
 
 def not_between(node: Node, low: Node, high: Node) -> Node:
-    """Tell whether a value is less than the first or greater than the second."""
+    """Test whether a value is outside of two others."""
     return any_of([relation(node, "<", low), relation(node, ">", high)])
 
 
 def is_in(node: Node, texts: list[str], wanted: bool) -> Node:
-    """Tell whether a property is one of some texts, or is none of them."""
+    """Test whether a property is, or is not, one of some texts."""
     if node.kind is not Kind.PROPERTY:
         raise Refused("IN needs a property on its left")
     name, choices = str(node.value), frozenset(texts)
@@ -298,7 +298,7 @@ _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 def text_test(node: Node, keyword: str, searched: str, wanted: bool) -> Node:
-    """CONTAINS, STARTSWITH and ENDSWITH: false, not null, for what is no text."""
+    """Test with CONTAINS, STARTSWITH or ENDSWITH; false, not null, for other values than texts."""
     inner, test = node.evaluate, _TEXT_TESTS[keyword]
 
     def evaluate(get: Get) -> Value:

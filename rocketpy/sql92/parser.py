@@ -1,4 +1,4 @@
-"""Tokens -> one node. Recursive descent, as deep as `MAX_DEPTH` and no deeper.
+"""Recursive-descent parser of conditions, with a maximum depth of `MAX_DEPTH`.
 
     or         = and { OR and }
     and        = equality { AND equality }
@@ -8,8 +8,8 @@
                        | [NOT] ( CONTAINS | STARTSWITH | ENDSWITH ) text }
     unary      = ( "+" | "-" | NOT ) unary | value | property | "(" or ")"
 
-Apache's parser ends where a condition is complete and never looks at the rest. This one ends there
-too and says where, so that whoever asked can decide.
+Apache's parser stops after a complete condition and never reads the rest. This one stops there as
+well, and returns the position, so that the caller can decide.
 
 Source: the grammar part of SelectorParser.jj (5.4.0).
 """
@@ -26,10 +26,10 @@ from rocketpy.sql92.lexer import DECIMAL, END, INTEGER, NAME, STRING, Lexer, Tok
 from rocketpy.sql92.nodes import RELATIONS, Node
 
 MAX_DEPTH: Final = 64
-"""Expressions inside each other. Apache ends where its thread's stack does."""
+"""Limit of nested expressions. Apache's limit is the stack of its thread."""
 
 MAX_OPERANDS: Final = 512
-"""Properties and values in a condition, the texts of IN not counted: what evaluating it costs."""
+"""Limit of properties and values, which determine the cost; texts of IN do not count."""
 
 _TEXT_TESTS: Final = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
 _CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
@@ -39,10 +39,10 @@ P = ParamSpec("P")
 
 
 class Parser:
-    """Reads one condition.
+    """Parser of one condition.
 
     Attributes:
-        names: the properties that it mentions.
+        names: the properties in it.
         operand_count: properties and values in it so far.
     """
 
@@ -57,10 +57,10 @@ class Parser:
         """Read the condition.
 
         Returns:
-            The condition, and where the part begins that Apache ignores; None when there is none.
+            The condition, and the position of the text that Apache ignores; None without any.
 
         Raises:
-            ExpressionError: it is no condition.
+            ExpressionError: the text is invalid.
         """
         begin = self._token
         node = self._made(begin, nodes.as_boolean, self._or())

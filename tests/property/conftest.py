@@ -1,4 +1,4 @@
-"""Examples may take as long as they like: a busy machine is no failure."""
+"""Disables deadlines of examples, which a busy machine would exceed."""
 
 from hypothesis import settings
 

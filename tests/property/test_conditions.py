@@ -1,4 +1,4 @@
-"""Any text is a condition or says where it is none; any condition takes a message or does not."""
+"""Any text is a condition or an error with a position; any condition can be evaluated."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ PROPERTIES = st.dictionaries(st.sampled_from(["a", "b", "ab", "A"]), VALUES)
 
 
 @given(TEXTS, PROPERTIES)
-def test_any_text_is_a_condition_or_says_where_it_is_none(
+def test_compile_condition_of_any_text_returns_or_names_the_position(
     text: str, properties: dict[str, str]
 ) -> None:
     try:
@@ -35,12 +35,12 @@ def test_any_text_is_a_condition_or_says_where_it_is_none(
 
 
 @given(st.binary(max_size=300))
-def test_any_properties_can_be_looked_at(stored: bytes) -> None:
+def test_condition_matches_any_properties_without_error(stored: bytes) -> None:
     condition = Condition("a = 'x' OR b > 5 OR a IS NULL AND b CONTAINS 'y'")
     assert condition.matches_stored(stored) is condition.matches(parse_properties(stored))
 
 
 @given(st.text(max_size=300) | st.lists(st.text(max_size=9)).map("\x01".join))
-def test_any_text_may_stand_in_a_trace_message(text: str) -> None:
+def test_decode_traces_of_any_text_does_not_raise(text: str) -> None:
     for record in decode_traces(text) + decode_traces(f"Pub\x01{text}\x02"):
         assert decode_traces(encode_trace(record))

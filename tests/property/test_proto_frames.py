@@ -1,4 +1,4 @@
-"""Frames: any split of a stream is the same stream; garbage gives nothing but ProtocolError."""
+"""Frames: any split of a stream gives the same commands; garbage raises only ProtocolError."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""fastjson, records, properties, batches, hashes: what goes in comes out; garbage is refused."""
+"""Round trips of fastjson, records, properties, batches and hashes; garbage raises."""
 
 import contextlib
 import functools
@@ -56,7 +56,7 @@ VALUES = st.recursive(
 
 
 def with_text_keys(value):
-    """What fastjson.loads makes of it: integer keys become text."""
+    """Return the value as fastjson.loads does: integer keys become text."""
     if isinstance(value, dict):
         return {
             str(key) if isinstance(key, int) else key: with_text_keys(item)

@@ -1,4 +1,4 @@
-"""Whatever routes, brokers and callers do: a send ends once, in its time, and that is all."""
+"""For any behaviour of routes, brokers and callers, a send ends once and in time."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ ROUNDING_MS = 2
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens to one send; outcomes are (kind, after ms), the last ones repeat."""
+    """Script of a send; outcomes are (kind, after ms), and the last ones repeat."""
 
     brokers: int
     attempts: int
@@ -163,7 +163,7 @@ class FakeTransport:
 
 @given(PLANS)
 @settings(max_examples=400)
-def test_a_send_ends_once_in_its_time_and_sends_nothing_later(plan: Plan) -> None:
+def test_send_operation_ends_once_in_time_and_sends_nothing_later(plan: Plan) -> None:
     loop = SimLoop(1)  # type: ignore[abstract]
     try:
         loop.run_until_complete(follow(plan, loop))

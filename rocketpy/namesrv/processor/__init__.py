@@ -1,1 +1,1 @@
-"""What responds to requests, one module a concern; `server.py` says which code goes where."""
+"""Request processors, one module for each concern; `server.py` assigns the request codes."""

@@ -1,4 +1,4 @@
-"""What brokers say: registration, heartbeat, version query, leaving (103, 104, 322, 904, 217).
+"""Requests of brokers: registration, heartbeat, version query, leaving (103, 104, 322, 904, 217).
 
 Source: DefaultRequestProcessor (5.4.0)
 """
@@ -45,14 +45,14 @@ _FAILED = frozenset(
 
 
 class BrokerProcessor:
-    """Takes over what brokers say.
+    """Processor of requests of brokers.
 
     Args:
         routes: the tables.
-        kv: the order configuration, returned to registering brokers.
-        settings: the settings in force.
-        notifier: tells brokers when the lowest id of their set changed.
-        clock: when a broker was heard.
+        kv: order configuration for responses to registrations.
+        settings: the current settings.
+        notifier: notifies brokers of changes of the lowest id of their set.
+        clock: time of the last request of a broker.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class BrokerProcessor:
         self._work = LongWork()
 
     def register(self, channel: Channel, request: RemotingCommand) -> Response:
-        """REGISTER_BROKER (103); a long one is taken over in steps."""
+        """REGISTER_BROKER (103); long ones are applied in steps."""
         is_long = len(request.body) > _LONG_BODY_BYTES or is_compressed(request.body)
         return self._work.do(channel, self._register(channel, request), is_long=is_long)
 
@@ -82,7 +82,7 @@ class BrokerProcessor:
         told = yield from _registration(header, request)
         problem = told.problem()
         if problem is not None:
-            _logger.warning("registration refused", peer=channel.remote_address, reason=problem)
+            _logger.warning("registration rejected", peer=channel.remote_address, reason=problem)
             return make_response(request, ResponseCode.SYSTEM_ERROR, problem)
         result = yield from self._routes.register_in_steps(
             told,
@@ -90,13 +90,13 @@ class BrokerProcessor:
             self._clock.monotonic_ms(),
             delete_missing=self._settings.current.delete_topic_with_broker_registration,
         )
-        if not channel.is_open:  # closed meanwhile, and nobody would take its broker away
+        if not channel.is_open:  # the connection has closed, so its broker would never be removed
             self._routes.connection_closed(channel)
         _log(told, result)
         if result.outcome in _FAILED:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "register broker failed")
         if result.min_change is not None:
-            self._notifier.tell(result.min_change)
+            self._notifier.notify(result.min_change)
         response = RegisterBrokerResponseHeader(
             ha_server_addr=result.ha_address or None, master_addr=result.master_address or None
         )
@@ -120,11 +120,11 @@ class BrokerProcessor:
         change = self._routes.unregister(key, header.broker_name)
         _logger.info("broker left", broker=header.broker_name[:300], address=key.address[:300])
         if change is not None:
-            self._notifier.tell(change)
+            self._notifier.notify(change)
         return make_response(request)
 
     def query_data_version(self, channel: Channel, request: RemotingCommand) -> Response:
-        """QUERY_DATA_VERSION (322): must the broker register again?"""
+        """QUERY_DATA_VERSION (322): whether the broker has to register again."""
         return self._work.do(channel, _at_once(self._query_data_version, request))
 
     def _query_data_version(self, request: RemotingCommand) -> RemotingCommand:
@@ -147,7 +147,7 @@ class BrokerProcessor:
         return make_response(request)
 
     def register_topic(self, channel: Channel, request: RemotingCommand) -> Response:
-        """REGISTER_TOPIC_IN_NAMESRV (217): a broker's new topic, without all the others."""
+        """REGISTER_TOPIC_IN_NAMESRV (217): one new topic of a broker."""
         return self._work.do(channel, _at_once(self._register_topic, request))
 
     def _register_topic(self, request: RemotingCommand) -> RemotingCommand:
@@ -156,14 +156,14 @@ class BrokerProcessor:
         if not is_topic(topic):
             return make_response(request, ResponseCode.SYSTEM_ERROR, "topic is not a name")
         if not self._routes.register_topic(topic, route.queue_datas):
-            _logger.warning("topic of an unknown broker, or no room for it", topic=topic)
+            _logger.warning("topic registration rejected", topic=topic)
         return make_response(request)
 
 
 def _at_once(
     work: Callable[[RemotingCommand], RemotingCommand], request: RemotingCommand
 ) -> Steps[RemotingCommand]:
-    """Work that is short, to be done behind what the same connection asked for before."""
+    """Run a short request after earlier ones of the same connection."""
     yield from ()
     return work(request)
 
@@ -191,13 +191,13 @@ def _registration(
 
 
 def _log(told: Registration, result: RegisterResult) -> None:
-    """Log what is new or wrong; the registrations that repeat every 30 s are neither."""
+    """Log new or invalid registrations, but not the repetitions every 30 s."""
     names = {"broker": told.broker_name, "id": told.broker_id, "address": told.address}
     if result.outcome is not RegisterOutcome.OK:
-        _logger.warning("registration refused", **names, reason=result.outcome.value)
+        _logger.warning("registration rejected", **names, reason=result.outcome.value)
     elif result.is_new:
         _logger.info("broker registered", **names, cluster=told.cluster, topics=len(told.topics))
     if told.refused or result.dropped_topics:
         _logger.warning(
-            "topics left out", **names, bad_names=told.refused, no_room=result.dropped_topics
+            "topics rejected", **names, bad_names=told.refused, no_room=result.dropped_topics
         )

@@ -1,7 +1,7 @@
-"""The name server's own settings over the wire (318, 319).
+"""Settings of the name server over the wire (318, 319).
 
-Only keys that are marked live change, with typed and bounded values: no path, class or address is
-ever taken from the network (Apache keeps a list of what must not change, and it has had gaps).
+Only keys marked as live change, with typed and bounded values: no path, class or address is ever
+taken from the network. (Apache has a list of forbidden keys instead, which has had gaps.)
 
 Source: DefaultRequestProcessor.updateConfig, getConfig (5.4.0)
 """
@@ -20,10 +20,10 @@ _logger = structlog.get_logger(__name__)
 
 
 class ConfigProcessor:
-    """Shows and changes settings.
+    """Processor of requests to show and change settings.
 
     Args:
-        settings: the settings in force.
+        settings: the current settings.
     """
 
     def __init__(self, settings: LiveConfig[NamesrvConfig]) -> None:
@@ -36,7 +36,7 @@ class ConfigProcessor:
             for key in changes:
                 if key not in self._settings.live_keys:
                     remark = f"{key[:100]} cannot be changed while running"
-                    _logger.warning("update refused", peer=channel.remote_address, reason=remark)
+                    _logger.warning("update rejected", peer=channel.remote_address, reason=remark)
                     return make_response(request, ResponseCode.NO_PERMISSION, remark)
             self._settings.update(changes)
         except ConfigError as error:

@@ -20,11 +20,11 @@ from rocketpy.runtime.config.live_config import LiveConfig
 
 
 class KvProcessor:
-    """Reads and changes the named values.
+    """Processor of requests for named values.
 
     Args:
         kv: the values.
-        settings: the settings in force.
+        settings: the current settings.
     """
 
     def __init__(self, kv: KvConfig, settings: LiveConfig[NamesrvConfig]) -> None:
@@ -50,7 +50,7 @@ class KvProcessor:
         return make_response(request, ext_fields=GetKVConfigResponseHeader(value=value).to_ext())
 
     def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_KV_CONFIG (102); a value that is not there is no error."""
+        """DELETE_KV_CONFIG (102); a missing value is not an error."""
         header = DeleteKVConfigRequestHeader.from_ext(request.ext_fields)
         self._kv.delete(header.namespace, header.key)
         return make_response(request)

@@ -1,7 +1,7 @@
-"""Where is a topic (105), what is in the cluster (106, 901).
+"""Requests for routes (105) and for cluster members (106, 901).
 
-Bodies are strict JSON with quoted integer keys and without blanks: every client reads that, and
-old Go clients, which cut the raw text apart, read nothing else.
+Bodies are strict JSON with quoted integer keys and without blanks. Every client accepts that, and
+old Go clients, which split the raw text, accept nothing else.
 
 Source: ClientRequestProcessor, DefaultRequestProcessor (5.4.0)
 """
@@ -28,13 +28,13 @@ _HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further d
 
 
 class RouteProcessor:
-    """Responds to requests about routes.
+    """Processor of requests for routes.
 
     Args:
         routes: the tables.
-        kv: holds the order configuration of topics.
-        settings: the settings in force.
-        clock: for the wait after a start.
+        kv: table with the order configuration of topics.
+        settings: the current settings.
+        clock: for the wait after the start.
     """
 
     def __init__(

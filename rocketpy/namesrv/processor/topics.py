@@ -1,4 +1,4 @@
-"""Topics as administrators see them: lists, deletion, write permission.
+"""Administrative requests for topics: lists, deletion, write permission.
 
 (205, 206, 216, 224, 304, 311, 312, 313, 327.)
 
@@ -37,11 +37,11 @@ _UNIT_SUB: Final = 2
 
 
 class TopicProcessor:
-    """Lists and changes topics in the routes.
+    """Processor of requests that list and change topics in the routes.
 
     Args:
         routes: the tables.
-        settings: the settings in force.
+        settings: the current settings.
     """
 
     def __init__(self, routes: RouteTable, settings: LiveConfig[NamesrvConfig]) -> None:
@@ -93,14 +93,14 @@ class TopicProcessor:
         return _response(request, names())
 
     def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_TOPIC_IN_NAMESRV (216): forgotten until a broker registers it again."""
+        """DELETE_TOPIC_IN_NAMESRV (216): it is removed until a broker registers it again."""
         header = DeleteTopicFromNamesrvRequestHeader.from_ext(request.ext_fields)
         self._routes.delete_topic(header.topic, header.cluster_name or None)
         _logger.info("topic deleted", topic=header.topic[:300], cluster=header.cluster_name)
         return make_response(request)
 
     def wipe_write_perm(self, channel: Channel, request: RemotingCommand) -> Response:
-        """WIPE_WRITE_PERM_OF_BROKER (205); of very many topics in steps."""
+        """WIPE_WRITE_PERM_OF_BROKER (205); many topics change in steps."""
         name = WipeWritePermOfBrokerRequestHeader.from_ext(request.ext_fields).broker_name
         is_long = self._routes.serves_many(name)
         return self._work.do(channel, self._wipe(name, request), is_long=is_long)
@@ -112,7 +112,7 @@ class TopicProcessor:
         return make_response(request, ext_fields=response.to_ext())
 
     def add_write_perm(self, channel: Channel, request: RemotingCommand) -> Response:
-        """ADD_WRITE_PERM_OF_BROKER (327); of very many topics in steps."""
+        """ADD_WRITE_PERM_OF_BROKER (327); many topics change in steps."""
         name = AddWritePermOfBrokerRequestHeader.from_ext(request.ext_fields).broker_name
         is_long = self._routes.serves_many(name)
         return self._work.do(channel, self._add(name, request), is_long=is_long)

@@ -1,1 +1,1 @@
-"""Bodies of requests and responses, one module a concern; `json_body` is what they share."""
+"""Bodies of requests and responses, one module for each concern, based on `json_body`."""

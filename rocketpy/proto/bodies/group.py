@@ -16,7 +16,7 @@ MODE_POP: Final = "POP"
 
 @body
 class ExponentialRetryPolicy(Body):
-    """Delays that grow by a factor; ms."""
+    """Retry delays that grow by a factor; ms."""
 
     initial: int = 5_000
     max: int = 7_200_000
@@ -25,14 +25,14 @@ class ExponentialRetryPolicy(Body):
 
 @body
 class CustomizedRetryPolicy(Body):
-    """The delays one by one; ms."""
+    """Explicit retry delays; ms."""
 
     next: list[int] = field(default_factory=list)
 
 
 @body
 class GroupRetryPolicy(Body):
-    """When a failed message comes back; `type` is `CUSTOMIZED` or `EXPONENTIAL`."""
+    """Delays of redeliveries; `type` is `CUSTOMIZED` or `EXPONENTIAL`."""
 
     type: str = "CUSTOMIZED"
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -41,7 +41,7 @@ class GroupRetryPolicy(Body):
 
 @body
 class SimpleSubscriptionData(Body):
-    """A subscription that the group's configuration fixes."""
+    """Subscription that the group's configuration fixes."""
 
     topic: str = ""
     expression_type: str | None = None
@@ -51,10 +51,10 @@ class SimpleSubscriptionData(Body):
 
 @body
 class SubscriptionGroupConfig(Body):
-    """One consumer group; the defaults are Java's.
+    """Configuration of a consumer group; the defaults are Java's.
 
     Attributes:
-        retry_max_times: how often a message may fail before it goes to the dead letters.
+        retry_max_times: failed deliveries before a message goes to the dead letters.
         which_broker_when_consume_slowly: broker id suggested to a group that lags far behind.
     """
 

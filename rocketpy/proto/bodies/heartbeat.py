@@ -1,4 +1,4 @@
-"""What clients tell brokers of themselves, and what brokers tell of clients.
+"""Bodies about clients: heartbeats, and lists of connected clients.
 
 Source: HeartbeatData, ConsumerConnection, ProducerConnection, ProducerTableInfo,
 GetConsumerListByGroupResponseBody, CheckClientRequestBody of 5.4.0.
@@ -15,8 +15,8 @@ CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
 CONSUME_POP: Final = "CONSUME_POP"
 EXT_DIVIDED_GROUPS: Final = "dividedGroups"
-"""Ext field of a response to a heartbeat, between RocketPy peers: groups of the client, separated
-by commas, whose members subscribe differently."""
+"""Ext field of a response to a heartbeat, between RocketPy peers: comma-separated groups of the
+client with members that subscribe differently."""
 MODEL_CLUSTERING: Final = "CLUSTERING"
 MODEL_BROADCASTING: Final = "BROADCASTING"
 CONSUME_FROM_LAST_OFFSET: Final = "CONSUME_FROM_LAST_OFFSET"
@@ -26,19 +26,19 @@ CONSUME_FROM_TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
 
 @body
 class ProducerData(Body):
-    """A producer group of the client."""
+    """Producer group of a client."""
 
     group_name: str = ""
 
 
 @body
 class ConsumerData(Body):
-    """A consumer group of the client.
+    """Consumer group of a client.
 
     Attributes:
         consume_type: one of the `CONSUME_*` kinds; pull, push or pop.
         message_model: `CLUSTERING` or `BROADCASTING`.
-        consume_from_where: where a group without offsets starts.
+        consume_from_where: start of a group without offsets.
     """
 
     group_name: str = ""
@@ -55,7 +55,7 @@ class HeartbeatData(Body):
 
     Attributes:
         heartbeat_fingerprint: not 0 with the second form of heartbeat.
-        without_sub: the subscriptions were left out because they did not change.
+        without_sub: the subscriptions are omitted because they did not change.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"client_id": "clientID"}
@@ -69,7 +69,7 @@ class HeartbeatData(Body):
 
 @body
 class CheckClientRequestBody(Body):
-    """Request 46: may this client subscribe so?"""
+    """Request 46: check whether a subscription is valid."""
 
     client_id: str = ""
     group: str = ""
@@ -86,11 +86,11 @@ class GetConsumerListByGroupResponseBody(Body):
 
 @body
 class Connection(Body):
-    """One client's connection.
+    """Connection of a client.
 
     Attributes:
         client_addr: `ip:port`.
-        language: a name of `LanguageCode`; None when nobody knows it.
+        language: a name of `LanguageCode`; None if unknown.
     """
 
     client_id: str = ""
@@ -101,7 +101,7 @@ class Connection(Body):
 
 @body
 class ConsumerConnection(Body):
-    """Response to 203: the members of a consumer group, and what they want."""
+    """Response to 203: the members of a consumer group, and their subscriptions."""
 
     connection_set: list[Connection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class ProducerConnection(Body):
 
 @body
 class ProducerInfo(Body):
-    """One producer.
+    """Connected producer.
 
     Attributes:
         remote_ip: `/ip:port`, with Java's leading slash.
@@ -151,7 +151,7 @@ class GroupList(Body):
 
 @body
 class QuerySubscriptionResponseBody(Body):
-    """Response to 345: what a group wants of a topic."""
+    """Response to 345: a group's subscription to a topic."""
 
     subscription_data: SubscriptionData | None = None
     group: str = ""

@@ -14,7 +14,7 @@ from rocketpy.proto.wire.json_body import Body, body
 
 @body
 class LockBatchRequestBody(Body):
-    """Request 41: queues a client wants for itself."""
+    """Request 41: queues that a client locks."""
 
     consumer_group: str = ""
     client_id: str = ""
@@ -24,7 +24,7 @@ class LockBatchRequestBody(Body):
 
 @body
 class LockBatchResponseBody(Body):
-    """Response to 41: the queues the client has."""
+    """Response to 41: the queues that the client has locked."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"lock_ok_mq_set": "lockOKMQSet"}
 
@@ -33,12 +33,12 @@ class LockBatchResponseBody(Body):
 
 @body
 class UnlockBatchRequestBody(LockBatchRequestBody):
-    """Request 42: queues a client gives back."""
+    """Request 42: queues that a client unlocks."""
 
 
 @body
 class QueryAssignmentRequestBody(Body):
-    """Request 400: which queues are mine?"""
+    """Request 400: ask for the queues assigned to a client."""
 
     topic: str = ""
     consumer_group: str = ""
@@ -49,7 +49,7 @@ class QueryAssignmentRequestBody(Body):
 
 @body
 class MessageQueueAssignment(Body):
-    """One assigned queue; queue id -1 is the whole broker (pop). `mode` is PULL or POP."""
+    """Assigned queue; queue id -1 means all queues of the broker (pop). `mode` is PULL or POP."""
 
     message_queue: MessageQueue | None = None
     mode: str = "PULL"
@@ -58,6 +58,6 @@ class MessageQueueAssignment(Body):
 
 @body
 class QueryAssignmentResponseBody(Body):
-    """Response to 400; None means keep what you have, an empty list drop everything."""
+    """Response to 400; None keeps the current queues, an empty list drops all."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None

@@ -16,7 +16,7 @@ from rocketpy.proto.wire.json_body import Body, body
 
 @body
 class ResetOffsetBody(Body):
-    """Response to 222 and request 220: where each queue starts again.
+    """Response to 222 and request 220: new offset of each queue.
 
     C++ clients get an array of queues with offsets (`encode_list`); both forms are read.
     """
@@ -25,10 +25,10 @@ class ResetOffsetBody(Body):
 
     @classmethod
     def normalise(cls, document: dict[Any, Any]) -> dict[Any, Any]:
-        """Turn the array form into the map form.
+        """Convert the array form into the map form.
 
         Raises:
-            BadBodyError: a row that is no queue with an offset.
+            BadBodyError: a row is not a queue with an offset.
         """
         rows = document.get("offsetTable")
         if isinstance(rows, list):

@@ -13,23 +13,23 @@ from rocketpy.proto.wire.json_body import Body, body
 
 @body
 class CheckPoint(Body):
-    """Messages of one queue that were popped together and come back if they are not acked.
+    """Record of a pop: messages of a queue that are redelivered unless they are acked.
 
     Attributes:
-        start_offset: queue offset that the pop began at.
-        pop_time_ms: when.
-        invisible_ms: when they come back, counted from `pop_time_ms`.
+        start_offset: first queue offset of the pop.
+        pop_time_ms: time of the pop.
+        invisible_ms: time until redelivery, from `pop_time_ms`.
         bit_map: bit i: message i is acked.
         count: number of messages.
         queue_id: of the messages.
         topic: of the messages, the retry topic for those popped from there.
-        group: who popped them.
-        revive_offset: offset in the revive queue, known to whoever read it there.
-        offset_diffs: queue offset of each message, less `start_offset`; empty in old ones, where
-            messages lie side by side.
+        group: consumer group of the pop.
+        revive_offset: offset in the revive queue; set by its reader.
+        offset_diffs: queue offset of each message, minus `start_offset`; empty in old check
+            points, which have consecutive messages.
         broker_name: of the broker that has the messages.
-        re_put_times: how often it was put off because a message could not be revived.
-        revive_time_ms: when they come back.
+        re_put_times: number of postponements because a message could not be revived.
+        revive_time_ms: time of the redelivery.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {
@@ -64,7 +64,7 @@ class CheckPoint(Body):
 
     @property
     def unique_key(self) -> str:
-        """UNIQ_KEY of its message."""
+        """UNIQ_KEY of the message that stores it."""
         parts = (
             self.topic,
             self.queue_id,
@@ -77,13 +77,13 @@ class CheckPoint(Body):
         return "@".join(map(str, parts))
 
     def offset_at(self, index: int) -> int:
-        """Queue offset of a message."""
+        """Return the queue offset of a message by its index."""
         if not self.offset_diffs:
             return self.start_offset + index
         return self.start_offset + self.offset_diffs[index]
 
     def index_of(self, queue_offset: int) -> int:
-        """Which of its messages this is; -1 when none."""
+        """Return the index of a message by its queue offset; -1 if it is not in the check point."""
         diff = queue_offset - self.start_offset
         if not self.offset_diffs:
             return diff if 0 <= diff < self.count else -1
@@ -93,16 +93,16 @@ class CheckPoint(Body):
             return -1
 
     def note_acked(self, queue_offsets: Iterable[int]) -> None:
-        """Note that messages are acked; offsets that are none of its messages are passed over."""
+        """Mark messages as acked; offsets of other messages are ignored."""
         for queue_offset in queue_offsets:
             index = self.index_of(queue_offset)
             if index >= 0:
                 self.bit_map |= 1 << index
 
     def include(self, other: Self) -> None:
-        """Take over the messages of another check point of the same pop; they are not acked yet.
+        """Add the unacked messages of another check point of the same pop.
 
-        All of them come back when the later one is over.
+        All of them are redelivered at the later time of both.
         """
         missing = [each for each in other.offsets(acked=False) if self.index_of(each) < 0]
         if missing:
@@ -112,7 +112,7 @@ class CheckPoint(Body):
         self.invisible_ms = max(self.invisible_ms, other.invisible_ms)
 
     def offsets(self, *, acked: bool) -> list[int]:
-        """Queue offsets of the messages that are acked, or of those that are not, in order."""
+        """Return the queue offsets of acked, or of unacked, messages, in order."""
         return [
             self.offset_at(index)
             for index in range(self.count)
@@ -122,7 +122,7 @@ class CheckPoint(Body):
 
 @body
 class PopAck(Body):
-    """One acked message of a check point, or several (`offsets`)."""
+    """Acknowledgement of one message of a check point, or of several (`offsets`)."""
 
     wire_names: ClassVar[Mapping[str, str]] = {
         "offset": "ao",
@@ -156,12 +156,12 @@ class PopAck(Body):
 
     @property
     def tag(self) -> str:
-        """Tag of its message."""
+        """Tag of the message that stores it."""
         return ACK_TAG if self.offsets is None else BATCH_ACK_TAG
 
     @property
     def unique_key(self) -> str:
-        """UNIQ_KEY of its message; Apache's is this one for batches too."""
+        """UNIQ_KEY of the message that stores it, also for batches, as Apache's."""
         parts = (
             self.topic,
             self.queue_id,
@@ -180,8 +180,8 @@ class BatchAck(Body):
 
     Attributes:
         group: consumer group.
-        topic: as it was subscribed.
-        retry: mark of the topic.
+        topic: the subscribed topic.
+        retry: mark of the kind of topic.
         start_offset: of the check point.
         queue_id: of the messages.
         revive_queue_id: of the check point.

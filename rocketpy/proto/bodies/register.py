@@ -1,4 +1,4 @@
-"""Registration of a broker at the name server (103): plain and compressed.
+"""Body of a broker's registration at the name server (103): plain and compressed.
 
 The compressed form is a zlib stream of::
 
@@ -27,18 +27,18 @@ from rocketpy.proto.wire.json_body import Body, body
 
 _LENGTH: Final = struct.Struct(">i")
 STEP_TOPICS: Final = 256
-"""Topics that are read, or written, between two pauses: about 3 ms, or 1."""
+"""Topics read, or written, between two pauses: about 3 ms, or 1 ms."""
 _WRAPPER: Final = ("topicConfigSerializeWrapper",)
 _TOPICS: Final = (*_WRAPPER, "topicConfigTable")
 _EMPTY_TABLE: Final = b'"topicConfigTable":{}'
 _MAPPINGS: Final = (*_WRAPPER, "topicQueueMappingInfoMap")
 _MAPPING_VERSION: Final = 413
-"""Brokers from this version on (5.0.0) write the mapping section."""
+"""First version of brokers (5.0.0) that write the mapping section."""
 
 
 @body
 class RegisterBrokerBody(Body):
-    """What a broker tells about itself: its topics, and their version."""
+    """Topics of a broker, and their version."""
 
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(
         default_factory=TopicConfigSerializeWrapper
@@ -46,16 +46,16 @@ class RegisterBrokerBody(Body):
     filter_server_list: list[str] = field(default_factory=list)
 
     def encode_with(self, topics: Iterable[TopicConfig]) -> Generator[None, None, bytes]:
-        """Write the plain form with these topics, and a pause between each few of them.
+        """Encode the plain form with these topics, as a generator with pauses.
 
         Args:
-            topics: in the place of this body's own table, which is empty.
+            topics: replace this body's table, which is empty.
 
         Returns:
-            The body's bytes, once the generator has ended.
+            The encoded body, when the generator ends.
         """
         head, table, tail = self.encode().partition(_EMPTY_TABLE)
-        assert table, "the body has topics of its own"
+        assert table, "the body already has topics"
         parts: list[bytes] = []
         rest = iter(topics)
         while some := list(islice(rest, STEP_TOPICS)):
@@ -66,14 +66,14 @@ class RegisterBrokerBody(Body):
 
     @classmethod
     def read_plain(cls, data: bytes, *, is_bare: bool = False) -> Generator[None, None, Self]:
-        """Read the plain form, which may be 16 MiB long, with a pause after each few topics.
+        """Decode the plain form, of up to 16 MiB, as a generator with pauses.
 
         Args:
             data: the body.
-            is_bare: it is the topic table alone, as brokers before 3.0.11 send it.
+            is_bare: the body is the topic table alone, as from brokers before 3.0.11.
 
         Returns:
-            The body, once the generator has ended.
+            The body, when the generator ends.
 
         Raises:
             BadBodyError: as `decode_request`.
@@ -110,14 +110,14 @@ class RegisterBrokerBody(Body):
     def read_compressed(
         cls, data: bytes, broker_version: int = _MAPPING_VERSION
     ) -> Generator[None, None, Self]:
-        """Read the compressed form, with a pause after each few topics.
+        """Decode the compressed form, as a generator with pauses.
 
         Args:
             data: the body.
-            broker_version: of the request: older ones than 413 end before the mappings.
+            broker_version: of the request; those before 413 have no mappings.
 
         Returns:
-            The body, once the generator has ended.
+            The body, when the generator ends.
 
         Raises:
             BadBodyError: lengths that do not add up, wrong texts, or more than 64 MiB inflated.
@@ -132,13 +132,13 @@ class RegisterBrokerBody(Body):
                 yield
         filter_servers = _parse_json(reader.text())
         if not isinstance(filter_servers, list):
-            raise BadBodyError("filter servers are no array")
+            raise BadBodyError("filter servers are not an array")
         if broker_version >= _MAPPING_VERSION and not reader.at_end:
             wrapper.topic_queue_mapping_info_map = {}
             for count in range(1, reader.number() + 1):
                 mapping = _parse_json(reader.text())
                 if not isinstance(mapping, dict):
-                    raise BadBodyError("queue mapping is no object")
+                    raise BadBodyError("queue mapping is not an object")
                 wrapper.topic_queue_mapping_info_map[str(mapping.get("topic"))] = mapping
                 if count % STEP_TOPICS == 0:
                     yield
@@ -200,7 +200,7 @@ def _parse_json(text: bytes) -> object:
 
 
 class _Sections:
-    """Reads numbers and length-prefixed texts one after the other."""
+    """Reader of consecutive numbers and length-prefixed texts."""
 
     __slots__ = ("_data", "_position")
 

@@ -1,4 +1,4 @@
-"""Routes: which brokers and queues serve a topic, and what makes up a cluster.
+"""Bodies for routes of topics and members of clusters.
 
 Source: TopicRouteData, BrokerData, QueueData, ClusterInfo, BrokerMemberGroup of 5.4.0.
 """
@@ -13,7 +13,7 @@ MASTER_ID = 0
 
 @body
 class QueueData(Body):
-    """A topic's queues on one broker name.
+    """Queues of a topic on one broker name.
 
     Attributes:
         perm: permission bits, see `rocketpy.proto.perm`.
@@ -28,7 +28,7 @@ class QueueData(Body):
 
 @body
 class BrokerData(Body):
-    """The brokers that share a name: a master (id 0) and its slaves.
+    """Brokers with the same name: a master (id 0) and its slaves.
 
     Attributes:
         broker_addrs: broker id to `ip:port`.
@@ -42,13 +42,13 @@ class BrokerData(Body):
 
     @property
     def master_addr(self) -> str | None:
-        """The master's address, None without a master."""
+        """Address of the master, or None."""
         return self.broker_addrs.get(MASTER_ID)
 
 
 @body
 class TopicRouteData(Body):
-    """Response to 105: who serves a topic.
+    """Response to 105: route of a topic.
 
     Attributes:
         order_topic_conf: `broker-a:4;broker-b:4` for a globally ordered topic.
@@ -72,7 +72,7 @@ class ClusterInfo(Body):
 
 @body
 class BrokerMemberGroup(Body):
-    """The brokers that share a name."""
+    """Brokers with the same name."""
 
     cluster: str = ""
     broker_name: str = ""

@@ -1,4 +1,4 @@
-"""What a consumer reports when it is asked (307, 309).
+"""State of a consumer, for administrative requests (307, 309).
 
 Source: ConsumerRunningInfo, ProcessQueueInfo, PopProcessQueueInfo, ConsumeStatus,
 ConsumeMessageDirectlyResult of 5.4.0.
@@ -26,7 +26,7 @@ PROP_CONSUMER_START_TIMESTAMP: Final = "PROP_CONSUMER_START_TIMESTAMP"
 
 @body
 class ProcessQueueInfo(Body):
-    """A consumer's copy of one queue; times in ms. `droped` is Java's spelling."""
+    """State of one queue at a consumer; times in ms. `droped` is Java's spelling."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -46,7 +46,7 @@ class ProcessQueueInfo(Body):
 
 @body
 class PopProcessQueueInfo(Body):
-    """A pop consumer's view of one queue."""
+    """State of one queue at a pop consumer."""
 
     wait_ack_count: int = 0
     droped: bool = False

@@ -1,4 +1,4 @@
-"""Statistics and the contents of a consume queue, as the admin tool asks for them.
+"""Bodies for administrative requests: statistics, and contents of consume queues.
 
 Source: ConsumeStats, ConsumeStatsList, BrokerStatsData, QueryConsumeQueueResponseBody,
 QueryConsumeTimeSpanBody of 5.4.0.
@@ -13,7 +13,7 @@ from rocketpy.proto.wire.json_body import Body, body
 
 @body
 class OffsetWrapper(Body):
-    """How far a group is in one queue; `last_timestamp` is of the last consumed message, ms."""
+    """Offsets of a group in one queue; `last_timestamp` is of the last consumed message, ms."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -23,7 +23,7 @@ class OffsetWrapper(Body):
 
 @body
 class ConsumeStats(Body):
-    """Response to 208: how far a group is."""
+    """Response to 208: offsets of a group."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
@@ -41,7 +41,7 @@ class ConsumeStatsList(Body):
 
 @body
 class BrokerStatsItem(Body):
-    """A sum over a span of time, its rate per second, and the average per event."""
+    """Sum over a span of time, its rate per second, and the average per event."""
 
     sum: int = 0
     tps: float = 0.0
@@ -59,7 +59,7 @@ class BrokerStatsData(Body):
 
 @body
 class ConsumeQueueData(Body):
-    """One entry of a consume queue."""
+    """Entry of a consume queue."""
 
     physic_offset: int = 0
     physic_size: int = 0
@@ -83,7 +83,7 @@ class QueryConsumeQueueResponseBody(Body):
 
 @body
 class QueueTimeSpan(Body):
-    """The times of one queue, ms, and how late its group is; texts are for people."""
+    """Times of one queue, ms, and the delay of its group; texts are for people."""
 
     message_queue: MessageQueue | None = None
     min_time_stamp: int = 0
@@ -104,7 +104,7 @@ class QueryConsumeTimeSpanBody(Body):
 
 @body
 class HARuntimeInfo(Body):
-    """Response to 907: how far the slaves of a master are."""
+    """Response to 907: replication state of a master's slaves."""
 
     master: bool = False
     master_commit_log_max_offset: int = 0
@@ -115,7 +115,7 @@ class HARuntimeInfo(Body):
 
 @body
 class ColdDataFlowControlInfo(Body):
-    """Response to 2003: who reads so much old data that it is held back."""
+    """Response to 2003: groups that are throttled because they read much old data."""
 
     runtime_table: dict[str, object] = field(default_factory=dict)
     config_table: dict[str, object] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from rocketpy.proto.wire.json_body import Body, body
 
 @body
 class DataVersion(Body):
-    """How often a table changed, and when; equal versions mean equal tables.
+    """Version of a table; equal versions mean equal tables.
 
     Attributes:
         timestamp: of the last change, ms.
@@ -27,12 +27,12 @@ class DataVersion(Body):
 
 @body
 class TopicConfig(Body):
-    """One topic of one broker; the defaults are Java's.
+    """Configuration of a topic at a broker; the defaults are Java's.
 
     Attributes:
         perm: permission bits, see `rocketpy.proto.perm`.
         topic_filter_type: `SINGLE_TAG` or `MULTI_TAG`.
-        attributes: such as `{"message.type": "NORMAL"}`.
+        attributes: for example `{"message.type": "NORMAL"}`.
     """
 
     topic_name: str = ""
@@ -46,7 +46,7 @@ class TopicConfig(Body):
 
     @property
     def is_batch_cq(self) -> bool:
-        """Whether its queues keep whole batches (queue.type BatchCQ)."""
+        """Whether it has batch consume queues (queue.type BatchCQ)."""
         return self.attributes.get("queue.type") == "BatchCQ"
 
 
@@ -54,7 +54,7 @@ class TopicConfig(Body):
 class TopicConfigSerializeWrapper(Body):
     """Response to 21, and the inner part of a registration.
 
-    The mapping parts belong to static topics; brokers before 5.0 do not write them.
+    Mappings are those of static topics; brokers before 5.0 do not write them.
     """
 
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
@@ -73,10 +73,10 @@ class CreateTopicListRequestBody(Body):
 
 @body
 class TopicList(Body):
-    """A list of topics (206, 224, 304, 305, 311 to 313, 343).
+    """List of topics (206, 224, 304, 305, 311 to 313, 343).
 
     Attributes:
-        broker_addr: of some broker; 304 and 343 only.
+        broker_addr: of any broker; 304 and 343 only.
     """
 
     topic_list: set[str] = field(default_factory=set)
@@ -85,14 +85,14 @@ class TopicList(Body):
 
 @body
 class KVTable(Body):
-    """A table of texts (28, 103, 219)."""
+    """Table of texts (28, 103, 219)."""
 
     table: dict[str, str] = field(default_factory=dict)
 
 
 @body
 class TopicOffset(Body):
-    """What one queue holds.
+    """Range of offsets of a queue.
 
     Attributes:
         last_update_timestamp: when its last message was stored, ms; 0 when empty.

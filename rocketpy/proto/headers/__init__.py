@@ -1,1 +1,1 @@
-"""Typed request and response headers, one module a concern; `base` is what they share."""
+"""Typed request and response headers, one module for each concern, based on `base`."""

@@ -1,4 +1,4 @@
-"""Statistics, configuration and the other requests of the admin tool.
+"""Headers for statistics, configuration and other administrative requests.
 
 Source: the header classes of the same names, 5.4.0.
 """
@@ -8,7 +8,7 @@ from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
 @header
 class GetBrokerConfigResponseHeader(Header):
-    """A response."""
+    """Response to 26, GET_BROKER_CONFIG."""
 
     version: str
 

@@ -1,4 +1,4 @@
-"""What all header classes share: fields to and from the ext fields of a command.
+"""Base of header classes: conversion of fields to the ext fields of a command and back.
 
 A header class declares its fields once::
 
@@ -7,9 +7,8 @@ A header class declares its fields once::
         topic: str
         queue_id: Int32
 
-A field without a default is required. Its wire name is its own in camel case,
-unless `wire_names` says otherwise. How each field is read and written is worked
-out once, not per call.
+A field without a default is required. Its wire name is its name in camel case, unless `wire_names`
+has another one. Parsers and formatters of fields are determined once, not for each call.
 
 Source: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader of 5.4.0.
 """
@@ -35,9 +34,9 @@ from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.wire.wire_fields import Declared, camel_case, wire_dataclass
 
 Int32 = Annotated[int, "i32"]
-"""A Java int."""
+"""Java int."""
 Int64 = Annotated[int, "i64"]
-"""A Java long."""
+"""Java long."""
 
 _MAX_DIGITS: Final = 20
 
@@ -54,21 +53,21 @@ def _parse_int(name: str, text: str, bits: int) -> int:
 
 
 def parse_int32(name: str, text: str) -> int:
-    """Read a Java int; raises HeaderFieldError naming the field `name`."""
+    """Parse a Java int; raise HeaderFieldError with the field `name`."""
     return _parse_int(name, text, 32)
 
 
 def parse_int64(name: str, text: str) -> int:
-    """Read a Java long; raises HeaderFieldError naming the field `name`."""
+    """Parse a Java long; raise HeaderFieldError with the field `name`."""
     return _parse_int(name, text, 64)
 
 
-def parse_bool(name: str, text: str) -> bool:  # noqa: ARG001 - called like the others
-    """Read a Java boolean: `true` in any case is true, everything else is false."""
+def parse_bool(name: str, text: str) -> bool:  # noqa: ARG001 - same signature as the others
+    """Parse a Java boolean: `true` in any case is true, everything else is false."""
     return text.lower() == "true"
 
 
-def _parse_str(name: str, text: str) -> str:  # noqa: ARG001 - called like the others
+def _parse_str(name: str, text: str) -> str:  # noqa: ARG001 - same signature as the others
     return text
 
 
@@ -80,7 +79,7 @@ _PARSERS: Final[dict[str, Callable[[str, str], Any]]] = {
 
 SAFE_INT_DIGITS: Final = 9
 SAFE_LONG_DIGITS: Final = 18
-"""So many digits without a sign always fit a Java int, or a long."""
+"""Numbers with this many digits and without a sign always fit a Java int, or a long."""
 _SAFE_DIGITS: Final[dict[Callable[[str, str], Any], int]] = {
     parse_int32: SAFE_INT_DIGITS,
     parse_int64: SAFE_LONG_DIGITS,
@@ -88,7 +87,7 @@ _SAFE_DIGITS: Final[dict[Callable[[str, str], Any], int]] = {
 
 
 class HeaderField(NamedTuple):
-    """How one field is read and written."""
+    """Parser and formatter of a field."""
 
     name: str
     wire_name: str
@@ -98,7 +97,7 @@ class HeaderField(NamedTuple):
 
 
 def _parser(hint: object) -> Callable[[str, str], Any]:
-    """Return how values of a field with this type hint are read."""
+    """Return the parser for a type hint."""
     for option in (hint, *get_args(hint)):
         for mark in getattr(option, "__metadata__", ()):
             if mark in _PARSERS:
@@ -112,7 +111,7 @@ def _parser(hint: object) -> Callable[[str, str], Any]:
 
 
 class Header(Declared):
-    """Base of all header classes; see the module's text."""
+    """Base of all header classes; see the module docstring."""
 
     __slots__ = ()
 
@@ -121,12 +120,12 @@ class Header(Declared):
 
     @classmethod
     def from_ext(cls, ext_fields: Mapping[str, str]) -> Self:
-        """Read the header; fields it does not know are ignored.
+        """Parse the header; unknown fields are ignored.
 
         A number or boolean that is the empty text counts as absent.
 
         Raises:
-            HeaderFieldError: a required field is absent, or a value does not fit its type.
+            HeaderFieldError: a required field is absent, or a value has another type.
         """
         read = cls._read
         if read is None:
@@ -135,7 +134,7 @@ class Header(Declared):
         return header
 
     def to_ext(self) -> dict[str, str]:
-        """Return the header as ext fields; None is left out."""
+        """Return the header as ext fields, without those that are None."""
         cls = self.__class__
         write = cls._write
         if write is None:
@@ -143,8 +142,8 @@ class Header(Declared):
         return write(self)
 
 
-# One is read for nearly every request. Python code made from the fields, as `dataclass` does it,
-# takes a third of the time that a loop over them takes; it is made when it is first needed.
+# Nearly every request has a header to parse. Code that is generated from the fields, as `dataclass`
+# does, takes a third of the time of a loop over them; it is generated on first use.
 
 _READ_TEXT: Final = (
     "text = get({wire_name!r})\nheader.{name} = {otherwise} if text is None else text"
@@ -165,12 +164,12 @@ if value is not None:
 
 
 def _make_reader(cls: type[Header]) -> Callable[[Mapping[str, str]], Any]:
-    """Make the function that reads a header class."""
+    """Generate the parser of a header class."""
     names: dict[str, Any] = {"make": object.__new__, "cls": cls, "require": _require}
     lines = ["get, header = ext_fields.get, make(cls)"]
     for name, wire_name, parse, is_required, default in header_fields(cls):
         names[f"parse_{name}"], names[f"default_{name}"] = parse, default
-        # A letter alone would say little to who reads the error.
+        # One-letter wire names would be unclear in errors.
         shown = wire_name if len(wire_name) > 1 else f"{wire_name} ({camel_case(name)})"
         otherwise = f"require({shown!r})" if is_required else f"default_{name}"
         digits = _SAFE_DIGITS.get(parse)
@@ -185,7 +184,7 @@ def _make_reader(cls: type[Header]) -> Callable[[Mapping[str, str]], Any]:
 
 
 def _make_writer(cls: type[Header]) -> Callable[[Any], dict[str, str]]:
-    """Make the function that writes a header class."""
+    """Generate the formatter of a header class."""
     lines = ["ext_fields = {}"]
     for name, wire_name, parse, *_ in header_fields(cls):
         text = "'true' if value else 'false'" if parse is parse_bool else "str(value)"
@@ -196,7 +195,7 @@ def _make_writer(cls: type[Header]) -> Callable[[Any], dict[str, str]]:
 
 def _make_function(signature: str, lines: list[str], names: dict[str, Any]) -> Callable[[Any], Any]:
     source = f"def {signature}:\n" + textwrap.indent("\n".join(lines), "    ")
-    exec(source, names)  # noqa: S102 - made of field names of our own classes
+    exec(source, names)  # noqa: S102 - generated from field names of RocketPy's classes
     function: Callable[[Any], Any] = names[signature.partition("(")[0]]
     return function
 
@@ -210,18 +209,18 @@ _H = TypeVar("_H", bound=Header)
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def header(cls: type[_H]) -> type[_H]:
-    """Make a header class: a slotted dataclass with its wire forms worked out.
+    """Create a header class: a slotted dataclass with its wire form.
 
     Type checkers treat it as frozen. At run time it is not, because Python's frozen classes
-    take several times as long to make, and one is made for most requests.
+    take several times as long to create, and most requests create one.
     """
     made = wire_dataclass(cls, kw_only=True)
-    made._read = made._write = None  # noqa: SLF001 - not those of a class it derives from
+    made._read = made._write = None  # noqa: SLF001 - not inherited ones
     return made
 
 
 def header_fields(cls: type[Header]) -> list[HeaderField]:
-    """Return the fields of a header class, in the order in which they were declared."""
+    """Return the fields of a header class, in the order of their declaration."""
     found = []
     for item in fields(cls):  # type: ignore[arg-type]  # `header` has made it a dataclass
         is_required = item.default is MISSING

@@ -1,4 +1,4 @@
-"""Clients and their groups: heartbeat, members, locks.
+"""Headers for clients and their groups: heartbeat, members, locks.
 
 Source: the header classes of the same names, 5.4.0.
 """

@@ -1,4 +1,4 @@
-"""The name server: registration, routes, its key-value table.
+"""Headers of the name server: registration, routes, key-value table.
 
 Source: the header classes of the same names, 5.4.0.
 """

@@ -1,4 +1,4 @@
-"""Offsets of queues and of consumer groups.
+"""Headers for offsets of queues and consumer groups.
 
 Source: the header classes of the same names, 5.4.0.
 """

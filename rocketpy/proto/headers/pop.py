@@ -1,4 +1,4 @@
-"""Popping messages, acking them and changing how long they stay invisible.
+"""Headers for pop consumption: pops, acks, and changes of the invisible time.
 
 Source: the header classes of the same names, 5.4.0.
 """
@@ -8,7 +8,7 @@ from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
 @header
 class PopMessageRequestHeader(Header):
-    """Request 200050, POP_MESSAGE; the broker fills in a missing `born_time`."""
+    """Request 200050, POP_MESSAGE; the broker sets a missing `born_time`."""
 
     consumer_group: str
     topic: str

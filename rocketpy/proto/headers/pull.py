@@ -1,4 +1,4 @@
-"""Pulling and looking up messages.
+"""Headers for pulls and lookups of messages.
 
 Source: the header classes of the same names, 5.4.0.
 """
@@ -44,7 +44,7 @@ class PullMessageResponseHeader(Header):
 
 @header
 class QueryMessageRequestHeader(Header):
-    """Request 12, QUERY_MESSAGE; `unique_key_query` asks for a producer's message id."""
+    """Request 12, QUERY_MESSAGE; `unique_key_query` searches for a producer's message id."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"unique_key_query": "_UNIQUE_KEY_QUERY"}
 

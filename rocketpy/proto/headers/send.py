@@ -1,4 +1,4 @@
-"""Sending, and sending back.
+"""Headers for sends, and for returning messages.
 
 Source: the header classes of the same names, 5.4.0.
 """
@@ -32,7 +32,7 @@ class SendMessageRequestHeader(Header):
 
 @header
 class SendMessageRequestHeaderV2(SendMessageRequestHeader):
-    """The same header under one-letter names: what Java clients send with 310, 320 and 325."""
+    """The same header under one-letter names: Java clients use them with 310, 320 and 325."""
 
     wire_names: ClassVar[Mapping[str, str]] = {
         "producer_group": "a",

@@ -1,4 +1,4 @@
-"""Topics and subscription groups.
+"""Headers for topics and subscription groups.
 
 Source: the header classes of the same names, 5.4.0.
 """
@@ -85,7 +85,7 @@ class GetSubscriptionGroupConfigRequestHeader(Header):
 
 @header
 class DeleteSubscriptionGroupRequestHeader(Header):
-    """Request 207, DELETE_SUBSCRIPTIONGROUP; tools of 4.9 say `removeOffset`."""
+    """Request 207, DELETE_SUBSCRIPTIONGROUP; tools of 4.9 send `removeOffset`."""
 
     group_name: str
     clean_offset: bool | None = None

@@ -1,4 +1,4 @@
-"""Transactions: their end, and the question how they ended.
+"""Headers for transactions: their end, and check-backs.
 
 Source: the header classes of the same names, 5.4.0.
 """

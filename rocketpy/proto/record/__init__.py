@@ -1,1 +1,1 @@
-"""Stored records: layout, checks, properties, compression, batches, message ids."""
+"""Stored records: layout, decoding, checks, batches, properties, ids and compression."""

@@ -1,4 +1,4 @@
-"""The body of a batch (320), drawn from columns: many messages at the cost of few calls.
+"""Encodes the body of a batch (320) from columns, with few calls for many messages.
 
 Source: MessageDecoder.encodeMessages of 5.4.0.
 """
@@ -14,12 +14,12 @@ _FIXED_BYTES: Final = _HEAD.size + _SHORT.size
 
 
 def batch_body(bodies: Sequence[bytes], properties: Sequence[bytes], flags: Sequence[int]) -> bytes:
-    """Encode messages of which each column has the same length: `encode_batch` of their rows.
+    """Encode columns of equal length; the result is that of `encode_batch` for their rows.
 
     Args:
         bodies: of the messages.
         properties: as stored.
-        flags: of the users.
+        flags: of the applications.
 
     Raises:
         struct.error: properties of more than 32,767 bytes.

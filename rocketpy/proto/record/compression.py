@@ -1,7 +1,7 @@
-"""Compression of message bodies, with a bound on what comes out.
+"""Compression of message bodies, with a limit of the inflated size.
 
-A few kilobytes can inflate to gigabytes (zstd: 32,000 to 1), so every way out
-of a compressed body has a limit.
+A few kilobytes can inflate to gigabytes (zstd: 32,000 to 1), so every function that inflates has a
+limit.
 
 Source: ZlibCompressor, Lz4Compressor, ZstdCompressor and CompressorFactory of 5.4.0.
 """
@@ -14,7 +14,7 @@ from rocketpy.errors import BadBodyError
 from rocketpy.proto.record.sys_flag import CompressionType
 
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
-"""Default limit of `inflate`: far above any message Apache's limits let through."""
+"""Default limit of `inflate`, far above any message within Apache's limits."""
 _STEP_BYTES: Final = 1 << 20
 
 
@@ -24,7 +24,7 @@ def deflate(body: bytes, codec: CompressionType = CompressionType.ZLIB, level: i
     `level` is 0 to 9 for zlib, 1 and more for the others.
     """
     if codec is CompressionType.LZ4:
-        import lz4.frame  # type: ignore[import-untyped]  # noqa: PLC0415 - no stubs; seldom needed
+        import lz4.frame  # type: ignore[import-untyped]  # noqa: PLC0415 - no stubs; rarely needed
 
         return cast("bytes", lz4.frame.compress(body, compression_level=level))
     if codec is CompressionType.ZSTD:
@@ -42,11 +42,11 @@ def inflate(
     Args:
         body: as stored.
         codec: the number in the system flag; see `CompressionType`.
-        max_output_bytes: the most that may come out.
+        max_output_bytes: limit of the result.
 
     Raises:
-        BadBodyError: the codec is unknown, the bytes are damaged or cut, or more than
-            `max_output_bytes` would come out.
+        BadBodyError: the codec is unknown, the bytes are damaged or cut, or the result exceeds
+            `max_output_bytes`.
     """
     try:
         if codec in {CompressionType.LEGACY_ZLIB, CompressionType.ZLIB}:
@@ -65,7 +65,7 @@ def inflate(
 def inflate_zlib_in_steps(
     body: bytes, max_output_bytes: int = MAX_INFLATED_BYTES
 ) -> Generator[None, None, bytes]:
-    """Decompress a large zlib body as `inflate` does, with a pause after each MiB that comes out.
+    """Decompress a large zlib body as `inflate` does, with a pause after each MiB of output.
 
     Raises:
         BadBodyError: as `inflate`.

@@ -1,4 +1,4 @@
-"""Messages: stored records decoded, batches, hosts.
+"""Decoding and encoding of messages, batches and hosts.
 
 `record` has the layout of a record.
 
@@ -57,7 +57,7 @@ def host_to_bytes(host: str) -> bytes:
     """Return `ip:port` (`[ip]:port` for IPv6) as stored: 4 or 16 bytes and an i32 port.
 
     Raises:
-        ValueError: not an address with a port; names are not looked up.
+        ValueError: not an IP address with a port; names are not resolved.
     """
     address, separator, port_text = host.rpartition(":")
     try:
@@ -89,13 +89,13 @@ def bytes_to_host(stored: bytes) -> str:
 
 
 class _Stored:
-    """What of a record is not read yet: a field gets its value when it is first asked for."""
+    """Lazily decoded part of a record: a field is decoded on first access."""
 
     __slots__ = ("_stored",)
 
     _stored: tuple[tuple[Any, ...], bytes]  # the record's fixed part, and its properties
 
-    if not TYPE_CHECKING:  # for a checker, a class with this method has every attribute
+    if not TYPE_CHECKING:  # type checkers accept every attribute of a class with this method
 
         def __getattr__(self, name: str) -> object:
             read = _READ.get(name)
@@ -124,14 +124,14 @@ _READ: Final[Mapping[str, Callable[[tuple[Any, ...], bytes], object]]] = {
 
 @dataclass(slots=True)
 class MessageExt(_Stored):
-    """A stored message. Of one that was decoded, most fields are read when first asked for.
+    """Stored message; most fields of a decoded one are read on first access.
 
     Attributes:
-        body: as the producer gave it (inflated), unless decoded with `inflate=False`.
+        body: as the producer sent it (inflated), unless decoded with `inflate=False`.
         sys_flag: as stored; the compressed bit is cleared when the body was inflated.
         body_crc: of the stored body.
-        store_size_bytes: of the whole record.
-        offset_msg_id: where it is stored: broker host and physical offset, 32 or 56 hex digits.
+        store_size_bytes: of the complete record.
+        offset_msg_id: broker host and physical offset, 32 or 56 hex digits.
         version: 1, or 2 with a long topic.
     """
 
@@ -161,13 +161,13 @@ class MessageExt(_Stored):
 
     @property
     def keys(self) -> list[str]:
-        """The keys it can be found by."""
+        """The keys of the message."""
         keys = self.properties.get(PROPERTY_KEYS, "").split(KEY_SEPARATOR)
         return [key for key in keys if key]
 
     @property
     def msg_id(self) -> str:
-        """The producer's id for it; the offset id when the producer gave none."""
+        """The producer's message id; the offset id if there is none."""
         return self.properties.get(PROPERTY_UNIQ_KEY) or self.offset_msg_id
 
 
@@ -182,15 +182,15 @@ def decode_message(
     """Decode the record at `offset` of `buffer`.
 
     Args:
-        buffer: holds the whole record.
-        offset: where it starts in the buffer.
+        buffer: with the complete record.
+        offset: its position in the buffer.
         inflate: decompress a compressed body.
         check_crc: compare the body with its checksum.
-        max_body_bytes: the most a compressed body may inflate to.
+        max_body_bytes: limit of an inflated body.
 
     Raises:
-        CorruptRecordError: not a whole, consistent record. Its `phy_offset` is the stored
-            one where that could be read, else `offset`.
+        CorruptRecordError: the record is incomplete or inconsistent. Its `phy_offset` is the
+            stored one if readable, else `offset`.
     """
     try:
         return _decode(buffer, offset, inflate, check_crc, max_body_bytes)
@@ -247,11 +247,11 @@ def _decode(
 
 
 def decode_without_body(rest: bytes, body: bytes) -> MessageExt:
-    """Decode a record whose body was taken out, which was found whole before that.
+    """Decode a verified record with a body that is passed separately.
 
     Args:
-        rest: what lies before the body, and what lies behind it.
-        body: which was not compressed.
+        rest: the bytes before the body, and those after it.
+        body: uncompressed.
     """
     fixed, values = fixed_part(rest, 0)
     topic = topic_span(rest, values[1], fixed.size, 0, len(rest))
@@ -281,10 +281,10 @@ def decode_messages(
     check_crc: bool = False,
     max_body_bytes: int = MAX_INFLATED_BYTES,
 ) -> list[MessageExt]:
-    """Decode records that lie back to back: the body of the response to a pull or a query.
+    """Decode consecutive records: the body of the response to a pull or a query.
 
     Raises:
-        CorruptRecordError: as `decode_message`; also when bytes are left over.
+        CorruptRecordError: as `decode_message`; also for remaining bytes.
     """
     messages = []
     position = 0
@@ -300,15 +300,15 @@ def decode_messages(
 
 
 def encode_message(message: MessageExt, *, properties: bytes | None = None) -> bytes:
-    """Encode a message as a record: what check-backs (39) and direct consumption (309) carry.
+    """Encode a message as a record, for check-backs (39) and direct consumption (309).
 
-    The body is written as it is: `message` must hold it as its `sys_flag` says, which
-    is so when it was decoded, with or without inflating. The checksum is computed anew.
+    The body is written unchanged: it must match `sys_flag`, as in decoded messages, inflated or
+    not. The checksum is computed again.
 
-    `properties` are the stored bytes, when they should be kept as they are.
+    `properties` are stored bytes to use unchanged.
 
     Raises:
-        ValueError: a host that is not `ip:port`.
+        ValueError: a host is not `ip:port`.
     """
     born_host = host_to_bytes(message.born_host)
     store_host = host_to_bytes(message.store_host)
@@ -344,10 +344,10 @@ def encode_message(message: MessageExt, *, properties: bytes | None = None) -> b
 
 
 class BatchItem(NamedTuple):
-    """One message of a batch body (320).
+    """Message of a batch body (320).
 
     Attributes:
-        properties: its own, as stored.
+        properties: of the message, as stored.
     """
 
     flag: int
@@ -387,9 +387,9 @@ BatchParts: TypeAlias = tuple[Sequence[int], Sequence[bytes], Sequence[bytes]]
 
 
 def split_batch(body: bytes) -> BatchParts:
-    """Take a batch body apart by columns.
+    """Split a batch body into columns.
 
-    Messages of equal lengths, as one sender's often are, are cut in one call.
+    Messages of equal lengths, which are common for one sender, are split in one call.
 
     Raises:
         BadBodyError: lengths that do not add up.
@@ -402,7 +402,7 @@ def split_batch(body: bytes) -> BatchParts:
 
 
 def _split_equal(body: bytes) -> BatchParts | None:
-    """Do what `split_batch` does when all messages have the lengths of the first; None if not."""
+    """Split a batch of messages with equal lengths; return None for others."""
     total, _, _, _, body_bytes = _FIVE_INTS.unpack_from(body)
     properties_bytes = total - body_bytes - 22
     if body_bytes < 0 or properties_bytes < 0 or len(body) % total:
@@ -419,7 +419,7 @@ def _split_equal(body: bytes) -> BatchParts | None:
 
 
 def iter_batch(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield (flag, body, properties) of each message of a batch body, building nothing else.
+    """Yield (flag, body, properties) of each message of a batch body, without other objects.
 
     Raises:
         BadBodyError: lengths that do not add up.

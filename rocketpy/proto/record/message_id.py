@@ -1,9 +1,9 @@
-"""Message ids: where a message is stored, and what its producer calls it.
+"""Message ids: offset ids of stored messages, and unique ids of producers.
 
 Offset id, upper-case hex: store host (4 or 16 bytes) | port i32 | physical offset i64.
 
-Unique id, upper-case hex: ip (4 or 16 bytes) | pid u16 | a number of the process u32 |
-ms since the local month began u32 | counter u16. Both have 32 or 56 digits.
+Unique id, upper-case hex: ip (4 or 16 bytes) | pid u16 | hash of the process u32 |
+ms since the start of the local month u32 | counter u16. Both have 32 or 56 digits.
 
 Source: MessageDecoder.createMessageId, MessageClientIDSetter of 5.4.0.
 """
@@ -21,14 +21,14 @@ _ID_LENGTHS: Final = frozenset({32, 56})
 
 
 class OffsetMessageId(NamedTuple):
-    """Where a message is stored: the broker's `ip:port` and the physical offset, bytes."""
+    """Location of a message: the broker's `ip:port` and the physical offset, bytes."""
 
     host: str
     phy_offset: int
 
 
 def encode_message_id(store_host: str, phy_offset: int) -> str:
-    """Return the offset id; raises ValueError for a host that is not `ip:port`."""
+    """Return the offset id; raise ValueError for a host that is not `ip:port`."""
     return offset_id_from_bytes(host_to_bytes(store_host), phy_offset)
 
 
@@ -45,7 +45,7 @@ def _from_hex(text: str) -> bytes:
 
 
 def decode_message_id(message_id: str) -> OffsetMessageId:
-    """Read an offset id.
+    """Decode an offset id.
 
     Raises:
         ValueError: not 32 or 56 hex digits.
@@ -55,12 +55,12 @@ def decode_message_id(message_id: str) -> OffsetMessageId:
 
 
 class UniqIdParts(NamedTuple):
-    """What a unique id is made of.
+    """Parts of a unique id.
 
     Attributes:
         ip: 4 or 16 bytes.
         process_hash: Java uses a class loader's hash.
-        month_ms: ms since the producer's local month began, modulo 2**32.
+        month_ms: ms since the start of the producer's local month, modulo 2**32.
     """
 
     ip: bytes
@@ -70,17 +70,17 @@ class UniqIdParts(NamedTuple):
     counter: int
 
     def born_ms(self, now_ms: int, month_start_ms: int, previous_month_start_ms: int) -> int:
-        """Return when the id was made, taking the latest month that is not in the future.
+        """Return the creation time, in the latest month that gives no future time.
 
-        `now_ms` is the wall clock; the other two are when the current and the previous
-        month began in local time; all ms since 1970.
+        `now_ms` is the wall clock; the others are the starts of the current and the previous
+        month in local time; all ms since 1970.
         """
         born_ms = month_start_ms + self.month_ms
         return born_ms if born_ms <= now_ms else previous_month_start_ms + self.month_ms
 
 
 def decode_uniq_id(uniq_id: str) -> UniqIdParts:
-    """Read a unique id.
+    """Decode a unique id.
 
     Raises:
         ValueError: not 32 or 56 hex digits.
@@ -92,10 +92,10 @@ def decode_uniq_id(uniq_id: str) -> UniqIdParts:
 
 
 class UniqIdGenerator:
-    """Makes the unique ids of one process.
+    """Generator of the unique ids of one process.
 
-    The caller tells the time, and when the local month began: ask `needs_month` before
-    each id, and call `set_month` when it says so (once a month). Not synchronised.
+    The caller passes the time, and the start of the local month: call `needs_month` before each id,
+    and `set_month` if it returns True (once a month). Not synchronised.
     """
 
     __slots__ = (
@@ -103,27 +103,27 @@ class UniqIdGenerator:
     )  # fmt: skip
 
     def __init__(self, ip: bytes, pid: int, process_hash: int, *, first_counter: int = 0) -> None:
-        """Make a generator.
+        """Create a generator.
 
         Args:
             ip: 4 or 16 bytes.
             pid: only the low 16 bits count.
             process_hash: any number that differs between processes; the low 32 bits count.
-            first_counter: where counting starts; the low 16 bits count.
+            first_counter: first value of the counter; the low 16 bits count.
         """
         assert len(ip) in {4, 16}, ip
         self._prefix = (ip + _PROCESS.pack(pid & 0xFFFF, process_hash & 0xFFFFFFFF)).hex().upper()
         self._counter = first_counter & 0xFFFF
         self._month_start_ms = 0
         self._month_end_ms = -1
-        self._front, self._front_ms = "", -1  # of the latest id, and when that was made
+        self._front, self._front_ms = "", -1  # of the latest id, and its time
 
     def needs_month(self, now_ms: int) -> bool:
-        """Tell whether `set_month` must be called before the next id."""
+        """Return whether `set_month` must be called before the next id."""
         return not self._month_start_ms <= now_ms < self._month_end_ms
 
     def set_month(self, start_ms: int, end_ms: int) -> None:
-        """Set when the current local month began and will end, ms since 1970."""
+        """Set start and end of the current local month, ms since 1970."""
         assert start_ms < end_ms, (start_ms, end_ms)
         self._month_start_ms = start_ms
         self._month_end_ms = end_ms

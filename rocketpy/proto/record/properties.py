@@ -1,4 +1,4 @@
-"""Message properties: their names, and the text they are stored as.
+"""Message properties: names, and the stored text.
 
 The text is `name 0x01 value 0x02` for each, UTF-8. Readers must not rely on
 an order, and must accept a missing last 0x02 (clients before 5.0).
@@ -52,7 +52,7 @@ PROPERTY_CLUSTER: Final = "CLUSTER"
 PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
 
 REPLY_MESSAGE_TYPE: Final = "reply"
-"""MSG_TYPE of an answer to a request."""
+"""MSG_TYPE of a reply to a request."""
 
 SYSTEM_PROPERTIES: Final = frozenset(
     {
@@ -94,7 +94,7 @@ SYSTEM_PROPERTIES: Final = frozenset(
         PROPERTY_TRACE_SWITCH,
         PROPERTY_CLUSTER,
         PROPERTY_INSTANCE_ID,
-        # Names of which nothing but this set knows yet.
+        # Names without another use yet.
         "CONSUME_START_TIME",
         "DLQ_ORIGIN_MESSAGE_ID",
         "INNER_BASE",
@@ -105,14 +105,14 @@ SYSTEM_PROPERTIES: Final = frozenset(
         "RECONSUME_TIME",
     }
 )
-"""Properties that brokers and clients write; a user's own must have other names."""
+"""Properties that brokers and clients set; user properties must have other names."""
 
 KEY_SEPARATOR: Final = " "
-"""Between the keys in `KEYS`."""
+"""Separator of the keys in `KEYS`."""
 
 
 def parse_properties(stored: bytes | memoryview | str) -> dict[str, str]:
-    """Read the stored text into a dictionary.
+    """Parse the stored text into a dictionary.
 
     Pairs without a name or a value are dropped, as Java drops them; bytes that
     are not UTF-8 become U+FFFD. Never raises.
@@ -127,13 +127,13 @@ def parse_properties(stored: bytes | memoryview | str) -> dict[str, str]:
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """Return the properties as the text a send header carries."""
+    """Return the properties as text for a send header."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """Return the properties as the bytes a record stores.
+    """Return the properties as stored bytes.
 
-    Names and values must not hold 0x01 or 0x02; `rocketpy.client` checks users' ones.
+    Names and values must not contain 0x01 or 0x02; `rocketpy.client` checks those of users.
     """
     return properties_text(properties).encode()

@@ -1,15 +1,13 @@
-"""The values of some properties in many records at once, where records are built alike.
+"""Extracts property values from many records with the same layout at once.
 
-Most messages of a producer have the same properties, and values as long as those of the message
-before. Their records then end alike: topic, names and separators are the same bytes at the same
-places, counted from the end. So where the values are is learnt from one record; of the others it
-is checked that they are built the same way, and the values are cut out, each step one call over
-all records.
+Most messages of a producer have the same properties, with values of equal lengths. Then topic,
+names and separators are the same bytes at the same positions, counted from the end of the record.
+So the positions of the values are determined from one record. For the others one call over all
+records compares the layout, and another one extracts the values.
 
-Invariant: the values that come out are those that a search through `record.properties_of` this
-very record finds. It holds because the lengths of body, topic and properties, all names and all
-separators are compared, and no value may contain a separator of pairs: what is equal in these
-is taken apart in the same way.
+Invariant: the values are those that a search with `record.properties_of` finds in each record. The
+lengths of body, topic and properties, all names and all separators are compared, and values must
+not contain a separator of pairs; records that are equal in these are parsed equally.
 """
 
 import struct
@@ -30,10 +28,10 @@ from rocketpy.proto.record.properties import (
 from rocketpy.proto.record.record import HOST_FLAGS, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 
 SHAPE_BYTES: Final = 4_096
-"""Memory of a shape at the most."""
+"""Largest memory of a layout."""
 
 _HEAD: Final = struct.Struct(">4xi28xi44xi")
-"""Magic, system flags and the body's length of a record whose hosts are IPv4."""
+"""Magic, system flags and the body's length of a record with IPv4 hosts."""
 _BODY_AT: Final = _HEAD.size
 _TOPIC_SIZES: Final = {MAGIC_V1: struct.Struct(">B"), MAGIC_V2: struct.Struct(">H")}
 _PROPERTIES_SIZE_BYTES: Final = 2
@@ -53,24 +51,24 @@ _CONSTANT: Final = frozenset(
         PROPERTY_WAIT_STORE_MSG_OK,
     )
 )
-"""Properties whose value is the same in all messages of a producer: a part of the shape."""
+"""Properties with the same value in all messages of a producer: part of the layout."""
 
 
 class RecordShape:
-    """How a record is built behind its body, and where some of its properties are."""
+    """Layout of a record after its body, with the positions of some properties."""
 
     __slots__ = ("_around", "_before", "_columns", "_flags", "_magic", "_tail")
 
     def __init__(
         self, magic: int, flags: int, pieces: Sequence[bytes], columns: Sequence[int]
     ) -> None:
-        """Describe a shape; see `of`.
+        """Create a layout; see `of`.
 
         Args:
             magic: of the record.
             flags: system flags of the record.
-            pieces: what follows the body: fixed bytes and values in turn, fixed ones at both ends.
-            columns: which pieces are wanted; -1 for a property that is not there.
+            pieces: the bytes after the body: alternately fixed ones and values, fixed at both ends.
+            columns: indices of the wanted pieces; -1 for a missing property.
         """
         self._magic = magic
         self._flags = flags
@@ -81,14 +79,14 @@ class RecordShape:
 
     @classmethod
     def of(cls, record: memoryview, names: Sequence[bytes]) -> Self | None:
-        """Learn the shape of a record.
+        """Determine the layout of a record.
 
         Args:
-            record: the whole of it.
-            names: of the wanted properties; of one that is there twice the last value counts.
+            record: the complete record.
+            names: of the wanted properties; the last of duplicate properties counts.
 
         Returns:
-            None for a record that is not looked at like this: IPv6, long or many properties.
+            None for unsupported records: IPv6, long or many properties.
         """
         if len(record) < MIN_RECORD_BYTES:
             return None
@@ -118,16 +116,16 @@ class RecordShape:
     def values(
         self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
     ) -> list[tuple[bytes, ...] | None]:
-        """Cut the wanted values out of records.
+        """Extract the wanted values from records.
 
         Args:
-            view: memory that holds all of the records.
-            positions: where each begins, bytes.
-            sizes: of each, bytes; whole records, none of them reaches beyond `view`.
+            view: memory with all records.
+            positions: of the records, bytes.
+            sizes: of the records, bytes; all records end within `view`.
 
         Returns:
-            For each record its values in the order of the names, empty for a property that it
-            lacks; None for a record of another shape.
+            For each record its values in the order of the names, empty for a missing property;
+            None for a record with another layout.
         """
         before, tail_bytes = self._before, self._tail.size
         if min(sizes) < before:
@@ -148,7 +146,7 @@ class RecordShape:
                 return self._one_by_one(view, positions, sizes)
         if _PAIR_END in b"".join(chain.from_iterable(columns[1::2])):
             return self._one_by_one(view, positions, sizes)
-        columns.append((b"",) * count)  # where -1 points to
+        columns.append((b"",) * count)  # for column -1
         return list(zip(*[columns[at] for at in self._columns], strict=True))
 
     def _one_by_one(

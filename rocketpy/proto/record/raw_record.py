@@ -1,4 +1,4 @@
-"""A stored record taken apart without decoding its text: what is needed to store it again.
+"""Splits a stored record without decoding its text, to store it again.
 
 `message` decodes one for a reader.
 
@@ -22,22 +22,22 @@ _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 
 
 class RawRecord(NamedTuple):
-    """The parts of a record, as they are stored.
+    """Parts of a record, as stored.
 
     Attributes:
-        size_bytes: of the whole record.
+        size_bytes: of the complete record.
         queue_id: queue within the topic.
-        flag: the application's own flag.
+        flag: the application's flag.
         queue_offset: logical offset in the queue.
-        phy_offset: where it begins in the log.
+        phy_offset: its position in the log.
         sys_flag: system flags.
-        born_timestamp_ms: when its producer made it.
+        born_timestamp_ms: creation time at the producer.
         born_host: the producer's address, 8 or 20 bytes.
-        store_timestamp_ms: when it was stored.
+        store_timestamp_ms: store time.
         store_host: the broker's address, 8 or 20 bytes.
-        reconsume_times: how often it was tried.
+        reconsume_times: number of redeliveries.
         prepared_transaction_offset: physical offset of its half message, or 0.
-        body: compressed or not, as `sys_flag` says.
+        body: compressed if `sys_flag` says so.
         topic: UTF-8.
         properties: encoded.
     """
@@ -60,11 +60,11 @@ class RawRecord(NamedTuple):
 
 
 def split_record(record: ReadBuffer) -> RawRecord:
-    """Take the record apart that the buffer begins with.
+    """Split the record at the start of a buffer.
 
     Raises:
-        CorruptRecordError: not a whole, consistent record. Its `phy_offset` is the stored one
-            where that could be read, else 0.
+        CorruptRecordError: the record is incomplete or inconsistent. Its `phy_offset` is the
+            stored one if readable, else 0.
     """
     try:
         fixed, values = fixed_part(record, 0)

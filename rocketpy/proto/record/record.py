@@ -1,4 +1,4 @@
-"""The stored record: one message as the commit log and a pull response hold it.
+"""Layout of the stored record: a message in the commit log and in pull responses.
 
 All integers are big-endian. With IPv4 hosts (H = 8; 20 with IPv6)::
 
@@ -11,9 +11,9 @@ All integers are big-endian. With IPv4 hosts (H = 8; 20 with IPv6)::
     84  body length i32, body; topic length u8 (V1) or i16 (V2), topic;
         properties length i16, properties
 
-The layout is declared here and nowhere else. This module writes records into a
-buffer (a mapped file) and finds their parts in one, and builds no object that it
-does not need; `record_check` validates a record in place, `message` decodes it.
+Only this module declares the layout. It writes records into a buffer (a mapped file) and finds
+their parts, without temporary objects. `record_check` validates a record in place, `message`
+decodes it.
 
 Source: MessageExtEncoder, MessageDecoder, CommitLog of 5.4.0.
 """
@@ -36,7 +36,7 @@ MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
 BLANK_MAGIC: Final = -875286124
 BLANK_BYTES: Final = 8
-"""Head of the blank that ends a file; a record needs this much room after itself."""
+"""Head of the blank that ends a file; a record must leave this much room after it."""
 
 MAGIC_AT: Final = 4
 QUEUE_OFFSET_AT: Final = 20
@@ -46,7 +46,7 @@ SYS_FLAG_AT: Final = 36
 V4_HOST_BYTES: Final = 8
 V6_HOST_BYTES: Final = 20
 HOST_FLAGS: Final = BORN_HOST_V6 | STORE_HOST_V6
-"""The bits of the system flag that the layout depends on."""
+"""Bits of the system flag that affect the layout."""
 
 _V4_FIXED: Final = struct.Struct(">iiiiiqqiq8sq8siqi")
 _FIXED_BY_HOSTS: Final = {
@@ -59,7 +59,7 @@ _SHARED_BY_HOSTS: Final = {
     hosts: struct.Struct(">" + fixed.format.removeprefix(">iiiiiqq").removesuffix("i"))
     for hosts, fixed in _FIXED_BY_HOSTS.items()
 }
-"""The middle of a record: from the system flag to before the body's length."""
+"""Middle of a record: from the system flag to before the body's length."""
 V4_MIDDLE_BYTES: Final = _SHARED_BY_HOSTS[0].size
 """Length of `record_middle` between IPv4 hosts."""
 FIXED_NAMES: Final = (
@@ -81,7 +81,7 @@ FIXED_NAMES: Final = (
 )
 """The fields of the fixed part, in the order of the layout."""
 FIXED_BYTES: Final = _V4_FIXED.size + 2
-"""What a record with IPv4 hosts has beside its body, its topic field and its properties."""
+"""Size of a record with IPv4 hosts without its body, topic field and properties."""
 MIN_RECORD_BYTES: Final = FIXED_BYTES + 1
 
 _INT: Final = struct.Struct(">i")
@@ -97,7 +97,7 @@ _TOPIC_FIELDS_LIMIT: Final = 65_536
 
 
 CRC_MASK: Final = 0x7FFFFFFF
-"""The bits of a body's CRC-32 that a record stores."""
+"""Bits of a body's CRC-32 that a record stores."""
 
 
 def body_crc(body: ReadBuffer) -> int:
@@ -109,7 +109,7 @@ _topic_fields: dict[str, bytes] = {}
 
 
 def topic_field(topic: str) -> bytes:
-    """Return a topic with its length in front, as `pack_record` wants it (remembered).
+    """Return a topic with its length prefix, for `pack_record` (cached).
 
     One byte of length for up to 127 bytes of name (record version 1), else two (version 2).
 
@@ -166,10 +166,10 @@ def pack_record(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
 ) -> None:
     """Write a record at `position`.
 
-    `size_bytes` comes from `record_size` of the same parts, and the buffer must have
-    that room; `crc` from `body_crc` of the body, `topic_with_length` from
-    `topic_field`. `born_host` and `store_host` have 8 or 20 bytes, as bits 0x10 and
-    0x20 of `sys_flag` say; `properties` at most 32,767 bytes.
+    `size_bytes` is the result of `record_size` for the same parts, and the buffer must have that
+    room; `crc` is that of `body_crc`, `topic_with_length` that of `topic_field`. `born_host` and
+    `store_host` have 8 or 20 bytes, by bits 0x10 and 0x20 of `sys_flag`; `properties` have at most
+    32,767 bytes.
 
     Raises:
         struct.error: a number does not fit its field; nothing was written.
@@ -201,7 +201,8 @@ def pack_record(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
             properties,
         )
     )
-    # Last: a process that is killed before this leaves the end of the log, not half a record.
+    # The size is written last: a process killed before it leaves the end of the log, not a torn
+    # record.
     buffer[position : position + _HEAD_BYTES] = head[:_HEAD_BYTES]
 
 
@@ -213,9 +214,9 @@ def record_middle(
     store_host: bytes,
     reconsume_times: int,
 ) -> bytes:
-    """Return what a record has between its physical offset and its body's length.
+    """Return the bytes of a record between its physical offset and its body's length.
 
-    Arguments are those of `pack_record`; no message of a run belongs to a transaction.
+    Arguments are those of `pack_record`; messages of a bulk are not transactional.
 
     Raises:
         struct.error: a number does not fit its field.
@@ -239,11 +240,11 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
     middle: bytes,
     topic_with_length: bytes,
 ) -> None:
-    """Write records of one topic side by side, with one copy into the buffer.
+    """Write consecutive records of one topic, with one copy into the buffer.
 
     The sequences have one value a record; `queue_offset` is that of the first. Arguments are those
-    of `pack_record`, but for `middle`: see `record_middle`. Column by column: no line of Python
-    runs for each record.
+    of `pack_record`, except `middle`: see `record_middle`. The encoding works on columns, without
+    Python code for each record.
 
     Raises:
         struct.error: a number does not fit its field; nothing was written.
@@ -258,7 +259,7 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
     body, rest = body_bytes[0], properties_bytes[0]
     if (
         body_bytes.count(body) == len(bodies) == properties_bytes.count(rest)
-    ):  # as one sender's often are
+    ):  # which is common for one sender
         record = struct.Struct(f"{fixed}{body}s{len(topic_with_length)}sh{rest}s")
         parts: Iterable[bytes] = map(
             record.pack, *heads, bodies, repeat(topic_with_length), properties_bytes, properties
@@ -286,22 +287,22 @@ def pack_blank(buffer: WriteBuffer, position: int, remaining_bytes: int) -> None
 
 
 class RecordKind(IntEnum):
-    """What `iter_records` found."""
+    """Kind of a result of `iter_records`."""
 
     MESSAGE = 0
     BLANK = 1
 
 
 def iter_records(buffer: ReadBuffer, start: int, end: int) -> Iterator[tuple[int, int, RecordKind]]:
-    """Walk over the records between two positions of a buffer.
+    """Iterate over the records between two positions of a buffer.
 
-    Yields (position, size in bytes, kind). Ends after a blank, at the first zero size
-    and magic (nothing was written there yet), or when fewer than 8 bytes are left.
+    Yields (position, size in bytes, kind). Ends after a blank, at the first zero size and magic
+    (unwritten space), or when fewer than 8 bytes are left.
     Checks magic and size only.
 
     Raises:
-        CorruptRecordError: a magic or a size that no record has; its `phy_offset` is the
-            position in the buffer.
+        CorruptRecordError: an invalid magic or size; its `phy_offset` is the position in the
+            buffer.
     """
     position = start
     while end - position >= BLANK_BYTES:
@@ -340,24 +341,24 @@ def fixed_part(buffer: ReadBuffer, position: int) -> tuple[struct.Struct, tuple[
 
 
 def fixed_format(sys_flag: int = 0) -> str:
-    """Return the `struct` format of the fixed part; only the host bits of the flag count."""
+    """Return the `struct` format of the fixed part; only the host bits of the flag matter."""
     return _FIXED_BY_HOSTS[sys_flag & HOST_FLAGS].format
 
 
 def topic_span(
     buffer: ReadBuffer, magic: int, body_at: int, body_bytes: int, end: int
 ) -> tuple[int, int] | None:
-    """Return where the topic of a record starts and ends; its properties follow 2 bytes later.
+    """Return start and end of a record's topic; its properties follow 2 bytes later.
 
     Args:
-        buffer: holds the record.
-        magic: of the record: how wide the topic's length is.
-        body_at: where its body starts.
-        body_bytes: how long its body says it is.
-        end: where the record ends.
+        buffer: with the record.
+        magic: of the record: determines the width of the topic's length.
+        body_at: start of its body.
+        body_bytes: length of its body.
+        end: end of the record.
 
     Returns:
-        None when body, topic and properties do not end exactly where the record does.
+        None when body, topic and properties do not end at the end of the record.
     """
     at = body_at + body_bytes
     if body_bytes < 0 or at + 3 > end:
@@ -375,14 +376,14 @@ def topic_span(
 
 
 def end_of_parts(buffer: ReadBuffer, position: int) -> int:
-    """Return where a record ends by the lengths of its body, topic and properties, not its size.
+    """Return the end of a record by the lengths of its parts instead of its size.
 
     Args:
-        buffer: holds the record, perhaps damaged.
-        position: where it begins.
+        buffer: with the record, which may be damaged.
+        position: of the record.
 
     Returns:
-        0 when the lengths lead out of the buffer.
+        0 when the lengths exceed the buffer.
     """
     try:
         fixed, values = fixed_part(buffer, position)
@@ -395,7 +396,7 @@ def end_of_parts(buffer: ReadBuffer, position: int) -> int:
 
 
 def properties_of(record: ReadBuffer) -> bytes:
-    """Return the properties of one record, which is the whole buffer."""
+    """Return the properties of a record that is the complete buffer."""
     magic, sys_flag, body_bytes = _MAGIC_FLAG_BODY.unpack_from(record)
     at = _V4_FIXED.size
     if sys_flag & HOST_FLAGS:
@@ -410,7 +411,7 @@ def properties_of(record: ReadBuffer) -> bytes:
 
 
 def record_store_timestamp_ms(buffer: ReadBuffer, position: int) -> int:
-    """Return when the record at `position`, which must be a record, was stored, ms."""
+    """Return the store time of the record at `position`, ms."""
     at = position + _STORE_TIMESTAMP_AT
     if _INT.unpack_from(buffer, position + SYS_FLAG_AT)[0] & BORN_HOST_V6:
         at += _V6_EXTRA_BYTES

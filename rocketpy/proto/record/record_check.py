@@ -1,7 +1,7 @@
 """Validates a record in place, without decoding it.
 
-Recovery must know more than a decoder: whether bytes are a record, the blank that ends a file,
-nothing yet, or a record that was damaged, and how far it is to the next one.
+Recovery needs more than a decoder: whether bytes are a record, the blank that ends a file,
+unwritten, or a damaged record, and the distance to the next record.
 
 Source: CommitLog.checkMessageAndReturnSize, MessageDecoder (5.4.0).
 """
@@ -25,25 +25,25 @@ from rocketpy.proto.record.record import (
 
 
 class RecordState(enum.Enum):
-    """What lies at a position."""
+    """State of the bytes at a position."""
 
     RECORD = "record"
     BLANK = "blank"
     EMPTY = "empty"
-    DAMAGED = "damaged"  # its lengths add up, its body is not what was stored
-    BROKEN = "broken"  # not a record, or its lengths do not add up
+    DAMAGED = "damaged"  # consistent lengths, but the body differs from its checksum
+    BROKEN = "broken"  # not a record, or inconsistent lengths
 
 
 class RecordCheck(NamedTuple):
-    """What was found at a position; the fields after `size_bytes` hold for RECORD and DAMAGED.
+    """Result of a check; the fields after `size_bytes` are valid for RECORD and DAMAGED.
 
     Attributes:
-        state: what it is.
-        size_bytes: how far the next position is; for BROKEN a guess, 0 when there is none.
+        state: of the bytes.
+        size_bytes: distance to the next position; for BROKEN an estimate, or 0.
         queue_id: queue within the topic.
         queue_offset: logical offset in that queue.
         sys_flag: system flags.
-        store_timestamp_ms: when it was stored.
+        store_timestamp_ms: store time.
         topic: topic bytes.
         properties: property bytes.
     """
@@ -59,9 +59,9 @@ class RecordCheck(NamedTuple):
 
 
 _PLAIN: Final = struct.Struct(">iii16xqi44xi")
-"""Size, magic, checksum, place, flags and body length among 88 bytes with IPv4 hosts."""
+"""Size, magic, checksum, offset, flags and body length of 88 bytes with IPv4 hosts."""
 _HEAD: Final = struct.Struct(">iiii4xqqi16xq20xi")
-"""The same, and queue, place in it and store time."""
+"""The same fields, with queue, queue offset and store time."""
 _EMPTY: Final = RecordCheck(RecordState.EMPTY)
 _RECORD: Final = RecordState.RECORD
 _new: Final = tuple.__new__
@@ -75,14 +75,14 @@ def check_record(
     check_crc: bool = True,
     bytes_behind: int = BLANK_BYTES,
 ) -> RecordCheck:
-    """Tell what lies at `position` of a whole commit-log file.
+    """Check the bytes at `position` of a complete commit-log file.
 
     Args:
         view: the file.
-        position: first byte to look at.
-        phy_offset: the same place in the log; a record that claims another one is BROKEN.
+        position: of the first byte.
+        phy_offset: offset of this position; a record that claims another one is BROKEN.
         check_crc: whether to check the body.
-        bytes_behind: room that a record leaves in its file; 0 for a copy that was cut short.
+        bytes_behind: room that a record must leave in its file; 0 for truncated copies.
     """
     found = _plain_record(view, position, phy_offset, check_crc, len(view) - bytes_behind)
     if found is not None:
@@ -100,7 +100,7 @@ def check_any_record(
     check_crc: bool = True,
     bytes_behind: int = BLANK_BYTES,
 ) -> RecordCheck:
-    """Tell the same as `check_record`, whatever lies there: in small steps, which take longer."""
+    """Check any bytes as `check_record` does, on the general path."""
     rest = len(view) - position
     if rest < BLANK_BYTES:
         return _EMPTY
@@ -133,9 +133,9 @@ def check_any_record(
 def _plain_record(
     view: memoryview, position: int, phy_offset: int, check_crc: bool, end: int
 ) -> RecordCheck | None:
-    """Check a whole record of version 1 with IPv4 hosts; None: look closer.
+    """Check an intact record of version 1 with IPv4 hosts; None for all others.
 
-    A start after a crash does this for each record behind the checkpoint.
+    A start after a crash calls this for each record behind the checkpoint.
     """
     body_at = position + _HEAD.size
     if body_at > end:
@@ -169,11 +169,11 @@ def _plain_record(
 
 
 def is_intact(record: memoryview, phy_offset: int) -> bool:
-    """Check one whole record on its way out: place, size, lengths and body checksum.
+    """Check a record before it is sent: offset, size, lengths and body checksum.
 
     Args:
-        record: as long as the entry that led here says.
-        phy_offset: where it was found.
+        record: bytes of the length in the queue's entry.
+        phy_offset: of the record.
     """
     if len(record) < MIN_RECORD_BYTES:
         return False
@@ -187,9 +187,9 @@ def is_intact(record: memoryview, phy_offset: int) -> bool:
 
 
 def _is_plain_and_intact(record: memoryview, phy_offset: int) -> bool:
-    """Say the same in few steps of a record of version 1 with IPv4 hosts; False: look closer.
+    """Check a record of version 1 with IPv4 hosts on the fast path; False if undecided.
 
-    Every message from before the start is checked like this when it is read.
+    Messages stored before the start are checked by this when they are read.
     """
     end = len(record)
     size, magic, crc, place, sys_flag, body_bytes = _PLAIN.unpack_from(record)
@@ -223,16 +223,16 @@ class _Parts(NamedTuple):
     topic_end: int
 
     def body_matches(self, record: memoryview) -> bool:
-        """Compare the body with its checksum; an empty one always matches."""
+        """Compare a body with its checksum; an empty body always matches."""
         end = self.body_at + self.body_bytes
         return not self.body_bytes or body_crc(record[self.body_at : end]) == self.crc
 
 
 def _parts(record: memoryview) -> _Parts | None:
-    """Find the parts of a record; None when their lengths do not add up to its own."""
+    """Find the parts of a record; None for inconsistent lengths."""
     try:
         fixed, values = fixed_part(record, 0)
-    except struct.error:  # wide hosts in a record too short for them
+    except struct.error:  # IPv6 hosts in a record too short for them
         return None
     _, magic, crc, queue_id, _, queue_offset, phy_offset, sys_flag = values[:8]
     store_timestamp_ms, body_bytes = values[10], values[14]

@@ -28,10 +28,10 @@ PULL_SUBSCRIPTION: Final = 0x4
 
 
 class CompressionType(IntEnum):
-    """The codec of a compressed body, bits 8 to 10 of the system flag."""
+    """Codec of a compressed body, bits 8 to 10 of the system flag."""
 
     LEGACY_ZLIB = 0
-    """Clients before 5.0 set no type; it is zlib."""
+    """Type of clients before 5.0, which use zlib."""
     LZ4 = 1
     ZSTD = 2
     ZLIB = 3

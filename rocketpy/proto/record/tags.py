@@ -1,4 +1,4 @@
-"""Java's string hash, which tag filters, the index file and ordered sending rest on.
+"""Java's string hash, for tag filters, the index file and ordered sends.
 
 Source: java.lang.String.hashCode; MessageExtBrokerInner.tagsString2tagsCode and
 IndexFile.indexKeyHashMethod of 5.4.0.
@@ -13,11 +13,11 @@ _SIGN: Final = 0x80000000
 _MAX_HASH: Final = 0x7FFFFFFF
 _CACHE_LIMIT: Final = 65_536
 _HEADS_LIMIT: Final = 1_024
-"""Each client begins a new one each millisecond, and soon leaves it."""
+"""Most cached prefixes: each client uses a new one each millisecond."""
 _SHORTEST: Final = 5
-"""Characters of a key that are taken apart: one before the last four tells how many there are."""
+"""Characters at the end of a key that are hashed from cached parts."""
 _MAX_PAIR: Final = 127 * 31 + 127
-"""What two characters of ASCII add to a hash at most."""
+"""Largest hash of two ASCII characters."""
 
 # 31**0, 31**1, ... reduced to 32 bits; sums of products stay exact Python integers.
 _POWERS: Final[tuple[int, ...]] = tuple(pow(31, n, 1 << 32) for n in range(256))
@@ -56,7 +56,7 @@ _tags_codes: dict[str, int] = {}
 
 
 def tags_code(tag: str | None) -> int:
-    """Return what a consume queue stores for a message's tag: its hash, 0 without a tag."""
+    """Return the tags code of a consume queue entry: the tag's hash, 0 without a tag."""
     if not tag:
         return 0
     code = _tags_codes.get(tag)
@@ -68,17 +68,17 @@ def tags_code(tag: str | None) -> int:
 
 
 class IndexKeyHasher:
-    """Hashes index keys, remembering what client ids have in common.
+    """Hasher of index keys that caches the common parts of unique ids.
 
-    The index stores `abs(hash("topic#key"))`. Each message's unique id is such a
-    key: 32 or more characters, of which the last four count messages and those before them
-    milliseconds. So the hash is put together from remembered parts: of the topic last asked for all
-    that is before the last four characters, and two pairs of characters; where what is before is
-    new, all but the last eight characters and four pairs. All ids together use 256 pairs.
-    Every memory is bounded, and is emptied when full.
+    The index stores `abs(hash("topic#key"))`. Each message's unique id is such a key: 32 or more
+    characters, of which the last four count messages and those before them milliseconds. So the
+    hash is combined from cached parts: the prefix before the last four characters, for the last
+    topic, and two pairs of characters. For a new prefix, it uses the prefix before the last eight
+    characters and four pairs. All ids use the same 256 pairs. Every cache is bounded, and cleared
+    when full.
 
-    Not synchronised: give each thread its own, or call it under one lock. (Concurrent use
-    would still return right values; only the bound could be overshot.)
+    Not synchronised: use one for each thread, or a lock. (Concurrent use would still return correct
+    values; only the bounds could be exceeded.)
     """
 
     __slots__ = ("_heads", "_high_pairs", "_low_pairs", "_prefixes", "_topics")
@@ -87,7 +87,7 @@ class IndexKeyHasher:
         self._heads: tuple[str, dict[str, int]] = ("", {})
         self._topics: dict[str, int] = {}
         self._prefixes: dict[str, int] = {}
-        # ASCII only: what follows a known head and is not here is looked at from the beginning.
+        # ASCII only: other keys are hashed from the beginning.
         self._low_pairs: dict[str, int] = {}
         self._high_pairs: dict[str, int] = {}
 
@@ -103,19 +103,19 @@ class IndexKeyHasher:
                 value = self._put_together(topic, key)
         else:
             value = self._put_together(topic, key)
-        # Math.abs of the smallest int is itself; Java then takes 0, as the bits below its sign are.
+        # Math.abs of the smallest int is itself; Java then uses its bits below the sign, 0.
         return value if value < _SIGN else -value & _MAX_HASH
 
     def hash_run(self, topic: str, keys: Sequence[str]) -> list[int]:
         """Return the hashes of several keys of one topic; see `hash`.
 
-        The ids of a batch differ in their last two characters, as a rule, or in three of them.
+        Ids of a batch usually differ in their last two or three characters.
         """
         samples = {key[:-2]: key for key in keys}
         if 4 * len(samples) > len(keys):
             return [self.hash(topic, key) for key in keys]
         for key in samples.values():
-            self.hash(topic, key)  # from here on its head is known, unless it is none of ASCII
+            self.hash(topic, key)  # its prefix is cached from here on, unless it is not ASCII
         head_topic, heads = self._heads
         if head_topic != topic:
             return [self.hash(topic, key) for key in keys]
@@ -124,7 +124,7 @@ class IndexKeyHasher:
             befores = {head: heads[head[:-2]] + high[head[-2:]] for head in samples}
             if len(befores) == 1:
                 before = befores.popitem()[1] & _MASK
-                # As `hash` does it, decided once for all of them.
+                # As in `hash`, with one decision for all keys.
                 if before < _SIGN - _MAX_PAIR:
                     return [before + low[key[-2:]] for key in keys]
                 if _SIGN < before < _MASK - _MAX_PAIR:
@@ -138,7 +138,7 @@ class IndexKeyHasher:
         return [value if (value := each & _MASK) < _SIGN else -value & _MAX_HASH for each in sums]
 
     def _put_together(self, topic: str, key: str) -> int:
-        """Return the unsigned hash of a key of which some part is new, and remember its parts."""
+        """Return the unsigned hash of a key with uncached parts, and cache these."""
         head_topic, heads = self._heads
         topic_hash = self._topics.get(topic)
         if topic_hash is None:
@@ -159,7 +159,7 @@ class IndexKeyHasher:
         return (before + self._four(key[-4:-2], key[-2:])) & _MASK
 
     def _four(self, high: str, low: str) -> int:
-        """Return the hash of two pairs of ASCII characters, and remember them."""
+        """Return the hash of two pairs of ASCII characters, and cache them."""
         if high not in self._high_pairs:
             self._remember(self._high_pairs, high, _hash_unsigned(high) * _POWER_2)
         if low not in self._low_pairs:

@@ -1,1 +1,1 @@
-"""Frames and RemotingCommand: header serializations, JSON bodies, request templates."""
+"""Remoting protocol: frames, commands, header serializations, JSON bodies, codes."""

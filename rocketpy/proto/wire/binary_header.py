@@ -1,4 +1,4 @@
-"""The header in ROCKETMQ's binary form (serialize type 1).
+"""Header in the binary form ROCKETMQ (serialize type 1).
 
 ::
 
@@ -6,12 +6,13 @@
     remark length i32 | remark | ext length i32 | ext entries
     ext entry: key length i16 | key | value length i32 | value
 
-Text is UTF-8. The code has 16 bits, so the POP family (200050...) cannot travel
-in this form. Java reads an empty value back as null; here it stays empty.
+Text is UTF-8. The code has 16 bits, so the POP family (200050...) is not possible in this form.
+Java decodes an empty value as null; here it stays empty.
 
-A client writes the same fields in each request of a kind, and most values have the same length each
-time. So a header that is as long as one that was read before is taken apart in one call, and counts
-if all names and lengths are where they were then; any other is read field by field.
+A client writes the same fields in each request of a kind, and most values have constant lengths. So
+the layout of a header is cached by its length. A later header of that length is split in one call,
+and accepted if all names and lengths are at the cached positions; all others are read field by
+field.
 
 Source: RocketMQSerializable of 5.4.0.
 """
@@ -31,19 +32,19 @@ _OTHER: Final = int(LanguageCode.OTHER)
 _MINIMUM_BYTES: Final = _FIXED.size + _LENGTH.size
 _LONGEST_LAYOUT_BYTES: Final = 1_024
 _MOST_LAYOUTS: Final = 256
-"""Of at most about 4 KB each."""
+"""Most cached layouts, of at most about 4 KB each."""
 _MOST_MISSES: Final = 8
-"""Headers of one length that differ before another layout takes the place of theirs."""
+"""Consecutive mismatches after which a layout of the same length is replaced."""
 
 
 class _Layout:
-    """Where the ext fields of a header are.
+    """Cached layout of the ext fields of a header.
 
     Attributes:
         names: of the fields.
-        marks: what stands before each value: lengths and name.
-        unpack_from: takes marks and values out of a header, in turn.
-        misses: headers of this length that had other fields since the last that had these.
+        marks: bytes before each value: lengths and name.
+        unpack_from: extracts marks and values of a header, alternately.
+        misses: consecutive headers of this length with other fields.
     """
 
     __slots__ = ("marks", "misses", "names", "unpack_from")
@@ -60,7 +61,7 @@ _layouts: Final[dict[int, _Layout]] = {}
 
 
 def _to_i16(value: int) -> int:
-    """Keep the low 16 bits, signed, as Java's cast to short does."""
+    """Return the low 16 bits, signed, as Java's cast to short does."""
     return (value & 0xFFFF ^ 0x8000) - 0x8000
 
 
@@ -73,7 +74,7 @@ def encode_binary_header(  # noqa: PLR0917 - the header's own fields
     remark: str | None,
     ext_fields: dict[str, str],
 ) -> bytes:
-    """Return the header in binary form; a code beyond 16 bits is cut as Java cuts it."""
+    """Return the header in binary form; a code beyond 16 bits is truncated as in Java."""
     remark_bytes = remark.encode() if remark else b""
     parts = [b"", remark_bytes, b""]
     ext_bytes = 0
@@ -100,10 +101,10 @@ def encode_binary_header(  # noqa: PLR0917 - the header's own fields
 
 
 def decode_binary_header(data: bytes | bytearray | memoryview) -> HeaderFields:
-    """Read a binary header.
+    """Decode a binary header.
 
     Raises:
-        BadHeaderError: lengths that do not add up, or text that is not UTF-8.
+        BadHeaderError: inconsistent lengths, or text that is not UTF-8.
     """
     data = bytes(data)
     size = len(data)
@@ -132,7 +133,7 @@ def decode_binary_header(data: bytes | bytearray | memoryview) -> HeaderFields:
 
 
 def _known_ext_fields(data: bytes, position: int, size_bytes: int) -> dict[str, str] | None:
-    """Read the fields of a header that is like one before it; None when it is not."""
+    """Read the fields of a header by a cached layout; None if it does not match."""
     layout = _layouts.get(size_bytes)
     if layout is None:
         return None
@@ -144,7 +145,7 @@ def _known_ext_fields(data: bytes, position: int, size_bytes: int) -> dict[str, 
         values = b"\0".join(parts[1::2]).decode().split("\0")
     except UnicodeDecodeError:
         return None
-    if len(values) != len(layout.names):  # a value has such a byte, too
+    if len(values) != len(layout.names):  # a value has such a byte as well
         return None
     layout.misses = 0
     return dict(zip(layout.names, values, strict=True))

@@ -7,20 +7,20 @@ from enum import IntEnum
 from typing import Final
 
 RPC_VERSION: Final = 493
-"""The version RocketPy puts into every command: V5_4_0."""
+"""Version in every command of RocketPy: V5_4_0."""
 
 LANGUAGE_UNKNOWN: Final = -1
-"""`RemotingCommand.language` of a peer whose language name nobody knows."""
+"""`RemotingCommand.language` of a peer with an unknown language name."""
 
 FLAG_RESPONSE: Final = 1
 """Bit of `RemotingCommand.flag`: this command is a response."""
 
 FLAG_ONEWAY: Final = 2
-"""Bit of `RemotingCommand.flag`: nobody waits for a response."""
+"""Bit of `RemotingCommand.flag`: one-way, without a response."""
 
 
 class LanguageCode(IntEnum):
-    """The language of a peer."""
+    """Language of a peer."""
 
     JAVA = 0
     CPP = 1
@@ -39,7 +39,7 @@ class LanguageCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What a response means; anything but `SUCCESS` carries a remark."""
+    """Code of a response; all except `SUCCESS` have a remark."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -83,7 +83,7 @@ class ResponseCode(IntEnum):
     FLOW_CONTROL = 215
     NOT_LEADER_FOR_QUEUE = 501
     TOO_MANY_REQUESTS = 530
-    """RocketPy peers only; everyone else is told SYSTEM_BUSY."""
+    """For RocketPy peers only; others receive SYSTEM_BUSY."""
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
     CONTROLLER_FENCED_MASTER_EPOCH = 2000
@@ -112,7 +112,7 @@ class ResponseCode(IntEnum):
 
 
 class RequestCode(IntEnum):
-    """What is asked."""
+    """Code of a request."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11

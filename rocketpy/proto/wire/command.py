@@ -1,8 +1,7 @@
-"""RemotingCommand: one request or response, and how it becomes a frame.
+"""Class `RemotingCommand`, a request or response, and its encoding as a frame.
 
-The three header serializations are in `json_header`, `binary_header` and
-`msgpack_header`; `frame` encodes the frame and turns received bytes into commands. Similar requests
-are encoded by `request_template`.
+The three header serializations are in `json_header`, `binary_header` and `msgpack_header`. `frame`
+decodes received bytes to commands. `request_template` encodes requests that differ in few fields.
 
 Source: RemotingCommand of 5.4.0.
 """
@@ -22,18 +21,18 @@ _ROCKETMQ: Final = 1
 
 
 class RemotingCommand:
-    """A request or a response, on either side of the wire.
+    """Request or response of the remoting protocol.
 
     Attributes:
-        code: what is asked, or how it went.
-        language: a `LanguageCode` value; -1 when nobody knows the peer's name for it.
+        code: a request or response code.
+        language: a `LanguageCode` value; -1 if unknown.
         version: of the peer's protocol, 493 for 5.4.0.
-        opaque: the number that pairs a response with its request on one connection.
+        opaque: number that a response shares with its request on a connection.
         flag: bit 0 response, bit 1 one-way.
-        remark: the peer's words; meaningful only with a failure code.
+        remark: text of the peer for failure codes.
         ext_fields: the header fields, always text; empty when absent.
         body: raw; empty when absent.
-        serialize_type: how the header is or was written: 0 JSON, 1 ROCKETMQ, 2 MSGPACK.
+        serialize_type: of the header: 0 JSON, 1 ROCKETMQ, 2 MSGPACK.
     """
 
     __slots__ = (
@@ -77,7 +76,7 @@ class RemotingCommand:
 
     @property
     def is_oneway(self) -> bool:
-        """Whether nobody waits for a response."""
+        """Whether it is one-way, without a response."""
         return self.flag & FLAG_ONEWAY != 0
 
     def __eq__(self, other: object) -> bool:
@@ -100,7 +99,7 @@ class RemotingCommand:
 def make_request(
     code: int, ext_fields: dict[str, str] | None = None, body: bytes = b"", *, oneway: bool = False
 ) -> RemotingCommand:
-    """Build a request; whoever sends it fills in `opaque`."""
+    """Create a request; the sender sets `opaque`."""
     return RemotingCommand(
         int(code),
         _LANGUAGE,
@@ -120,10 +119,9 @@ def make_response(
     ext_fields: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> RemotingCommand:
-    """Build the response to `request`: its opaque, written the way the request was.
+    """Create the response to `request`, with its opaque and header serialization.
 
-    A ROCKETMQ header holds 16 bits of code. The code of a request that came in one fitted,
-    and every response code does.
+    The code in a ROCKETMQ header has 16 bits, which is enough for every response code.
     """
     return RemotingCommand(
         int(code),
@@ -139,9 +137,9 @@ def make_response(
 
 
 def encode_head(command: RemotingCommand, body_bytes: int) -> bytes:
-    """Return the frame up to its body, so that body buffers can follow uncopied.
+    """Return the frame up to its body, so that body buffers can follow without a copy.
 
-    `body_bytes` is how many bytes of body the caller sends after it.
+    `body_bytes` is the length of the body that the caller sends after it.
     """
     serialize_type = command.serialize_type
     if serialize_type == _JSON:
@@ -170,7 +168,7 @@ def encode_head(command: RemotingCommand, body_bytes: int) -> bytes:
 
 
 def encode_command(command: RemotingCommand) -> bytes:
-    """Return the whole frame."""
+    """Return the complete frame."""
     body = command.body
     if body:
         return encode_head(command, len(body)) + body

@@ -1,8 +1,7 @@
-"""Compiled codec of the client's sends: encodes requests and decodes responses.
+"""Loads the compiled codec of a client's sends: encodes requests, decodes responses.
 
-The reference in Python takes its place without the compiled module: `request_template` for requests,
-`frame` and the client's decoding of a send's response for responses
-(docs/decisions/0010-a-compiled-codec-for-sends.md).
+Where RocketPy is pure, the reference replaces it: `request_template` for requests, `frame` and the
+client's decoding of send responses (docs/decisions/0010-a-compiled-codec-for-sends.md).
 """
 
 from typing import Final, Protocol, TypeAlias
@@ -12,12 +11,12 @@ from rocketpy.compiled_module import load_compiled
 _MODULE: Final = "rocketpy.proto.wire._sends"
 
 StoredAnswer: TypeAlias = tuple[int, int, int, int, str, str | None, str, str | None]
-"""The answer to a send that is stored: opaque, where its frame ends, queue id, queue offset, offset
-id, transaction id, region, recall handle."""
+"""Response to a stored send: opaque, end of its frame, queue id, queue offset, offset id,
+transaction id, region, recall handle."""
 
 
 class CompiledSends(Protocol):
-    """The module's functions; `_sends.pyx` says what they do."""
+    """Interface of the compiled module; `_sends.pyx` documents its functions."""
 
     def frame(
         self,
@@ -28,19 +27,19 @@ class CompiledSends(Protocol):
         text: str,
         body: bytes,
     ) -> bytes | None:
-        """Draw a request; None leaves it to the reference."""
+        """Encode a request; None falls back to the reference."""
         ...
 
     def read_answers(self, data: bytes, most_frame_bytes: int) -> tuple[int, list[StoredAnswer]]:
-        """Read the answers to sends that lead received bytes; return how many bytes they have."""
+        """Decode send responses at the start of received bytes; return their length."""
         ...
 
 
 def compiled_sends() -> CompiledSends | None:
-    """Return the compiled functions; None when they are not there or not wanted.
+    """Return the compiled functions; None when they are not installed or are disabled.
 
     Raises:
-        ImportError: they are not there and ROCKETPY_COMPILED=1 says that they must be.
+        ImportError: they are not installed, and ROCKETPY_COMPILED=1 requires them.
     """
     found: CompiledSends | None = load_compiled(_MODULE)
     return found

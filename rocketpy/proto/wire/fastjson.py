@@ -1,12 +1,11 @@
-"""JSON as Java's fastjson writes it: maps whose keys are numbers or objects.
+"""JSON dialect of Java's fastjson: maps with numbers or objects as keys.
 
-Two habits of the official peers are no JSON: integer keys without quotes
-(`{0:"ip:port"}`), and queues as keys, written as objects in key position
-(`{{"brokerName":"b","queueId":0,"topic":"T"}:1}`). `loads` reads both, and plain
-JSON at full speed; `dumps` writes integer keys in quotes, which every peer
-reads, and queue keys in the raw object form, the only one every peer reads.
+Official peers write two extensions of JSON: integer keys without quotes (`{0:"ip:port"}`), and
+queues as keys, as objects in key position (`{{"brokerName":"b","queueId":0,"topic":"T"}:1}`).
+`loads` accepts both, and reads standard JSON at full speed. `dumps` writes integer keys in quotes
+and queue keys as raw objects, the forms that all peers accept.
 
-Source: RemotingSerializable of 5.4.0; what peers accept was measured.
+Source: RemotingSerializable of 5.4.0; the accepted forms were measured.
 """
 
 import json
@@ -20,10 +19,10 @@ from rocketpy.errors import BadBodyError
 from rocketpy.proto.message_queue import MessageQueue
 
 MAX_DEPTH: Final = 64
-"""How deep arrays and objects may nest in text that is not plain JSON."""
+"""Limit of nested arrays and objects in text of the dialect."""
 
 MAX_DIALECT_BYTES: Final = 1 << 20
-"""From here on a server takes plain JSON only: reading the dialect takes about 1 us a byte."""
+"""Larger texts for servers must be standard JSON: the dialect takes about 1 us a byte."""
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -32,18 +31,17 @@ _WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 _WORD: Final = re.compile(r"true|false|null")
 _NON_STRING_KEYS: Final = orjson.OPT_NON_STR_KEYS
 Path = tuple[str, ...]
-"""Names from the outermost object of a text to a member."""
+"""Path of names from the outermost object to a member."""
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - JSON enters here
-    """Read a value.
+    """Parse a value.
 
-    Integer keys come back as text (`"0"`) whether they were quoted or not. An object
-    in key position comes back as a `MessageQueue` when it is one, else as its compact JSON
-    text.
+    Integer keys become text (`"0"`), quoted or not. An object in key position becomes a
+    `MessageQueue` if possible, else its compact JSON text.
 
     Raises:
-        BadBodyError: neither JSON nor what fastjson makes of it, or nested too deep.
+        BadBodyError: neither JSON nor its dialect, or nested too deeply.
     """
     try:
         return orjson.loads(data)
@@ -52,10 +50,10 @@ def loads(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - JSON e
 
 
 def loads_plain(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - JSON enters here
-    """Read a value that every peer writes as plain JSON.
+    """Parse a value of standard JSON.
 
-    For what servers read on a selector: it takes 0.1 s at most for a whole frame, where the
-    tolerant reader could be kept busy for many seconds.
+    For servers, on a selector: a complete frame takes at most 0.1 s, while the dialect's parser
+    could take many seconds.
 
     Raises:
         BadBodyError: it is not JSON.
@@ -68,29 +66,29 @@ def loads_plain(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - 
 
 
 def check_quick(data: bytes | bytearray | memoryview) -> None:
-    """Make sure that `loads` will be quick: what is over `MAX_DIALECT_BYTES` must be plain.
+    """Raise for a text that `loads` would parse slowly: above `MAX_DIALECT_BYTES` in the dialect.
 
     Raises:
-        BadBodyError: it is long and not plain JSON.
+        BadBodyError: the text is long and not standard JSON.
     """
     if len(data) > MAX_DIALECT_BYTES:
         loads_plain(data)
 
 
 def pieces(data: bytes, deep: Collection[Path]) -> Iterator[tuple[Path, Any]]:
-    """Read one large object a member at a time, so that others can be served in between.
+    """Parse a large object one member at a time, so that the caller can serve others in between.
 
-    A long text is read in plain JSON only, see `MAX_DIALECT_BYTES`.
+    A long text must be standard JSON, see `MAX_DIALECT_BYTES`.
 
     Args:
         data: the text.
-        deep: members that, being objects, are read a member at a time themselves.
+        deep: paths of objects that are parsed one member at a time as well.
 
     Yields:
-        Where a member stands, and its value.
+        The path of a member, and its value.
 
     Raises:
-        BadBodyError: as `loads`, or the outermost value is no object.
+        BadBodyError: as `loads`, or the outermost value is not an object.
     """
     reader = _Reader(_text_of(data), is_plain=len(data) > MAX_DIALECT_BYTES)
     if reader.skip_space() != "{":
@@ -119,7 +117,7 @@ _plain_value = json.JSONDecoder(parse_constant=_refuse).raw_decode
 
 
 class _Reader:
-    """A recursive-descent reader for what orjson refuses, or cannot read in pieces."""
+    """Recursive-descent parser for the dialect, and for parsing in pieces."""
 
     __slots__ = ("_is_plain", "_position", "_text")
 
@@ -139,7 +137,7 @@ class _Reader:
             self._fail("something follows the value")
 
     def pieces(self, path: Path, deep: Collection[Path]) -> Iterator[tuple[Path, Any]]:
-        """Read an object, its brace being next; see the function of this name."""
+        """Parse the object at the current brace; see the function of this name."""
         self._position += 1
         if self.skip_space() == "}":
             self._position += 1
@@ -158,7 +156,7 @@ class _Reader:
                 return
 
     def _piece(self) -> Any:  # noqa: ANN401 - JSON enters here
-        """Read a value at the speed of plain JSON, if it is."""
+        """Parse a value, as standard JSON if possible."""
         self.skip_space()
         try:
             value, self._position = _plain_value(self._text, self._position)
@@ -175,7 +173,7 @@ class _Reader:
     def skip_space(self) -> str:
         """Skip blanks and return the next character, empty at the end."""
         match = _SPACE.match(self._text, self._position)
-        assert match is not None  # the pattern matches nothing, too
+        assert match is not None  # the pattern also matches the empty text
         self._position = match.end()
         return self._text[self._position : self._position + 1]
 
@@ -238,7 +236,7 @@ class _Reader:
                 return values
 
     def _ends(self, closing: str) -> bool:
-        """Take a comma or the closing bracket; tell whether it was the latter."""
+        """Consume a comma or the closing bracket; return whether it was the latter."""
         following = self.skip_space()
         if following not in {",", closing} or not following:
             self._fail(f"neither comma nor {closing}")
@@ -261,7 +259,7 @@ class _Reader:
 
 
 def to_message_queue(value: object) -> MessageQueue | None:
-    """Return the queue that a decoded JSON object names, None when it names none."""
+    """Return the queue of a decoded JSON object; None if it is not a queue."""
     if not isinstance(value, dict):
         return None
     topic, broker_name, queue_id = value.get("topic"), value.get("brokerName"), value.get("queueId")
@@ -275,7 +273,7 @@ def to_message_queue(value: object) -> MessageQueue | None:
     return None
 
 
-def _default(value: object) -> Any:  # noqa: ANN401 - what orjson asks for
+def _default(value: object) -> Any:  # noqa: ANN401 - signature of orjson
     if isinstance(value, MessageQueue):
         return _queue_object(value)
     if isinstance(value, set | frozenset):
@@ -288,7 +286,7 @@ def _queue_object(queue: MessageQueue) -> dict[str, Any]:
 
 
 def dumps(value: object, *, raw_int_keys: bool = False) -> bytes:
-    """Write a value compactly, maps in the order they have.
+    """Format a value compactly, with the order of maps.
 
     A `MessageQueue` is written as its object, in key position in the raw form; sets are
     arrays. `raw_int_keys` leaves the quotes of integer keys off (Apache's files).
@@ -298,7 +296,7 @@ def dumps(value: object, *, raw_int_keys: bool = False) -> bytes:
     try:
         return orjson.dumps(value, default=_default, option=_NON_STRING_KEYS)
     except orjson.JSONEncodeError:
-        # A queue as a key; anything else fails again, for the same reason.
+        # A queue is a key; anything else fails again with the same error.
         return _dumps_by_hand(value, raw_int_keys)
 
 

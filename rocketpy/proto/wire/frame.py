@@ -1,14 +1,13 @@
-"""Frames: the outermost layer of the remoting protocol.
+"""Frames, the outermost layer of the remoting protocol.
 
 One frame carries one command. All integers are big-endian; offsets in bytes::
 
     0         4        5         8                8+H              4+L
     | L: i32  | T: u8  | H: u24  | header, H bytes | body, L-4-H bytes |
 
-`L` counts everything after itself. `T` says how the header is written (0
-JSON, 1 ROCKETMQ, 2 MSGPACK). A whole frame has at most 16 MiB, its header at
-most 8 MiB: the response to a batch lists the id of every message, and 4 MiB of the
-smallest messages have 6 MiB of ids.
+`L` is the length of all bytes after it. `T` is the serialization of the header (0 JSON, 1 ROCKETMQ,
+2 MSGPACK). A complete frame has at most 16 MiB, its header at most 8 MiB: the response to a batch
+lists the id of every message, and 4 MiB of the smallest messages have 6 MiB of ids.
 
 Source: NettyDecoder, RemotingCommand of 5.4.0.
 """
@@ -23,15 +22,15 @@ from rocketpy.proto.wire.json_header import decode_json_header
 from rocketpy.proto.wire.msgpack_header import decode_msgpack_header
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
-"""Default limit of a whole frame, its first word included."""
+"""Default limit of a complete frame, including its first word."""
 
 MAX_HEADER_BYTES: Final = 8 * 1024 * 1024
-"""The most a header may have."""
+"""Limit of a header."""
 
 _PREFIX: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")
 _MAX_JSON_WORD: Final = MAX_HEADER_BYTES
-"""Second words up to this one say: JSON, and a header that is not too long."""
+"""Largest second word of a JSON header within the limit."""
 _GUESSES: Final = {
     b"\x16\x03": "TLS",
     b"GE": "HTTP",
@@ -42,16 +41,16 @@ _GUESSES: Final = {
     b"PR": "PROXY",
     b"PRI ": "gRPC, or other HTTP/2",
 }
-"""What else speaks to a port by mistake, by its first bytes; none is a length within limits."""
+"""Other protocols by their first bytes, none of which is a length within limits."""
 _DECODERS: Final = (decode_json_header, decode_binary_header, decode_msgpack_header)
 
 
 class CommandReader:
-    """Turns a stream of bytes into commands; one for each connection.
+    """Decoder of a connection's byte stream into commands.
 
-    Feed it what a read returned. Whole frames before a malformed one are returned and
-    `error` is set; from then on nothing more is read, and the caller closes the
-    connection. At most one frame's bytes are held, and never more than were received.
+    Pass the bytes of each read to `feed`. Complete frames before a malformed one are returned and
+    `error` is set; later bytes are ignored, and the caller closes the connection. At most one
+    frame's bytes are held, and never more than were received.
     """
 
     __slots__ = ("_max_length_bytes", "_needed_bytes", "_pending", "error", "pending_bytes")
@@ -64,7 +63,7 @@ class CommandReader:
         self.pending_bytes: int = 0
 
     def feed(self, data: bytes) -> list[RemotingCommand]:
-        """Take in what was read, and return the commands that are whole now."""
+        """Add received bytes, and return the complete commands."""
         commands: list[RemotingCommand] = []
         if self.error is not None:
             return commands
@@ -83,7 +82,7 @@ class CommandReader:
                 length, word = _PREFIX.unpack_from(data, position)
                 following = position + 4 + length
                 if not 4 <= length <= self._max_length_bytes or following > end:
-                    break  # _hold raises when the length is the reason
+                    break  # _hold raises if the length is invalid
                 header_at = position + 8
                 body_at = header_at + (word & 0xFFFFFF)
                 if word <= _MAX_JSON_WORD and body_at <= following:
@@ -99,10 +98,10 @@ class CommandReader:
         return commands
 
     def take(self, data: bytes) -> bytes:
-        """Return what is held and these bytes once a whole frame is there, and hold nothing.
+        """Return the held and these bytes once they have a complete frame, and hold none.
 
-        For who looks at bytes before they are fed. Without a whole frame the bytes are kept and
-        nothing is returned; bytes that follow no unfinished frame come back as they are.
+        For callers that inspect bytes before `feed`. Without a complete frame the bytes are held
+        and nothing is returned; without an unfinished frame they are returned unchanged.
         """
         pending = self._pending
         if not pending or self.error is not None:
@@ -116,19 +115,19 @@ class CommandReader:
         return data
 
     def keep(self, data: bytes) -> None:
-        """Take in what was read without looking at it; the next `feed` does."""
+        """Hold received bytes for the next `feed`."""
         if data and self.error is None:
             self._pending += data
             self._needed_bytes = 0
             self.pending_bytes = len(self._pending)
 
     def drop(self) -> None:
-        """Forget an unfinished frame."""
+        """Drop an unfinished frame."""
         self._pending.clear()
         self.pending_bytes = 0
 
     def _hold(self, data: bytes, position: int) -> None:
-        """Keep the start of an unfinished frame, unless its length is wrong."""
+        """Hold the start of an unfinished frame, unless its length is invalid."""
         self._needed_bytes = 4
         if len(data) - position >= 4:
             length: int = _LENGTH.unpack_from(data, position)[0]
@@ -147,7 +146,7 @@ class CommandReader:
 def _decode_other(
     data: bytes, word: int, header_at: int, body_at: int, following: int
 ) -> RemotingCommand:
-    """Decode a frame that is not plain JSON: another serialization, or wrong lengths."""
+    """Decode a frame with another serialization than JSON, or with invalid lengths."""
     if body_at > following:
         msg = f"header of {body_at - header_at} bytes is longer than its frame"
         raise BadFrameError(msg)
@@ -162,10 +161,10 @@ def _decode_other(
 
 
 def decode_command(frame: bytes) -> RemotingCommand:
-    """Decode exactly one whole frame (tests and tools; connections use `CommandReader`).
+    """Decode exactly one frame, for tests and tools; connections use `CommandReader`.
 
     Raises:
-        ProtocolError: the frame is malformed, cut, or followed by something else.
+        ProtocolError: the frame is malformed, truncated, or followed by other bytes.
     """
     reader = CommandReader()
     commands = reader.feed(frame)

@@ -1,4 +1,4 @@
-"""What all JSON bodies share: dataclasses to and from the JSON Java writes.
+"""Base of JSON bodies: conversion of dataclasses to Java's JSON and back.
 
 A body declares its fields once, each with Java's default::
 
@@ -7,11 +7,10 @@ A body declares its fields once, each with Java's default::
         cluster: str = ""
         broker_addrs: dict[int, str] = field(default_factory=dict)
 
-Reading is tolerant: unknown keys are ignored; an absent or null key keeps the
-default. Writing is compact, keys in alphabetical order, None left out, as Java does.
-A key is the field's name in camel case, unless `wire_names` says otherwise;
-`old_wire_names` has the keys that are read where the first one is missing. How
-each field is read and written is worked out when the class is first used.
+Parsing is tolerant: unknown keys are ignored; an absent or null key keeps the default. The output
+is compact, with keys in alphabetical order and without None, as in Java. A key is the field's name
+in camel case, unless `wire_names` has another one; `old_wire_names` has fallback keys. Parsers and
+formatters of fields are determined on first use of the class.
 
 Source: RemotingSerializable of 5.4.0.
 """
@@ -50,18 +49,18 @@ class _FieldSpec(NamedTuple):
 
 
 class Body(Declared):
-    """Base of all JSON bodies; see the module's text."""
+    """Base of all JSON bodies; see the module docstring."""
 
     __slots__ = ()
 
     old_wire_names: ClassVar[Mapping[str, str]] = {}
-    """Keys that older peers write; they are read where the key of today is missing."""
+    """Keys of older peers, used if the current key is missing."""
 
     _specs: ClassVar[tuple[_FieldSpec, ...] | None] = None
 
     @classmethod
     def specs(cls) -> tuple[_FieldSpec, ...]:
-        """Return how each field is read and written, by key; worked out by the first call."""
+        """Return parser and formatter of each field by key; determined by the first call."""
         if cls._specs is None:
             specs = []
             for item in fields(cls):  # type: ignore[arg-type]  # `body` has made it a dataclass
@@ -73,28 +72,28 @@ class Body(Declared):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BadBodyError: not JSON, not an object, or a value that does not fit its field.
+            BadBodyError: not JSON, not an object, or a value of another type.
         """
         return cls.from_json(fastjson.loads(data))
 
     @classmethod
     def decode_request(cls, data: bytes) -> Self:
-        """Read a body as `decode` does, but refuse early what would take long to read.
+        """Decode a body as `decode` does, but reject texts that are slow to parse.
 
         For servers: see `rocketpy.proto.wire.fastjson.check_quick`.
 
         Raises:
-            BadBodyError: as `decode`, or the body is long and not plain JSON.
+            BadBodyError: as `decode`, or the body is long and not standard JSON.
         """
         fastjson.check_quick(data)
         return cls.decode(data)
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """Read an already parsed JSON object; raises BadBodyError like `decode`."""
+        """Convert a parsed JSON object; raise BadBodyError like `decode`."""
         if not isinstance(value, dict):
             msg = f"{cls.__name__} is a {type(value).__name__}, not an object"
             raise BadBodyError(msg)
@@ -115,11 +114,11 @@ class Body(Declared):
 
     @classmethod
     def normalise(cls, document: dict[Any, Any]) -> dict[Any, Any]:
-        """Bring a document that has several forms into the declared one, before it is read."""
+        """Convert alternative forms of a document into the declared one, before it is parsed."""
         return document
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `encode` writes, for `fastjson.dumps`; None is left out."""
+        """Return the value that `encode` passes to `fastjson.dumps`, without None."""
         document: dict[str, Any] = {}
         for name, key, _, _, write in self.specs():
             value = getattr(self, name)
@@ -137,14 +136,14 @@ _B = TypeVar("_B", bound=Body)
 
 @dataclass_transform(field_specifiers=(field,))
 def body(cls: type[_B]) -> type[_B]:
-    """Make a body class: a slotted dataclass with its JSON forms worked out."""
+    """Create a body class: a slotted dataclass with its JSON form."""
     made = wire_dataclass(cls)
-    made._specs = None  # noqa: SLF001 - not those of a class it derives from
+    made._specs = None  # noqa: SLF001 - not inherited ones
     return made
 
 
 def _codec(hint: Any) -> tuple[Convert, Convert | None]:  # noqa: ANN401 - a type hint
-    """Return how values of this type are read and written (None: as they are)."""
+    """Return parser and formatter for a type (None: unchanged)."""
     if hint in _SCALARS:
         return _SCALARS[hint], None
     if isinstance(hint, UnionType):
@@ -249,7 +248,7 @@ def _read_queue(value: object) -> MessageQueue:
 
 
 def _read_queue_key(value: object) -> MessageQueue:
-    """Read a queue in key position; old peers write it as a text that holds its object."""
+    """Parse a queue in key position; old peers write a text with its object."""
     return _read_queue(fastjson.loads(value.encode()) if isinstance(value, str) else value)
 
 

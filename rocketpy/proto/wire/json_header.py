@@ -1,12 +1,11 @@
-"""The header as JSON, which every official client writes by default.
+"""Header as JSON, the default of every official client.
 
-Keys: code, extFields, flag, language, opaque, remark, serializeTypeCurrentRPC,
-version, in the order Java writes them, without blanks; a null is left out.
+Keys: code, extFields, flag, language, opaque, remark, serializeTypeCurrentRPC, version, in Java's
+order, without blanks and nulls.
 
-Reading follows the tolerance of Java's decoder: absent keys keep Java's
-defaults, unknown keys are ignored, a language may be a number or unknown, and
-ext values that are numbers, booleans, arrays or objects become their JSON text
-(a null value is as good as absent).
+Parsing is as tolerant as Java's decoder: absent keys have Java's defaults, unknown keys are
+ignored, a language may be a number or unknown, and ext values that are numbers, booleans, arrays or
+objects become their JSON text (a null value is the same as an absent one).
 
 Source: RemotingSerializable, RemotingCommand of 5.4.0; tolerance measured.
 """
@@ -20,7 +19,7 @@ from rocketpy.errors import BadHeaderError
 from rocketpy.proto.wire.codes import LANGUAGE_UNKNOWN, LanguageCode
 
 MAX_EXT_FIELDS: Final = 4096
-"""The most ext fields a header may carry; Apache's own clients send about fifteen."""
+"""Limit of ext fields in a header; Apache's clients send about fifteen."""
 
 HeaderFields: TypeAlias = tuple[int, int, int, int, int, str | None, dict[str, str]]
 """code, language, version, opaque, flag, remark, ext fields."""
@@ -34,7 +33,7 @@ _INT_MAX: Final = (1 << 31) - 1
 
 
 def language_code(name: object) -> int:
-    """Return the code of a language given by name or number; -1 when nobody knows it."""
+    """Return the code of a language given by name or number; -1 if unknown."""
     if isinstance(name, str):
         return _LANGUAGE_CODES.get(name, LANGUAGE_UNKNOWN)
     if isinstance(name, int) and not isinstance(name, bool) and name in _LANGUAGE_NAMES:
@@ -66,10 +65,10 @@ def encode_json_header(  # noqa: PLR0917 - the header's own fields
 
 
 def decode_json_header(data: bytes | bytearray | memoryview) -> HeaderFields:
-    """Read a JSON header.
+    """Decode a JSON header.
 
     Raises:
-        BadHeaderError: not JSON, not an object, or a field that cannot be what it must be.
+        BadHeaderError: not JSON, not an object, or a field has another type.
     """
     try:
         header = orjson.loads(data)
@@ -82,15 +81,15 @@ def decode_json_header(data: bytes | bytearray | memoryview) -> HeaderFields:
         opaque = header["opaque"]
         flag = header["flag"]
         language = _LANGUAGE_CODES[header["language"]]
-        # A look before a look-up costs no call: half the time of `get`, in every request.
+        # `in` and indexing need no call, and take half the time of `get`, in every request.
         remark = header["remark"] if "remark" in header else None  # noqa: SIM401
         ext_fields = header["extFields"] if "extFields" in header else None  # noqa: SIM401
-        # Refuses numbers that are no i32, in one call.
+        # Rejects numbers that are not i32, in one call.
         _FOUR_INTS.pack(code, version, opaque, flag)
         if ext_fields is None:
             ext_fields = {}
         else:
-            # Refuses values that are no text, in one call; the result is of no interest.
+            # Rejects values that are not text, in one call; the result is not used.
             "".join(ext_fields.values())
     except (KeyError, TypeError, AttributeError, struct.error):
         return _decode_tolerantly(header)

@@ -1,7 +1,7 @@
-"""The header as a msgpack array (serialize type 2), spoken between RocketPy peers only.
+"""Header as a msgpack array (serialize type 2), only between RocketPy peers.
 
 Seven items: code, language, version, opaque, flag, remark or nil, ext fields (a map of text to
-text). A peer that did not ask for this form never receives it, so reading is strict.
+text). Only peers that support this form receive it, so parsing is strict.
 """
 
 import struct
@@ -34,10 +34,10 @@ def encode_msgpack_header(  # noqa: PLR0917 - the header's own fields
 
 
 def decode_msgpack_header(data: bytes | bytearray | memoryview) -> HeaderFields:
-    """Read a msgpack header.
+    """Decode a msgpack header.
 
     Raises:
-        BadHeaderError: not msgpack, or not the array `encode_msgpack_header` writes.
+        BadHeaderError: not msgpack, or not the array of `encode_msgpack_header`.
     """
     try:
         header = msgpack.unpackb(data, max_map_len=MAX_EXT_FIELDS)
@@ -46,7 +46,7 @@ def decode_msgpack_header(data: bytes | bytearray | memoryview) -> HeaderFields:
         raise BadHeaderError(msg) from error
     try:
         code, language, version, opaque, flag, remark, ext_fields = header
-        # Refuse what is no i32 and what is no text, each in one call.
+        # Reject values that are not i32, or not text, in one call each.
         _FOUR_INTS.pack(code, version, opaque, flag)
         "".join(ext_fields)
         "".join(ext_fields.values())

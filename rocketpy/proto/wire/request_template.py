@@ -1,8 +1,8 @@
-"""Requests that differ from one another in few fields: the rest of their header is written once.
+"""Templates of requests that differ in few fields: the other parts of the header are encoded once.
 
-A send to one queue of one producer has another opaque, time and properties than the one before, and
-nothing else. `RequestTemplate` keeps the bytes between; what it draws is what `encode_command`
-makes of the same fields. Who looks at a request's fields gets them, and may change them.
+Sends of a producer to one queue differ only in opaque, time and properties. `RequestTemplate`
+caches the bytes in between; its frames equal those of `encode_command` for the same fields. The
+fields of a request are created on access, and may be changed.
 """
 
 import struct
@@ -27,16 +27,16 @@ HeaderParts: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 
 
 class RequestTemplate:
-    """The header of requests with the same fields but for a time and a text.
+    """Header of requests that have the same fields except a time and a text.
 
     Attributes:
-        code: what is asked.
-        parts: the header by serialize type, of those used so far: in JSON around time, text and
-            opaque, in MSGPACK around opaque, time and text.
+        code: request code.
+        parts: encoded parts of the header by serialize type, for those used so far: in JSON around
+            time, text and opaque, in MSGPACK around opaque, time and text.
 
     Args:
-        code: what is asked.
-        fields: all of them; of the two that differ, the value is of no interest.
+        code: request code.
+        fields: all fields; the values of the two variable ones are ignored.
         time: the wire name of the time, which comes before the text.
         text: the wire name of the text.
     """
@@ -60,7 +60,7 @@ class RequestTemplate:
         return fields
 
     def json_frame(self, opaque: int, time_ms: int, text: str, body: bytes) -> bytes:
-        """Return a whole frame with a header in JSON."""
+        """Return the frame with a JSON header."""
         first, second, third, fourth = self.parts.get(_JSON) or self.make_parts(_JSON)
         shown = orjson.dumps(text)
         header = b"%b%d%b%b%b%d%b" % (first, time_ms, second, shown, third, opaque, fourth)
@@ -68,7 +68,7 @@ class RequestTemplate:
         return b"%b%b%b" % (_PREFIX.pack(4 + size + len(body), size), header, body)
 
     def msgpack_frame(self, opaque: int, time_ms: int, text: str, body: bytes) -> bytes:
-        """Return a whole frame with a header in MSGPACK."""
+        """Return the frame with a MSGPACK header."""
         first, second, third, fourth = self.parts.get(_MSGPACK) or self.make_parts(_MSGPACK)
         time = _packb(str(time_ms))
         header = b"".join((first, _packb(opaque), second, time, third, _packb(text), fourth))
@@ -76,7 +76,7 @@ class RequestTemplate:
         return b"".join((_PREFIX.pack(4 + size + len(body), _MSGPACK << 24 | size), header, body))
 
     def make_parts(self, kind: int) -> HeaderParts:
-        """Return the header around what differs, and keep it in `parts`.
+        """Encode the constant parts of the header, and cache them in `parts`.
 
         Args:
             kind: serialize type: JSON or MSGPACK.
@@ -90,7 +90,7 @@ class RequestTemplate:
         for name, value in self._fields.items():
             part += comma + orjson.dumps(name) + b":"
             comma = b","
-            if name == self._time:  # quoted here: the time is drawn as digits
+            if name == self._time:  # quoted here, because the time is formatted as digits
                 parts.append(part + b'"')
                 part = b'"'
             elif name == self._text:
@@ -122,7 +122,7 @@ class RequestTemplate:
 
 
 class PreparedRequest(RemotingCommand):
-    """A request of a template; its fields are made when somebody looks at them."""
+    """Request of a template, with fields that are created on access."""
 
     __slots__ = ("_made", "_template", "_text", "_time_ms")
 
@@ -152,12 +152,14 @@ class PreparedRequest(RemotingCommand):
         self._made = fields
 
     def frame(self) -> bytes:
-        """Return the whole frame, as `encode_command` does."""
+        """Return the complete frame, as `encode_command` does."""
         kind = self.serialize_type
         if self._made is not None or self.flag or kind not in {_JSON, _MSGPACK}:
             return encode_command(self)
         template = self._template
-        if _COMPILED is not None and type(self.body) is bytes:  # a serializer may give others
+        if (
+            _COMPILED is not None and type(self.body) is bytes
+        ):  # a serializer may return other buffers
             parts = template.parts.get(kind) or template.make_parts(kind)
             drawn = _COMPILED.frame(kind, parts, self.opaque, self._time_ms, self._text, self.body)
             if drawn is not None:

@@ -1,7 +1,7 @@
-"""Header and body classes: fields declared once, a wire name for each.
+"""Declaration of header and body classes: fields with their wire names.
 
 They are slotted dataclasses. A server imports 150 of them and uses a dozen, and `dataclass` takes
-0.2 to 2 ms a class to compile methods; so the methods are made when they are first used
+0.2 to 2 ms a class to compile methods, so methods are generated on first use
 (docs/decisions/0013-wire-classes-complete-themselves.md).
 """
 
@@ -29,25 +29,25 @@ class Declared:
     __slots__ = ()
 
     wire_names: ClassVar[Mapping[str, str]] = {}
-    """Wire names that are not the field's name in camel case."""
+    """Wire names that differ from the field's name in camel case."""
 
     @classmethod
     def wire_name(cls, name: str) -> str:
-        """Return what a field is called on the wire."""
+        """Return the wire name of a field."""
         return cls.wire_names.get(name) or camel_case(name)
 
 
 def camel_case(name: str) -> str:
-    """Return a Python name as Java writes it."""
+    """Convert a Python name to camel case."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def wire_dataclass(cls: type[_C], *, kw_only: bool = False) -> type[_C]:
-    """Return the class that `dataclass(slots=True)` makes, with methods made at their first use."""
+    """Return the class of `dataclass(slots=True)`, with methods generated on first use."""
     hints: dict[str, Any] = inspect.get_annotations(cls)
     fields = [name for name, hint in hints.items() if get_origin(hint) is not ClassVar]
-    # A field that a base declares, too, has a slot there.
+    # A field that a base class declares has its slot there.
     slots = [name for name in fields if not any(hasattr(base, name) for base in cls.__bases__)]
     own = {name: value for name, value in vars(cls).items() if name not in _OF_CLASS}
     body = {name: value for name, value in own.items() if name not in fields}
@@ -60,10 +60,10 @@ def wire_dataclass(cls: type[_C], *, kw_only: bool = False) -> type[_C]:
 
 
 class _MadeLater:
-    """An attribute that `dataclass` gives a class, until its first use.
+    """Placeholder of an attribute that `dataclass` generates, until its first use.
 
-    Takes no lock: threads that use a class for the first time at once make the same attributes
-    twice, each from a class of its own.
+    Without a lock: threads that use a class for the first time simultaneously generate the same
+    attributes twice, from separate classes.
     """
 
     def __init__(self, name: str, own: Mapping[str, Any], *, kw_only: bool) -> None:

@@ -1,1 +1,1 @@
-"""Configuration: properties files, typed values, known Apache keys, live changes."""
+"""Configuration: typed options, Apache's properties files, and changes at run time."""

@@ -1,4 +1,4 @@
-"""Every configuration key Apache 5.4.0 knows: an unsupported key is not a typing error.
+"""Configuration keys of Apache 5.4.0, to distinguish unsupported keys from misspelt ones.
 
 Source: the fields of MessageStoreConfig, BrokerConfig, BrokerIdentity, NamesrvConfig,
 NettyServerConfig, NettyClientConfig, AuthConfig and TlsSystemConfig, 5.4.0
@@ -190,7 +190,7 @@ _TLS: Final = """
 APACHE_KEYS: Final = frozenset(
     f"{_STORE}{_BROKER}{_NAMESRV}{_SERVER}{_CLIENT}{_AUTH}{_TLS}".split()
 )
-"""All of them; names are case-sensitive."""
+"""All keys of Apache; names are case-sensitive."""
 
 _NO_REPLICATION: Final = "there is no replication yet"
 
@@ -198,7 +198,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "enableCalcFilterBitMap": "conditions are evaluated when messages are pulled",
         "enableConsumeQueueExt": "consume queues have no extension files",
-        "filterSupportRetry": "a message that is consumed again has passed the filter already",
+        "filterSupportRetry": "redelivered messages have matched the filter before",
         "slaveReadEnable": _NO_REPLICATION,
         "haMasterAddress": _NO_REPLICATION,
         "haSendHeartbeatInterval": _NO_REPLICATION,
@@ -209,32 +209,32 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "inSyncReplicas": _NO_REPLICATION,
         "duplicationEnable": _NO_REPLICATION,
         "offsetCheckInSlave": _NO_REPLICATION,
-        "enableBroadcastOffsetStore": "offsets of broadcast consumers are kept by the consumers",
-        "realTimeNotifyConsumerChange": "members of a group are always told at once",
-        "subscriptionExpiredTimeout": "a subscription goes when no member names it any more",
-        "lockInStrictMode": "this broker alone decides who locks its queues",
-        "forceRegister": "every period registers everything",
+        "enableBroadcastOffsetStore": "broadcast consumers store their offsets themselves",
+        "realTimeNotifyConsumerChange": "members of a group are always notified immediately",
+        "subscriptionExpiredTimeout": "a subscription is removed with its last member",
+        "lockInStrictMode": "this broker alone grants the locks of its queues",
+        "forceRegister": "every registration contains all topics",
         "compressedRegister": "registrations are small enough",
-        "enableDetailStat": "everything is always counted",
-        "accountStatsEnable": "everything is always counted",
-        "messageIndexSafe": "recovery always rebuilds what the checkpoint does not vouch for",
-        "autoMessageVersionOnTopicLen": "topics have at most 127 bytes, as record version 1 has",
-        "deleteConsumeQueueFilesInterval": "queue files go as soon as their messages are gone",
-        "destroyMapedFileIntervalForcibly": "a file that is read while it goes stays readable",
-        "redeleteHangedFileInterval": "a file that is read while it goes stays readable",
-        "timerStopEnqueue": "timed messages always come into the wheel",
+        "enableDetailStat": "all statistics are always enabled",
+        "accountStatsEnable": "all statistics are always enabled",
+        "messageIndexSafe": "recovery always rebuilds entries beyond the checkpoint",
+        "autoMessageVersionOnTopicLen": "topics have at most 127 bytes, as in record version 1",
+        "deleteConsumeQueueFilesInterval": "queue files are deleted together with their messages",
+        "destroyMapedFileIntervalForcibly": "a deleted file stays readable for its current readers",
+        "redeleteHangedFileInterval": "a deleted file stays readable for its current readers",
+        "timerStopEnqueue": "timed messages are always added to the timer wheel",
         "timerStopDequeue": "timed messages are always delivered",
-        "timerCongestNumEachSlot": "a slot of the timer wheel takes any number of messages",
+        "timerCongestNumEachSlot": "a slot of the timer wheel has no limit of messages",
         "timerWarmEnable": "messages are read when they are due",
         "appendTopicForTimerDeleteKey": "a recall names the message; both forms are understood",
         "enableScheduleAsyncDeliver": "deliveries never wait for the disk",
-        "diskFallRecorded": "how far a consumer is behind is worked out when somebody asks",
+        "diskFallRecorded": "the lag of consumers is computed on request",
     }
 )
-"""Keys of features that exist, or are to come, and why they have no effect."""
+"""Individual keys without an effect, and the reasons."""
 
 _FRAGMENTS: Final = (
-    # The first fragment found in the lower-cased key gives the reason.
+    # The first fragment that the lower-cased key contains determines the reason.
     ("rocksdb", "RocketPy has no RocksDB engine; files are the default store type's"),
     ("dleger", "RocketPy has no DLedger; replication is by role"),
     ("dledger", "RocketPy has no DLedger; replication is by role"),
@@ -257,7 +257,7 @@ _FRAGMENTS: Final = (
 
 
 def unsupported_reason(key: str) -> str:
-    """Say why a key of Apache's has no effect here.
+    """Return the reason why a key of Apache has no effect.
 
     Args:
         key: one of `APACHE_KEYS`.

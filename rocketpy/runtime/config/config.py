@@ -1,16 +1,16 @@
-"""Configuration: Apache's properties files into frozen dataclasses, with errors that help.
+"""Loads Apache's properties files into frozen dataclasses.
 
-A dataclass is one concern's configuration; its fields are the keys, by mechanical renaming
-(``send_thread_pool_queue_capacity`` <-> ``sendThreadPoolQueueCapacity``). `option` adds what the
-name and type cannot say. A field whose type is itself such a dataclass is a group: its keys live
-beside the others. The same key in two dataclasses fills both.
+A dataclass is the configuration of one concern; its fields are the keys, renamed mechanically
+(``send_thread_pool_queue_capacity`` <-> ``sendThreadPoolQueueCapacity``). `option` adds further
+properties. A field with such a dataclass as type is a group: its keys are on the same level as the
+others. A key in two dataclasses sets both.
 
-Where a value comes from, strongest first: command line (``-D key=value``), environment
-(``ROCKETPY_<KEY>``, upper or lower case, underscores ignored), live file (what was changed while
-running: `rocketpy.runtime.config.live_config`), file, default.
+Sources of values, in order of precedence: command line (``-D key=value``), environment
+(``ROCKETPY_<KEY>``, upper or lower case, underscores ignored), live file (changes at run time:
+`rocketpy.runtime.config.live_config`), file, default.
 
-A value that does not fit is a `ConfigError` with file, line and key. A key of Apache's that has no
-effect here, and a key nobody knows, are warnings.
+An invalid value is a `ConfigError` with file, line and key. Unknown keys, and keys of Apache
+without an effect, are warnings.
 """
 
 import dataclasses
@@ -31,14 +31,14 @@ _MAX_REMOTE_VALUE_CHARS = 4_096
 _HIDDEN = "******"
 _ENV_PREFIX = "ROCKETPY_"
 _SECRET = re.compile("password|secret|credential|init_authentication_user")
-"""Field names whose values are never shown, declared as such or not."""
+"""Field names with values that are never shown, even if not declared as secret."""
 
 
 class _Dataclass(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-def option(  # noqa: PLR0913 - one keyword for each thing a key can be
+def option(  # noqa: PLR0913 - one keyword for each property of a key
     default: Any,  # noqa: ANN401 - as dataclasses.field
     *,
     key: str = "",
@@ -54,13 +54,13 @@ def option(  # noqa: PLR0913 - one keyword for each thing a key can be
     """Declare a configuration field; the keywords become its metadata.
 
     Args:
-        default: the value when nothing sets it (lists as tuples).
-        key: the wire key where the mechanical one is wrong (``brokerIP1``).
-        live: whether UPDATE_*_CONFIG may change it while running.
+        default: the value without a setting (lists as tuples).
+        key: the wire key, if it differs from the mechanical one (``brokerIP1``).
+        live: whether UPDATE_*_CONFIG may change it at run time.
         unit: of numbers, for help texts.
         minimum: smallest allowed number.
         maximum: largest allowed number.
-        choices: allowed texts of a string.
+        choices: allowed values of a string.
         separator: between the items of a list.
         secret: never shown by `ConfigSet.as_properties`.
         only_with: field of the same dataclass without which this one has no effect (0, false, "").
@@ -88,14 +88,14 @@ def camel_case(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One key of a configuration dataclass.
+    """Key of a configuration dataclass.
 
     Attributes:
         key: as written in files.
         path: attribute names from the dataclass to the value.
-        type: how text becomes a value.
-        default: the value when nothing sets it, or `dataclasses.MISSING`.
-        live: may change while running.
+        type: parser of the text.
+        default: the value without a setting, or `dataclasses.MISSING`.
+        live: may change at run time.
         unit: of numbers; may be empty.
         secret: must not be shown.
         only_with: path to the value without which this one has no effect; may be empty.
@@ -159,7 +159,7 @@ def options_of(config_class: type) -> tuple[Option, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One ``key=value`` somebody gave, and where."""
+    """Setting ``key=value`` with its source."""
 
     key: str
     text: str
@@ -170,7 +170,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ConfigWarning:
-    """Something in the configuration that has no effect."""
+    """Setting without an effect, with the reason."""
 
     key: str
     reason: str
@@ -184,16 +184,16 @@ class ConfigWarning:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Everything that gives values: files, the environment, the command line.
+    """Sources of values: files, the environment, the command line.
 
     Attributes:
-        defaults: key and text of what replaces a dataclass's own default; weakest of all.
-        live_text: the properties text of the live file; stronger than ``text``. Keys that may
-            not change while running have no effect there.
+        defaults: key and text of replaced defaults; lowest precedence.
+        live_text: properties text of the live file; it takes precedence over ``text``. Only keys
+            that may change at run time have an effect there.
         live_name: its file name.
         text: the properties text; may be empty.
         name: file name, for errors.
-        environ: environment variables; only ``ROCKETPY_*`` are looked at.
+        environ: environment variables; only ``ROCKETPY_*`` are used.
         overrides: ``key=value`` texts of the command line.
     """
 
@@ -214,7 +214,7 @@ class Sources:
         overrides: Sequence[str] = (),
         defaults: Mapping[str, str] | None = None,
     ) -> "Sources":
-        """Read a file (none: only environment and command line).
+        """Read a file; without one only environment and command line are used.
 
         Raises:
             ConfigError: the file cannot be read or is not UTF-8.
@@ -238,13 +238,13 @@ class Sources:
         )
 
     def settings(self, keys: Iterable[str]) -> list[Setting]:
-        """List every setting, weakest first.
+        """List every setting, lowest precedence first.
 
         Args:
             keys: the known keys, to recognise environment variables.
 
         Raises:
-            ConfigError: a text that is not ``key=value``.
+            ConfigError: a text is not ``key=value``.
         """
         found = [Setting(key, text, "default") for key, text in self.defaults.items()]
         found += [
@@ -274,13 +274,13 @@ def _plain(key: str) -> str:
 
 
 class ConfigSet:
-    """Loaded configuration: one frozen value of each dataclass, and what was said about the keys.
+    """Loaded configuration: one frozen value of each dataclass, and warnings.
 
     Immutable; `updated` returns a new set.
 
     Attributes:
-        warnings: what has no effect.
-        from_live_file: keys whose value came from the live file.
+        warnings: settings without an effect.
+        from_live_file: keys with a value from the live file.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class ConfigSet:
 
     @classmethod
     def of(cls, *values: _Dataclass) -> "ConfigSet":
-        """Wrap configuration values built by a program instead of a file."""
+        """Wrap configuration values that a program has built."""
         return cls(values)
 
     def get(self, config_class: type[T]) -> T:
@@ -324,14 +324,14 @@ class ConfigSet:
         return format_properties(self.as_dict())
 
     def updated(self, changes: Mapping[str, str], *, live_only: bool = True) -> "ConfigSet":
-        """Return a set with some values changed: all of them, or none.
+        """Return a set with changed values; an invalid change changes none.
 
         Args:
             changes: key and text of each change.
-            live_only: refuse keys that are not marked ``live``.
+            live_only: reject keys that are not marked ``live``.
 
         Raises:
-            ConfigError: an unknown key, a key that may not change, or a value that does not fit.
+            ConfigError: an unknown key, a key that must not change, or an invalid value.
         """
         values = dict(self._values)
         for key, text in changes.items():
@@ -365,12 +365,12 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
     """Build the configuration dataclasses from all sources.
 
     Args:
-        sources: where values come from.
+        sources: of the values.
         classes: the dataclasses to fill; every field needs a default.
-        elsewhere: more keys which are fine without a warning (another part reads them).
+        elsewhere: more known keys, which other parts read.
 
     Raises:
-        ConfigError: a value that does not fit, or an unknown key on the command line.
+        ConfigError: an invalid value, or an unknown key on the command line.
     """
     options: dict[str, list[tuple[type, Option]]] = {}
     for config_class in classes:
@@ -412,7 +412,7 @@ def _may_change(key: str, options: Mapping[str, Sequence[tuple[type, Option]]]) 
 
 
 def _located(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
-    """Add the place to an error that a dataclass raised about one of its own keys."""
+    """Add source and line to an error that a dataclass raised about a key."""
     key = camel_case(error.key)
     for setting in reversed(settings):
         if key and setting.key == key and not error.source:
@@ -422,7 +422,7 @@ def _located(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
 
 
 def _warn(setting: Setting, known: Iterable[str]) -> ConfigWarning:
-    # Loaded for wrong keys only.
+    # Imported for wrong keys only.
     from rocketpy.runtime.config.apache_keys import APACHE_KEYS, unsupported_reason  # noqa: PLC0415
 
     if setting.key in APACHE_KEYS:
@@ -478,7 +478,7 @@ def _rebuilt(base: Any, changes: Mapping[tuple[str, ...], Any], source: str) -> 
             group = _default(defaults[name]) if is_class else getattr(base, name)
             arguments[name] = _rebuilt(group, inner, source)
         return base(**arguments) if is_class else dataclasses.replace(base, **arguments)
-    except ValueError as error:  # a rule of the dataclass itself, perhaps between several keys
+    except ValueError as error:  # a check of the dataclass, possibly of several keys
         key, _, reason = str(error).partition(": ")
         owner: type = base if is_class else type(base)
         if reason and any(each.key == key for each in options_of(owner)):

@@ -1,10 +1,8 @@
-"""The settings in force, and the one door through which they change while a server runs.
+"""Settings that change at run time, and the file that stores the changes for the next start.
 
-Settings that were changed while running, kept for the next start in a file of their own.
-
-A remote change is written here before it takes effect: the file a person wrote is never touched.
-At the next start its values count more than that file's and less than environment and command
-line. Decision: docs/decisions/0003-live-configuration.md.
+A remote change is written to this file before it takes effect; the user's configuration file is
+never changed. At the next start the stored values take precedence over the configuration file, but
+not over environment and command line (docs/decisions/0003-live-configuration.md).
 """
 
 import os
@@ -23,12 +21,12 @@ _HEAD: Final = "# Written by the server: settings changed while it ran. Delete a
 
 
 class LiveSettings:
-    """The file of changed settings; one writer at a time.
+    """File of changed settings, for one writer at a time.
 
     Args:
-        path: the file; it need not exist.
-        read: the content of a file, or FileNotFoundError.
-        replace: puts a new content into place as a whole and on disk.
+        path: the file; it may be missing.
+        read: returns the content of a file, or raises FileNotFoundError.
+        replace: replaces the content atomically and durably.
     """
 
     def __init__(
@@ -43,7 +41,7 @@ class LiveSettings:
         self._replace = replace or replace_file
 
     def load(self) -> dict[str, str]:
-        """Return what was changed, key to text; empty without a file.
+        """Return the changed settings, key to text; empty without a file.
 
         Raises:
             ConfigError: the file is not properties text.
@@ -55,10 +53,10 @@ class LiveSettings:
         return read_properties(data, source=str(self._path))
 
     def add(self, changes: Mapping[str, str]) -> None:
-        """Write more changes beside those that are there.
+        """Add changes to the file.
 
         Raises:
-            OSError: the file cannot be written; the one before is untouched.
+            OSError: the file cannot be written; the old one is unchanged.
             DiskFullError: the same, for lack of space.
         """
         text = _HEAD + format_properties({**self.load(), **changes})
@@ -68,31 +66,31 @@ class LiveSettings:
 def load_with_live_file(
     sources: Sources, classes: Sequence[type], path_of: Callable[[ConfigSet], Path]
 ) -> ConfigSet:
-    """Load a configuration and, on top of its file, what was changed while running.
+    """Load a configuration, with the changes at run time on top of its file.
 
     Args:
         sources: file, environment, command line.
         classes: the dataclasses to fill.
-        path_of: where the live file of a configuration is.
+        path_of: returns the path of the live file for a configuration.
 
     Raises:
-        ConfigError: a value that does not fit, or a live file that cannot be read.
+        ConfigError: an invalid value, or the live file cannot be read.
     """
     path = path_of(load(sources, classes))
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        text = ""  # what is wrong with the directory is said by those who need it
+        text = ""  # users of the directory report its errors
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the live settings: {error}", source=str(path)) from error
     return load(replace(sources, live_text=text, live_name=str(path)), classes)
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace the content of a file as a whole: written beside, synced, renamed, synced.
+    """Replace the content of a file atomically: write beside, sync, rename, sync.
 
     Raises:
-        OSError: it cannot be written; the old content is untouched.
+        OSError: it cannot be written; the old content is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".tmp")
@@ -113,15 +111,15 @@ U = TypeVar("U")
 
 
 class LiveConfig(Generic[T]):
-    """Holds a server's own configuration and those of its parts; safe from any thread.
+    """Current configurations of a server and its parts; thread-safe.
 
     Args:
-        config: the server's own configuration, a dataclass.
-        parts: more of them, whose keys may be changed in the same way.
-        live: where accepted changes are kept for the next start; None keeps none.
+        config: the server's configuration, a dataclass.
+        parts: further configurations with live keys.
+        live: file for accepted changes; None: changes are not stored.
 
     Attributes:
-        current: the server's own configuration; read it afresh each time.
+        current: the server's configuration; do not cache it.
     """
 
     def __init__(
@@ -139,15 +137,15 @@ class LiveConfig(Generic[T]):
 
     @property
     def live_keys(self) -> frozenset[str]:
-        """The keys that may change while running."""
+        """The keys that may change at run time."""
         return self._all.live_keys()
 
     def get(self, config_class: type[U]) -> U:
-        """Return the configuration of a part; read it afresh each time."""
+        """Return the current configuration of a part; do not cache it."""
         return self._all.get(config_class)
 
     def as_properties(self) -> str:
-        """Return everything in force as sorted ``key=value`` lines, secrets hidden."""
+        """Return all current values as sorted ``key=value`` lines, secrets hidden."""
         return self._all.as_properties()
 
     def add_listener(self, listener: Callable[[T], None]) -> None:
@@ -155,14 +153,14 @@ class LiveConfig(Generic[T]):
         self._listeners.append(listener)
 
     def update(self, changes: Mapping[str, str]) -> None:
-        """Change settings: all of them, or none; they are kept for the next start.
+        """Change settings and store them; an invalid change changes none.
 
         Args:
             changes: key to text.
 
         Raises:
-            ConfigError: a key is unknown or may not change at run time, or a value does not fit.
-            OSError: the changes cannot be kept; nothing changed then.
+            ConfigError: a key is unknown or must not change at run time, or a value is invalid.
+            OSError: the changes cannot be stored; nothing was changed.
             DiskFullError: the same, for lack of space.
         """
         with self._lock:

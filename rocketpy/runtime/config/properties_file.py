@@ -21,7 +21,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One ``key=value`` as read, with the line where it began (from 1)."""
+    """Pair ``key=value`` with its line number (from 1)."""
 
     key: str
     value: str
@@ -29,10 +29,10 @@ class Property:
 
 
 def parse_properties(text: str, *, source: str = "") -> list[Property]:
-    """Read every property in order; a key given twice appears twice (the last one counts).
+    """Parse every property in order; duplicate keys are kept (the last one counts).
 
     Args:
-        text: the whole file.
+        text: the complete file.
         source: its name, for the error.
 
     Raises:
@@ -47,13 +47,13 @@ def parse_properties(text: str, *, source: str = "") -> list[Property]:
         except ValueError:
             reason = "\\u must be followed by four hexadecimal digits"
             raise ConfigError(reason, source=source, line=line, key=logical[:key_end]) from None
-        # Java keeps blanks at the end of a value; nobody ever meant them.
+        # Java keeps blanks at the end of a value, which are always unintended.
         found.append(Property(key, value.strip(), line))
     return found
 
 
 def read_properties(data: bytes, *, source: str = "") -> dict[str, str]:
-    """Read a whole file or body into a table; of a key given twice the last one counts.
+    """Parse a file or body into a table; the last of duplicate keys counts.
 
     Args:
         data: UTF-8 text.
@@ -70,7 +70,7 @@ def read_properties(data: bytes, *, source: str = "") -> dict[str, str]:
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """Write ``key=value`` lines sorted by key, escaped so that both sides read them back."""
+    """Format ``key=value`` lines sorted by key, escaped for Java and for this parser."""
     lines = []
     for key in sorted(values):
         value = values[key].replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
@@ -79,7 +79,7 @@ def format_properties(values: Mapping[str, str]) -> str:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Drop comments and join continued lines; each with the number of its first line."""
+    """Drop comments and join continued lines; yield each with its first line number."""
     lines: list[tuple[int, str]] = []
     pending: str | None = None
     first_line = 0
@@ -106,7 +106,7 @@ def _ends_in_backslash(line: str) -> bool:
 
 
 def _split(logical: str) -> tuple[int, int]:
-    """Return where the key ends and where the value starts."""
+    """Return the end of the key and the start of the value."""
     position, size = 0, len(logical)
     while position < size and logical[position] not in "=: \t\f":
         position += 2 if logical[position] == "\\" else 1

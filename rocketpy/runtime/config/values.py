@@ -1,6 +1,6 @@
-"""Text <-> values of configuration keys: whole numbers, numbers, booleans, texts, enums, lists.
+"""Conversion of texts to values of configuration keys and back: numbers, texts, enums, lists.
 
-Nothing is guessed: a text either is a value of the type, inside its bounds, or a `ValueError`.
+Parsing is strict: a text that is not a value of the type within its bounds is a `ValueError`.
 """
 
 import enum
@@ -20,7 +20,7 @@ _SCALARS = (bool, int, float, str, Path)
 
 @dataclass(frozen=True, slots=True)
 class OptionType:
-    """The type of a key's value.
+    """Type of a key's value.
 
     Attributes:
         scalar: bool, int, float, str, Path or an Enum; of the items when a list.
@@ -28,7 +28,7 @@ class OptionType:
         optional: whether an empty text means None.
         minimum: smallest allowed number, or None.
         maximum: largest allowed number, or None.
-        choices: allowed texts; empty for any.
+        choices: allowed values; empty for any.
         separator: between the items of a list.
     """
 
@@ -42,7 +42,7 @@ class OptionType:
 
     @classmethod
     def from_hint(cls, hint: Any, metadata: Mapping[str, Any]) -> "OptionType":  # noqa: ANN401
-        """Read an annotation: a scalar, ``tuple[scalar, ...]``, or either with ``| None``."""
+        """Convert an annotation: a scalar, ``tuple[scalar, ...]``, or either with ``| None``."""
         optional = False
         choices = tuple(metadata.get("choices") or ())
         if typing.get_origin(hint) in {types.UnionType, typing.Union}:
@@ -68,16 +68,16 @@ class OptionType:
 
 
 def parse_value(text: str, option_type: OptionType) -> Any:  # noqa: ANN401 - any field's value
-    """Turn text into a value.
+    """Parse a text.
 
     Raises:
-        ValueError: the text is not a value of that type, or outside its bounds.
+        ValueError: the text is not a value of that type, or out of bounds.
     """
     text = text.strip()
     if option_type.optional and text in {"", "null"}:
         return None
     if option_type.is_list:
-        # A blank as separator means any run of blanks.
+        # A blank as separator matches any number of blanks.
         parts = text.split(option_type.separator if option_type.separator.strip() else None)
         items = [part.strip() for part in parts]
         return tuple(_scalar(item, option_type) for item in items if item)
@@ -85,7 +85,7 @@ def parse_value(text: str, option_type: OptionType) -> Any:  # noqa: ANN401 - an
 
 
 def value_text(value: Any, option_type: OptionType) -> str:  # noqa: ANN401 - any field's value
-    """Turn a value into the text that `parse_value` reads back."""
+    """Format a value as text that `parse_value` accepts."""
     if value is None:
         return ""
     if option_type.is_list:
@@ -141,7 +141,7 @@ def _scalar(text: str, option_type: OptionType) -> Any:  # noqa: ANN401 - any fi
 
 
 def _enum_text(member: enum.Enum) -> str:
-    """Return how a member is written: its value when that is text, else its name."""
+    """Return the text of a member: its value if that is a text, else its name."""
     return member.value if isinstance(member.value, str) else member.name
 
 

@@ -63,7 +63,7 @@ def java_host(host: str) -> bytes:
 
 
 def check(record: bytes) -> RecordCheck:
-    """Check a record where it says that it is."""
+    """Check a record at its own offset."""
     phy_offset = decode_message(record, inflate=False).phy_offset
     return check_record(memoryview(record + bytes(8)), 0, phy_offset)
 

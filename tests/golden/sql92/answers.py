@@ -1,4 +1,4 @@
-"""Our answer to a case, in the letters of Oracle.java."""
+"""RocketPy's result of a case, as a letter of Oracle.java."""
 
 from rocketpy.errors import ExpressionError
 from rocketpy.proto.record.properties import encode_properties
@@ -9,7 +9,7 @@ _LETTERS = {True: "T", False: "F", None: "N"}
 
 
 def answer(expression: str, properties: dict[str, str]) -> str:
-    """E: no condition. X: it has no result. T, F, N: its value."""
+    """Return E for an invalid condition, X without a result, else T, F or N."""
     given = {name: value for name, value in properties.items() if value}
     try:
         condition = compile_condition(expression)

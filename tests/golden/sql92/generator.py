@@ -1,4 +1,4 @@
-"""Conditions and properties made at random: sound ones, half sound ones, and soup."""
+"""Random conditions and properties: valid, partly valid and invalid ones."""
 
 import random
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ VALUES = [
 
 
 def cases(seed: int, count: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """Return so many conditions, each with the properties of a message."""
+    """Return a number of conditions, each with the properties of a message."""
     rng = random.Random(seed)
     for _ in range(count):
         kind = rng.random()

@@ -1,4 +1,4 @@
-"""Writes cases.jsonl anew: what Apache 5.4.0 makes of generated conditions.
+"""Regenerates cases.jsonl: results of Apache 5.4.0 for generated conditions.
 
 python -m tests.golden.sql92.make
 """
@@ -13,7 +13,7 @@ FILE = Path(__file__).with_name("cases.jsonl")
 
 
 def question(condition: str, properties: dict[str, str]) -> str:
-    """Ask the jar what a condition says of a message."""
+    """Format a condition and a message as a question to the jar."""
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     return f"sql {word(condition)} {word(text)}"
 

@@ -1,4 +1,4 @@
-"""Stores of Apache 5.4.0, clean, crashed and torn, as the audit job sees them."""
+"""Audits of stores of Apache 5.4.0: clean, crashed and torn."""
 
 from pathlib import Path
 
@@ -14,8 +14,10 @@ def audited(root: Path) -> Audit:
 
 
 @pytest.mark.parametrize(("name", "pending"), [("store-small", 0), ("store-crashed", 1)])
-def test_nothing_is_wrong(name: str, pending: int, tmp_path: Path) -> None:
-    """After the crash the next file of the log is there, empty, and an entry is not on disk."""
+def test_audit_of_intact_apache_stores_finds_nothing(
+    name: str, pending: int, tmp_path: Path
+) -> None:
+    """After the crash the next file of the log is empty, and one entry is not on disk."""
     manifest = unpack(name, tmp_path)
     done = audited(tmp_path)
     assert done.findings == []
@@ -28,7 +30,7 @@ def test_nothing_is_wrong(name: str, pending: int, tmp_path: Path) -> None:
     assert sum(by_topic.values()) == done.size_bytes
 
 
-def test_a_record_cut_in_half_and_the_entries_after_it_are_told(tmp_path: Path) -> None:
+def test_audit_of_a_torn_store_finds_the_record_and_later_entries(tmp_path: Path) -> None:
     unpack("store-torn", tmp_path)
     found = by_message(audited(tmp_path).findings)
     assert [each.queue_offset for each in found] == [1612, 1613, 1614, 1615]
@@ -38,7 +40,7 @@ def test_a_record_cut_in_half_and_the_entries_after_it_are_told(tmp_path: Path) 
     }
 
 
-def test_one_flipped_byte_of_a_body_is_one_message(tmp_path: Path) -> None:
+def test_audit_of_a_flipped_body_byte_finds_that_message(tmp_path: Path) -> None:
     manifest = unpack("store-small", tmp_path)
     queue = next(each for each in manifest["queues"] if each["topic"] == "VecPlain")
     message = queue["messages"][0]

@@ -1,6 +1,6 @@
-"""A store directory of the broker of Apache 4.9.7, read without opening it.
+"""Scans of a store directory of the broker of Apache 4.9.7.
 
-The newest 4.9 broker on Maven Central made it. The manifest has what that broker handed out: plain
+The newest 4.9 broker on Maven Central created it. The manifest has the messages it returned: plain
 and zlib bodies from 1 byte to 6 KB, tags, keys, properties in two scripts, committed transactions.
 """
 
@@ -19,7 +19,7 @@ GROUPS = ("hosts", "properties", "msgId")
 
 
 def rows_of(root: Path, **options: Any) -> list[dict[str, Any]]:
-    """Rows as the manifest has them."""
+    """Return rows in the form of the manifest."""
     found = to_arrow(root, include=GROUPS, broker_name="old-a", **options).read_all()
     found.validate(full=True)
     rows = found.to_pylist()
@@ -32,7 +32,7 @@ def rows_of(root: Path, **options: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("scan", ["queue", "log"])
-def test_every_message_is_as_its_broker_handed_it_out(scan: Any, tmp_path: Path) -> None:
+def test_store_of_4_9_messages_equal_those_of_its_broker(scan: Any, tmp_path: Path) -> None:
     manifest = unpack(NAME, tmp_path)
     before = files_of(tmp_path)
 
@@ -41,7 +41,7 @@ def test_every_message_is_as_its_broker_handed_it_out(scan: Any, tmp_path: Path)
     assert files_of(tmp_path) == before
 
 
-def test_keys_by_its_index(tmp_path: Path) -> None:
+def test_store_of_4_9_finds_keys_by_its_index(tmp_path: Path) -> None:
     manifest = unpack(NAME, tmp_path)
     wanted = [row for row in manifest["messages"] if "k7" in (row["keys"] or "").split()]
 

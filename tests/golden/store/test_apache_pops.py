@@ -1,4 +1,4 @@
-"""Check points, acks and what is in hand in order, as Apache 5.4.0 left them: read as it meant."""
+"""Check points, acks and order info written by Apache 5.4.0."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def messages(store: MessageStore, first: int) -> list[MessageExt]:
     return [decode_message(record, inflate=False) for record in found.buffers]
 
 
-def test_what_apache_revived_of_its_check_points_is_what_we_revive(root: Path) -> None:
+def test_revive_of_apache_check_points_matches_apache(root: Path) -> None:
     store = open_store(root)
     clock = SimClock(time_ms=READ_MS)
     topics = TopicTable(CONFIG, document(root, "topics.json"), clock)
@@ -108,7 +108,7 @@ def test_what_apache_revived_of_its_check_points_is_what_we_revive(root: Path) -
     store.close()
 
 
-def test_what_apache_has_in_hand_in_order_is_read_and_written_the_same(tmp_path: Path) -> None:
+def test_order_info_of_apache_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "consumerOrderInfo.json"
     path.write_text(ORDER_INFO)
     file = JsonFile(path, RealFiles())

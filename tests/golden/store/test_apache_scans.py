@@ -1,4 +1,4 @@
-"""Store directories that Apache 5.4.0 left, clean, crashed and torn, read without opening them."""
+"""Scans of clean, crashed and torn store directories of Apache 5.4.0."""
 
 import hashlib
 from pathlib import Path
@@ -32,9 +32,7 @@ def in_queues(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_message_of_every_queue_is_as_the_decoder_of_one_has_it(
-    name: str, tmp_path: Path
-) -> None:
+def test_scan_by_queue_returns_every_message_of_the_reference(name: str, tmp_path: Path) -> None:
     manifest = unpack(name, tmp_path)
     before = files_of(tmp_path)
 
@@ -63,7 +61,7 @@ def test_every_message_of_every_queue_is_as_the_decoder_of_one_has_it(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_log_gives_every_message_in_the_order_of_the_log(name: str, tmp_path: Path) -> None:
+def test_scan_by_log_returns_every_message_in_log_order(name: str, tmp_path: Path) -> None:
     manifest = unpack(name, tmp_path)
 
     found = to_arrow(tmp_path, topics="*", scan="log", with_deleted=True).read_all()
@@ -74,7 +72,7 @@ def test_the_log_gives_every_message_in_the_order_of_the_log(name: str, tmp_path
     assert in_log >= queued
 
 
-def test_what_the_index_finds_is_what_has_the_key(tmp_path: Path) -> None:
+def test_scan_by_index_returns_the_messages_with_the_key(tmp_path: Path) -> None:
     manifest = unpack("store-small", tmp_path)
     places = {each["phy_offset"]: each for each in in_queues(manifest)}
     seen = 0
@@ -97,13 +95,13 @@ def test_what_the_index_finds_is_what_has_the_key(tmp_path: Path) -> None:
 
 
 def _has(root: Path, places: dict[int, Any], place: int, query: dict[str, Any]) -> bool:
-    """The index answers by hash: `Aa` and `BB` have one."""
+    """Return whether a message has a key; the index finds by hash, which `Aa` and `BB` share."""
     message = decode_message(record_at(root, place, places[place]["size"]), inflate=False)
     return query["key"] in [*message.keys, message.msg_id]
 
 
 @pytest.mark.parametrize("tags", ["TagA", "TagA || TagC", "no such tag"])
-def test_tags_are_those_of_the_messages(tags: str, tmp_path: Path) -> None:
+def test_scan_by_tags_returns_their_messages(tags: str, tmp_path: Path) -> None:
     unpack("store-small", tmp_path)
     every = to_arrow(tmp_path, topics="VecTags").read_all()
     wanted = {each.strip() for each in tags.split("||")}
@@ -114,7 +112,7 @@ def test_tags_are_those_of_the_messages(tags: str, tmp_path: Path) -> None:
     assert [row[1] for row in rows if row[0] in wanted] == found["body"].to_pylist()
 
 
-def test_a_topic_with_batch_queues_has_a_row_for_each_record(tmp_path: Path) -> None:
+def test_scan_of_batch_queues_returns_a_row_for_each_record(tmp_path: Path) -> None:
     unpack("store-small", tmp_path)
     topic = "VecBatchCq"
 

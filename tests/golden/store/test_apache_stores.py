@@ -1,4 +1,4 @@
-"""A store directory that Apache 5.4.0 left, cleanly or not, opens here with every message."""
+"""Store directories of Apache 5.4.0, closed cleanly or not, open with every message."""
 
 import hashlib
 import json
@@ -87,7 +87,7 @@ def entry(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_queue_and_message_is_there(name: str, tmp_path: Path) -> None:
+def test_apache_store_has_every_queue_and_message(name: str, tmp_path: Path) -> None:
     manifest = unpack(name, tmp_path)
     store = open_store(tmp_path)
 
@@ -105,9 +105,7 @@ def test_every_queue_and_message_is_there(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_queues_are_rebuilt_when_the_checkpoint_vouches_for_nothing(
-    name: str, tmp_path: Path
-) -> None:
+def test_apache_store_without_checkpoint_offsets_rebuilds_queues(name: str, tmp_path: Path) -> None:
     manifest = unpack(name, tmp_path)
     (tmp_path / "checkpoint").unlink()
     (tmp_path / "abort").write_bytes(b"1")
@@ -119,7 +117,7 @@ def test_queues_are_rebuilt_when_the_checkpoint_vouches_for_nothing(
 
 
 @pytest.mark.parametrize("name", ["store-small", "store-crashed", "store-torn"])
-def test_queues_are_rebuilt_when_they_are_gone(name: str, tmp_path: Path) -> None:
+def test_apache_store_without_queues_rebuilds_them(name: str, tmp_path: Path) -> None:
     manifest = unpack(name, tmp_path)
     for path in (tmp_path / "consumequeue").rglob("0*"):
         if path.is_file():
@@ -129,7 +127,7 @@ def test_queues_are_rebuilt_when_they_are_gone(name: str, tmp_path: Path) -> Non
     store.close()
 
 
-def test_a_clean_start_reads_next_to_nothing(tmp_path: Path) -> None:
+def test_apache_store_clean_start_reads_little(tmp_path: Path) -> None:
     unpack("store-small", tmp_path)
     store = open_store(tmp_path)
     assert store.recovery.record_count <= 2
@@ -137,7 +135,7 @@ def test_a_clean_start_reads_next_to_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_torn_store_goes_on_where_apache_would(tmp_path: Path) -> None:
+def test_apache_store_torn_resumes_where_apache_would(tmp_path: Path) -> None:
     unpack("store-torn", tmp_path)
     store = open_store(tmp_path)
     result = store.put_message(PutMessage("VecBulk", 0, b"next"))
@@ -151,7 +149,7 @@ def test_a_torn_store_goes_on_where_apache_would(tmp_path: Path) -> None:
     ]
 
 
-def test_the_index_of_a_clean_store_responses_as_apache_does(tmp_path: Path) -> None:
+def test_apache_store_index_returns_the_results_of_apache(tmp_path: Path) -> None:
     manifest = unpack("store-small", tmp_path)
     store = open_store(tmp_path)
     for query in manifest["index"]["queries"]:
@@ -161,7 +159,7 @@ def test_the_index_of_a_clean_store_responses_as_apache_does(tmp_path: Path) -> 
     store.close()
 
 
-def test_an_untouched_clean_store_changes_no_queue_byte(tmp_path: Path) -> None:
+def test_apache_store_clean_and_unused_changes_no_queue_byte(tmp_path: Path) -> None:
     unpack("store-small", tmp_path)
     before = {p: p.read_bytes() for p in tmp_path.rglob("0*") if p.is_file()}
     store = open_store(tmp_path)
@@ -173,10 +171,10 @@ def test_an_untouched_clean_store_changes_no_queue_byte(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["store-crashed", "store-torn"])
 @pytest.mark.parametrize("stamp_shift_ms", [None, 0, -10_000, 100_000])
 @pytest.mark.parametrize("abort", [True, False])
-def test_a_torn_consume_queue_is_repaired(
+def test_apache_store_torn_consume_queue_is_repaired(
     name: str, stamp_shift_ms: int | None, abort: bool, tmp_path: Path
 ) -> None:
-    """Entry 204 keeps offset and size and loses half its tag hash; what follows is zeros."""
+    """Entry 204 keeps offset and size and loses half its tag hash; zeros follow."""
     manifest = unpack(name, tmp_path)
     bulk = tmp_path / "consumequeue" / "VecBulk" / "0"
     for path in bulk.iterdir():
@@ -207,7 +205,9 @@ def flip_body_bit(root: Path, phy_offset: int) -> None:
 
 @pytest.mark.parametrize("name", ["store-small", "store-crashed"])
 @pytest.mark.parametrize("index", [5, 350, -3])
-def test_a_flipped_bit_costs_only_its_message(name: str, index: int, tmp_path: Path) -> None:
+def test_apache_store_flipped_bit_loses_only_its_message(
+    name: str, index: int, tmp_path: Path
+) -> None:
     manifest = unpack(name, tmp_path)
     bulk = next(queue for queue in manifest["queues"] if queue["topic"] == "VecBulk")
     victim = bulk["messages"][index]

@@ -1,4 +1,4 @@
-"""Timed messages of a directory that Apache 5.4.0 left: read, delivered, and written the same."""
+"""Timer files of Apache 5.4.0: reading, delivery, and equal bytes."""
 
 import struct
 import tarfile
@@ -47,7 +47,7 @@ def total(store: MessageStore, topic: str, queues: int) -> int:
     return sum(store.max_offset(topic, queue_id) for queue_id in range(queues))
 
 
-def test_what_waits_in_apaches_wheel_is_delivered(root: Path) -> None:
+def test_timers_of_apache_are_delivered(root: Path) -> None:
     store = open_store(root)
     clock = SimClock(time_ms=READ_MS)
     state = make_state(root, clock)
@@ -88,7 +88,7 @@ def test_what_waits_in_apaches_wheel_is_delivered(root: Path) -> None:
     store.close()
 
 
-def test_the_same_units_make_the_same_bytes(root: Path) -> None:
+def test_timer_units_equal_the_bytes_of_apache(root: Path) -> None:
     theirs = (root / "timerlog" / f"{0:020d}").read_bytes()
     files = SimFiles()
     state = TimerState(
@@ -114,7 +114,7 @@ def test_the_same_units_make_the_same_bytes(root: Path) -> None:
     assert ours[:32] == apaches[:32]
 
 
-def test_apaches_delay_offsets_are_read(root: Path) -> None:
+def test_delay_offsets_of_apache_are_loaded(root: Path) -> None:
     offsets = DelayOffsets(
         JsonFile(root / "config/delayOffset.json", RealFiles()),
         SimClock(),
@@ -129,7 +129,7 @@ def test_apaches_delay_offsets_are_read(root: Path) -> None:
     assert dump_pretty(offsets.to_json()).encode() == before
 
 
-def test_apaches_files_say_what_they_say(root: Path) -> None:
+def test_timer_files_of_apache_are_decoded(root: Path) -> None:
     marks = TimerCheckpoint(root / "config/timercheck", RealFiles()).load()
     assert marks[:5] == (READ_MS, 1_040, 20, 20, 0)
     wheel = TimerWheel(root / "timerwheel", 1_000, RealFiles())

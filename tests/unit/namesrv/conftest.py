@@ -1,4 +1,4 @@
-"""A name server's parts without network or clock."""
+"""Parts of a name server without network or clock."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from rocketpy.runtime.config.live_config import LiveConfig
 
 
 class VirtualClock:
-    """Stands still unless told."""
+    """Clock that advances only when a test sets it."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
@@ -35,25 +35,25 @@ class VirtualClock:
 
 
 class FakeChannel:
-    """All that a processor looks at."""
+    """Channel with the attributes that processors use."""
 
     remote_address = "127.0.0.1:5"
     is_open = True
 
 
 class RecordingNotifier(MinBrokerNotifier):
-    """Keeps what it should tell."""
+    """Notifier that records the notifications."""
 
     def __init__(self) -> None:
         self.told: list[MinBrokerChange] = []
 
-    def tell(self, change: MinBrokerChange) -> None:
+    def notify(self, change: MinBrokerChange) -> None:
         self.told.append(change)
 
 
 @dataclass
 class World:
-    """Parts that belong together."""
+    """Connected parts of a name server."""
 
     path: Path
     clock: VirtualClock = field(default_factory=VirtualClock)
@@ -108,6 +108,6 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def events() -> Iterator[list[Any]]:
-    """What is logged meanwhile."""
+    """Captured log events."""
     with structlog.testing.capture_logs() as captured:
         yield captured

@@ -28,7 +28,7 @@ async def later(outcome: str | Awaitable[str | None]) -> str | None:
     return await outcome
 
 
-async def test_the_loop_turns_between_the_steps_of_long_work() -> None:
+async def test_long_work_yields_to_the_loop_between_steps() -> None:
     log: list[str] = []
     work = asyncio.ensure_future(later(LongWork().do(channel(), steps(log, "a", 3), is_long=True)))
     while not work.done():
@@ -39,7 +39,7 @@ async def test_the_loop_turns_between_the_steps_of_long_work() -> None:
     assert "a0.a1.a2" in "".join(log)
 
 
-async def test_short_work_of_others_passes_and_that_of_the_same_connection_does_not() -> None:
+async def test_long_work_is_overtaken_only_by_other_connections() -> None:
     log: list[str] = []
     line, one, other = LongWork(), channel(), channel()
     first = asyncio.ensure_future(later(line.do(one, steps(log, "a", 2), is_long=True)))
@@ -51,7 +51,7 @@ async def test_short_work_of_others_passes_and_that_of_the_same_connection_does_
     assert line.do(one, steps(log, "e", 1)) == "e", "nothing waits any more"
 
 
-async def test_the_work_of_a_closed_connection_is_dropped() -> None:
+async def test_long_work_of_a_closed_connection_is_dropped() -> None:
     log: list[str] = []
     one = channel()
     work = asyncio.ensure_future(later(LongWork().do(one, steps(log, "a", 9), is_long=True)))
@@ -61,7 +61,7 @@ async def test_the_work_of_a_closed_connection_is_dropped() -> None:
     assert log == ["a0"]
 
 
-async def test_work_that_fails_holds_up_nobody() -> None:
+async def test_long_work_failure_does_not_block_others() -> None:
     def failing() -> Steps[str]:
         yield
         raise ValueError("wrong")
@@ -73,5 +73,5 @@ async def test_work_that_fails_holds_up_nobody() -> None:
     assert line.do(one, steps([], "a", 1)) == "a"
 
 
-def test_without_a_loop_it_is_done_at_once() -> None:
+def test_long_work_without_a_loop_runs_immediately() -> None:
     assert LongWork().do(channel(), steps([], "a", 9), is_long=True) == "a"

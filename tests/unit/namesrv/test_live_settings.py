@@ -1,4 +1,4 @@
-"""Settings of a name server that change while it runs, and what is kept of them."""
+"""Settings of a name server that change at run time, and their storage."""
 
 import asyncio
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_limits_take_effect_and_are_kept_beside_the_values(tmp_path: Path) -> No
     }
 
 
-def test_what_is_refused_or_cannot_be_kept_changes_nothing(tmp_path: Path) -> None:
+def test_update_rejected_or_not_stored_changes_nothing(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
     settings = LiveConfig(NamesrvConfig(), live=LiveSettings(blocked / "live.properties"))
@@ -56,7 +56,7 @@ def test_what_is_refused_or_cannot_be_kept_changes_nothing(tmp_path: Path) -> No
     assert settings.current.max_topics == NamesrvConfig().max_topics
 
 
-async def test_notices_are_sent_only_while_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_notifier_sends_only_while_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = LiveConfig(NamesrvConfig())
     sent: list[MinBrokerChange] = []
 
@@ -69,13 +69,13 @@ async def test_notices_are_sent_only_while_they_are_wanted(monkeypatch: pytest.M
     change = MinBrokerChange("b", {0: "h0:1"})
     for wanted in ("false", "true"):
         settings.update({"notifyMinBrokerIdChanged": wanted})
-        notifier.tell(change)
+        notifier.notify(change)
         await asyncio.sleep(0)
     assert sent == [change]
     await notifier.stop()
 
 
-def test_a_full_registration_deletes_what_it_lacks_only_when_told(world: Any) -> None:
+def test_register_full_list_deletes_missing_topics_only_if_enabled(world: Any) -> None:
     world.register("t1", "t2")
     world.register("t1", "t3", "t4")
     assert {"t1", "t2", "t3"} <= set(world.routes.topics())

@@ -3,7 +3,7 @@ from typing import Any
 from rocketpy.namesrv.liveness import Liveness
 
 
-def test_silent_brokers_are_forgotten_and_the_next_scan_is_due(
+def test_liveness_removes_inactive_brokers_and_schedules_the_next_scan(
     world: Any, events: list[Any]
 ) -> None:
     world.register()

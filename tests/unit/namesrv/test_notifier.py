@@ -2,7 +2,7 @@ from rocketpy.namesrv.notifier import notice, receivers
 from rocketpy.namesrv.route_types import MinBrokerChange
 
 
-def test_when_one_left_all_others_are_told() -> None:
+def test_receivers_after_a_broker_left_are_all_others() -> None:
     change = MinBrokerChange("b", {1: "h1:1", 2: "h2:1"}, "h0:1", "h1:2")
     assert receivers(change) == ["h1:1", "h2:1"]
     request = notice(change)
@@ -17,7 +17,7 @@ def test_when_one_left_all_others_are_told() -> None:
     }
 
 
-def test_when_one_came_the_others_are_told() -> None:
+def test_receivers_after_a_broker_joined_are_the_others() -> None:
     change = MinBrokerChange("b", {0: "h0:1", 1: "h1:1"})
     assert receivers(change) == ["h1:1"]
     assert "offlineBrokerAddr" not in notice(change).ext_fields

@@ -56,11 +56,11 @@ def test_a_compressed_body_is_known_by_its_first_byte() -> None:
     assert told.data_version == DataVersion(5, 3, 0)
 
 
-def test_no_body_is_no_topics() -> None:
+def test_read_topics_of_an_empty_body_is_empty() -> None:
     assert decode_topics(b"", 493).topics == {}
 
 
-def test_what_breaks_a_rule_is_left_out_and_the_rest_stays() -> None:
+def test_read_topics_drops_only_invalid_topics() -> None:
     names = ["good", "%RETRY%group", "a b", "", "x" * 301, "line\nbreak"]
     table = {name: TopicConfig(topic_name=name) for name in names}
     table["negative"] = TopicConfig(topic_name="negative", read_queue_nums=-1)
@@ -93,12 +93,12 @@ def test_what_breaks_a_rule_is_left_out_and_the_rest_stays() -> None:
 @pytest.mark.parametrize(
     "body", [b"{", b"[]", b"\x78nonsense", zlib.compress(b"\x00\x00\x00\x09{}"), b"\xff"]
 )
-def test_a_damaged_body_is_refused(body: bytes) -> None:
+def test_read_topics_of_a_damaged_body_raises(body: bytes) -> None:
     with pytest.raises(BadBodyError):
         decode_topics(body, 493)
 
 
-def test_a_checksum_of_zero_is_none() -> None:
+def test_body_matches_checksum_zero_is_not_checked() -> None:
     assert body_matches(b"abc", 0)
     assert body_matches(b"abc", zlib.crc32(b"abc") & 0x7FFFFFFF)
     assert not body_matches(b"abc", 1)
@@ -118,7 +118,9 @@ def test_a_checksum_of_zero_is_none() -> None:
         ({"ha_address": "h:x"}, "HA address"),
     ],
 )
-def test_a_brokers_own_names_are_checked(changes: dict[str, object], complaint: str | None) -> None:
+def test_problem_checks_the_names_of_the_broker(
+    changes: dict[str, object], complaint: str | None
+) -> None:
     told = {"cluster": "c", "broker_name": "b", "broker_id": 0, "address": "h:1", **changes}
     problem = Registration(**told).problem()  # type: ignore[arg-type]
     assert problem is None if complaint is None else complaint in (problem or "")

@@ -97,7 +97,7 @@ def test_a_full_list_may_remove_what_it_lacks(table: RouteTable) -> None:
     assert table.topics() == ["t1", "t2", "t9"]
 
 
-def test_a_slave_learns_its_master_and_its_topics_are_ignored(table: RouteTable) -> None:
+def test_register_slave_returns_master_and_ignores_topics(table: RouteTable) -> None:
     register(table, broker())
     slave = broker(number=1, topics=topics("t1", "other"))
     result = table.register(slave, object(), 0)
@@ -107,7 +107,7 @@ def test_a_slave_learns_its_master_and_its_topics_are_ignored(table: RouteTable)
     assert table.members("unknown") == {}
 
 
-def test_the_lowest_slave_may_stand_in_read_only(table: RouteTable) -> None:
+def test_route_acting_master_is_the_lowest_slave_read_only(table: RouteTable) -> None:
     register(table, broker(number=1, enable_acting_master=True))
     assert perms(table, "t1") == {"broker-a": 4}
     route = table.route("t1", acting_master=True)
@@ -149,7 +149,7 @@ def test_a_slave_that_becomes_master_leaves_its_old_id(table: RouteTable) -> Non
     assert table.members("broker-a") == {0: "broker-a:10911"}
 
 
-def test_a_lower_state_version_does_not_take_a_place(table: RouteTable) -> None:
+def test_register_lower_state_version_is_rejected(table: RouteTable) -> None:
     register(table, broker(data_version=DataVersion(1, 1, state_version=5)))
     late = broker(address="other:1", data_version=DataVersion(9, 9, state_version=4))
     assert register(table, late) is RegisterOutcome.STALE
@@ -188,7 +188,7 @@ def test_a_broker_that_reconnected_outlives_its_old_connection(table: RouteTable
     assert table.route("t1") is not None
 
 
-def test_silent_brokers_expire_after_their_own_timeout(table: RouteTable) -> None:
+def test_expire_removes_brokers_after_their_timeout(table: RouteTable) -> None:
     register(table, broker())
     register(table, broker("broker-b", timeout_ms=1_000))
     assert table.expire(1_000) == []
@@ -304,7 +304,7 @@ def test_pairs_of_topic_and_broker_are_bounded(table: RouteTable) -> None:
     assert table.register(broker("broker-c"), object(), 0).dropped_topics == 1
 
 
-def test_one_address_is_one_broker_whatever_names_it_gives_itself(table: RouteTable) -> None:
+def test_register_same_address_replaces_other_names(table: RouteTable) -> None:
     for number in range(20):
         register(table, broker(f"name-{number}", address="same:1"))
     assert list(table.brokers()) == ["name-19"]
@@ -318,7 +318,7 @@ def test_a_broker_that_changes_its_cluster_leaves_the_old_one(table: RouteTable)
     assert table.clusters() == {"c2": ["broker-a"]}
 
 
-def test_what_a_broker_serves_is_forgotten_with_it(table: RouteTable) -> None:
+def test_unregister_removes_topics_of_the_broker(table: RouteTable) -> None:
     register(table, broker())
     register(table, broker("broker-b"))
     table.delete_topic("t1")
@@ -348,7 +348,7 @@ def test_a_registration_of_many_topics_pauses_and_shows_each_topic_whole(table: 
     assert table.data_version(KEY) == DataVersion(2, 2)
 
 
-def test_a_registration_that_is_overtaken_stops(table: RouteTable) -> None:
+def test_register_overtaken_by_another_stops(table: RouteTable) -> None:
     names = [f"t{number}" for number in range(3_000)]
     first = table.register_in_steps(broker(topics=topics(*names, perm=2)), "first", 0)
     next(first)
@@ -362,7 +362,7 @@ def test_a_registration_that_is_overtaken_stops(table: RouteTable) -> None:
     assert table.data_version(KEY) == DataVersion(1, 1)
 
 
-def test_a_broker_that_leaves_while_it_registers_is_gone(table: RouteTable) -> None:
+def test_register_of_a_leaving_broker_leaves_nothing(table: RouteTable) -> None:
     names = [f"t{number}" for number in range(3_000)]
     steps = table.register_in_steps(broker(topics=topics(*names)), "first", 0)
     next(steps)

@@ -1,4 +1,4 @@
-"""The name server put together."""
+"""Composition of the name server."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def make(tmp_path: Path, **server: object) -> NameServer:
     return NameServer(config, clock=FakeClock())
 
 
-async def test_it_starts_once_and_stops_twice(tmp_path: Path) -> None:
+async def test_name_server_start_is_single_and_stop_idempotent(tmp_path: Path) -> None:
     server = make(tmp_path, bind_address="127.0.0.1")
     await server.stop()
     await server.start()

@@ -6,7 +6,7 @@ from rocketpy.proto.bodies.route import QueueData
 
 
 class CountingTopics(dict[str, object]):
-    """Counts how often it is asked for a topic, or for all of them."""
+    """Dictionary that counts lookups and iterations."""
 
     looks = 0
 
@@ -27,7 +27,7 @@ def put(routes: TopicRoutes, broker_name: str, *topics: str) -> list[bool]:
     return [routes.put(topic, QueueData(broker_name, 4, 4, 6, 0)) for topic in topics]
 
 
-def test_a_broker_that_leaves_costs_its_own_topics_and_not_everybodys() -> None:
+def test_drop_broker_visits_only_its_topics() -> None:
     routes = TopicRoutes(RouteLimits())
     put(routes, "big", *(f"big{number}" for number in range(1_000)))
     for number in range(20):
@@ -42,7 +42,7 @@ def test_a_broker_that_leaves_costs_its_own_topics_and_not_everybodys() -> None:
     assert routes.change_perm(["t1", "none"], "small-1", lambda _: 4) == 0
 
 
-def test_what_leaves_makes_room() -> None:
+def test_drop_broker_frees_room_in_the_tables() -> None:
     routes = TopicRoutes(RouteLimits(max_topics=2, max_routes=3, max_mappings=1))
     assert put(routes, "a", "t1", "t2", "t3") == [True, True, False]
     assert put(routes, "b", "t1", "t2") == [True, False]

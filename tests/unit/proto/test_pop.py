@@ -38,7 +38,7 @@ def test_a_handle_is_read_and_written_as_apache_does() -> None:
         "٣ 1 2 3 0 b 2 3",
     ],
 )
-def test_what_is_no_handle_is_said(text: str) -> None:
+def test_parse_handle_invalid_raises(text: str) -> None:
     with pytest.raises(ValueError, match=r"handle|number"):
         parse_handle(text)
 
@@ -48,7 +48,7 @@ def test_marks_name_topics() -> None:
         assert retry_mark(topic) == mark
         assert real_topic("T", "g", mark) == topic
         assert normal_topic(topic, "g") == "T"
-    with pytest.raises(ValueError, match="no mark"):
+    with pytest.raises(ValueError, match="unknown mark"):
         real_topic("T", "g", "3")
 
 

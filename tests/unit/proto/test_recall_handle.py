@@ -1,4 +1,4 @@
-"""Handles with which timed messages are called back."""
+"""Handles to recall delayed messages."""
 
 import base64
 
@@ -22,6 +22,6 @@ def test_a_handle_made_by_apache() -> None:
      base64.urlsafe_b64encode(b"v2 T b 1 id").decode(),
      base64.urlsafe_b64encode(b"v1 T \xff 1 id").decode()],
 )  # fmt: skip
-def test_what_is_no_handle(text: str) -> None:
+def test_decode_recall_handle_invalid_raises(text: str) -> None:
     with pytest.raises(BadBodyError, match="recall handle is invalid"):
         decode_recall_handle(text)

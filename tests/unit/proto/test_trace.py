@@ -84,7 +84,7 @@ def test_old_clients_say_less() -> None:
 @pytest.mark.parametrize(
     "text", ["", ";", "Pub;", "Pub|x|R|G|T|M|A|k|b|10|5|0|O|true;", "Nothing|1;", "SubBefore|1|R;"]
 )
-def test_what_is_no_record_is_left_out(text: str) -> None:
+def test_decode_traces_skips_invalid_records(text: str) -> None:
     assert decode_traces(wire(text) + wire(CASES[4][1])) == [CASES[4][0]]
 
 

@@ -22,7 +22,7 @@ print(resident_mib())
 """
 
 
-def test_a_burst_of_big_blocks_is_given_back() -> None:
+def test_set_mmap_threshold_returns_memory_of_a_burst() -> None:
     done = subprocess.run(
         [sys.executable, "-c", BURST],
         capture_output=True,

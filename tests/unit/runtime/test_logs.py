@@ -89,7 +89,7 @@ def test_the_class_of_loggers_stays_the_program_s_own() -> None:
     assert logging.getLoggerClass() is before
 
 
-def test_one_that_ends_leaves_the_other_s_way(capsys: pytest.CaptureFixture[str]) -> None:
+def test_through_logging_blocks_may_overlap(capsys: pytest.CaptureFixture[str]) -> None:
     first, second = contextlib.ExitStack(), contextlib.ExitStack()
     first.enter_context(logs.through_logging())
     second.enter_context(logs.through_logging())
@@ -100,7 +100,7 @@ def test_one_that_ends_leaves_the_other_s_way(capsys: pytest.CaptureFixture[str]
     assert not structlog.is_configured()
 
 
-def test_who_has_configured_structlog_keeps_his_way() -> None:
+def test_through_logging_keeps_a_structlog_configuration() -> None:
     stream = io.StringIO()
     logs.configure(stream=stream)
     with logs.through_logging():

@@ -1,4 +1,4 @@
-"""Members are walked in the order in which they were added."""
+"""Iteration is in insertion order."""
 
 from rocketpy.runtime.ordered_set import OrderedSet
 

@@ -15,7 +15,7 @@ from rocketpy.runtime.service import (
 
 
 class Counter:
-    """Counts its steps; asks to run again after `interval_ms`; may fail at first."""
+    """Service that counts its steps, repeats after `interval_ms`, and may fail at first."""
 
     name = "counter"
 
@@ -80,7 +80,7 @@ def test_stop_before_start_is_harmless() -> None:
 
 
 class VirtualClock:
-    """Stands still unless told."""
+    """Clock that advances only when a test sets it."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -93,7 +93,7 @@ class VirtualClock:
 
 
 async def turn() -> None:
-    """Let the loop run what is ready."""
+    """Run the ready callbacks of the loop."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -168,7 +168,7 @@ async def test_services_start_and_stop_together() -> None:
 
 
 class Woken(Counter):
-    """A service that is given a wake-up, and uses it within its first steps."""
+    """Service that calls its wake-up within its first steps."""
 
     def __init__(self, wakes_within: int = 0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The numbers Apache's BloomFilter gives (asked of the 5.4.0 jar)."""
+"""Results of Apache's BloomFilter (from the 5.4.0 jar)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Conditions: what users meet first, and how a stored message is matched."""
+"""Results of conditions, and matching of stored messages."""
 
 import pytest
 
@@ -30,7 +30,9 @@ from rocketpy.sql92.condition import Condition, compile_condition
         ("a > 5 /* or b */ AND b = '1'", {"a": "6", "b": "1"}, True),
     ],
 )
-def test_what_a_condition_says(expression: str, properties: dict[str, str], expected: bool) -> None:
+def test_condition_evaluate_of_properties(
+    expression: str, properties: dict[str, str], expected: bool
+) -> None:
     assert compile_condition(expression).matches(properties) is expected
 
 
@@ -46,7 +48,7 @@ def test_only_what_is_mentioned_is_read_of_the_stored_properties() -> None:
 
 def test_remembered_answers_are_those_of_the_values() -> None:
     one, other = Condition("a > 5 AND b IS NULL"), Condition("a <= 5 AND b IS NULL")
-    for _ in range(2):  # computed, and remembered
+    for _ in range(2):  # computed and cached
         for number in range(3_000):
             stored = b"UNIQ_KEY\x01%d\x02a\x01%d\x02" % (number, number)
             assert one.matches_stored(stored) is (number > 5)

@@ -1,4 +1,4 @@
-"""Texts become numbers as Java reads them, and Java's order holds between all values."""
+"""Parsing of numbers and comparison of values as in Java."""
 
 import math
 
@@ -69,12 +69,12 @@ def test_no_double(text: str) -> None:
         ("a", "b", -1), (False, True, -1),
     ],
 )  # fmt: skip
-def test_how_values_compare(left: Value, right: Value, sign: int) -> None:
+def test_compare_of_all_types(left: Value, right: Value, sign: int) -> None:
     found = compare(left, right)
     assert (found > 0) - (found < 0) == sign
 
 
-def test_what_cannot_be_compared() -> None:
+def test_compare_of_incomparable_values_raises() -> None:
     for left, right in (("x", 5), (5, "5.5"), ("x", 5.5), (True, "true")):
         with pytest.raises(MismatchError):
             compare(left, right)

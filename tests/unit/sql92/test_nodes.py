@@ -1,4 +1,4 @@
-"""Expressions: what may stand where, and what each is worth for the properties of a message."""
+"""Expressions: valid operands, and values for the properties of a message."""
 
 from collections.abc import Callable
 
@@ -59,7 +59,7 @@ def test_a_literal_is_worth_itself(value: Value, kind: Kind, is_number: bool) ->
     assert worth(node) is value
 
 
-def test_what_stands_beside_and_is_true_or_false_or_a_property() -> None:
+def test_as_boolean_accepts_booleans_and_properties() -> None:
     assert as_boolean(TRUE) is TRUE
     assert as_boolean(MAYBE) is MAYBE
     assert worth(as_boolean(A), a="true") is False, "as Apache: a text is no boolean"
@@ -83,7 +83,9 @@ def test_what_stands_beside_and_is_true_or_false_or_a_property() -> None:
         ([TRUE, TRUE, FALSE], False, True),
     ],
 )
-def test_and_and_or_have_three_values(nodes: list[Node], both: Value, either: Value) -> None:
+def test_all_of_and_any_of_use_three_valued_logic(
+    nodes: list[Node], both: Value, either: Value
+) -> None:
     assert worth(all_of(nodes)) is both
     assert worth(any_of(nodes)) is either
 
@@ -156,7 +158,7 @@ def test_the_sign_of_a_text_is_null_and_of_a_long_a_long() -> None:
         (literal(5), literal(5), {}, True),
     ],
 )
-def test_what_is_equal(
+def test_equals_of_all_types(
     left: Node, right: Node, properties: dict[str, str], expected: Value
 ) -> None:
     assert worth(equals(left, right), **properties) is expected
@@ -171,7 +173,7 @@ def test_what_is_equal(
         (FALSE, literal(5), "cannot be compared with this"),
     ],
 )
-def test_what_cannot_be_equal_is_refused(left: Node, right: Node, reason: str) -> None:
+def test_equals_of_incomparable_operands_raises(left: Node, right: Node, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         equals(left, right)
 
@@ -280,7 +282,7 @@ def test_null_is_no_value_at_all() -> None:
     assert worth(is_null(minus(A)), a="5") is True
 
 
-def test_depth_counts_what_stands_above_each_other() -> None:
+def test_node_depth_counts_nested_operators() -> None:
     low = equals(A, literal(5))
     assert low.depth == 2
     assert negated(negated(low)).depth == 4

@@ -1,4 +1,4 @@
-"""Where errors are, and the bounds of a condition."""
+"""Positions of errors, and limits of conditions."""
 
 import pytest
 
@@ -24,14 +24,14 @@ from rocketpy.sql92.condition import MAX_EXPRESSION_CHARS, compile_condition
         ("a > 0.0", 4, "zero"),
     ],
 )
-def test_an_error_says_where(expression: str, position: int, reason: str) -> None:
+def test_parse_error_names_the_position(expression: str, position: int, reason: str) -> None:
     with pytest.raises(ExpressionError, match=f"at character {position + 1}: ") as caught:
         compile_condition(expression)
     assert caught.value.position == position
     assert reason in caught.value.reason
 
 
-def test_what_stands_behind_a_condition_is_found() -> None:
+def test_parse_returns_the_position_of_ignored_text() -> None:
     assert compile_condition("a = 1 AMD b = 2").ignored_from == 6
     assert compile_condition("a = 1  -- done\n").ignored_from is None
 

@@ -19,7 +19,7 @@ WHO = {
 }
 
 
-def test_a_registration_makes_routes(world: Any, events: list[Any]) -> None:
+def test_register_creates_routes(world: Any, events: list[Any]) -> None:
     response = world.register()
     assert response.code == 0
     assert response.ext_fields == {}
@@ -30,7 +30,7 @@ def test_a_registration_makes_routes(world: Any, events: list[Any]) -> None:
     assert len(events) == 1, "what repeats is not logged"
 
 
-def test_a_slave_is_told_its_master_and_everybody_the_order_configuration(world: Any) -> None:
+def test_register_returns_master_and_order_configuration(world: Any) -> None:
     world.kv.put("ORDER_TOPIC_CONFIG", "t1", "broker-a:4", max_entries=9)
     world.register()
     response = world.register(brokerId="1", brokerAddr="10.0.0.2:10911")
@@ -43,7 +43,7 @@ def test_a_slave_is_told_its_master_and_everybody_the_order_configuration(world:
     assert world.register().body == b""
 
 
-def test_the_checksum_is_checked(world: Any) -> None:
+def test_register_wrong_checksum_fails(world: Any) -> None:
     response = world.register(bodyCrc32="12345")
     assert (response.code, response.remark) == (1, "crc32 not match")
     assert world.routes.topics() == []
@@ -54,7 +54,7 @@ def test_the_checksum_is_checked(world: Any) -> None:
     assert world.routes.topics() == ["a", "b"]
 
 
-def test_one_topic_before_the_full_list_fails(world: Any) -> None:
+def test_register_topic_before_the_full_list_fails(world: Any) -> None:
     response = world.register("t1")
     assert (response.code, response.remark) == (1, "register broker failed")
     world.register()
@@ -62,16 +62,18 @@ def test_one_topic_before_the_full_list_fails(world: Any) -> None:
     assert world.routes.topics() == ["t1", "t2", "t3"]
 
 
-def test_bad_names_fail_and_bad_topics_are_left_out(world: Any, events: list[Any]) -> None:
+def test_register_invalid_names_fail_and_invalid_topics_are_dropped(
+    world: Any, events: list[Any]
+) -> None:
     response = world.register(brokerAddr="nowhere")
     assert (response.code, response.remark) == (1, "broker address is not host:port")
     world.register("good", "also-good", "bad\x00name")
     assert world.routes.topics() == ["also-good", "good"]
-    left_out = next(each for each in events if each["event"] == "topics left out")
+    left_out = next(each for each in events if each["event"] == "topics rejected")
     assert left_out["bad_names"] == ("bad\x00name",)
 
 
-def test_missing_fields_and_damaged_bodies_are_errors_of_the_request(world: Any) -> None:
+def test_register_missing_fields_and_damaged_bodies_raise(world: Any) -> None:
     with pytest.raises(HeaderFieldError, match="brokerName"):
         world.ask(world.brokers.register, b"", brokerAddr="h:1")
     with pytest.raises(BadBodyError):
@@ -82,7 +84,7 @@ def test_missing_fields_and_damaged_bodies_are_errors_of_the_request(world: Any)
     ("given", "expires_after_ms"),
     [({}, 120_000), ({"heartbeatTimeoutMillis": "10000"}, 10_000)],
 )
-def test_the_broker_chooses_its_timeout(
+def test_register_broker_timeout_is_applied(
     world: Any, given: dict[str, str], expires_after_ms: int
 ) -> None:
     world.register(**given)
@@ -91,20 +93,20 @@ def test_the_broker_chooses_its_timeout(
 
 
 @pytest.mark.parametrize("given", ["99999999999999", "-5", "1"])
-def test_its_timeout_is_bounded(world: Any, given: str) -> None:
+def test_register_broker_timeout_is_bounded(world: Any, given: str) -> None:
     world.register(heartbeatTimeoutMillis=given)
     assert world.routes.expire(1_999) == []
     assert len(world.routes.expire(1_000 + 3_600_001)) == 1
 
 
-def test_a_heartbeat_refreshes(world: Any) -> None:
+def test_heartbeat_refreshes_the_broker(world: Any) -> None:
     world.register()
     world.clock.now_ms += 100_000
     assert world.ask(world.brokers.heartbeat, **WHO).code == 0
     assert world.routes.expire(200_000) == []
 
 
-def test_the_data_version_is_compared_and_refreshes(world: Any) -> None:
+def test_query_data_version_compares_and_refreshes(world: Any) -> None:
     version = DataVersion(timestamp=1, counter=2)
     unknown = world.ask(world.brokers.query_data_version, version.encode(), **WHO)
     assert (unknown.ext_fields, unknown.body) == ({"changed": "true"}, b"")
@@ -118,7 +120,7 @@ def test_the_data_version_is_compared_and_refreshes(world: Any) -> None:
     assert world.routes.expire(200_000) == []
 
 
-def test_unregistering_removes_and_tells_who_is_lowest_now(world: Any) -> None:
+def test_unregister_removes_the_broker_and_notifies_the_lowest_id(world: Any) -> None:
     world.register()
     world.register(brokerId="1", brokerAddr="10.0.0.2:10911")
     assert world.ask(world.brokers.unregister, **WHO).code == 0
@@ -128,13 +130,13 @@ def test_unregistering_removes_and_tells_who_is_lowest_now(world: Any) -> None:
     assert world.routes.clusters() == {}
 
 
-def test_a_new_lowest_id_is_told(world: Any) -> None:
+def test_register_of_a_lower_id_notifies(world: Any) -> None:
     world.register(brokerId="1", brokerAddr="10.0.0.2:10911")
     world.register()
     assert [min(change.members) for change in world.notifier.told] == [0]
 
 
-def test_a_single_topic_is_merged(world: Any) -> None:
+def test_register_topic_merges_one_topic(world: Any) -> None:
     world.register()
     route = TopicRouteData(queue_datas=[QueueData("broker-a", 1, 1, 6, 0)])
     register_topic = world.brokers.register_topic
@@ -146,7 +148,7 @@ def test_a_single_topic_is_merged(world: Any) -> None:
     assert "new2" not in world.routes.topics()
 
 
-async def test_a_long_registration_lets_others_be_served_and_what_follows_it_wait(
+async def test_register_long_serves_others_and_delays_the_same_connection(
     world: Any,
 ) -> None:
     names = [f"t{number}" for number in range(5_000)]
@@ -170,7 +172,7 @@ async def test_a_long_registration_lets_others_be_served_and_what_follows_it_wai
         assert world.routes.topics() == []
 
 
-def test_a_registration_whose_connection_is_closed_meanwhile_leaves_no_broker(world: Any) -> None:
+def test_register_on_a_closed_connection_leaves_no_broker(world: Any) -> None:
     world.channel.is_open = False
     world.register()
     assert world.routes.brokers() == {}

@@ -10,7 +10,7 @@ def config(world: Any) -> ConfigProcessor:
     return ConfigProcessor(world.settings)
 
 
-def test_a_live_key_changes_and_is_shown(world: Any, config: ConfigProcessor) -> None:
+def test_update_config_changes_a_live_key(world: Any, config: ConfigProcessor) -> None:
     seen: list[Any] = []
     world.settings.add_listener(seen.append)
     assert world.ask(config.update, b"orderMessageEnable=true\nmaxTopics=5\n").code == 0
@@ -36,7 +36,7 @@ def test_a_live_key_changes_and_is_shown(world: Any, config: ConfigProcessor) ->
         "noSuchKey",
     ],
 )
-def test_no_other_key_changes(
+def test_update_config_of_other_keys_is_rejected(
     world: Any, config: ConfigProcessor, key: str, events: list[Any]
 ) -> None:
     before = world.settings.as_properties()
@@ -44,7 +44,7 @@ def test_no_other_key_changes(
     assert response.code == 16
     assert key in response.remark
     assert world.settings.as_properties() == before
-    assert [each["event"] for each in events] == ["update refused"]
+    assert [each["event"] for each in events] == ["update rejected"]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_no_other_key_changes(
         (b"\xff", "utf-8"),
     ],
 )
-def test_a_bad_value_names_its_key(
+def test_update_config_invalid_value_names_its_key(
     world: Any, config: ConfigProcessor, body: bytes, complaint: str
 ) -> None:
     response = world.ask(config.update, body)

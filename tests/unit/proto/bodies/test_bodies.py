@@ -1,4 +1,4 @@
-"""Every sample is what Java's own encoder wrote (5.4.0), or what old peers write."""
+"""Samples of bodies from Java's encoder (5.4.0) and from old peers."""
 
 import pytest
 

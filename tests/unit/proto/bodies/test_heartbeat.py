@@ -1,4 +1,4 @@
-"""What clients tell brokers of themselves."""
+"""Heartbeats and connections of clients."""
 
 from rocketpy.proto.bodies.heartbeat import (
     CONSUME_PASSIVELY,
@@ -9,7 +9,7 @@ from rocketpy.proto.bodies.heartbeat import (
 )
 
 
-def test_a_heartbeat_goes_under_javas_names():
+def test_heartbeat_encode_uses_javas_names():
     data = HeartbeatData("c", [ProducerData("P")], [ConsumerData("G", CONSUME_PASSIVELY)])
     assert data.encode() == (
         b'{"clientID":"c","consumerDataSet":[{"consumeType":"CONSUME_PASSIVELY","groupName":"G",'
@@ -18,11 +18,11 @@ def test_a_heartbeat_goes_under_javas_names():
     )
 
 
-def test_go_writes_null_for_an_empty_list():
+def test_heartbeat_decode_accepts_null_lists_of_go():
     text = b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":null}],'
     data = HeartbeatData.decode(text + b'"producerDataSet":null}')
     assert data == HeartbeatData("c", [], [ConsumerData("G")])
 
 
-def test_an_address_goes_under_a_name_of_its_own():
+def test_connection_client_address_has_its_wire_name():
     assert b'"remoteIP":"/1.1.1.1:1"' in ProducerInfo("c", "/1.1.1.1:1").encode()

@@ -59,7 +59,7 @@ def test_old_check_points_lack_what_was_added_later() -> None:
     assert point.unique_key.endswith("@None@ck")
 
 
-def test_numbers_that_are_not_said_are_zero() -> None:
+def test_check_point_missing_numbers_are_zero() -> None:
     point, ack, batch = CheckPoint.decode(b"{}"), PopAck.decode(b"{}"), BatchAck.decode(b"{}")
     for body in (point, ack, batch):
         numbers = [getattr(body, one.name) for one in fields(body) if one.type is int]
@@ -67,7 +67,7 @@ def test_numbers_that_are_not_said_are_zero() -> None:
         assert set(numbers) == {0}
 
 
-def test_an_offset_outside_of_an_old_check_point_is_none_of_its_messages() -> None:
+def test_check_point_index_of_other_offset_is_minus_one() -> None:
     point = CheckPoint(start_offset=10, count=3)
     assert [point.index_of(offset) for offset in (-1, 9, 12, 13, 1 << 62)] == [-1, -1, 2, -1, -1]
     assert CheckPoint(start_offset=10, count=0).index_of(10) == -1
@@ -99,7 +99,7 @@ def test_every_long_name_of_an_old_ack_is_read() -> None:
     assert old.tag == "ack"
 
 
-def test_several_acks_at_once_have_a_tag_of_their_own_and_the_key_of_one() -> None:
+def test_pop_ack_of_several_has_its_tag_and_the_key_of_one() -> None:
     one, many = PopAck("t", "g", 3, 2, 4, "b", 1), PopAck("t", "g", 3, 2, 4, "b", 1, [1, 2])
     assert (one.tag, many.tag) == ("ack", "bAck")
     assert one.unique_key == many.unique_key == "t@3@1@g@4@b@ack"
@@ -119,14 +119,14 @@ def test_a_batch_without_acks_is_empty() -> None:
 
 @pytest.mark.parametrize("kind", [CheckPoint, PopAck, BatchAckMessageRequestBody])
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"text"])
-def test_what_is_no_such_body_is_said(
+def test_pop_bodies_invalid_json_raises(
     kind: type[CheckPoint | PopAck | BatchAckMessageRequestBody], data: bytes
 ) -> None:
     with pytest.raises(BadBodyError):
         kind.decode(data)
 
 
-def test_a_field_of_another_type_is_said() -> None:
+def test_pop_bodies_field_of_another_type_raises() -> None:
     for data in (b'{"t":[]}', b'{"n":"many"}', b'{"d":{}}'):
         with pytest.raises(BadBodyError):
             CheckPoint.decode(data)
@@ -134,7 +134,7 @@ def test_a_field_of_another_type_is_said() -> None:
         BatchAckMessageRequestBody.decode(b'{"acks":5}')
 
 
-def test_a_check_point_takes_over_what_another_one_has_besides() -> None:
+def test_check_point_include_adds_messages_of_another() -> None:
     point = CheckPoint("t", "g", 0, 5, 7, 1_000, 2, [], "b")
     point.note_acked((6,))
     point.include(CheckPoint("t", "g", 0, 5, 7, 3_000, 3, [0, 1, 4], "b"))

@@ -1,4 +1,4 @@
-"""What all header classes share."""
+"""Parsing and formatting of header fields."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A batch by columns is, byte for byte, the one by rows."""
+"""Batches encoded from columns equal those from rows."""
 
 import random
 import struct

@@ -58,7 +58,7 @@ def test_a_zone_is_dropped():
         "1.2.3:4",
     ],
 )
-def test_what_is_no_host(host):
+def test_host_to_bytes_invalid_raises(host):
     with pytest.raises(ValueError, match="is not ip:port"):
         host_to_bytes(host)
 
@@ -205,7 +205,7 @@ def test_splitting_refuses_what_reading_one_by_one_refuses():
                 split_batch(bytes(data[:end]))
 
 
-def test_what_is_read_later_is_read_the_same_compared_copied_and_pickled() -> None:
+def test_message_lazy_fields_are_equal_after_copy_and_pickle() -> None:
     sent = MessageExt(
         topic="t",
         queue_offset=7,

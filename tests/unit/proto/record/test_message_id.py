@@ -12,7 +12,7 @@ from rocketpy.proto.record.message_id import (
 
 @pytest.mark.parametrize("text", ["", "7F", "G" * 32, "0" * 31, "0" * 40])
 @pytest.mark.parametrize("decode", [decode_message_id, decode_uniq_id])
-def test_what_is_no_id(decode, text):
+def test_decode_invalid_ids_raise(decode, text):
     with pytest.raises(ValueError, match=r".+"):
         decode(text)
 
@@ -31,7 +31,7 @@ def test_the_counter_runs_and_wraps():
     assert len(UniqIdGenerator(bytes(16), 1, 1).next_id(0)) == 56
 
 
-def test_the_month_must_be_told_again():
+def test_uniq_id_generator_needs_the_next_month():
     generator = UniqIdGenerator(bytes(4), 1, 1)
     assert generator.needs_month(0)
     generator.set_month(1000, 2000)

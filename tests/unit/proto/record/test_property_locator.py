@@ -1,4 +1,4 @@
-"""What is cut out of records at once is what a search in each of them finds."""
+"""Values extracted from many records equal those of a search in each."""
 
 import random
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def record(properties: bytes, body: bytes = b"body", topic: str = "T", flags: in
 
 
 def searched(one: bytes, names: Sequence[bytes] = NAMES) -> tuple[bytes, ...]:
-    """The last value that is not empty, property by property."""
+    """Return the last value of each property that is not empty."""
     found = dict.fromkeys(names, b"")
     for item in properties_of(one).split(b"\x02"):
         name, separator, value = item.partition(b"\x01")
@@ -41,7 +41,7 @@ def shape_of(one: bytes, names: Sequence[bytes] = NAMES) -> RecordShape:
 
 
 def cut(shape: RecordShape, records: Sequence[bytes]) -> list[tuple[bytes, ...] | None]:
-    """The records lie one behind the other, with others between them."""
+    """Extract values from consecutive records with others between them."""
     memory, positions = bytearray(b"before"), []
     for one in records:
         positions.append(len(memory))
@@ -49,7 +49,7 @@ def cut(shape: RecordShape, records: Sequence[bytes]) -> list[tuple[bytes, ...] 
     return shape.values(memoryview(memory), positions, [len(one) for one in records])
 
 
-def test_values_are_cut_out_of_records_whose_bodies_differ() -> None:
+def test_record_shape_values_of_records_with_different_bodies() -> None:
     records = [
         record(b"UNIQ_KEY\x01%032d\x02a\x01%d\x02carrier\x01UA\x02" % (n, n % 10), b"\x02" * n)
         for n in range(50)
@@ -74,13 +74,13 @@ def test_values_are_cut_out_of_records_whose_bodies_differ() -> None:
         record(b""),
     ],
 )
-def test_a_record_of_another_shape_is_left_to_a_search(other: bytes) -> None:
+def test_record_shape_values_of_another_layout_are_none(other: bytes) -> None:
     own = record(b"a\x011\x02b\x012\x02")
     shape = shape_of(own, [b"b"])
     assert cut(shape, [own, other, own]) == [(b"2",), None, (b"2",)]
 
 
-def test_what_a_producer_never_changes_is_a_part_of_the_shape_unless_it_is_wanted() -> None:
+def test_record_shape_includes_constant_properties_unless_wanted() -> None:
     waits, hurries = record(b"WAIT\x01true_\x02a\x011\x02"), record(b"WAIT\x01false\x02a\x011\x02")
     assert cut(shape_of(waits, [b"a"]), [waits, hurries]) == [(b"1",), None]
     wanted = shape_of(waits, [b"WAIT"])
@@ -103,7 +103,7 @@ def test_the_last_value_that_is_not_empty_counts(stored: bytes) -> None:
     assert cut(shape_of(own), [own]) == [searched(own)]
 
 
-def test_nothing_is_learnt_of_records_that_are_looked_at_one_by_one() -> None:
+def test_record_shape_of_unsupported_records_is_none() -> None:
     long = record(b"a\x01" + b"x" * 2_000)
     many = record(b"".join(b"p%d\x011\x02" % number for number in range(30)))
     whole = record(b"a\x011\x02")
@@ -113,7 +113,7 @@ def test_nothing_is_learnt_of_records_that_are_looked_at_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_cut_out_is_what_a_search_finds(seed: int) -> None:
+def test_record_shape_values_equal_those_of_a_search(seed: int) -> None:
     rng = random.Random(seed)
     values = [b"1", b"2", b"UA", b"", b"x\x01y", b"carrier", b"\x01", b"a\x01"]
     names = [b"a", b"carrier", b"UNIQ_KEY", b"KEYS", b"", b"aa", b"WAIT"]

@@ -1,4 +1,4 @@
-"""A record taken apart without decoding has the same parts; a damaged one is refused."""
+"""Splitting a record gives the parts of the decoded message; damage raises."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def _record(hosts: tuple[str, str] = HOSTS[0], topic: str = "T") -> bytes:
 
 @pytest.mark.parametrize("hosts", HOSTS)
 @pytest.mark.parametrize("topic", ["T", "t" * 200])
-def test_its_parts_are_those_of_the_decoded_message(hosts: tuple[str, str], topic: str) -> None:
+def test_split_record_parts_equal_the_decoded_message(hosts: tuple[str, str], topic: str) -> None:
     record = _record(hosts, topic)
     raw, message = split_record(memoryview(record + b"more")), decode_message(record, inflate=False)
     assert raw.size_bytes == message.store_size_bytes == len(record)
@@ -44,7 +44,7 @@ def test_its_parts_are_those_of_the_decoded_message(hosts: tuple[str, str], topi
     assert parse_properties(raw.properties) == message.properties
 
 
-def test_what_a_decoder_refuses_is_refused() -> None:
+def test_split_record_damaged_raises() -> None:
     record = _record()
     for at in range(len(record)):
         for change in (0x01, 0x80, 0xFF):

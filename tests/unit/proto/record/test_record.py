@@ -158,7 +158,7 @@ def test_an_empty_body_has_no_checksum():
 
 
 class WriteLog(bytearray):
-    """Keeps what it looked like after each write: what a kill between two of them leaves."""
+    """Buffer that records its content after each write, as a kill would leave it."""
 
     def __init__(self, size):
         super().__init__(size)
@@ -181,7 +181,7 @@ def states_of_a_run(buffer):
 
 @pytest.mark.parametrize("write", [lambda buffer: pack(buffer, 0), states_of_a_run])
 def test_a_record_is_there_only_when_all_of_it_is(write):
-    """The size is written last: a process killed during an append leaves no half record."""
+    """The size is written last: a process killed during an append leaves no torn record."""
     buffer = WriteLog(1_000)
     write(buffer)
     assert len(buffer.states) > 1

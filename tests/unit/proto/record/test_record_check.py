@@ -1,4 +1,4 @@
-"""What lies at a place of the log, whatever was done to the bytes."""
+"""Checks of log positions, with intact and damaged bytes."""
 
 import struct
 from typing import Any
@@ -22,7 +22,7 @@ BODY = b"the body of a message"
 
 
 def record(**more: Any) -> tuple[bytes, int]:
-    """Return the bytes of a second record, and its place."""
+    """Return the bytes of a second record, and its position."""
     store = Kit().open()
     store.put_message(message(b"first"))
     put = store.put_message(message(BODY, **more))
@@ -39,7 +39,7 @@ def verdict(data: bytes, place: int = PLACE) -> RecordState:
     return check_record(memoryview(data + ROOM), 0, place).state
 
 
-def test_a_record_is_told_with_what_queues_need() -> None:
+def test_check_record_returns_the_fields_of_queues() -> None:
     found = check_record(memoryview(RECORD + ROOM), 0, PLACE)
     assert found.state is RecordState.RECORD
     assert (found.size_bytes, found.queue_id, found.queue_offset) == (len(RECORD), 0, 1)
@@ -49,19 +49,19 @@ def test_a_record_is_told_with_what_queues_need() -> None:
     assert is_intact(memoryview(RECORD), PLACE)
 
 
-def test_ipv6_hosts_move_what_follows() -> None:
+def test_check_record_with_ipv6_hosts() -> None:
     data, place = record(born_host=b"\1" * 16 + b"\0\0\0\5")
     assert verdict(data, place) is RecordState.RECORD
     assert is_intact(memoryview(data), place)
     assert record_store_timestamp_ms(data, 0) == record_store_timestamp_ms(RECORD, 0)
 
 
-def test_the_same_bytes_elsewhere_are_not_that_record() -> None:
+def test_check_record_at_another_offset_is_broken() -> None:
     assert verdict(RECORD, PLACE + 1) is RecordState.BROKEN
     assert not is_intact(memoryview(RECORD), PLACE + 1)
 
 
-def test_a_wrong_body_is_damage_unless_nobody_looks() -> None:
+def test_check_record_wrong_body_is_damaged_with_check_crc() -> None:
     at = RECORD.index(BODY)
     data = RECORD[:at] + b"T" + RECORD[at + 1 :]
     assert verdict(data) is RecordState.DAMAGED
@@ -71,7 +71,7 @@ def test_a_wrong_body_is_damage_unless_nobody_looks() -> None:
     assert not is_intact(memoryview(data), PLACE)
 
 
-def test_nothing_and_blank() -> None:
+def test_check_record_of_empty_and_blank_space() -> None:
     assert check_record(memoryview(bytes(100)), 0, 0).state is RecordState.EMPTY
     assert check_record(memoryview(bytes(7)), 0, 0).state is RecordState.EMPTY
     blank = struct.pack(">ii", 50, BLANK_MAGIC) + bytes(42)
@@ -80,7 +80,7 @@ def test_nothing_and_blank() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 0, MIN_RECORD_BYTES - 1, len(RECORD) - 1, 1 << 30])
-def test_a_size_that_cannot_be(size: int) -> None:
+def test_check_record_invalid_size_is_broken(size: int) -> None:
     data = struct.pack(">i", size) + RECORD[4:]
     assert verdict(data) is RecordState.BROKEN
     assert not is_intact(memoryview(data), PLACE)
@@ -104,7 +104,7 @@ def test_one_changed_byte_never_breaks_the_check(at: int, change: int) -> None:
 
 
 @given(st.integers(0, len(RECORD) - 1), st.integers(0, 255))
-def test_the_short_way_agrees_with_the_closer_look(at: int, byte: int) -> None:
+def test_is_intact_agrees_with_check_record(at: int, byte: int) -> None:
     data = bytearray(RECORD)
     data[at] = byte
 
@@ -115,7 +115,7 @@ def test_the_short_way_agrees_with_the_closer_look(at: int, byte: int) -> None:
 
 
 @given(st.integers(0, len(RECORD) - 1), st.integers(0, 255), st.booleans(), st.integers(0, 9))
-def test_the_quick_check_agrees_with_the_one_of_any_record(
+def test_check_record_fast_path_agrees_with_the_general_path(
     at: int, byte: int, check_crc: bool, rest: int
 ) -> None:
     data = bytearray(RECORD + ROOM[:rest])
@@ -130,13 +130,13 @@ def test_the_quick_check_agrees_with_the_one_of_any_record(
             assert quick == closer
 
 
-def test_the_quick_check_is_taken() -> None:
-    """The start after a crash would be right without it, and slower."""
+def test_check_record_uses_the_fast_path() -> None:
+    """Without it the start after a crash would be correct, but slower."""
     with patch.object(record_check, "check_any_record", side_effect=AssertionError):
         assert verdict(RECORD) is RecordState.RECORD
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_can_be_checked(data: bytes) -> None:
+def test_check_record_of_any_bytes_never_raises(data: bytes) -> None:
     assert check_record(memoryview(data), 0, 0).state in set(RecordState)
     is_intact(memoryview(data), 0)

@@ -88,7 +88,7 @@ def decoded(data: bytes) -> object:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_headers_that_are_like_others_are_read_as_each_is_alone(monkeypatch, seed):
-    """Few lengths, so that many are alike in length; some damaged, some with odd text."""
+    """Few lengths, so that many are equal; some damaged, some with unusual text."""
     layouts: dict[int, Any] = {}
     monkeypatch.setattr(binary_header, "_layouts", layouts)
     rng = random.Random(seed)

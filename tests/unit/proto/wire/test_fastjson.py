@@ -65,7 +65,7 @@ def test_reads_apaches_pretty_files():
         b"{[1]:2}",
     ],
 )
-def test_refuses_what_is_none(data):
+def test_loads_invalid_json_raises(data):
     with pytest.raises(BadBodyError):
         fastjson.loads(data)
 
@@ -112,7 +112,7 @@ def test_values_json_does_not_know_are_a_type_error():
         {"topic": "T", "brokerName": "b", "queueId": True},
     ],
 )
-def test_what_is_no_queue(value):
+def test_to_message_queue_of_other_objects_is_none(value):
     assert fastjson.to_message_queue(value) is None
 
 
@@ -122,7 +122,7 @@ def test_plain_json_only():
         fastjson.loads_plain(b"{1:2}")
 
 
-def test_what_is_long_must_be_plain():
+def test_loads_long_text_of_the_dialect_raises():
     fastjson.check_quick(b"{1:2}")
     fastjson.check_quick(b"[" + b"0," * fastjson.MAX_DIALECT_BYTES + b"0]")
     with pytest.raises(BadBodyError):

@@ -77,7 +77,7 @@ def test_a_frame_that_is_too_long_is_refused_before_it_arrives(reader):
         (b"\x16\x03\x01\0\xc8\x01", "TLS"),
     ],
 )
-def test_what_else_it_looks_like_is_said(reader, data, guess):
+def test_feed_other_protocols_are_named(reader, data, guess):
     assert reader.feed(data + bytes(100)) == []
     assert isinstance(reader.error, FrameTooLongError)
     assert guess in str(reader.error)
@@ -129,7 +129,7 @@ def test_decode_command_raises_what_is_wrong():
         decode_command(frame(b"[]"))
 
 
-def test_bodies_are_bytes_of_their_own(reader):
+def test_feed_bodies_are_copied(reader):
     data = encode_command(make_request(1, None, b"abc"))
     reader.feed(data[:-1])
     (command,) = reader.feed(data[-1:])

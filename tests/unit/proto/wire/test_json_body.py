@@ -1,4 +1,4 @@
-"""What all JSON bodies share: defaults, tolerance, wrong values, order."""
+"""Common rules of JSON bodies: defaults, tolerance, wrong values, order."""
 
 import pytest
 

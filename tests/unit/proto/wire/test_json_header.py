@@ -61,7 +61,7 @@ def test_numbers_as_text_or_whole_floats():
     "value", [1 << 31, -(1 << 31) - 1, 1 << 70, "x", "", "9" * 5000, 1.5, True, [], {}]
 )
 @pytest.mark.parametrize("key", ["code", "flag", "opaque", "version"])
-def test_what_is_no_number_is_refused(key, value):
+def test_decode_json_header_invalid_number_raises(key, value):
     data = json.dumps({**FULL, key: value}).encode()
     with pytest.raises(BadHeaderError):
         decode_json_header(data)
@@ -70,7 +70,7 @@ def test_what_is_no_number_is_refused(key, value):
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b"1", b"null", b'"x"', b"\xff\xfe", b'{"code":NaN}', b"{}{}"]
 )
-def test_what_is_no_object_is_refused(data):
+def test_decode_json_header_not_an_object_raises(data):
     with pytest.raises(BadHeaderError):
         decode_json_header(data)
 

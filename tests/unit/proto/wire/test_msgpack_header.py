@@ -27,7 +27,7 @@ def packed(**changes):
     return msgpack.packb(list({**FULL, **changes}.values()))
 
 
-def test_it_is_an_array_of_seven():
+def test_encode_msgpack_header_is_an_array_of_seven():
     assert encode_msgpack_header(200_050, 3, 493, -3, 2, None, {}) == packed()
 
 
@@ -72,7 +72,7 @@ def test_a_map_is_refused():
 @pytest.mark.parametrize(
     "data", [b"", b"\xc1", b"\x80more", b"\x93\x01", b"\x91" * 2000, b"\xa1\xff", b"\x05"]
 )
-def test_what_is_no_array_is_refused(data):
+def test_decode_msgpack_header_not_an_array_raises(data):
     with pytest.raises(BadHeaderError):
         decode_msgpack_header(data)
 

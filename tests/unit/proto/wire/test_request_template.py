@@ -1,4 +1,4 @@
-"""Requests of a template are, byte for byte, those that are written field by field."""
+"""Frames of a template equal those encoded field by field."""
 
 import random
 from typing import Any
@@ -49,7 +49,7 @@ def test_the_same_bytes(serialize_type: int) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"g": "", "i": ""}, {"g": "", "x": "y", "i": ""}])
-def test_nothing_need_be_before_or_behind(fields: dict[str, str]) -> None:
+def test_request_template_without_other_fields(fields: dict[str, str]) -> None:
     template = RequestTemplate(320, fields, time="g", text="i")
     for serialize_type in (JSON, MSGPACK):
         prepared = PreparedRequest(template, 5, "t", b"")
@@ -78,13 +78,13 @@ def test_a_body_that_a_serializer_gave_as_another_buffer(kind: Any) -> None:
         assert decode_command(request.frame()).body == b"body"
 
 
-def test_one_way_is_said() -> None:
+def test_prepared_request_oneway_sets_the_flag() -> None:
     request = PreparedRequest(TEMPLATE, 5, "t", b"body")
     request.flag |= 2
     assert decode_command(request.frame()).is_oneway
 
 
-def test_it_is_equal_to_one_that_was_written_by_hand() -> None:
+def test_prepared_request_equals_a_plain_request() -> None:
     assert PreparedRequest(TEMPLATE, 5, "t", b"body") == by_hand(5, "t", b"body")
     assert by_hand(5, "t", b"body") == PreparedRequest(TEMPLATE, 5, "t", b"body")
     assert PreparedRequest(TEMPLATE, 6, "t", b"body") != by_hand(5, "t", b"body")

@@ -33,7 +33,7 @@ def test_a_change_reaches_the_listeners_and_each_part() -> None:
 @pytest.mark.parametrize(
     "changes", [{"limit": "9", "path": "there"}, {"limit": "0"}, {"limit": "4", "nothing": "1"}]
 )
-def test_all_or_none(changes: dict[str, str]) -> None:
+def test_update_with_an_invalid_change_changes_nothing(changes: dict[str, str]) -> None:
     config = LiveConfig(Own(), Part())
     heard: list[Own] = []
     config.add_listener(heard.append)
@@ -43,7 +43,7 @@ def test_all_or_none(changes: dict[str, str]) -> None:
     assert heard == []
 
 
-def test_what_cannot_be_kept_does_not_change(tmp_path: Path) -> None:
+def test_update_that_cannot_be_stored_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     config = LiveConfig(Own(), live=LiveSettings(tmp_path / "file" / "live.properties"))
     with pytest.raises(OSError, match="file"):

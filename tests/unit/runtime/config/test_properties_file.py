@@ -79,7 +79,7 @@ values = st.text(
 
 
 @given(st.dictionaries(keys, values))
-def test_what_is_written_is_read_back(properties: dict[str, str]) -> None:
+def test_format_properties_round_trip(properties: dict[str, str]) -> None:
     assert dict(pairs(format_properties(properties))) == properties
 
 

@@ -72,12 +72,12 @@ def test_an_enum_is_also_read_by_name() -> None:
         (Literal["a", "b"], "c"),
     ],
 )
-def test_what_is_no_value_is_refused(hint: Any, text: str) -> None:
+def test_parse_value_invalid_text_raises(hint: Any, text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse_value(text, of(hint))
 
 
-def test_what_is_allowed_is_said_in_words() -> None:
+def test_allowed_describes_accepted_values() -> None:
     assert allowed(of(int, min=1)) == "a whole number, at least 1"
     assert allowed(of(int, max=9)) == "a whole number, at most 9"
     assert allowed(of(float, min=0, max=1)) == "a number from 0 to 1"
