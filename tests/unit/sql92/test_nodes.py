@@ -59,7 +59,7 @@ def test_a_literal_is_worth_itself(value: Value, kind: Kind, is_number: bool) ->
     assert worth(node) is value
 
 
-def test_as_boolean_accepts_booleans_and_properties() -> None:
+def test_boolean_operand_accepts_booleans_and_properties() -> None:
     assert as_boolean(TRUE) is TRUE
     assert as_boolean(MAYBE) is MAYBE
     assert worth(as_boolean(A), a="true") is False, "as Apache: a text is no boolean"
