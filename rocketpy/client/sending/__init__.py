@@ -1,1 +1,1 @@
-"""One send: state machine, in-flight window, queue selection, transport."""
+"""A single send: state machine, in-flight window, queue selection, transport."""

@@ -1,1 +1,1 @@
-"""One connection: frames, channels, requests in progress, fair scheduling, budgets."""
+"""Connections: frames, channels, requests in progress, fair scheduling, budgets."""
