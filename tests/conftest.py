@@ -43,7 +43,7 @@ def _structlog_as_it_was() -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note what is skipped, on whatever worker."""
+    """Record skipped tests of all workers."""
     if report.skipped and not hasattr(report, "wasxfail"):
         _skipped.append(report.nodeid)
 

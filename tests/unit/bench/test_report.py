@@ -1,4 +1,4 @@
-"""What a run says of the interpreter it was made with."""
+"""Description of the interpreter in the report of a run."""
 
 import importlib.util
 import subprocess
@@ -61,7 +61,7 @@ def test_without_dpkg_a_build_is_what_it_says(monkeypatch: pytest.MonkeyPatch) -
         ("_plain_sends.cpython-311-x86_64-linux-gnu.so", "this interpreter"),
     ],
 )
-def test_which_pythons_the_build_is_for(
+def test_report_build_names_its_python_versions(
     monkeypatch: pytest.MonkeyPatch, file: str, says: str
 ) -> None:
     found = ModuleSpec("_plain_sends", None, origin=f"/somewhere/{file}")

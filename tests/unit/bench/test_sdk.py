@@ -28,12 +28,12 @@ def test_medians_goals_and_gaps_stand_in_the_table() -> None:
     assert lines[-1] == "Not measured here: aiokafka (no jars)."
 
 
-def test_what_is_stored_is_read_again() -> None:
+def test_stored_sdk_results_are_read_back() -> None:
     stored = {"rounds": {"iterate": {OURS: [{"messages": 5, "cpu_us": 1.5, "wall_us": 2.0}]}}}
     assert as_rounds(stored) == {"iterate": {OURS: [Measured(5, 1.5, 2.0)]}}
 
 
-def test_where_numbers_come_from_is_said() -> None:
+def test_sdk_report_names_the_source_of_its_numbers() -> None:
     said = about({"rounds": 3, "load": "0.1"}, {KAFKA: "0.14.0"}, "abc")
     assert "medians of 3 rounds" in said
     assert said.endswith("load of the machine before 0.1; commit abc; aiokafka 0.14.0.")

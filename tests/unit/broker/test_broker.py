@@ -39,7 +39,7 @@ class Port:
 
 
 class NoNetwork:
-    """Opens ports to which nobody connects; those of `taken` are not ours."""
+    """Fake network that opens ports; those of `taken` are in use."""
 
     def __init__(self, *taken: int) -> None:
         self.taken = taken
@@ -54,7 +54,7 @@ class NoNetwork:
         return self.ports[-1]
 
     async def connect(self, *args: object) -> None:
-        raise OSError("nobody is there")
+        raise OSError("connection refused")
 
 
 class Kit:

@@ -199,7 +199,7 @@ class Kit:
         return None if listed is None else [one.message_queue.queue_id for one in listed]  # type: ignore[union-attr]
 
     def told(self) -> int:
-        """How often a member hears that it came, and that another one came."""
+        """Number of notifications about a member's own registration and that of another one."""
         channel = self.heartbeat()
         channel.loop.turn()
         self.heartbeat()

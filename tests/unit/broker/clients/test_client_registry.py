@@ -20,7 +20,7 @@ def client(channel: Any, name: str = "c", now_ms: int = 1000) -> ClientChannel:
 
 
 def channel_of(fake: Any) -> Channel:
-    """What the tables know a stand-in as."""
+    """Identity of a fake channel in the tables."""
     channel: Channel = fake
     return channel
 
@@ -163,7 +163,7 @@ def test_consumers_member_is_found_by_client_id() -> None:
 
 
 def test_clients_wall_clock_change_expires_no_client() -> None:
-    """Liveness is told by `seen_ms` alone; the wall time is for people."""
+    """Liveness depends on `seen_ms` only; the wall time is informational."""
     table = ProducerTable()
     table.register("p", ClientChannel(FakeChannel(), "a", 0, 493, 5, 1_000))  # type: ignore[arg-type]
     assert table.expire(1_000) == []

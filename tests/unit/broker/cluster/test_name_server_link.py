@@ -317,7 +317,7 @@ async def test_link_announces_current_state_of_topic() -> None:
 
 
 def queues_at(calls: list[tuple[str, RemotingCommand]], address: str, topic: str) -> int:
-    """How many queues of a topic a name server knows that took over what was sent to it."""
+    """Return the number of queues of a topic at a name server that applied its registrations."""
     table = RouteTable()
     for to, command in calls:
         if to == address:

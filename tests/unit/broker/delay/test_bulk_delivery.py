@@ -7,7 +7,7 @@ from tests.unit.broker.delay.delivery_kit import Kit
 
 
 class _Runs:
-    """Stands where the compiled path stands: stores as many as it is told to."""
+    """Fake compiled path that stores a given number of messages."""
 
     def __init__(self, kit: Kit, counts: list[int]) -> None:
         self.kit = kit
@@ -60,7 +60,7 @@ class _FailingRuns(_Runs):
     ) -> tuple[int, int]:
         self.counts = [self.stored]
         super().deliver(_topic_of, _part, entries, offset)
-        raise ValueError("as told")
+        raise ValueError("simulated failure")
 
 
 @pytest.mark.parametrize("stored", [0, 2])
@@ -90,7 +90,7 @@ def test_bulk_delivery_put_raises_delays_level_for_a_while_only(
 
     def fail(message: PutMessage) -> PutMessageStatus | None:
         if message.topic == "T" and message.body == b"3":
-            raise ValueError("as told")
+            raise ValueError("simulated failure")
         return None
 
     kit.picky.refusal = fail

@@ -65,7 +65,7 @@ def test_compiled_path_any_frames_in_any_chunks_equal_python(
 def test_compiled_path_bulk_notifies_each_queue_and_tag_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who waits for a tag is woken by the run that brings it, wherever in the run it is."""
+    """A pull that waits for a tag is resumed by a bulk that contains it at any position."""
     tagged = [
         f"UNIQ_KEY\x01{UNIQ_KEY.format(n)}\x02TAGS\x01{tag}\x02" for n, tag in enumerate("aabacaba")
     ]
@@ -187,7 +187,7 @@ def test_compiled_path_sync_flush_waits_for_disk(
 
 @needs_compiled
 def test_compiled_path_serves_sends_after_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each run of them, up to 16 times a read; what comes then is for Python."""
+    """Each bulk is compiled, up to 16 times a read; later ones are served by Python."""
     sent = [plain(number) for number in range(100)]
     timed = plain(0, i=f"UNIQ_KEY\x01{UNIQ_KEY.format(7)}\x02TIMER_DELAY_SEC\x019\x02")
     first = b"".join(sent[:4])
@@ -222,7 +222,7 @@ def reads_of(count: int) -> list[bytes]:
 
 @needs_compiled
 def test_compiled_path_failing_listener_is_tolerated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It costs nobody an answer; what was stored is where consumers and a restart find it."""
+    """Every request is answered, and stored messages are found by consumers and after a restart."""
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
     found = []
     seen: list[Callable[[], tuple[int, int]]] = []
@@ -236,7 +236,7 @@ def test_compiled_path_failing_listener_is_tolerated(monkeypatch: pytest.MonkeyP
             listener(*arrival)  # type: ignore[arg-type] # as it came
             if store.max_phy_offset > 8_000:
                 found.append(store.max_phy_offset)
-                raise ValueError("as told")
+                raise ValueError("simulated failure")
 
         store.on_arrival = on_arrival
         offsets = store._parts.offsets
@@ -298,7 +298,7 @@ def test_compiled_path_failed_reserve_falls_back_to_python(
 
 @needs_compiled
 def test_compiled_path_reentrant_call_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes while one is under way, on another selector or from within, is left alone."""
+    """A concurrent or nested call is left to the general path."""
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
     inner = []
 
@@ -352,7 +352,7 @@ def change_some(rng: random.Random, names: list[str], cluster: SimCluster) -> No
 def test_compiled_path_topic_changes_between_reads_apply(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """What is known of the topics of the run before is not what holds for this one."""
+    """Cached topics of an earlier bulk are not used for this one."""
     rng = random.Random(seed)
     names = [f"t{number}" for number in range(7)]
     segments = [[FIRST]]

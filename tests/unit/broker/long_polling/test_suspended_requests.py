@@ -236,7 +236,7 @@ def test_full_key_evicts_owner_that_filled_it(honest_first: bool) -> None:
 
 
 def test_full_key_owners_are_counted_once_a_second() -> None:
-    """Others of no account at both ends hide who it was."""
+    """Small owners at both ends must not hide the largest one."""
     suspended = table(max_per_key=20)
     greedy = [Entry("a", owner="greedy") for _ in range(18)]
     for entry in (Entry("a", owner="first"), *greedy, Entry("a", owner="last")):

@@ -21,7 +21,7 @@ class Table(PersistentTable[TopicConfig]):
         self.told: list[tuple[str, int]] = []
 
     def put_soon(self, name: str, queues: int = 1) -> list[Exception | None]:
-        """Change an entry without waiting; return what is told once it is settled."""
+        """Change an entry without waiting; return the results of its notification."""
         with self.write_soon(), self._changing(name) as entries:
             entries[name] = TopicConfig(name, queues, queues)
             self._to_tell.append(lambda: self.told.append((name, self.saves)))
@@ -289,7 +289,7 @@ def test_one_write_raises_if_other_thread_failed_to_write() -> None:
 
 
 def test_one_write_waits_for_slow_outcome_of_other_thread() -> None:
-    """That his change is no longer to be written does not mean that it was."""
+    """A change that is no longer pending was not necessarily written."""
     file = BusyFile()
     table, _ = served(file)
     slow = threading.Event()
@@ -328,7 +328,7 @@ def test_table_failing_callback_does_not_stop_others() -> None:
     table, _ = served(BusyFile())
 
     def fail(_failure: Exception | None = None) -> None:
-        raise ValueError("as told")
+        raise ValueError("simulated failure")
 
     with table.write_soon(), table._changing("a") as entries:
         entries["a"] = TopicConfig("a", 1, 1)

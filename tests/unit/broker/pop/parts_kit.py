@@ -47,7 +47,7 @@ class Recent:
 
 
 class Parts:
-    """What a pop of topic T by group g touches."""
+    """Parts of a broker that a pop of topic T by group g uses."""
 
     def __init__(self, queues: int = 2, **config: Any) -> None:
         files = StoreKit(mapped_file_size_commit_log=1 << 20)

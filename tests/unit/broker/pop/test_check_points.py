@@ -22,7 +22,7 @@ QUEUE = GroupQueue("T", "g", 0)
 
 
 class Timer:
-    """Keeps what is stored for later, as long as it is told to."""
+    """Fake store that postpones its confirmations on request."""
 
     store_host = bytes(8)
 

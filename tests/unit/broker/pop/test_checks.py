@@ -13,7 +13,7 @@ class Kit:
         self.behind_ms = behind_ms
 
     def age_ms(self, under_way_ms: int = 0) -> int:
-        """How old a request is taken for."""
+        """Age of a request as the check computes it."""
         told_ms = self.clock.time_ms() - self.behind_ms - under_way_ms
         return self.clock.time_ms() - self.clocks.born_ms("peer", told_ms, POLL_MS)
 

@@ -12,7 +12,7 @@ QUEUE = GroupQueue("T", "g", 0)
 
 
 class TwoClocks(FakeClock):
-    """Whose wall time can be set, by `ahead_ms`, beside the time that goes by."""
+    """Clock whose wall time differs from monotonic time by `ahead_ms`."""
 
     ahead_ms = 0
 

@@ -231,7 +231,7 @@ def test_pop_retry_topic_v2_is_used_and_named_on_request() -> None:
 @pytest.mark.parametrize("order", ["false", "true"])
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_pop_recreated_topic_starts_at_first_message(order: str, flush: str) -> None:
-    """Whatever of the one before, or of the group, is still in hand."""
+    """Unacknowledged messages of the previous consumer or of the group do not matter."""
 
     async def case(cluster: SimCluster, popper: Popper) -> None:
         await send(cluster, 4)

@@ -1,4 +1,4 @@
-"""Where pops start, and when the committed offset follows."""
+"""Start offsets of pops, and when the committed offset advances."""
 
 import pytest
 

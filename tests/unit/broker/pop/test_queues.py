@@ -1,4 +1,4 @@
-"""Which queues a pop reads, in which order, and whether one of them has a message."""
+"""Queues that a pop reads, their order, and whether one of them has a message."""
 
 from typing import NamedTuple
 

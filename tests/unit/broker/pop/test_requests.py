@@ -257,8 +257,8 @@ def test_pop_error_after_resume_is_answered() -> None:
     [response] = kit.go_on(kit.pops, OSError("a bad sector"))
     assert (response.code, response.remark, response.opaque) == (1, "OSError: a bad sector", 42)
     kit.notify(None)
-    [response] = kit.go_on(kit.notifications, ValueError("as told"))
-    assert (response.code, response.remark) == (1, "ValueError: as told")
+    [response] = kit.go_on(kit.notifications, ValueError("simulated failure"))
+    assert (response.code, response.remark) == (1, "ValueError: simulated failure")
 
 
 @pytest.mark.parametrize(

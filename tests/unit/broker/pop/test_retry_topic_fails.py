@@ -20,7 +20,7 @@ Refused = Callable[[str], bool]
 
 
 class Gate:
-    """Which topics take nothing at the moment."""
+    """Topics that currently reject messages."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.refuses: Refused = lambda _topic: False
@@ -153,7 +153,7 @@ class BadDisk:
 
         def put_message(store: MessageStore, message: PutMessage) -> PutMessageResult:
             if self.raising and message.topic.startswith(self.raising):
-                raise ValueError("as told")
+                raise ValueError("simulated failure")
             return put(store, message)
 
         patch.setattr(MessageStore, "get_message", get_message)
@@ -206,7 +206,7 @@ def test_revive_queue_failure_does_not_stop_others() -> None:
         def step(self) -> bool:
             stepped.append(self.queue_id)
             if self.queue_id == 1:
-                raise ValueError("as told")
+                raise ValueError("simulated failure")
             return False
 
     queues = [Queue(number) for number in range(3)]

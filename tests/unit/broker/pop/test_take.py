@@ -1,4 +1,4 @@
-"""What a pop takes from one queue, and what is recorded before it is handed out."""
+"""Pop from one queue: messages returned, and the check point recorded before."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which suspended pop a message resumes, and what is kept about waiting groups."""
+"""Suspended pops: which one a message resumes, and the state kept for waiting groups."""
 
 from typing import Any
 

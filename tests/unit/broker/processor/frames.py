@@ -17,7 +17,7 @@ def frame(
     ensure_ascii: bool = False,
     **header: object,
 ) -> bytes:
-    """One request as the Java client writes it."""
+    """Encode a request like the Java client."""
     fields = {
         "code": code,
         "extFields": ext,

@@ -27,7 +27,7 @@ _ODD_VALUES = (
 
 
 class PullOutcome(NamedTuple):
-    """What there is to see of a broker that was pulled from."""
+    """Observable state of a broker after pulls."""
 
     responses: list[bytes]
     offsets: dict[str, Any]
@@ -118,7 +118,7 @@ def pull_outcome_of(
     properties: dict[str, str] | None = None,
     prepare: Callable[[Broker], None] = lambda broker: fill(broker, 1),
 ) -> PullOutcome:
-    """Fill a broker, feed it, each segment on a connection of its own, and look at what is left."""
+    """Fill a broker, feed each segment on a separate connection, and return the state."""
 
     async def scenario(cluster: SimCluster) -> PullOutcome:
         for topic in (TOPIC, SPARSE):

@@ -25,7 +25,7 @@ UNIQ_KEY = "7F00000100002A139A1F0000{:08X}"
 
 
 class Outcome(NamedTuple):
-    """What there is to see of a broker that was given frames."""
+    """Observable state of a broker after frames."""
 
     responses: list[bytes]
     files: dict[str, bytes]
@@ -199,7 +199,7 @@ def space_of(left_bytes: int) -> Callable[[SimCluster], None]:
 
 
 def transactions_of(broker: Broker) -> dict[str, object]:
-    """What a broker knows of transactions: decided halves, op messages, how many are open."""
+    """Transaction state of a broker: decided halves, op messages, number of open ones."""
     runs: Any = next(each.runs for each in broker.parts.features if each.runs is not None)
     ledger, ops = runs._ledger, runs._ops
     return {
@@ -229,7 +229,7 @@ def _delivery_of(broker: Broker) -> Any:
 
 
 def _delivered(broker: Broker) -> dict[int, int]:
-    """How far each delay level is delivered."""
+    """Delivered offset of each delay level."""
     offsets = _delivery_of(broker)._offsets
     return {level: offsets.of_level(level).position for level in offsets.levels}
 
@@ -241,7 +241,7 @@ def outcome_of(
     later_s: float = 0.0,
     between: Callable[[SimCluster, int], None] = lambda _cluster, _number: None,
 ) -> Outcome:
-    """Feed a broker, each segment on a connection of its own, and look at all it leaves.
+    """Feed each segment to a broker on a separate connection, and return the observable state.
 
     Args:
         segments: what is read from each connection.
@@ -325,7 +325,7 @@ def both_ways(
 def _told(
     arrivals: Iterable[tuple[str, int, int, int]],
 ) -> tuple[dict[tuple[str, int], int], set[tuple[str, int, int]]]:
-    """Return how far each queue is said to go, and the tags in it: a run tells of each tag once."""
+    """Return the announced end and tags of each queue; a bulk announces each tag once."""
     ends: dict[tuple[str, int], int] = {}
     tags = set()
     for topic, queue_id, following, tags_code in arrivals:
@@ -361,6 +361,6 @@ def assert_same(pure: Outcome, compiled: Outcome, *, has_deletions: bool = False
 
 
 def arrived(outcome: Outcome) -> int:
-    """How many messages those know of who listen: a run tells of each queue once."""
+    """Number of messages announced to listeners; a bulk announces each queue once."""
     ends, _ = _told(outcome.arrivals)
     return sum(ends.values())

@@ -69,7 +69,7 @@ class Kit:
         return response.ext_fields
 
     def run(self) -> None:
-        """Let the loop turn until everybody was told."""
+        """Run the loop until every member was notified."""
         while self.loop.turn():
             pass
 

@@ -150,7 +150,7 @@ def test_compiled_batches_serve_all_of_a_read(
 def test_compiled_batches_any_spelling_of_batch_flag(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """As Java reads a boolean; with code 310 nothing but the flag says it."""
+    """The flag is read like a Java boolean; with code 310 it alone marks a batch."""
     ext = ext_of("first", 0, "WAIT\x01true\x02", m=text)
     sent = [WRITERS[n % 3](310, ext, items(n, 2), n) for n in range(3)]
     pure, compiled = both_ways(monkeypatch, [[FIRST, batch(9, items(9, 1)), *sent]])

@@ -181,7 +181,7 @@ def pulled(
     prepare: Prepare,
     properties: dict[str, str] | None = None,
 ) -> PullOutcome:
-    """Return what comes of pulls, the same both ways."""
+    """Return the result of pulls, which must be equal for both paths."""
     pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, *pulls]], properties, prepare)
     assert_same_pulls(pure, compiled)
     return compiled
@@ -355,7 +355,7 @@ def test_compiled_conditions_many_skipped_bytes_use_python(monkeypatch: pytest.M
 def test_compiled_conditions_ineligible_records_equal_python(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those behind what is enough are no matter, those before are."""
+    """Records after a full response do not matter, earlier ones do."""
 
     def prepare(broker: Broker) -> None:
         put(broker, numbered(100))

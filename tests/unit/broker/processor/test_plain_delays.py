@@ -29,7 +29,7 @@ def delayed(number: int, level: str, pairs: str = "", **fields: str) -> bytes:
 
 
 def warm() -> list[bytes]:
-    """What makes every queue known: a compiled run takes queues that were put to before."""
+    """Put to every queue once: the compiled path uses known queues only."""
     sends = (frame(310, ext_of("first", n, f"UNIQ_KEY\x01K{n}\x02"), b"", n) for n in range(4))
     waiting = (delayed(10 + n, level) for n, level in enumerate(LEVELS))
     return [FIRST, b"".join(sends), b"".join(waiting)]
@@ -95,7 +95,7 @@ def test_compiled_delays_full_disk_equals_python(
 
 
 def test_compiled_delays_mixed_with_ordinary_sends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one call, each counted and told in the queue of its level."""
+    """Stored in one call, each counted and announced in the queue of its level."""
     sends = [frame(310, ext_of("first", n, f"UNIQ_KEY\x01P{n}\x02"), b"", n) for n in range(4)]
     mixed = b"".join(
         delayed(100 + n, level, "TAGS\x01a\x02KEYS\x01k\x02") + sends[n % 4]
@@ -117,7 +117,7 @@ def test_compiled_delays_mixed_with_ordinary_sends(monkeypatch: pytest.MonkeyPat
 def test_compiled_delays_ineligible_levels_use_python(
     monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    """Those that are none, that are written oddly, and that count as the last one."""
+    """Invalid levels, unusual notations, and levels above the last one."""
     pure, compiled = both_ways(monkeypatch, [warm(), [FIRST, delayed(5, level)]])
     assert_same(pure, compiled)
     assert compiled.served_bytes == 0

@@ -43,7 +43,7 @@ def delayed(number: int, topic: str = "first", pairs: str = "") -> bytes:
 
 
 def warm() -> list[bytes]:
-    """What makes every queue known: a run takes queues that were put to before."""
+    """Put to every queue once: a bulk uses known queues only."""
     return [FIRST, b"".join(sent(n, topic) for topic in ("first", "second") for n in range(4))]
 
 
@@ -204,14 +204,14 @@ def test_compiled_due_damaged_message_is_skipped(
 def test_compiled_due_failing_listener_duplicates_nothing(
     monkeypatch: pytest.MonkeyPatch, is_pure: str
 ) -> None:
-    """Neither what is sent nor what is due, and those that are told after it hear of theirs."""
+    """Neither sends nor due messages are lost, and later listeners are called."""
     monkeypatch.setenv("ROCKETPY_PURE", is_pure)
     told: list[tuple[str, int]] = []
 
     def failing(cluster: SimCluster) -> None:
         def fail(topic: str, queue_id: int, _next_offset: int, _tags_code: int) -> None:
             told.append((topic, queue_id))
-            raise OSError("as told")
+            raise OSError("simulated failure")
 
         cluster.brokers[0].broker.parts.store.on_arrival = fail
 
@@ -238,14 +238,14 @@ def test_compiled_due_failed_bulk_is_delivered_one_by_one(
             nonlocal is_bad
             is_bad = any(topic == "second" for topic, *_ in places) and len(places) > 1
             if is_bad and step == "begin":
-                raise ValueError("as told")
+                raise ValueError("simulated failure")
             return begin(places, *others)
 
         def bad_end(space: Any, run: Any) -> None:
             if not is_bad:
                 return end(space, run)
             end(space, None)  # lets go of the append lock, as it does when it fails
-            raise ValueError("as told")
+            raise ValueError("simulated failure")
 
         direct.begin = bad_begin  # type: ignore[method-assign,assignment]
         direct.end = bad_end  # type: ignore[method-assign]
@@ -258,7 +258,7 @@ def test_compiled_due_failed_bulk_is_delivered_one_by_one(
 
 
 def test_compiled_due_bulk_is_limited_to_a_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that is larger is a run of its own."""
+    """A larger message is delivered in a separate bulk."""
     sizes = [100, 400_000, 400_000, 400_000, 2_000_000, 100, 100]
     reads = [
         frame(310, ext_of("first", 0, f"UNIQ_KEY\x01U{n}\x02DELAY\x011\x02"), bytes(size), n)
@@ -272,7 +272,7 @@ def test_compiled_due_bulk_is_limited_to_a_mebibyte(monkeypatch: pytest.MonkeyPa
 def test_compiled_due_full_topic_does_not_delay_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A run with its messages makes no room; they are tried one by one, then set aside."""
+    """Messages that a bulk cannot store are tried one by one, then parked."""
     monkeypatch.delenv("ROCKETPY_PURE", raising=False)
 
     def failing(cluster: SimCluster) -> None:

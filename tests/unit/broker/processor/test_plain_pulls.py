@@ -107,7 +107,7 @@ def test_compiled_pulls_messages_before_restart_equal_python(
 
 @needs_compiled
 def test_compiled_pulls_ipv6_client_equals_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it sends from stands in records, not in what it pulls."""
+    """The broker's address is part of records, not of pull responses."""
     six = partial(FakeTransport, ("fd00::7", 4321))
     monkeypatch.setattr(plain_send_kit, "FakeTransport", six)
     segments = some_segments(random.Random(50))
@@ -121,7 +121,7 @@ def test_compiled_pulls_ipv6_client_equals_python(monkeypatch: pytest.MonkeyPatc
 def test_compiled_pulls_many_small_files_equal_python(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """A pull that goes on in the next file of the log is served by Python."""
+    """A pull that continues in the next log file is served by Python."""
     small = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "400"}
     segments = some_segments(random.Random(seed))
     pure, compiled = pulled_both_ways(

@@ -101,13 +101,13 @@ def test_compiled_sync_sender_without_wait_is_answered_at_once(
 
 
 def test_compiled_sync_no_sender_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All are answered at once, and a flush that fails tells nobody."""
+    """All are answered at once, and a failed flush notifies no listener."""
 
     def fail(cluster: SimCluster) -> None:
         store = cluster.brokers[0].broker.parts.store
 
         def failing() -> int:
-            raise OSError(5, "as told")
+            raise OSError(5, "simulated failure")
 
         store._parts.log.flush = failing  # type: ignore[method-assign]
 
@@ -138,7 +138,7 @@ def test_compiled_sync_failed_flush_is_reported_to_each(monkeypatch: pytest.Monk
 
         def failing() -> int:
             if store.max_phy_offset > 6_500:
-                raise OSError(5, "as told")
+                raise OSError(5, "simulated failure")
             return flush()
 
         log.flush = failing  # type: ignore[method-assign]
@@ -156,7 +156,7 @@ def test_compiled_sync_failed_flush_is_reported_to_each(monkeypatch: pytest.Monk
 def test_compiled_sync_topic_deleted_before_flush_equals_python(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What waits for the disk then gets no queue entry; other topics' messages do."""
+    """Messages that wait for the flush get no queue entry then; those of other topics do."""
 
     def delete_first(cluster: SimCluster) -> None:
         store = cluster.brokers[0].broker.parts.store

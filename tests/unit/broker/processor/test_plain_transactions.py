@@ -61,7 +61,7 @@ def pure_outcome(
     properties: dict[str, str] | None = None,
     prepare: Prepare = unprepared,
 ) -> Outcome:
-    """What Python makes of frames: the responses tell which ends may follow."""
+    """Responses of the Python path, which determine the possible end requests."""
     with pure_python(monkeypatch):
         return outcome_of(segments, properties, prepare)
 
@@ -134,7 +134,7 @@ def test_compiled_transactions_stores_and_settings_equal_python(
 def test_compiled_transactions_full_disk_equals_python(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """What was claimed and not stored is open again."""
+    """A claimed half that was not stored is open again."""
     rng = random.Random(seed)
     left_bytes = rng.randrange(40_000, 200_000)
 
@@ -146,7 +146,7 @@ def test_compiled_transactions_full_disk_equals_python(
 
 
 def warm() -> list[bytes]:
-    """What makes every queue known: a compiled run takes queues that were put to before."""
+    """Put to every queue once: the compiled path uses known queues only."""
     sends = b"".join(
         frame(310, ext_of("first", n, f"UNIQ_KEY\x01K{n}\x02"), b"", n) for n in range(4)
     )
@@ -198,7 +198,7 @@ def test_compiled_transactions_ineligible_ends_use_python(
 
 
 def test_compiled_transactions_failed_write_reopens_half(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever fails between claim and write costs the connection, and nothing is decided."""
+    """A failure between claim and write closes the connection and decides nothing."""
     answer = answers_to_halves(monkeypatch)[-1]
 
     def fail_at_the_end(cluster: SimCluster) -> None:
@@ -210,7 +210,7 @@ def test_compiled_transactions_failed_write_reopens_half(monkeypatch: pytest.Mon
             finish(*arguments)  # type: ignore[arg-type] # as they came
             seen.append(arguments)
             if len(seen) == 2:
-                raise OSError("as told")
+                raise OSError("simulated failure")
 
         direct.end = fail  # type: ignore[method-assign,assignment]
 

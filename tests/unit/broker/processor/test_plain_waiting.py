@@ -37,7 +37,7 @@ FIRST = heartbeat()
 
 
 class Waited(NamedTuple):
-    """What there is to see of a broker whose pulls wait."""
+    """Observable state of a broker with suspended pulls."""
 
     responses: list[list[bytes]]
     offsets: dict[str, Any]
@@ -49,7 +49,7 @@ class Waited(NamedTuple):
 
 
 def frames_in(data: bytes) -> list[bytes]:
-    """Responses, sorted: a run of sends tells of each tag once, and so wakes in its own order."""
+    """Sorted responses: a bulk announces each tag once and therefore resumes in another order."""
     found = []
     while data:
         size = 4 + int.from_bytes(data[:4], "big")
@@ -93,7 +93,7 @@ class Peers:
         await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
 
     def end_of(self, queue_id: int) -> int:
-        """Where a queue ends."""
+        """Return the end of a queue."""
         return self.broker.parts.store.max_offset(TOPIC, queue_id)
 
     def outcome(self) -> Waited:
@@ -297,7 +297,7 @@ def test_compiled_waiting_failed_answer_falls_back_to_python(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_arguments: object) -> bytes:
-        raise ValueError("as told")
+        raise ValueError("simulated failure")
 
     async def scenario(peers: Peers) -> None:
         consumer = peers.open()

@@ -45,7 +45,7 @@ def more(broker: Broker, rng: random.Random) -> None:
 
 
 def to_disk(broker: Broker, rng: random.Random) -> None:
-    """What was in memory is in a file, and the memory is given back."""
+    """Move entries from memory to a file, and free the memory."""
     store: Any = broker.parts.store
     queue = store._table.get(TOPIC, rng.randrange(QUEUES))
     if queue is not None:
@@ -202,7 +202,7 @@ def test_continuing_pulls_any_change_between_pulls_equals_python(
 def consumed_as_it_comes(
     seed: int, changes: Sequence[Change], properties: dict[str, str]
 ) -> tuple[dict[int, RemotingCommand], dict[Any, Any], Any]:
-    """Pulls that wait for what comes while a broker changes; responses, offsets and counts."""
+    """Suspended pulls while a broker changes: responses, offsets and counts."""
 
     async def scenario(
         cluster: SimCluster,
@@ -297,7 +297,7 @@ def test_continuing_pulls_unrelated_reset_costs_nothing(monkeypatch: pytest.Monk
 
 @needs_compiled
 def test_continuing_pulls_cursor_keeps_no_log_file() -> None:
-    """A deleted file of a gigabyte must not stay because somebody once read it."""
+    """A deleted file of a gigabyte must be freed although it was read once."""
 
     async def scenario(cluster: SimCluster) -> None:
         cluster.create_topic(TOPIC, QUEUES)

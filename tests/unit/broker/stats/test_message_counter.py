@@ -88,7 +88,7 @@ def test_message_counter_removal_waits_for_concurrent_forwarding(
 
 
 def test_message_counter_count_after_deletion_is_in_totals_only() -> None:
-    """Who stores a message counts it a little later, and another thread may delete meanwhile."""
+    """A put counts its message slightly later, while another thread may delete the topic."""
     stats = BrokerStats(FakeClock())
     topics, groups = {"T", "U"}, {"G", "H"}
     tally = MessageCounter(

@@ -47,7 +47,7 @@ def test_timer_clock_set_back_skips_delivered_slots_not_on_disk() -> None:
 
 
 def test_timer_power_cut_after_clock_set_back_loses_nothing() -> None:
-    """Whatever does not come again is on disk."""
+    """Messages that are not delivered again are on disk."""
     kit = Kit()
     kit.send(b"kept", **kit.at(200))
     kit.send(b"later", **kit.at(900))

@@ -16,7 +16,7 @@ def test_timer_put_raises_delays_others_ten_seconds_and_loses_nothing() -> None:
 
     def fail(message: PutMessage) -> PutMessageStatus | None:
         if raises and message.topic == "T" and message.body == b"1":
-            raise ValueError("as told")
+            raise ValueError("simulated failure")
         return None
 
     kit.picky.refusal = fail
@@ -43,7 +43,7 @@ def test_timer_put_raises_once_is_retried() -> None:
         nonlocal left
         if message.topic == "T" and message.body == b"1" and left:
             left -= 1
-            raise ValueError("as told")
+            raise ValueError("simulated failure")
         return None
 
     kit.picky.refusal = fail
@@ -56,14 +56,14 @@ def test_timer_put_raises_once_is_retried() -> None:
 def test_timer_unusable_message_is_retried_for_ten_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What comes meanwhile gets into the wheel all the same."""
+    """Messages that arrive meanwhile enter the wheel nevertheless."""
     kit = Kit()
     for number in range(3):
         kit.send(b"%d" % number, **kit.at(3_000))
 
     def odd(stored: MessageExt) -> PutMessage | str:
         if stored.body == b"1":
-            raise ValueError("as told")
+            raise ValueError("simulated failure")
         return delivered(stored)
 
     monkeypatch.setattr(service, "delivered", odd)

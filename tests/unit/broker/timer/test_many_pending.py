@@ -38,7 +38,7 @@ def held_bytes(kit: Kit) -> int:
 
 
 def errors_ms(kit: Kit) -> list[int]:
-    """How long after its moment each message was delivered."""
+    """Return the delay of each message after its delivery time."""
     found: list[int] = []
     while len(found) < kit.store.max_offset("T", QUEUE):
         records = kit.store.get_message("T", QUEUE, len(found), 32, 1 << 20).buffers

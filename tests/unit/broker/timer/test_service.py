@@ -356,7 +356,7 @@ def test_timer_slot_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("way", ["clock set back", "clean stop"])
 def test_timer_partly_delivered_slot_is_not_repeated(way: str) -> None:
-    """Nor what came to the slot while it was being delivered."""
+    """Nor messages that entered the slot during its delivery."""
     kit = Kit()
     kit.run(1_000 - kit.clock.time_ms() % 1_000)
     kit.send(b"first", **kit.at(2_200))

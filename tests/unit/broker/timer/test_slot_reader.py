@@ -127,7 +127,7 @@ def test_slot_reader_recalls_apply_first_even_if_late() -> None:
 
 
 def test_slot_reader_recalled_id_takes_constant_memory() -> None:
-    """Properties may be 32 KiB long, and so may an id that somebody sends as one to call back."""
+    """Properties may be 32 KiB long, and so may the id in a recall request."""
     count, units = 200, Units()
     ids = [f"{number:030000}" for number in range(count)]
     for key in ids:

@@ -38,7 +38,7 @@ class PickyStore:
 
 
 class Kit:
-    """One directory; `start` opens it as a broker does."""
+    """Store directory that `start` opens like a broker."""
 
     def __init__(self, *, window: int = 172_800, log_file_bytes: int = 4096, **config: Any) -> None:
         self.disk = StoreKit(

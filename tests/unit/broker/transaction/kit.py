@@ -32,7 +32,7 @@ HALF_PROPERTIES = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "U1", "TAGS": 
 
 
 class Kit:
-    """One broker's transactions; `restart` builds them anew on the same files."""
+    """Transactions of a broker; `restart` recreates them on the same files."""
 
     def __init__(self, *, flush: str = "ASYNC_FLUSH", **settings: Any) -> None:
         self.config = BrokerConfig(broker_name="b", **settings)
@@ -106,7 +106,7 @@ class Kit:
         self.check.step(clock.monotonic_ms())
 
     def restart(self, *, saved: bool = True) -> None:
-        """Begin anew, with the progress as it is or as it was written last."""
+        """Restart with the current progress or the last written one."""
         if saved:
             self.offsets.persist()
         self.store.close()

@@ -235,7 +235,7 @@ def test_check_back_clock_set_back_older_halves_are_checked() -> None:
 
 
 def test_check_back_clock_set_back_young_half_is_not_checked() -> None:
-    """Its local transaction may be running: who is asked now finds nothing of it."""
+    """The local transaction may still be running, so a check-back now would find no result."""
     kit = Kit()
     kit.half(b"old")
     kit.clock.jump(-3_600_000)

@@ -1,4 +1,4 @@
-"""What the compiled path of sends asks of transactions."""
+"""Interface of transactions for the compiled path of sends."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_commits_are_written_down_and_passed() -> None:
     assert kit.committed() == []
 
 
-def test_what_was_not_stored_can_be_committed_again() -> None:
+def test_claim_not_stored_can_be_committed_again() -> None:
     kit = Kit()
     half = kit.half()
     runs = runs_of(kit)

@@ -124,7 +124,7 @@ def test_op_messages_file_survives_kill() -> None:
 
 
 def test_op_messages_stop_with_failed_flush_keeps_durable_halves() -> None:
-    """Of the others nobody knows what the disk has: their producers are asked, none is lost."""
+    """The state of the others on disk is unknown: their producers are asked, and none is lost."""
     kit = Kit(transaction_op_batch_interval=3_000)
     halves = [
         kit.half(b"%d" % number, {**HALF_PROPERTIES, "UNIQ_KEY": f"U{number}"})

@@ -51,7 +51,7 @@ def test_numbers_are_read_in_any_width(compiled: CompiledSends) -> None:
         assert not compare_answers(compiled, data[:opaque] + b"\xff" + data[opaque + 1 :])
 
 
-def test_what_is_behind_an_odd_one_is_left(compiled: CompiledSends) -> None:
+def test_decode_stops_at_unusual_response(compiled: CompiledSends) -> None:
     rng = random.Random(2)
     plain = encode_command(plain_answer(rng))
     for _ in range(300):
@@ -71,7 +71,7 @@ def test_numbers_out_of_range_are_left_to_the_reference(compiled: CompiledSends)
         assert compiled.frame(0, parts, opaque, time_ms, "text", b"") is None
 
 
-def test_it_is_left_out_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_codec_is_disabled_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETPY_PURE", "1")
     assert compiled_sends() is None
     monkeypatch.delenv("ROCKETPY_PURE")

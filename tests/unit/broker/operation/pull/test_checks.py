@@ -109,7 +109,7 @@ def test_pull_checks_conditions_and_long_expressions_are_not_cached(
 
 @pytest.mark.parametrize(("tags", "is_remembered"), [(32, True), (33, False)])
 def test_pull_checks_many_tags_are_not_cached(tags: int, is_remembered: bool) -> None:
-    """Each has codes of its own, 260 KB of a subscription as long as may be."""
+    """Each subscription of the largest size has 260 KB of separate tags codes."""
     kit = Kit()
     kit.consumers.unregister("g", kit.channel)
     kit.register("||".join(f"t{number}" for number in range(tags)))

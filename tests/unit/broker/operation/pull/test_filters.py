@@ -178,7 +178,7 @@ def test_condition_large_arrival_resumes_pull() -> None:
 def test_condition_unreadable_arrival_resumes_pull(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """The pull is told what the matter is; whoever stored the message is not."""
+    """The pull is answered with the error; the thread that stores the message is not affected."""
     kit = Kit()
     assert kit.pull("a > 5", kind="SQL92") is None
 

@@ -271,7 +271,7 @@ def test_pull_full_table_answers_at_once() -> None:
 def test_pull_topic_deletion_between_read_and_suspension_is_not_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever deletes it on another thread finds no pull yet that could be told."""
+    """A concurrent deletion finds no suspended pull to answer yet."""
     kit = Kit()
     kit.topics.on_delete = kit.pulls.topic_deleted
     suspend = kit.suspended.suspend

@@ -213,7 +213,7 @@ def test_send_pending_flush_keeps_no_message() -> None:
 
 
 def _reachable(function: Any) -> list[Any]:
-    """What a closure holds on to."""
+    """Return the objects that a closure references."""
     found: list[Any] = []
     for cell in getattr(function, "__closure__", None) or ():
         found.append(cell.cell_contents)
@@ -245,7 +245,7 @@ def random_items(rng: random.Random) -> list[BatchItem]:
 
 
 def one_by_one(items: list[BatchItem]) -> BatchColumns:
-    """What a batch is when every message is parsed alone."""
+    """Return the batch with every message parsed separately."""
     entries = []
     for item in items:
         properties = parse_properties(item.properties)

@@ -27,7 +27,7 @@ OFFSET = 4_000
 
 
 class Store:
-    """One message at `OFFSET`; keeps what is put."""
+    """Fake store with one message at `OFFSET`; records puts."""
 
     def __init__(self) -> None:
         self.record = b""

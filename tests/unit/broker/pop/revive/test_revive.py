@@ -60,7 +60,7 @@ class Queue:
 
 
 class Reviver:
-    """Notes what came back."""
+    """Records revived messages."""
 
     def __init__(self) -> None:
         self.revived: list[tuple[int, list[int]]] = []
@@ -324,7 +324,7 @@ def test_revive_offset_waits_for_messages_stored_before_failure() -> None:
 
 
 def test_revive_check_points_of_same_key_are_merged() -> None:
-    """One message held for longer, and a pop that began with it, in the same millisecond."""
+    """Extended message, and a pop that starts with it in the same millisecond."""
     kit = Kit()
     kit.check_point(7)
     kit.check_point(7, 4)
