@@ -7,7 +7,6 @@ LINES_MAX = 150
 
 COMMANDS = "integration/cli/test_commands.py"
 STANDS_FOR = {
-    "__init__.py": "unit/test_loading.py",
     "cli/commands/bench.py": "integration/cli/test_bench.py",
     "cli/commands/cluster.py": COMMANDS,
     "cli/servers/daemon.py": "integration/cli/test_daemon.py",
