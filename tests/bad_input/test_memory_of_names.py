@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from rocketpy.proto.record.message import decode_messages
 from rocketpy.proto.wire.command import RemotingCommand, encode_command
@@ -114,6 +115,7 @@ def test_types_of_expressions_that_are_not_there_are_not_kept(tmp_path: Path) ->
         assert served.memory() - served.before < 64 * MIB
 
 
+@pytest.mark.long
 def test_suspended_pulls_with_long_lists_of_tags(tmp_path: Path) -> None:
     """Subscribe with so many different filters that together they exceed the limit."""
     with broker(tmp_path / "s") as served, served.peer() as peer, served.peer() as honest:
@@ -130,6 +132,7 @@ def test_suspended_pulls_with_long_lists_of_tags(tmp_path: Path) -> None:
         assert served.grown < 256 * MIB
 
 
+@pytest.mark.long
 def test_long_expressions_are_refused_and_not_kept(tmp_path: Path) -> None:
     expressions = {
         "one": lambda number: f"{number}" + "x" * (7 * MIB),

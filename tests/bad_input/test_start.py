@@ -17,6 +17,7 @@ from tests.bad_input.kit import (
     log_until,
     running,
 )
+from tests.sampling import sample
 
 LOOPBACK = "127.0.0.1"
 SMALL = ("mappedFileSizeCommitLog=1048576", "mappedFileSizeConsumeQueue=20000",
@@ -89,7 +90,7 @@ def test_consume_queue_files_of_another_length(tmp_path: Path) -> None:
     assert kept_bodies(store) == [b"kept"]
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "00000000000000000007x", "backup"])
+@pytest.mark.parametrize("name", sample(["notes.txt", "00000000000000000007x", "backup"], 3))
 def test_foreign_file_among_the_commit_log(tmp_path: Path, name: str) -> None:
     store = make_store(tmp_path)
     (store / "commitlog" / name).write_bytes(b"not ours" * 1_000)
@@ -110,7 +111,7 @@ def test_directory_of_something_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["store", "store/commitlog", "store/consumequeue", "store/config"]
+    "place", sample(["store", "store/commitlog", "store/consumequeue", "store/config"], 4)
 )
 def test_file_where_a_directory_should_be(tmp_path: Path, place: str) -> None:
     path = tmp_path / place
@@ -122,7 +123,9 @@ def test_file_where_a_directory_should_be(tmp_path: Path, place: str) -> None:
     assert path.read_text() == "in the way"
 
 
-@pytest.mark.parametrize("place", ["commitlog/00000000000000000000", "lock", "config/topics.json"])
+@pytest.mark.parametrize(
+    "place", sample(["commitlog/00000000000000000000", "lock", "config/topics.json"], 3)
+)
 def test_directory_where_a_file_should_be(tmp_path: Path, place: str) -> None:
     store = make_store(tmp_path)
     path = store / place
@@ -158,7 +161,7 @@ def test_damaged_kv_file(tmp_path: Path) -> None:
     assert (tmp_path / "kvConfig.json").read_text() == "{"
 
 
-@pytest.mark.parametrize("server", ["broker", "namesrv", "standalone"])
+@pytest.mark.parametrize("server", sample(["broker", "namesrv", "standalone"], 3))
 def test_taken_port(tmp_path: Path, server: str) -> None:
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -173,7 +176,7 @@ def test_taken_port(tmp_path: Path, server: str) -> None:
     assert not (tmp_path / "s" / "abort").exists(), "the store was closed cleanly"
 
 
-@pytest.mark.parametrize("server", ["broker", "namesrv"])
+@pytest.mark.parametrize("server", sample(["broker", "namesrv"], 2))
 def test_address_that_is_not_ours(tmp_path: Path, server: str) -> None:
     arguments = {
         "broker": broker_arguments(tmp_path / "s", "bindAddress=192.0.2.1"),
@@ -201,7 +204,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(
-    ("server", "key"), [(server, key) for server, keys in WRONG.items() for key in keys]
+    ("server", "key"), sample(((server, key) for server, keys in WRONG.items() for key in keys), 4)
 )
 def test_wrong_value_in_a_file(tmp_path: Path, server: str, key: str) -> None:
     path = tmp_path / "it.conf"
@@ -210,14 +213,14 @@ def test_wrong_value_in_a_file(tmp_path: Path, server: str, key: str) -> None:
     assert f"{path}:3: {key}: " in sentence
 
 
-@pytest.mark.parametrize("server", ["broker", "namesrv"])
+@pytest.mark.parametrize("server", sample(["broker", "namesrv"], 2))
 def test_wrong_value_on_the_command_line_or_in_the_environment(server: str) -> None:
     assert "-D: listenPort: 'x'" in last_sentence(finished(server, "-D", "listenPort=x"), 2)
     done = finished(server, ROCKETPY_LISTEN_PORT="x")
     assert "environment ROCKETPY_LISTEN_PORT: listenPort: 'x'" in last_sentence(done, 2)
 
 
-@pytest.mark.parametrize("server", ["broker", "namesrv", "standalone"])
+@pytest.mark.parametrize("server", sample(["broker", "namesrv", "standalone"], 3))
 def test_unknown_key_on_the_command_line(tmp_path: Path, server: str) -> None:
     more = ["--data", str(tmp_path)] if server == "standalone" else []
     sentence = last_sentence(finished(server, *more, "-D", "listenPrt=1"), 2)
@@ -225,7 +228,7 @@ def test_unknown_key_on_the_command_line(tmp_path: Path, server: str) -> None:
     assert "did you mean listenPort?" in sentence
 
 
-@pytest.mark.parametrize("text", ["listenPort", "=1", ""])
+@pytest.mark.parametrize("text", sample(["listenPort", "=1", ""], 3))
 def test_option_that_is_not_key_and_value(text: str) -> None:
     assert "key=value" in last_sentence(finished("broker", "-D", text), 2)
 
@@ -240,7 +243,7 @@ def test_unknown_key_in_a_file_is_a_warning(tmp_path: Path) -> None:
     assert any(f"{path}:3: productEnvName: " in text for text in warned)
 
 
-@pytest.mark.parametrize("server", ["broker", "namesrv"])
+@pytest.mark.parametrize("server", sample(["broker", "namesrv"], 2))
 def test_configuration_file_that_cannot_be_read(tmp_path: Path, server: str) -> None:
     missing = tmp_path / "missing.conf"
     assert str(missing) in last_sentence(finished(server, "-c", str(missing)), 2)
@@ -250,7 +253,7 @@ def test_configuration_file_that_cannot_be_read(tmp_path: Path, server: str) -> 
     assert str(binary) in last_sentence(finished(server, "-c", str(binary)), 2)
 
 
-@pytest.mark.parametrize("server", ["broker", "namesrv"])
+@pytest.mark.parametrize("server", sample(["broker", "namesrv"], 2))
 def test_tls_files_that_are_not_there(tmp_path: Path, server: str) -> None:
     settings = [f"tls.server.keyPath={tmp_path}/key.pem", f"tls.server.certPath={tmp_path}/c.pem"]
     arguments = broker_arguments(tmp_path / "s") if server == "broker" else ["namesrv", "-p", "0"]
@@ -292,7 +295,9 @@ def test_a_broken_directory_of_one_server_does_not_touch_another(tmp_path: Path)
         shutil.rmtree(store)
 
 
-@pytest.mark.parametrize("line", ["brokerRole=SLAVE", "brokerRole=SYNC_MASTER", "brokerId=1"])
+@pytest.mark.parametrize(
+    "line", sample(["brokerRole=SLAVE", "brokerRole=SYNC_MASTER", "brokerId=1"], 3)
+)
 def test_unsupported_broker_role_is_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(f"brokerName=b\n{line}\n")

@@ -233,7 +233,7 @@ def run_fault(name: str, operation: int, flush: str) -> None:
 @pytest.mark.parametrize(("name", "flush"), CASES)
 def test_a_fault_at_any_operation_costs_nothing(name: str, flush: str) -> None:
     operations = range(STEP // 2, operations_of(name, flush), STEP)
-    for operation in sample(operations, 2):
+    for operation in sample(operations, 4):
         run_fault(name, operation, flush)
 
 
@@ -249,7 +249,7 @@ FILES = (
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("path_part", "name"), sample(itertools.product(FILES, ["disk", "space"]), 2)
+    ("path_part", "name"), sample(itertools.product(FILES, ["disk", "space"]), 4)
 )
 def test_files_that_cannot_be_written_for_a_while_cost_nothing(path_part: str, name: str) -> None:
     run(outage(path_part, ERRORS[name]()))
@@ -317,7 +317,7 @@ def refusing(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("kind", "flush"),
-    sample(itertools.product(KINDS_OF_MESSAGES, ["SYNC_FLUSH", "ASYNC_FLUSH"]), 2),
+    sample(itertools.product(KINDS_OF_MESSAGES, ["SYNC_FLUSH", "ASYNC_FLUSH"]), 4),
 )
 def test_one_kind_of_message_cannot_be_stored_for_a_while(
     kind: str, flush: str, monkeypatch: pytest.MonkeyPatch
@@ -348,7 +348,7 @@ def test_a_broker_that_cannot_store_them_stops_and_starts_and_loses_nothing(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("topic", "name"), sample(itertools.product(SYSTEM_TOPICS, ["disk", "space"]), 2)
+    ("topic", "name"), sample(itertools.product(SYSTEM_TOPICS, ["disk", "space"]), 4)
 )
 def test_queues_of_the_system_that_cannot_be_written_for_a_while_cost_nothing(
     topic: str, name: str
