@@ -77,7 +77,7 @@ def test_oneway_losses_are_counted_and_logged_once_a_second(
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2, "the first one, and the rest when the producer closes"
     assert "lost=1 total=1" in lines[0]
-    assert "lost=499 in_all=500" in lines[1]
+    assert "lost=499 total=500" in lines[1]
 
 
 def test_single_oneway_loss_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
