@@ -53,7 +53,7 @@ def test_key_that_may_not_change(
         assert response.code == 16
         assert key in (response.remark or "")
         assert peer.call(READ[server]).body == before
-        assert log.named("refused", peer.name, key)
+        assert log.named("update rejected", peer.name, key)
     assert list(tmp_path.iterdir()) == []
 
 

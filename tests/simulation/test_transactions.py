@@ -54,8 +54,8 @@ def test_the_seeds_reach_what_they_are_about(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_check_that_forgets_open_transactions_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check of the check: with that fault in it, one of the first seeds fails."""
-    monkeypatch.setattr(CheckBack, "_judge", lambda *_: None)
-    monkeypatch.setattr(HalfLedger, "passable", lambda _, place: place)
+    monkeypatch.setattr(CheckBack, "_check_half", lambda *_: None)
+    monkeypatch.setattr(HalfLedger, "limit_progress", lambda _, place: place)
     assert any(_fails(seed) for seed in range(6))
 
 

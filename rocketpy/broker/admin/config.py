@@ -50,7 +50,7 @@ class ConfigAdmin:
             return refuse(request, ResponseCode.SYSTEM_ERROR, "string2Properties error")
         refused = sorted(set(changes) - configs.live_keys)
         if refused:
-            _log.warning("configuration refused", keys=refused, peer=channel.remote_address)
+            _log.warning("configuration update rejected", keys=refused, peer=channel.remote_address)
             remark = f"Can not update config: {', '.join(refused)[:1024]}"
             return refuse(request, ResponseCode.NO_PERMISSION, remark)
         try:
