@@ -4,7 +4,7 @@
 
 A broker runs as a separate process. One connection sends to new topics, one behind the other or
 several at a time, and another one sends to a topic that is there, every other millisecond: what
-holds up the loop holds up that one. ``--disk-ms`` adds a pause to each fsync of a table's file.
+holds up the loop holds up that one. `--disk-ms` adds a pause to each fsync of a table's file.
 """
 
 import argparse

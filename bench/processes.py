@@ -95,7 +95,7 @@ class Side:
 
 
 def start_apache(home: Path, heap: str, defines: Sequence[str] = ()) -> Side:
-    """Start the real name server and broker, 5.4.0, with ``home`` as their directory."""
+    """Start the real name server and broker, 5.4.0, with `home` as their directory."""
     env = os.environ | {
         "PEER_NS_PORT": str(APACHE_NS_PORT),
         "PEER_PORT": str(APACHE_PORT),
@@ -138,15 +138,15 @@ def start_rocketpy(
     limit_s: float = 120,
     verb: Sequence[str] | None = None,
 ) -> Side:
-    """Start a RocketPy server on free ports with ``home`` as its directory.
+    """Start a RocketPy server on free ports with `home` as its directory.
 
     Args:
         home: where its log and its data are.
-        defines: ``key=value`` settings.
+        defines: `key=value` settings.
         pure: without compiled parts.
         settles_s: how long to wait before its memory is read.
         limit_s: by when it must be ready.
-        verb: which server, with its options; ``standalone`` unless given.
+        verb: which server, with its options; `standalone` unless given.
     """
     home.mkdir(parents=True, exist_ok=True)
     log = home / "rocketpy.log"

@@ -14,7 +14,7 @@ class RawClient:
     """Blocking connection for single requests.
 
     Args:
-        address: ``host:port``.
+        address: `host:port`.
         timeout_s: of every answer.
     """
 

@@ -1,4 +1,4 @@
-"""``python -m rocketpy`` is the ``rocketpy`` command."""
+"""`python -m rocketpy` is the `rocketpy` command."""
 
 from rocketpy.cli.main import main
 

@@ -2,7 +2,7 @@
 
 An installation has no sources beside its compiled modules. A development tree has, and a module
 there may be older than its sources and behave differently. So each module holds a checksum of its
-sources (``SOURCES``, see `checksum_of`); a module of other sources is not loaded.
+sources (`SOURCES`, see `checksum_of`); a module of other sources is not loaded.
 
 `hatch_build.py` loads this file by its path, so it imports the standard library only.
 """
@@ -49,7 +49,7 @@ def checksum_of(source: Path) -> bytes:
     """Return a checksum of a Cython source and of all files that it includes.
 
     Args:
-        source: the ``.pyx``.
+        source: the `.pyx`.
 
     Raises:
         OSError: one of them cannot be read.

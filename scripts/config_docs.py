@@ -3,8 +3,8 @@
     python scripts/config_docs.py            # write it
     python scripts/config_docs.py --check    # exit code 1 when it is out of date
 
-What a key does comes from the ``Attributes`` section of its dataclass; families of Apache's keys
-that the docstring does not repeat one by one are described in ``MORE``.
+What a key does comes from the `Attributes` section of its dataclass; families of Apache's keys
+that the docstring does not repeat one by one are described in `MORE`.
 """
 
 # ruff: noqa: E501, INP001 - sentences stand on one line; not a package
@@ -264,7 +264,7 @@ def family(name: str) -> str | None:
 
 
 def attributes(config_class: type) -> dict[str, str]:
-    """Read the ``Attributes`` section of a docstring."""
+    """Read the `Attributes` section of a docstring."""
     found: dict[str, str] = {}
     name = ""
     section = (inspect.getdoc(config_class) or "").partition("Attributes:\n")[2]

@@ -67,7 +67,7 @@ class Broker:
         network: where it listens and how it connects; the machine's network when None.
         threads: False runs services and requests on the loop that calls `start`, whatever the
             sizes of the pools, so that a simulation is repeatable.
-        run: creates the runner of a background service; the default depends on ``threads``.
+        run: creates the runner of a background service; the default depends on `threads`.
 
     Attributes:
         requests: all requests that it answers.
@@ -120,7 +120,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """``host:port`` for clients; empty before `start`."""
+        """`host:port` for clients; empty before `start`."""
         return self._parts.address
 
     @property
@@ -130,7 +130,7 @@ class Broker:
 
     @property
     def send_path(self) -> str:
-        """Path of fast-path eligible sends: ``compiled`` or ``python``."""
+        """Path of fast-path eligible sends: `compiled` or `python`."""
         if self.requests.has_guard:
             return "python"
         return send_path(self._parts.pools["send"])

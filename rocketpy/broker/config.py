@@ -1,8 +1,8 @@
 """Typed settings of a broker.conf that concern the broker itself.
 
-Field names are Apache's keys in snake case (``sendMessageThreadPoolNums`` is
-``send_message_thread_pool_nums``); where that rule does not yield Apache's spelling, the field's
-metadata has it as ``key``. Metadata ``live`` marks settings that UPDATE_BROKER_CONFIG may change
+Field names are Apache's keys in snake case (`sendMessageThreadPoolNums` is
+`send_message_thread_pool_nums`); where that rule does not yield Apache's spelling, the field's
+metadata has it as `key`. Metadata `live` marks settings that UPDATE_BROKER_CONFIG may change
 while the broker runs. It is an allow-list, so that a path, an address or a class name is never
 accepted from the network.
 
@@ -53,7 +53,7 @@ class BrokerConfig:
         bind_address: local address to listen on.
         fast_listen_enable: also listen on listen_port - 2 (the VIP port of old clients).
             Apache always does; off here because no client since 4.5.1 uses it.
-        namesrv_addr: ``host:port`` separated by ``;``; empty runs without a name server.
+        namesrv_addr: `host:port` separated by `;`; empty runs without a name server.
         broker_permission: 2 write, 4 read, 6 both; 0 neither.
         default_topic_queue_nums: queues of TBW102, the upper limit for auto-created topics.
         auto_create_topic_enable: a send to an unknown topic may create it.
@@ -86,7 +86,7 @@ class BrokerConfig:
         pop_polling_size: suspended pops of one group and topic.
         max_pop_polling_size: suspended pops in total.
         pop_from_retry_probability: percentage of pops that read the retry topic first.
-        enable_retry_topic_v2: redelivered messages go to ``%RETRY%group+topic``.
+        enable_retry_topic_v2: redelivered messages go to `%RETRY%group+topic`.
         pop_response_return_actual_retry_topic: a retried message keeps the retry topic's name.
         register_name_server_period: 10,000 to 60,000 ms.
         flush_consumer_offset_interval: how often consumerOffset.json is written.

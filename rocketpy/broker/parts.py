@@ -205,7 +205,7 @@ class BrokerParts:
 
     @property
     def address(self) -> str:
-        """``host:port`` for clients; empty until the broker listens."""
+        """`host:port` for clients; empty until the broker listens."""
         return self.identity.address
 
     @property

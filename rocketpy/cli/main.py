@@ -1,4 +1,4 @@
-"""The ``rocketpy`` command: a group of sub-commands, each imported when it is used.
+"""The `rocketpy` command: a group of sub-commands, each imported when it is used.
 
 To add a command: write a module with a click command, and one line in `COMMANDS`.
 """
@@ -142,7 +142,7 @@ def command(ctx: click.Context, *, namesrv: str | None, context: str | None) -> 
 
 
 def main() -> None:
-    """Run ``rocketpy``, or answer a completion request of a shell."""
+    """Run `rocketpy`, or answer a completion request of a shell."""
     if "_ROCKETPY_COMPLETE" in os.environ:
         from rocketpy.terminal.completion import complete  # noqa: PLC0415 - only then
 

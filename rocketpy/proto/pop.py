@@ -1,7 +1,7 @@
 """Text formats of pop consumption: handles of messages, and offsets in responses.
 
 A handle (property `POP_CK`, field `extraInfo`) identifies a message and its check point:
-``checkPointOffset popTime invisibleTime reviveQueueId mark brokerName queueId queueOffset``.
+`checkPointOffset popTime invisibleTime reviveQueueId mark brokerName queueId queueOffset`.
 The mark distinguishes the topic from its two kinds of retry topics.
 
 Source: ExtraInfoUtil, KeyBuilder, PopAckConstants of 5.4.0.
@@ -127,7 +127,7 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def start_offset_part(topic: str, queue_id: int, offset: int) -> str:
-    """Return the part of a queue in `startOffsetInfo`; parts are joined with ``;``."""
+    """Return the part of a queue in `startOffsetInfo`; parts are joined with `;`."""
     return f"{retry_mark(topic)} {queue_id} {offset}"
 
 
@@ -156,7 +156,7 @@ def parse_queue_values(text: str | None) -> dict[tuple[str, str], Sequence[int]]
     """Parse `startOffsetInfo`, `msgOffsetInfo` or `orderCountInfo`.
 
     Returns:
-        Mark and queue (or message, ``qo<queue>%<offset>``) to numbers.
+        Mark and queue (or message, `qo<queue>%<offset>`) to numbers.
 
     Raises:
         ValueError: the text is invalid, or has a duplicate queue.

@@ -1,6 +1,6 @@
 """Handles to recall delayed messages.
 
-URL-safe Base64 of ``v1 <topic> <broker name> <time ms> <message id>``, separated by blanks.
+URL-safe Base64 of `v1 <topic> <broker name> <time ms> <message id>`, separated by blanks.
 
 Source: RecallMessageHandle.HandleV1 (5.4.0).
 """

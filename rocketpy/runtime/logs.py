@@ -1,7 +1,7 @@
 """Logging of the daemons, which only this module configures.
 
-Broker, name server and commands log events with ``structlog``; the library layers log text with
-``logging``. Both use the same renderer: coloured lines for people, or one JSON object a line for
+Broker, name server and commands log events with `structlog`; the library layers log text with
+`logging`. Both use the same renderer: coloured lines for people, or one JSON object a line for
 programs. The library alone never configures logging.
 
 Texts of the library layers end in `key=%s` for each field. In JSON lines these fields are taken
@@ -91,7 +91,7 @@ def configure(
 
     Args:
         level: one of `LEVELS`; lower ones are dropped.
-        log_format: ``console`` or ``json``.
+        log_format: `console` or `json`.
         stream: target; default: standard error.
     """
     output = sys.stderr if stream is None else stream

@@ -59,9 +59,9 @@ class Checkpoint:
         queues_phy_offset: the entries of all messages before it are on disk.
         index_phy_offset: full index files with messages before it only are on disk.
         entry_count: end offsets of all queues together, counting what lies before
-            ``queues_phy_offset``; a smaller sum at a start means that files are missing. `UNKNOWN`
+            `queues_phy_offset`; a smaller sum at a start means that files are missing. `UNKNOWN`
             if not recorded.
-        queues_on_disk_to: ``queues_phy_offset`` of the checkpoint on disk.
+        queues_on_disk_to: `queues_phy_offset` of the checkpoint on disk.
         has_offsets: whether the offsets are valid; False after Apache used the directory.
         master_flushed_offset: kept as found.
         confirm_phy_offset: kept as found.

@@ -25,7 +25,7 @@ class MessageStoreConfig:
 
     Attributes:
         store_path_root_dir: the store directory; must not be empty.
-        store_path_commit_log: commit log directory; empty: ``<root>/commitlog``.
+        store_path_commit_log: commit log directory; empty: `<root>/commitlog`.
         mapped_file_size_commit_log: bytes of a commit log file.
         mapped_file_size_consume_queue: bytes of a consume queue file, rounded up to 20.
         mapper_file_size_batch_consume_queue: bytes of a batch consume queue file.
@@ -47,7 +47,7 @@ class MessageStoreConfig:
         max_topic_length: limit of an ordinary topic name in bytes.
         os_page_cache_busy_time_out_mills: an append that holds the lock longer makes the
             store busy.
-        message_delay_level: delays of level 1, 2, ... as ``1s 5s ... 2h``.
+        message_delay_level: delays of level 1, 2, ... as `1s 5s ... 2h`.
         flush_delay_offset_interval: how often delayOffset.json is written.
         timer_wheel_enable: whether messages may have a delivery time (TIMER_*).
         timer_precision_ms: time of one slot of the timer wheel; part of a directory's identity.
@@ -56,7 +56,7 @@ class MessageStoreConfig:
         timer_roll_window_slot: a message that is due more slots later is rolled (put back).
         timer_flush_interval_ms: interval of flushes of the timer's files.
         mapped_file_size_timer_log: bytes of a timer log file.
-        delete_when: hours of the day in which expired files are deleted, ``04`` or ``04;16``.
+        delete_when: hours of the day in which expired files are deleted, `04` or `04;16`.
         file_reserved_time: how long a commit log file is kept after its last change.
         disk_max_used_space_ratio: percentage used from which expired files are deleted at any hour.
         disk_space_clean_forcibly_ratio: percentage used from which the oldest file is deleted.
@@ -132,7 +132,7 @@ class MessageStoreConfig:
 
         Raises:
             ValueError: a delay level that is not a number and a unit, or an hour of
-                ``delete_when`` that is none; a role that this version cannot play; no store
+                `delete_when` that is none; a role that this version cannot play; no store
                 directory.
         """
         if self.broker_role != "ASYNC_MASTER":
@@ -185,7 +185,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Return the delays in ms; index 0 is level 1.
 
     Raises:
-        ValueError: a word that is not digits and one of ``s m h d``.
+        ValueError: a word that is not digits and one of `s m h d`.
     """
     delays = []
     for word in text.split():
@@ -196,7 +196,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 def parse_delete_when(text: str) -> frozenset[int]:
-    """Return the hours of a ``deleteWhen`` value such as ``"04"`` or ``"4;16"``.
+    """Return the hours of a `deleteWhen` value such as `"04"` or `"4;16"`.
 
     Raises:
         ValueError: a piece is not an hour from 0 to 23.

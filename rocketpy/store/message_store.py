@@ -3,8 +3,8 @@
 One lock orders appends: under it a message gets its store time, its physical offset and queue
 offset, and (without SYNC_FLUSH) its entries in queue and index. Everything else runs concurrently.
 
-Life: ``open`` (lock, load, recover), ``start`` (threads), work, ``close`` (flush, checkpoint,
-remove the abort file). A simulation leaves ``start`` out and calls ``step`` of `services`.
+Life: `open` (lock, load, recover), `start` (threads), work, `close` (flush, checkpoint,
+remove the abort file). A simulation leaves `start` out and calls `step` of `services`.
 
 Source: DefaultMessageStore (5.4.0).
 """
@@ -210,7 +210,7 @@ class MessageStore:
         Returns:
             PUT_OK and the position, or the reason: SERVICE_NOT_AVAILABLE (closed, read-only, disk
             nearly full), OS_PAGE_CACHE_BUSY, MESSAGE_ILLEGAL (topic, queue id, body over
-            ``maxMessageSize``, a number out of range), PROPERTIES_SIZE_EXCEEDED, or
+            `maxMessageSize`, a number out of range), PROPERTIES_SIZE_EXCEEDED, or
             CREATE_MAPPED_FILE_FAILED (the disk is full). Then nothing is stored.
         """
         return self._writer.put(message)
@@ -219,7 +219,7 @@ class MessageStore:
         """Append messages of one queue contiguously, all of them or none.
 
         Returns:
-            See `put_message`; an empty batch, or one larger than ``maxMessageSize``, is illegal.
+            See `put_message`; an empty batch, or one larger than `maxMessageSize`, is illegal.
         """
         return self._writer.put_batch(batch)
 
@@ -248,7 +248,7 @@ class MessageStore:
         """Call back when the log is as durable as the flush mode requires, up to an offset.
 
         With ASYNC_FLUSH that is at once. With SYNC_FLUSH it is after the flush; the argument is
-        False if the flush failed or took longer than ``syncFlushTimeout``.
+        False if the flush failed or took longer than `syncFlushTimeout`.
 
         Args:
             phy_end: `PutMessageResult.phy_end`.
@@ -310,11 +310,11 @@ class MessageStore:
 
         Args:
             topic: stored topic.
-            key: a unique key, one of the keys, or with ``index_type`` "T" a tag.
+            key: a unique key, one of the keys, or with `index_type` "T" a tag.
             max_count: most offsets.
             begin_ms: earliest store time.
             end_ms: latest store time.
-            index_type: see ``key``.
+            index_type: see `key`.
         """
         if self._index is None:
             return QueryIndexResult([])

@@ -69,7 +69,7 @@ class PutMessage:
         flag: the application's own flag.
         sys_flag: system flags; the bits of the host widths are set by the store.
         born_timestamp_ms: creation time at the producer.
-        tags_code: hash of ``tags`` (0 without), stored in the consume queue.
+        tags_code: hash of `tags` (0 without), stored in the consume queue.
         uniq_key: UNIQ_KEY property, for the index.
         keys: KEYS property, for the index.
         tags: TAGS property, for the index.
@@ -78,7 +78,7 @@ class PutMessage:
         wait_store_ok: WAIT property; False if the sender does not wait for the flush.
         delay_level: with topic SCHEDULE_TOPIC_XXXX, level from 1; its tags code then is
             the delivery time.
-        store_host: as ``born_host``; empty: the store's own.
+        store_host: as `born_host`; empty: the store's own.
     """
 
     topic: str
@@ -173,7 +173,7 @@ class PutMessageResult(NamedTuple):
 
     @property
     def phy_end(self) -> int:
-        """Physical offset of the byte after the last record (see ``when_durable``)."""
+        """Physical offset of the byte after the last record (see `when_durable`)."""
         return self.phy_offset + self.size_bytes
 
 
@@ -224,8 +224,8 @@ class GetMessageResult:
         max_offset: offset after the last of the queue.
         buffers: one record each, or several adjacent ones if the reader allowed it; views of the
             mapped files: copy them, do not keep them.
-        count: messages in ``buffers``.
-        size_bytes: bytes in ``buffers``.
+        count: messages in `buffers`.
+        size_bytes: bytes in `buffers`.
     """
 
     status: GetMessageStatus

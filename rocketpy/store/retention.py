@@ -5,7 +5,7 @@ index files follow the commit log, because an entry is useful only while its mes
 disk ratios and files are passed in; nothing here reads a clock, a disk or a directory.
 
     disk used        what happens
-    <= max used      delete expired files in the hours of ``delete_when``
+    <= max used      delete expired files in the hours of `delete_when`
     > max used       delete expired files now
     > forcibly       delete the oldest files now, expired or not
     > warning        the same, and the store rejects messages
@@ -228,7 +228,7 @@ class CleanConsumeQueueService:
         *,
         interval_ms: int = 10_000,
     ) -> None:
-        """Build the service; ``dependents`` are called in the given order."""
+        """Build the service; `dependents` are called in the given order."""
         self._min_phy_offset = min_phy_offset
         self._dependents = dependents
         self._interval_ms = interval_ms

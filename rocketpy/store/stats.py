@@ -38,7 +38,7 @@ class _Sample(NamedTuple):
 
 
 class StoreStats:
-    """Counters of one store. ``put_*`` change under the append lock, the others under a lock here.
+    """Counters of one store. `put_*` change under the append lock, the others under a lock here.
 
     Attributes:
         put_count: messages put.

@@ -8,13 +8,13 @@ Messages pass these offsets in this order. Offsets only increase while the store
     dispatched <= visible      in consume queues, index and all other dispatchers
 
 Guarantees:
-    - ``appended``: complete records precede it; the next one starts there;
-    - ``flushed``: a power cut loses nothing before it;
-    - ``visible``: consumers may read and waiting senders are answered before it. With ASYNC_FLUSH
-      it equals ``appended``; with SYNC_FLUSH it never exceeds ``flushed``;
-    - ``dispatched``: consumers and look-ups find every message before it.
+    - `appended`: complete records precede it; the next one starts there;
+    - `flushed`: a power cut loses nothing before it;
+    - `visible`: consumers may read and waiting senders are answered before it. With ASYNC_FLUSH
+      it equals `appended`; with SYNC_FLUSH it never exceeds `flushed`;
+    - `dispatched`: consumers and look-ups find every message before it.
 
-``appended`` and ``dispatched`` change under the append lock, the others under a lock of this
+`appended` and `dispatched` change under the append lock, the others under a lock of this
 object; any thread may read them. Callbacks are called without a lock of this object.
 
 Source: CommitLog (wrotePosition, flushedWhere), DefaultMessageStore.getConfirmOffset,
@@ -42,9 +42,9 @@ class StoreOffsets:
         confirmed: end of the log on the required replicas; very large without replicas.
         dispatched: end of the messages that the dispatchers have processed.
         dispatched_ms: store time of the last dispatched message.
-        visible_bound: upper bound of ``visible``; very large if appended records are visible at
+        visible_bound: upper bound of `visible`; very large if appended records are visible at
             once.
-        on_visible: called with ``visible`` after a flush or a confirmation moved it, before waiting
+        on_visible: called with `visible` after a flush or a confirmation moved it, before waiting
             callbacks are called.
         on_wait: called when a callback waits for a larger offset, to request a flush.
     """
@@ -107,13 +107,13 @@ class StoreOffsets:
         self._bind()
 
     def flush_reached(self, phy_offset: int) -> None:
-        """Advance ``flushed`` and call waiting callbacks."""
+        """Advance `flushed` and call waiting callbacks."""
         # Flushes may finish out of order with a restart of the offsets.
         self.flushed = max(self.flushed, phy_offset)
         self._moved()
 
     def confirm_reached(self, phy_offset: int) -> None:
-        """Advance ``confirmed`` and call waiting callbacks."""
+        """Advance `confirmed` and call waiting callbacks."""
         self.confirmed = phy_offset
         self._moved()
 

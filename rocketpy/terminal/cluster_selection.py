@@ -1,7 +1,7 @@
 """Selection of the cluster of a command: options, context, environment, default.
 
-In this order: ``-n`` after the command, ``-n`` or ``--context`` before it, ``ROCKETPY_CONTEXT``,
-``NAMESRV_ADDR``, the context in use, 127.0.0.1:9876.
+In this order: `-n` after the command, `-n` or `--context` before it, `ROCKETPY_CONTEXT`,
+`NAMESRV_ADDR`, the context in use, 127.0.0.1:9876.
 """
 
 import os
@@ -26,7 +26,7 @@ _VARIABLES: Final = {
 
 
 class NamesrvOption(click.Option):
-    """Option ``-n`` of a command; falls back to the program's ``-n``, then to contexts."""
+    """Option `-n` of a command; falls back to the program's `-n`, then to contexts."""
 
     def consume_value(
         self, ctx: click.Context, opts: Mapping[str, Any]
@@ -83,7 +83,7 @@ def _set(name: str, text: str | None) -> None:
 
 
 def cluster_options(function: F) -> F:
-    """Add ``-n`` and ``--context`` to the program, for the command that follows."""
+    """Add `-n` and `--context` to the program, for the command that follows."""
     function = click.option(
         "--context",
         envvar="ROCKETPY_CONTEXT",

@@ -25,7 +25,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def namesrv_option(function: F) -> F:
-    """Add the ``-n`` option to a command."""
+    """Add the `-n` option to a command."""
     return click.option(
         "-n",
         "--namesrv",
@@ -40,7 +40,7 @@ def namesrv_option(function: F) -> F:
 
 
 def output_option(function: F) -> F:
-    """Add the ``-o`` option to a command."""
+    """Add the `-o` option to a command."""
     return click.option(
         "-o",
         "--output",
@@ -52,7 +52,7 @@ def output_option(function: F) -> F:
 
 
 def yes_option(function: F) -> F:
-    """Add the ``--yes`` option to a command that destroys data."""
+    """Add the `--yes` option to a command that destroys data."""
     return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(function)
 
 
@@ -82,7 +82,7 @@ def own_group() -> str:
 
 
 def position(text: str) -> Position:
-    """Read ``earliest``, ``latest``, ISO 8601, ms since 1970, or ``30m`` for half an hour ago.
+    """Read `earliest`, `latest`, ISO 8601, ms since 1970, or `30m` for half an hour ago.
 
     Raises:
         click.BadParameter: another text.
@@ -106,7 +106,7 @@ def position(text: str) -> Position:
 
 
 def permission(text: str) -> int:
-    """Read ``r``, ``w`` or ``rw``; raises click.BadParameter for another text."""
+    """Read `r`, `w` or `rw`; raises click.BadParameter for another text."""
     from rocketpy.admin.topics import parse_permission  # noqa: PLC0415 - --help is quick
 
     try:
@@ -116,7 +116,7 @@ def permission(text: str) -> int:
 
 
 def key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
-    """Read ``key=value`` texts; raises click.UsageError for others."""
+    """Read `key=value` texts; raises click.UsageError for others."""
     found = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -127,7 +127,7 @@ def key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
 
 
 def queue_of(topic: str, text: str) -> MessageQueue:
-    """Read ``broker-a:3``; raises click.UsageError for anything else."""
+    """Read `broker-a:3`; raises click.UsageError for anything else."""
     broker, _, number = text.rpartition(":")
     if not broker or not number.isdecimal():
         raise click.UsageError(f"--queue: {text!r} is not BROKER:NUMBER, such as broker-a:0")

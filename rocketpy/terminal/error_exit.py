@@ -28,7 +28,7 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
 
 
 def refuse_optimised(name: str) -> None:
-    """End the process under ``python -O``, which drops assertions that RocketPy relies on."""
+    """End the process under `python -O`, which drops assertions that RocketPy relies on."""
     if not __debug__:
         click.echo(
             f"{name}: does not run with python -O or PYTHONOPTIMIZE, which drop assertions",

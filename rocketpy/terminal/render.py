@@ -20,7 +20,7 @@ def show(rows: Iterable[Row], output: str, *, columns: Sequence[str] = (), empty
 
     Args:
         rows: rows with equal keys.
-        output: ``table`` or ``json``.
+        output: `table` or `json`.
         columns: keys shown in the table; all by default.
         empty: text on standard error instead of an empty table.
     """
@@ -81,7 +81,7 @@ def printable(text: str) -> str:
 
 
 def message_row(message: MessageExt, brokers: Mapping[str, str] | str) -> dict[str, object]:
-    """Return a message as a row; a body that is not UTF-8 is in Base64, see ``body_encoding``.
+    """Return a message as a row; a body that is not UTF-8 is in Base64, see `body_encoding`.
 
     Args:
         message: message to show.

@@ -1,6 +1,6 @@
-"""``python -m rocketpy.testing``: a cluster for tests in other languages.
+"""`python -m rocketpy.testing`: a cluster for tests in other languages.
 
-Prints one line of JSON, ``{"namesrv": "127.0.0.1:40123", "brokers": ["127.0.0.1:40124"]}``, and
+Prints one line of JSON, `{"namesrv": "127.0.0.1:40123", "brokers": ["127.0.0.1:40124"]}`, and
 runs until its standard input closes or SIGTERM arrives; then the store directory is removed.
 
     python -m rocketpy.testing [--brokers 2] [-D key=value ...]

@@ -50,8 +50,8 @@ class LocalCluster:
 
     Args:
         directory: parent of the store directories.
-        brokers: number of masters, named ``broker-a``, ``broker-b``, ...
-        properties: broker.conf keys for every broker, over ``SMALL_STORE``; ``tls.server.*`` are
+        brokers: number of masters, named `broker-a`, `broker-b`, ...
+        properties: broker.conf keys for every broker, over `SMALL_STORE`; `tls.server.*` are
             also for the name server.
         clock: clock of all servers.
 
@@ -79,14 +79,14 @@ class LocalCluster:
 
     @property
     def namesrv(self) -> str:
-        """``host:port`` of the name server."""
+        """`host:port` of the name server."""
         if self._name_server is None:
             raise ClosedError("the cluster is not started")
         return self._name_server.address
 
     @property
     def broker_addresses(self) -> list[str]:
-        """``host:port`` of every broker."""
+        """`host:port` of every broker."""
         return [broker.address for broker in self.brokers]
 
     async def start(self) -> None:
@@ -230,12 +230,12 @@ class ClusterThread:
 
     @property
     def namesrv(self) -> str:
-        """``host:port`` of the name server."""
+        """`host:port` of the name server."""
         return self._cluster.namesrv
 
     @property
     def broker_addresses(self) -> list[str]:
-        """``host:port`` of every broker."""
+        """`host:port` of every broker."""
         return self._cluster.broker_addresses
 
     @property

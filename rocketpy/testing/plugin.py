@@ -1,8 +1,8 @@
 """Pytest plugin with fixtures of a running cluster.
 
-``rocketpy_cluster``   name server and broker, new for each test, in a thread; for
+`rocketpy_cluster`   name server and broker, new for each test, in a thread; for
                        synchronous tests and in tests on any event loop.
-``rocketpy_broker``    the same cluster's only broker.
+`rocketpy_broker`    the same cluster's only broker.
 
 Heavy imports happen when a test uses a fixture, so that other tests do not pay for them.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rocketpy_cluster(tmp_path: Path) -> Iterator["ClusterThread"]:
-    """Run a name server and a broker on free loopback ports, its store below ``tmp_path``.
+    """Run a name server and a broker on free loopback ports, its store below `tmp_path`.
 
     Its log goes to `logging`, which pytest shows with a failing test.
     """
@@ -33,5 +33,5 @@ def rocketpy_cluster(tmp_path: Path) -> Iterator["ClusterThread"]:
 
 @pytest.fixture
 def rocketpy_broker(rocketpy_cluster: "ClusterThread") -> "Broker":
-    """The only broker of ``rocketpy_cluster``."""
+    """The only broker of `rocketpy_cluster`."""
     return rocketpy_cluster.brokers[0]

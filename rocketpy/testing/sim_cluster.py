@@ -97,7 +97,7 @@ class SimBroker:
         host: its host in the network.
         files: its disk.
         clock: its clock.
-        held_up_s: extra delay of a service, by its name, such as ``TableWriter``, as with a slow
+        held_up_s: extra delay of a service, by its name, such as `TableWriter`, as with a slow
             disk.
     """
 
@@ -123,7 +123,7 @@ class SimBroker:
 
     @property
     def address(self) -> str:
-        """``host:port``."""
+        """`host:port`."""
         return f"{self.host.name}:{_BROKER_PORT}"
 
     @property
@@ -180,7 +180,7 @@ class SimBroker:
         return True
 
     def kill(self) -> None:
-        """``kill -9``: the disk's page cache survives, the kernel resets the connections."""
+        """`kill -9`: the disk's page cache survives, the kernel resets the connections."""
         assert self._process is not None
         self._process.kill()
         self.host.kill_process()
@@ -224,7 +224,7 @@ class SimCluster:
 
     Args:
         loop: the loop of the simulation.
-        brokers: number of masters, named ``broker-a``, ``broker-b``, ...
+        brokers: number of masters, named `broker-a`, `broker-b`, ...
         properties: broker.conf keys for every broker, over `TINY_STORE`.
 
     Attributes:
@@ -249,7 +249,7 @@ class SimCluster:
 
     @property
     def namesrv(self) -> str:
-        """``host:port`` of the name server."""
+        """`host:port` of the name server."""
         return f"{_NAME_SERVER_HOST}:{_NAME_SERVER_PORT}"
 
     async def start(self) -> None:
@@ -276,7 +276,7 @@ class SimCluster:
             self._name_server = None
 
     def client(self, **options: Any) -> Client:  # noqa: ANN401 - the fields of ClientConfig
-        """Return a client on a new host; start it with ``async with``.
+        """Return a client on a new host; start it with `async with`.
 
         Args:
             options: fields of `rocketpy.client.config.ClientConfig`.

@@ -161,7 +161,7 @@ class SimFiles:
         open_count: number of open files.
         on_flush: called with the path before each flush; it may raise OSError.
         on_operation: called with the kind and the path (of a rename, the new one) before each
-            operation that changes the disk, and before each opening of a file (``open``); it may
+            operation that changes the disk, and before each opening of a file (`open`); it may
             raise errors of a disk.
         flush_count: number of successful flushes.
         open_files: plain files open now, for tests of leaks.

@@ -9,7 +9,7 @@ nothing, between timers due at the same moment, the seed decides.
 
 Tasks, callbacks and timers belong to a `SimProcess`, which they inherit through their context
 (`contextvars`). Killing a process drops all of them at once, wherever they wait: no `finally`
-runs, as with ``kill -9``.
+runs, as with `kill -9`.
 """
 
 import asyncio

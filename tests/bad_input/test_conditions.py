@@ -56,7 +56,7 @@ def subscribed(peer: Wire, condition: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("way", "code"), [(pulled, 23), (asked, 23), (subscribed, 27)])
-def test_a_wrong_condition_is_refused_with_its_place(
+def test_wrong_condition_is_refused_with_its_place(
     world: World, way: Callable[[Wire, str], tuple[int, str]], code: int
 ) -> None:
     wrong = {"a >": 4, "a == 5": 4, "a = 'x": 5, "a > 'x'": 3, "a IN (1)": 7, "a = 1 AND": 10}
@@ -66,7 +66,7 @@ def test_a_wrong_condition_is_refused_with_its_place(
             assert (got, f"at character {place}: " in remark) == (code, True), remark
 
 
-def test_a_condition_beyond_the_bounds_is_refused_at_once(world: World) -> None:
+def test_condition_beyond_the_bounds_is_refused_at_once(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
         for condition in (
             "a = '" + "x" * (7 * MIB) + "'",

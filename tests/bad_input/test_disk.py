@@ -19,7 +19,7 @@ MEGABYTE = bytes(1 << 20)
 
 
 class FaultyOs:
-    """The ``os`` module as the store's files see it, with a disk that fills up or breaks."""
+    """The `os` module as the store's files see it, with a disk that fills up or breaks."""
 
     def __init__(self) -> None:
         self.is_full = False

@@ -87,7 +87,7 @@ def test_one_message_that_wakes_a_pull_of_many_connections(tmp_path: Path) -> No
             assert bodies(peer.receive())[0] == 4 * MIB - 100
 
 
-def test_a_suspended_pull_does_not_keep_its_body(tmp_path: Path) -> None:
+def test_suspended_pull_does_not_keep_its_body(tmp_path: Path) -> None:
     with broker(tmp_path / "s") as served, served.peer() as peer:
         for _ in range(60):
             peer.write(held_pull(peer, bytes(15 * MIB)))

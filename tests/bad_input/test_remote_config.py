@@ -58,7 +58,7 @@ def test_key_that_may_not_change(
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_good_key_beside_a_refused_one_changes_nothing(world: World, server: str) -> None:
+def test_good_key_beside_a_refused_one_changes_nothing(world: World, server: str) -> None:
     good = {"broker": "maxMessageSize=100000", "namesrv": "maxTopics=77"}[server]
     with world.staying_well(), world.peer(server) as peer:
         before = peer.call(READ[server]).body

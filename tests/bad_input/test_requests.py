@@ -192,7 +192,7 @@ def test_born_timestamp_of_a_send(world: World, text: str) -> None:
             assert "bornTimestamp" in (response.remark or "")
 
 
-def test_a_oneway_request_that_fails_is_not_answered(world: World) -> None:
+def test_oneway_request_that_fails_is_not_answered(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
         from rocketpy.proto.wire.command import encode_command  # noqa: PLC0415
 

@@ -286,7 +286,7 @@ def test_broker_starts_without_reachable_name_server(tmp_path: Path) -> None:
     assert "Traceback" not in json.dumps(seen)
 
 
-def test_a_broken_directory_of_one_server_does_not_touch_another(tmp_path: Path) -> None:
+def test_broken_directory_of_one_server_does_not_touch_another(tmp_path: Path) -> None:
     with running(tmp_path / "data") as world, world.staying_well():
         store = tmp_path / "other"
         shutil.copytree(tmp_path / "data" / "broker-a", store)

@@ -36,7 +36,7 @@ def _half(peer: Wire, topic: str) -> dict[str, str]:
     ],
 )
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_an_end_that_does_not_match(world: World, field: str, value: str, decision: str) -> None:
+def test_end_that_does_not_match(world: World, field: str, value: str, decision: str) -> None:
     topic = f"End{decision}{field}{len(value)}"
     with world.staying_well(), world.peer() as peer:
         end = _half(peer, topic)
@@ -48,7 +48,7 @@ def test_an_end_that_does_not_match(world: World, field: str, value: str, decisi
 
 
 @pytest.mark.parametrize("group", ["DEFAULT_GROUP", "DEFAULT_PRODUCER"])
-def test_a_group_that_everybody_shares(world: World, group: str) -> None:
+def test_group_that_everybody_shares(world: World, group: str) -> None:
     """A broker takes it, as Apache's does; our client refuses to begin."""
     topic = f"Shared{group}"
     with world.staying_well(), world.peer() as peer:
@@ -67,7 +67,7 @@ def test_a_group_that_everybody_shares(world: World, group: str) -> None:
         assert peer.bodies(topic) == [b"half"]
 
 
-def test_an_end_for_a_message_that_is_no_half(world: World) -> None:
+def test_end_for_a_message_that_is_no_half(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
         end = _half(peer, "EndPlain")
         sent = peer.send(b"plain", "EndPlain", i="PGROUP\x01P\x02REAL_TOPIC\x01EndPlain\x02")
@@ -78,7 +78,7 @@ def test_an_end_for_a_message_that_is_no_half(world: World) -> None:
         assert peer.bodies("EndPlain") == [b"plain"]
 
 
-def test_an_end_that_comes_twice_or_otherwise(world: World) -> None:
+def test_end_that_comes_twice_or_otherwise(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
         end = _half(peer, "EndTwice")
         assert [peer.call(37, end).code for _ in range(3)] == [0, 0, 0]
@@ -90,7 +90,7 @@ def test_an_end_that_comes_twice_or_otherwise(world: World) -> None:
 
 
 @pytest.mark.parametrize("decision", ["0", "4", "7", "-1"])
-def test_an_end_that_decides_nothing(world: World, decision: str) -> None:
+def test_end_that_decides_nothing(world: World, decision: str) -> None:
     with world.staying_well(), world.peer() as peer:
         end = _half(peer, f"EndNothing{decision}")
         assert peer.call(37, {**end, "commitOrRollback": decision}).code == 0

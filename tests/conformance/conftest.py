@@ -2,10 +2,10 @@
 
 A test takes one of two fixtures and hands it a coroutine function of a `World`:
 
-``run``             twice: simulated, and real with sockets and files;
-``run_simulated``   simulated only: for cases in which much time passes.
+`run`             twice: simulated, and real with sockets and files;
+`run_simulated`   simulated only: for cases in which much time passes.
 
-Both take ``brokers`` and ``properties`` as keywords.
+Both take `brokers` and `properties` as keywords.
 """
 
 from collections.abc import Callable

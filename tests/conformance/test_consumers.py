@@ -80,7 +80,7 @@ def test_group_continues_where_it_stopped(run: Callable[..., Any]) -> None:
     assert sorted(run(case), key=int) == [b"%d" % number for number in range(20)]
 
 
-def test_a_condition_lets_through_what_meets_it_only(run: Callable[..., Any]) -> None:
+def test_condition_lets_through_what_meets_it_only(run: Callable[..., Any]) -> None:
     async def case(world: World) -> list[bytes]:
         world.create_topic("t", queues=1)
         got: list[bytes] = []
@@ -98,7 +98,7 @@ def test_a_condition_lets_through_what_meets_it_only(run: Callable[..., Any]) ->
     assert run(case) == [b"70", b"90", b"110", b"late"]
 
 
-def test_a_broker_that_takes_no_conditions_says_so_at_the_start(run: Callable[..., Any]) -> None:
+def test_broker_that_takes_no_conditions_says_so_at_the_start(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("t", queues=1)
         refusal = "The broker does not support consumer to filter message by SQL92"
@@ -120,7 +120,7 @@ def test_a_broker_that_takes_no_conditions_says_so_at_the_start(run: Callable[..
 @pytest.mark.parametrize(
     ("condition", "position"), [("a >", 3), ("a = 1 AMD b = 2", 6), ("a = 'x", 4)]
 )
-def test_a_condition_that_is_none_is_refused_where_it_is_written(
+def test_condition_that_is_none_is_refused_where_it_is_written(
     run: Callable[..., Any], condition: str, position: int
 ) -> None:
     async def case(world: World) -> None:
@@ -132,7 +132,7 @@ def test_a_condition_that_is_none_is_refused_where_it_is_written(
     run(case)
 
 
-def test_a_filter_lets_its_tags_through_only(run: Callable[..., Any]) -> None:
+def test_filter_lets_its_tags_through_only(run: Callable[..., Any]) -> None:
     async def case(world: World) -> list[bytes]:
         world.create_topic("t", queues=1)
         got: list[bytes] = []
@@ -147,7 +147,7 @@ def test_a_filter_lets_its_tags_through_only(run: Callable[..., Any]) -> None:
     assert run(case) == [b"1", b"3", b"5", b"7", b"9"]
 
 
-def test_a_pull_consumer_seeks_polls_and_commits(run: Callable[..., Any]) -> None:
+def test_pull_consumer_seeks_polls_and_commits(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("t", queues=1)
         async with world.client() as client:
@@ -171,7 +171,7 @@ def test_a_pull_consumer_seeks_polls_and_commits(run: Callable[..., Any]) -> Non
     run(case)
 
 
-def test_a_held_pull_brings_a_message_when_it_comes(run: Callable[..., Any]) -> None:
+def test_held_pull_brings_a_message_when_it_comes(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("t", queues=1)
         async with world.client() as client:
@@ -201,7 +201,7 @@ def test_misuse_of_the_blocking_client_raises_the_same_errors(run: Callable[...,
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
-def test_a_topic_that_comes_after_its_consumer_is_read_within_seconds(
+def test_topic_that_comes_after_its_consumer_is_read_within_seconds(
     run_simulated: Callable[..., Any], tmp_path: Path, *, broadcast: bool
 ) -> None:
     async def case(world: World) -> list[bytes]:
@@ -222,7 +222,7 @@ def test_a_topic_that_comes_after_its_consumer_is_read_within_seconds(
     assert run_simulated(case) == [b"0"]
 
 
-def test_a_condition_holds_over_a_restart_of_the_broker(run: Callable[..., Any]) -> None:
+def test_condition_holds_over_a_restart_of_the_broker(run: Callable[..., Any]) -> None:
     async def case(world: World) -> list[bytes]:
         world.create_topic("t", queues=1)
         got: list[bytes] = []

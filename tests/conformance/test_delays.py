@@ -33,7 +33,7 @@ def test_delay_levels(run: Callable[..., Any]) -> None:
     run(case)
 
 
-def test_a_restart_loses_no_delayed_message(run: Callable[..., Any]) -> None:
+def test_restart_loses_no_delayed_message(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("t")
         async with world.client() as client:
@@ -70,7 +70,7 @@ def test_timed_messages_come_to_the_moment(run: Callable[..., Any]) -> None:
     run(case)
 
 
-def test_a_restart_loses_no_timed_message(run: Callable[..., Any]) -> None:
+def test_restart_loses_no_timed_message(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("t")
         async with world.client() as client:

@@ -12,7 +12,7 @@ from tests.conformance.worlds import World
 SHORT_DELAYS = {"messageDelayLevel": " ".join(f"{level}s" for level in range(1, 19))}
 
 
-def test_a_failed_message_waits_for_its_level_and_comes_again(run: Callable[..., Any]) -> None:
+def test_failed_message_waits_for_its_level_and_comes_again(run: Callable[..., Any]) -> None:
     async def case(world: World) -> list[ReceivedMessage]:
         world.create_topic("t", queues=1)
         got: list[ReceivedMessage] = []

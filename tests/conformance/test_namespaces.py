@@ -34,7 +34,7 @@ def test_namespaces_do_not_see_each_other(run: Callable[..., Any]) -> None:
     assert run(case) == {name: [("t", b"of %s" % name.encode())] for name in ("", "one", "two")}
 
 
-def test_a_failed_message_comes_again_in_its_namespace(run: Callable[..., Any]) -> None:
+def test_failed_message_comes_again_in_its_namespace(run: Callable[..., Any]) -> None:
     async def case(world: World) -> list[tuple[str, int]]:
         world.create_topic("ns%t", queues=1)
         seen: list[tuple[str, int]] = []
@@ -53,7 +53,7 @@ def test_a_failed_message_comes_again_in_its_namespace(run: Callable[..., Any]) 
     assert run(case) == [("t", 0), ("t", 1)]
 
 
-def test_a_pull_consumer_and_a_batch_have_the_namespace_too(run: Callable[..., Any]) -> None:
+def test_pull_consumer_and_a_batch_have_the_namespace_too(run: Callable[..., Any]) -> None:
     async def case(world: World) -> list[tuple[str, bytes]]:
         world.create_topic("ns%t", queues=1)
         async with world.client(namespace="ns") as client:

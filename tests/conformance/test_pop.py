@@ -105,7 +105,7 @@ def test_failed_message_is_redelivered_then_dead_letter(run_simulated: Any) -> N
     assert run_simulated(case) == ([0, 1, 2], 1)
 
 
-def test_a_handler_may_send_a_message_to_the_dead_letters_at_once(run_simulated: Any) -> None:
+def test_handler_may_send_a_message_to_the_dead_letters_at_once(run_simulated: Any) -> None:
     async def case(world: World) -> int:
         world.create_topic("t", queues=1)
         tries: list[int] = []
@@ -126,7 +126,7 @@ def test_a_handler_may_send_a_message_to_the_dead_letters_at_once(run_simulated:
     assert run_simulated(case) == 1
 
 
-def test_a_message_whose_handler_is_slow_is_handled_once_when_it_is_renewed(
+def test_message_whose_handler_is_slow_is_handled_once_when_it_is_renewed(
     run_simulated: Any,
 ) -> None:
     async def case(world: World) -> list[int]:
@@ -149,7 +149,7 @@ def test_a_message_whose_handler_is_slow_is_handled_once_when_it_is_renewed(
     assert run_simulated(case) == [0]
 
 
-def test_a_message_is_kept_or_given_back_for_as_long_as_wished(run_simulated: Any) -> None:
+def test_message_is_kept_or_given_back_for_as_long_as_wished(run_simulated: Any) -> None:
     async def case(world: World) -> list[tuple[int, int]]:
         world.create_topic("t", queues=1)
         await send(world, range(1))
@@ -227,7 +227,7 @@ def test_in_order_each_queue_is_handled_in_order_also_after_a_failure(
     assert run_simulated(case) == [0, 1, 2, 3, 4]
 
 
-def test_a_filter_takes_only_what_it_names(run: Callable[..., Any]) -> None:
+def test_filter_takes_only_what_it_names(run: Callable[..., Any]) -> None:
     async def case(world: World) -> set[bytes]:
         world.create_topic("t")
         got: set[bytes] = set()
@@ -247,7 +247,7 @@ def test_a_filter_takes_only_what_it_names(run: Callable[..., Any]) -> None:
     assert run(case) == bodies(range(4, 8))
 
 
-def test_an_ack_is_tried_again_while_the_message_is_ours(run_simulated: Any) -> None:
+def test_ack_is_tried_again_while_the_message_is_ours(run_simulated: Any) -> None:
     async def case(world: World) -> int:
         world.create_topic("t", queues=1)
         world.script[ACK] = ["lost", "lost"]
@@ -273,7 +273,7 @@ def test_an_ack_is_tried_again_while_the_message_is_ours(run_simulated: Any) -> 
     assert run_simulated(case) == 3
 
 
-def test_a_message_whose_time_is_over_is_not_settled_any_more(run_simulated: Any) -> None:
+def test_message_whose_time_is_over_is_not_settled_any_more(run_simulated: Any) -> None:
     async def case(world: World) -> tuple[int, int]:
         world.create_topic("t", queues=1)
         await send(world, range(1))

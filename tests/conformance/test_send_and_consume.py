@@ -36,7 +36,7 @@ def test_every_queue_arrives_in_order(run: Callable[..., Any]) -> None:
         assert queue == sorted(queue, key=int)
 
 
-def test_a_busy_broker_is_asked_again(run: Callable[..., Any]) -> None:
+def test_busy_broker_is_asked_again(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("t")
         world.script[SEND_V2] = [2]
@@ -48,7 +48,7 @@ def test_a_busy_broker_is_asked_again(run: Callable[..., Any]) -> None:
     run(case)
 
 
-def test_a_broker_that_restarts_keeps_its_messages(run: Callable[..., Any]) -> None:
+def test_broker_that_restarts_keeps_its_messages(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("t")
         async with world.client() as client:

@@ -33,7 +33,7 @@ def test_sends_survive_a_restart_of_the_only_broker(run: Callable[..., Any]) -> 
     run(case)
 
 
-def test_a_lost_connection_is_tried_on_the_other_broker(run: Callable[..., Any]) -> None:
+def test_lost_connection_is_tried_on_the_other_broker(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("t")
         world.script[SEND_V2] = [ConnectionLostError("lost"), 1]
@@ -61,7 +61,7 @@ def test_flow_control_may_be_an_error_at_once(run: Callable[..., Any], code: int
     run(case)
 
 
-def test_an_hour_of_flow_control_is_waited_out(run_simulated: Callable[..., Any]) -> None:
+def test_hour_of_flow_control_is_waited_out(run_simulated: Callable[..., Any]) -> None:
     async def case(world: SimWorld) -> None:
         world.create_topic("t")
         loop = world.cluster.loop

@@ -80,7 +80,7 @@ def test_poll_returns_messages_sent_after_subscribe(
     assert run(case) == [b"t", b"u"]
 
 
-def test_a_responder_answers_the_request_that_follows_its_start(run: Callable[..., Any]) -> None:
+def test_responder_answers_the_request_that_follows_its_start(run: Callable[..., Any]) -> None:
     async def case(world: World) -> bytes:
         world.create_topic("quotes")
 
@@ -95,7 +95,7 @@ def test_a_responder_answers_the_request_that_follows_its_start(run: Callable[..
 
 
 @pytest.mark.parametrize("kind", ["push", "broadcast", "pop"])
-def test_a_topic_that_does_not_exist_does_not_hold_the_start_up(
+def test_topic_that_does_not_exist_does_not_hold_the_start_up(
     run: Callable[..., Any], tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def case(world: World) -> set[bytes]:
@@ -145,7 +145,7 @@ def test_brokers_that_say_nothing_are_waited_for_and_warned_of(
     assert caplog.text.count("where it begins") == 1
 
 
-def test_a_broker_that_comes_back_during_the_start_is_enough(
+def test_broker_that_comes_back_during_the_start_is_enough(
     run_simulated: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def case(world: World) -> set[bytes]:
@@ -162,7 +162,7 @@ def test_a_broker_that_comes_back_during_the_start_is_enough(
     assert "where it begins" not in caplog.text
 
 
-def test_a_start_that_is_cancelled_leaves_no_member(
+def test_start_that_is_cancelled_leaves_no_member(
     run_simulated: Callable[..., Any], tmp_path: Path
 ) -> None:
     async def case(world: World) -> None:

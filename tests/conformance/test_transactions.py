@@ -15,7 +15,7 @@ END = 37
 QUICK_CHECKS = {"transactionCheckInterval": "500", "transactionTimeOut": "100"}
 
 
-def test_a_commit_is_consumed_and_a_rollback_is_not(run: Callable[..., Any]) -> None:
+def test_commit_is_consumed_and_a_rollback_is_not(run: Callable[..., Any]) -> None:
     async def case(world: World) -> list[ReceivedMessage]:
         world.create_topic("t", queues=1)
         received: list[ReceivedMessage] = []
@@ -48,7 +48,7 @@ def test_a_commit_is_consumed_and_a_rollback_is_not(run: Callable[..., Any]) -> 
     assert received[0].headers == {}
 
 
-def test_a_producer_of_the_group_is_asked_about_what_is_not_decided(
+def test_producer_of_the_group_is_asked_about_what_is_not_decided(
     run: Callable[..., Any],
 ) -> None:
     async def case(world: World) -> list[bytes]:
@@ -82,7 +82,7 @@ def test_a_producer_of_the_group_is_asked_about_what_is_not_decided(
     assert run(case, properties=QUICK_CHECKS) == [b"commit"]
 
 
-def test_a_half_message_that_may_be_stored_is_not_sent_again(run: Callable[..., Any]) -> None:
+def test_half_message_that_may_be_stored_is_not_sent_again(run: Callable[..., Any]) -> None:
     async def case(world: World) -> None:
         world.create_topic("t")
         world.script[SEND_V2] = ["lost"]

@@ -24,9 +24,9 @@ T = TypeVar("T")
 class World(Protocol):
     """Cluster of a case.
 
-    ``script[code]`` holds, for the next requests of a code that clients send: the code of a
+    `script[code]` holds, for the next requests of a code that clients send: the code of a
     response, an exception, "lost" (sent, but never answered), a function of (address, request),
-    or None, which lets the request pass. ``requests`` are all that were sent.
+    or None, which lets the request pass. `requests` are all that were sent.
     """
 
     is_simulated: bool

@@ -1,6 +1,6 @@
-"""``kill -9`` of a real broker with delays, timers, transactions, retries and pop in play.
+"""`kill -9` of a real broker with delays, timers, transactions, retries and pop in play.
 
-``CRASH_KILLS`` (default 3) is the number of kills a case.
+`CRASH_KILLS` (default 3) is the number of kills a case.
 """
 
 import asyncio

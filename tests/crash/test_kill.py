@@ -1,6 +1,6 @@
-"""``kill -9`` at any moment: nothing acknowledged is lost, nothing is invented, order is kept.
+"""`kill -9` at any moment: nothing acknowledged is lost, nothing is invented, order is kept.
 
-``CRASH_KILLS`` (default 3) is the number of kills a case; raise it for a long run.
+`CRASH_KILLS` (default 3) is the number of kills a case; raise it for a long run.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The process that gets killed: writes numbered messages and reports what was acknowledged.
 
-``python -m tests.crash.writer DIRECTORY FLUSH_TYPE FIRST BATCH``: one line a message on
+`python -m tests.crash.writer DIRECTORY FLUSH_TYPE FIRST BATCH`: one line a message on
 standard output, as soon as it is acknowledged: number, queue offset, physical offset.
 """
 

@@ -1,6 +1,6 @@
 """docs/COMPATIBILITY.md says of every request code what broker and name server do with it.
 
-After a change of the processors: ``python -m tests.docs.test_compatibility`` writes the table anew.
+After a change of the processors: `python -m tests.docs.test_compatibility` writes the table anew.
 """
 
 from pathlib import Path

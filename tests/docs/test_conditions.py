@@ -20,7 +20,7 @@ CONDITIONS = [each for row in ROWS for each in re.findall(r"`([^`]+)`", row)]
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_condition_of_the_table_is_one(condition: str) -> None:
+def test_condition_of_the_table_is_one(condition: str) -> None:
     assert compile_condition(condition).ignored_from is None
 
 
@@ -72,7 +72,7 @@ def test_condition_listed_as_valid_is_accepted(condition: str, takes: bool) -> N
         ("region <> eu", {}, False),
     ],
 )
-def test_a_word_without_quotes_is_a_property(
+def test_word_without_quotes_is_a_property(
     condition: str, headers: dict[str, str], *, takes: bool
 ) -> None:
     assert compile_condition(condition).matches(headers) is takes

@@ -14,7 +14,7 @@ def script() -> ModuleType:
     return module
 
 
-def test_the_page_says_what_the_dataclasses_say() -> None:
+def test_page_says_what_the_dataclasses_say() -> None:
     page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
     assert page == script().render(), "run: python scripts/config_docs.py"
 

@@ -79,6 +79,6 @@ def test_code_block_prints_the_documented_output(
     assert capsys.readouterr().out.endswith(snippet.output or "")
 
 
-def test_the_guide_has_code_and_says_what_it_prints() -> None:
+def test_guide_has_code_and_says_what_it_prints() -> None:
     found = [each for page in GUIDE.glob("*.md") for each in snippets(page)]
     assert len([each for each in found if each.language == "python" and each.output]) > 10

@@ -87,7 +87,7 @@ def test_rows_of_a_later_run_take_the_place_of_the_older_ones(
     assert "**0.50** (1.5) / **0.50** (1.5) of its time" in text, "latencies: less is better"
 
 
-def test_a_document_without_a_block_of_that_kind_stays(tmp_path: Path, document: Path) -> None:
+def test_document_without_a_block_of_that_kind_stays(tmp_path: Path, document: Path) -> None:
     file = stored(tmp_path, "2026-01-01-0000-abc-features.json", run("sql", 2.0))
     before = document.read_text()
     assert kind_of(file) == "features"

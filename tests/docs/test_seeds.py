@@ -29,14 +29,14 @@ def test_no_line_of_the_documents_is_left_out() -> None:
     assert all(row.says for row in rows())
 
 
-def test_the_list_of_open_rows_only_shrinks() -> None:
+def test_list_of_open_rows_only_shrinks() -> None:
     empty = {row.name for row in rows() if row.is_empty}
     assert OPEN - empty == set(), "filled: take them out of OPEN"
     assert empty - OPEN == set(), "a row that was filled is empty again"
 
 
 @pytest.mark.parametrize("row", [row for row in rows() if not row.is_empty], ids=lambda r: r.name)
-def test_a_filled_row_is_whole_and_true(row: Row) -> None:
+def test_filled_row_is_whole_and_true(row: Row) -> None:
     assert row.modules, "names the modules, as `client/producer/producer.py`"
     assert row.tests, "names tests, as `tests/unit/test_errors.py::test_name`"
     assert row.decision, "says what was decided, or -"
@@ -46,7 +46,7 @@ def test_a_filled_row_is_whole_and_true(row: Row) -> None:
     assert left == 0, "a test that is named in another way"
 
 
-def test_a_named_test_that_is_skipped_is_noticed() -> None:
+def test_named_test_that_is_skipped_is_noticed() -> None:
     named = min(named_tests())
     other = "tests/docs/test_seeds.py::test_no_line_of_the_documents_is_left_out"
     assert skipped_tests([other, f"{named}[one]", f"{named}[two]"]) == [named]

@@ -38,7 +38,7 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
-def test_the_navigation_has_every_page_once() -> None:
+def test_navigation_has_every_page_once() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     pages = list(named(site["nav"]))
     assert sorted(pages) == [str(page.relative_to(DOCS)) for page in PAGES]

@@ -18,7 +18,7 @@ def script() -> ModuleType:
     return module
 
 
-def test_the_table_of_options_is_that_of_the_classes() -> None:
+def test_table_of_options_is_that_of_the_classes() -> None:
     pytest.importorskip("pyarrow")
     page = (ROOT / "docs/spark.md").read_text(encoding="utf-8")
     assert page == script().render(page), "run: python scripts/spark_docs.py"

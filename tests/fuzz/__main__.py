@@ -1,12 +1,12 @@
-"""Fuzzing of compiled modules under sanitizers: ``python -m tests.fuzz [--decoder | ...]``.
+"""Fuzzing of compiled modules under sanitizers: `python -m tests.fuzz [--decoder | ...]`.
 
 Frames of every kind, damaged in every way, go to two simulated brokers, one of them with the module
 built under AddressSanitizer and UBSan; a read or write out of bounds, undefined behaviour, or any
-difference between the two ends it, with the seed that repeats it: ``--seed N``. With ``--decoder``
-the same for records that are decoded into Arrow columns, beside numpy; with ``--client`` for what a
-client sends and is answered, beside the codec in Python. With ``--messages`` for
-the records that a client receives, with ``--recovery`` for the start of a damaged store. With
-``--all`` every target runs, as many side by side as there are processors: the frames for the given
+difference between the two ends it, with the seed that repeats it: `--seed N`. With `--decoder`
+the same for records that are decoded into Arrow columns, beside numpy; with `--client` for what a
+client sends and is answered, beside the codec in Python. With `--messages` for
+the records that a client receives, with `--recovery` for the start of a damaged store. With
+`--all` every target runs, as many side by side as there are processors: the frames for the given
 time, the others for a part of it.
 """
 

@@ -1,6 +1,6 @@
-"""The fuzzing process: ``python -m tests.fuzz.run_cases MODULE FIRST_SEED LAST_SEED SECONDS``.
+"""The fuzzing process: `python -m tests.fuzz.run_cases MODULE FIRST_SEED LAST_SEED SECONDS`.
 
-Loads the compiled module from a file, then says ``case N`` before each case, ``done N`` behind it.
+Loads the compiled module from a file, then says `case N` before each case, `done N` behind it.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Many seeds by hand, with progress: ``python -m tests.simulation [seeds] [first seed] [name]``.
+"""Many seeds by hand, with progress: `python -m tests.simulation [seeds] [first seed] [name]`.
 
 Runs every simulation (or the named one) on all processors, prints the command that repeats each
 failing seed, and ends with 1 if there was one.

@@ -138,7 +138,7 @@ class Ledger:
 def read_all(store: MessageStore, *, left_out: int = 0) -> list[Place]:
     """Read every queue from its start as a consumer does, checking each record.
 
-    ``left_out`` messages may be missing because they are damaged.
+    `left_out` messages may be missing because they are damaged.
     """
     topic = TOPIC
     places = []

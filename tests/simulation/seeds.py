@@ -9,12 +9,12 @@ CHUNKS = 8
 
 
 def seed_count(default: int) -> int:
-    """Number of seeds of this run; ``SIM_SEEDS`` overrides it."""
+    """Number of seeds of this run; `SIM_SEEDS` overrides it."""
     return int(os.environ.get("SIM_SEEDS", default))
 
 
 def seeds_of(chunk: int, count: int, chunks: int = CHUNKS) -> Sequence[int]:
-    """Return the seeds of one of the tests that share them; ``SEED`` picks a single one."""
+    """Return the seeds of one of the tests that share them; `SEED` picks a single one."""
     if "SEED" in os.environ:
         seed = int(os.environ["SEED"])
         return range(seed, seed + 1) if chunk == 0 else range(0)

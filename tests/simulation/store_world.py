@@ -52,7 +52,7 @@ FAULTS = frozenset(
 
 
 def faults() -> frozenset[str]:
-    """The kinds of fault in the mix of this run; ``SIM_FAULTS=-flip,-space`` leaves some out."""
+    """The kinds of fault in the mix of this run; `SIM_FAULTS=-flip,-space` leaves some out."""
     words = os.environ.get("SIM_FAULTS", "").split(",")
     return FAULTS - {word[1:] for word in words if word.startswith("-")}
 

@@ -30,7 +30,7 @@ HOUR_MS = 3_600_000
         ([HOUR_MS, -HOUR_MS], True, "ASYNC_FLUSH"),
     ],
 )
-def test_a_clock_that_is_set_holds_up_nothing_that_comes_afterwards(
+def test_clock_that_is_set_holds_up_nothing_that_comes_afterwards(
     steps_ms: list[int], restarts: bool, flush: str
 ) -> None:
     """Delayed messages follow the clock: one hour later after it was set back."""
@@ -67,7 +67,7 @@ def test_a_clock_that_is_set_holds_up_nothing_that_comes_afterwards(
 
 
 @pytest.mark.timeout(300)
-def test_a_broker_that_takes_nothing_more_delivers_what_it_took() -> None:
+def test_broker_that_takes_nothing_more_delivers_what_it_took() -> None:
     async def scenario(cluster: SimCluster) -> None:
         (broker,) = cluster.brokers
         for topic in (TOPIC, POP_TOPIC):

@@ -1,6 +1,6 @@
 """Brokers and clients under seeds: everything `ClusterWorld` can do to them, judged at the end.
 
-``SEED=7`` runs one seed, ``SIM_SEEDS=500`` that many; `make test-long` runs many of them.
+`SEED=7` runs one seed, `SIM_SEEDS=500` that many; `make test-long` runs many of them.
 """
 
 import os
@@ -28,7 +28,7 @@ def test_nothing_acknowledged_is_lost_under_any_seed(chunk: int) -> None:
     run_seeds(run, seeds_of(chunk, SEEDS, CHUNKS), TEST)
 
 
-def test_an_acknowledgement_before_the_flush_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acknowledgement_before_the_flush_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check of the check: with that fault in it, one of the first seeds fails."""
     monkeypatch.setattr(MessageStore, "when_durable", lambda _, __, answer: answer(True))
     assert any(fails(seed) for seed in range(0, 80, 2))
@@ -43,7 +43,7 @@ def fails(seed: int) -> bool:
 
 
 @pytest.mark.skipif("SEED" in os.environ, reason="one seed reaches only a part of it")
-def test_the_seed_mix_reaches_what_it_is_about() -> None:
+def test_seed_mix_reaches_what_it_is_about() -> None:
     """Within a few seeds brokers end in every way, and messages flow meanwhile."""
     wanted = {"_kill", "_lose_power", "_cut", "_part", "send failed"}
     counts: Counter[str] = Counter()

@@ -1,6 +1,6 @@
 """A group under seeds: everything `ConsumeWorld` can do to its members and brokers, judged.
 
-``SEED=7`` runs one seed, ``SIM_SEEDS=500`` that many; `make test-long` runs many of them.
+`SEED=7` runs one seed, `SIM_SEEDS=500` that many; `make test-long` runs many of them.
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ def fails(seed: int) -> bool:
     return False
 
 
-def test_the_seed_mix_reaches_what_it_is_about() -> None:
+def test_seed_mix_reaches_what_it_is_about() -> None:
     wanted = {"_kill_member", "_close_member", "_kill_broker", "_part", "failed", "nack", "hangs"}
     counts: Counter[str] = Counter()
     for seed in range(30):

@@ -33,7 +33,7 @@ async def expire(cluster: SimCluster) -> int:
     return store.min_phy_offset
 
 
-def test_a_message_given_back_after_its_log_expired_is_retried_all_the_same() -> None:
+def test_message_given_back_after_its_log_expired_is_retried_all_the_same() -> None:
     """The broker has it no more; the consumer does, and sends it to its retry topic."""
 
     async def scenario(cluster: SimCluster) -> Counter[bytes]:

@@ -186,7 +186,7 @@ def _nothing(_: SimBroker) -> None:
     pass
 
 
-def test_the_scenario_has_every_kind_in_it() -> None:
+def test_scenario_has_every_kind_in_it() -> None:
     features = run(_nothing)
     assert set(KINDS) <= features.counts.keys()
     assert features.counts["checked"] > 0
@@ -231,7 +231,7 @@ def run_fault(name: str, operation: int, flush: str) -> None:
 
 @pytest.mark.timeout(600 + 80_000 // STEP)
 @pytest.mark.parametrize(("name", "flush"), CASES)
-def test_a_fault_at_any_operation_costs_nothing(name: str, flush: str) -> None:
+def test_fault_at_any_operation_costs_nothing(name: str, flush: str) -> None:
     operations = range(STEP // 2, operations_of(name, flush), STEP)
     for operation in sample(operations, 4):
         run_fault(name, operation, flush)
@@ -257,7 +257,7 @@ def test_files_that_cannot_be_written_for_a_while_cost_nothing(path_part: str, n
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_a_full_disk_refuses_and_costs_nothing(flush: str) -> None:
+def test_full_disk_refuses_and_costs_nothing(flush: str) -> None:
     def fill(broker: SimBroker) -> None:
         broker.files.capacity_bytes = broker.files.used_bytes + 8_192
 
@@ -336,7 +336,7 @@ def _is_committed(body: bytes) -> bool:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", ["op messages", "check points and acks"])
-def test_a_broker_that_cannot_store_them_stops_and_starts_and_loses_nothing(
+def test_broker_that_cannot_store_them_stops_and_starts_and_loses_nothing(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arm, refused = refusing(KINDS_OF_MESSAGES[kind], monkeypatch)

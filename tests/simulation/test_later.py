@@ -270,7 +270,7 @@ def test_nothing_is_lost_or_early_when_hosts_are_parted() -> None:
     assert counts["failed"] > 0
 
 
-def test_the_judge_notices_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_notices_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check of the check: a delivery in ten is forgotten."""
     put, count = SystemWriter.put, itertools.count()
 
@@ -284,7 +284,7 @@ def test_the_judge_notices_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None
         run(1)
 
 
-def test_the_judge_notices_what_is_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_notices_what_is_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_reader, "due_ms", lambda *given: due_ms(*given) - 300)
     with pytest.raises(AssertionError, match="ms early"):
         run(1)

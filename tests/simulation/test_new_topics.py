@@ -89,7 +89,7 @@ def test_consumer_of_new_group_does_not_delay_others() -> None:
     run_simulation(scenario)
 
 
-def test_a_topic_deleted_before_its_creation_is_written_does_not_come_back() -> None:
+def test_topic_deleted_before_its_creation_is_written_does_not_come_back() -> None:
     async def scenario(cluster: SimCluster) -> None:
         async with cluster.client() as client:
             cluster.create_topic("there", 1)
@@ -112,7 +112,7 @@ def test_a_topic_deleted_before_its_creation_is_written_does_not_come_back() -> 
     run_simulation(scenario)
 
 
-def test_a_stop_waits_for_what_is_to_be_written() -> None:
+def test_stop_waits_for_what_is_to_be_written() -> None:
     async def scenario(cluster: SimCluster) -> None:
         async with cluster.client() as client:
             cluster.create_topic("there", 1)

@@ -1,6 +1,6 @@
 """Popping under seeds: kills, power cuts, parted hosts; judged by what was delivered and acked.
 
-``SEED=7`` runs one seed, ``SIM_SEEDS=500`` that many.
+`SEED=7` runs one seed, `SIM_SEEDS=500` that many.
 """
 
 from typing import Any
@@ -30,12 +30,12 @@ def test_popped_messages_are_acked_or_come_back_under_any_seed(chunk: int) -> No
 
 
 @pytest.mark.parametrize("seed", [43, 9910057])
-def test_the_check_knows_what_it_was_once_wrong_about(seed: int) -> None:
+def test_check_knows_what_it_was_once_wrong_about(seed: int) -> None:
     """A broker served, and ended before its start was complete; an ack too late to be asked for."""
     run_seed(seed)
 
 
-def test_the_check_notices_a_message_that_does_not_come_back(
+def test_check_notices_a_message_that_does_not_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Reviver, "revive", lambda *_: True)
@@ -43,7 +43,7 @@ def test_the_check_notices_a_message_that_does_not_come_back(
         run_seed(1)
 
 
-def test_the_check_notices_an_ack_that_was_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_notices_an_ack_that_was_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgotten(*_: Any, **__: Any) -> Acked:
         return Acked()
 
@@ -52,7 +52,7 @@ def test_the_check_notices_an_ack_that_was_not_kept(monkeypatch: pytest.MonkeyPa
         run_seed(1)
 
 
-def test_the_check_puts_an_ack_down_to_the_delivery_it_is_of() -> None:
+def test_check_puts_an_ack_down_to_the_delivery_it_is_of() -> None:
     """A clock step ends the invisible time before an ack: the next consumer gets the message."""
     holders = Holders(BUFFERED_S, forks=True)
     message = b"0/0", 1

@@ -68,7 +68,7 @@ def _start(hash_seed: str, before: tuple[int, ...]) -> "subprocess.Popen[str]":
     )
 
 
-def test_a_seed_repeats_exactly_in_another_process_and_after_other_seeds() -> None:
+def test_seed_repeats_exactly_in_another_process_and_after_other_seeds() -> None:
     processes = [_start("1", ()), _start("2", (1, 2))]
     histories = []
     for process in processes:

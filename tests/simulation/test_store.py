@@ -1,6 +1,6 @@
 """The whole store under seeds: everything `StoreWorld` can do to it, judged by its `History`.
 
-``SEED=7`` runs one seed, ``SIM_SEEDS=5000`` that many, and ``SIM_FAULTS=-flip`` leaves a kind of
+`SEED=7` runs one seed, `SIM_SEEDS=5000` that many, and `SIM_FAULTS=-flip` leaves a kind of
 fault out. What repeats a failure is the seed: the note under it is a command. `make test-long`
 runs 20,000 of them.
 """
@@ -29,7 +29,7 @@ def test_every_promise_holds_under_every_seed(chunk: int) -> None:
     run_seeds(run, seeds_of(chunk, SEEDS), TEST)
 
 
-def test_an_acknowledgement_before_the_flush_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acknowledgement_before_the_flush_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check of the check: with that fault in it, one of the first seeds fails."""
     monkeypatch.setattr(MessageStore, "when_durable", lambda _, __, answer: answer(True))
     assert any(fails(seed) for seed in range(0, 80, 2))
@@ -44,7 +44,7 @@ def fails(seed: int) -> bool:
 
 
 @pytest.mark.skipif("SEED" in os.environ, reason="one seed reaches only a part of it")
-def test_the_seed_mix_reaches_what_it_is_about() -> None:
+def test_seed_mix_reaches_what_it_is_about() -> None:
     """Every kind of end and of fault happens within a few seeds."""
     counts: Counter[str] = Counter()
     for seed in range(40):

@@ -1,6 +1,6 @@
 """Transactions under seeds; see `TransactionWorld`.
 
-``SEED=7`` runs one seed, ``SIM_SEEDS=500`` that many.
+`SEED=7` runs one seed, `SIM_SEEDS=500` that many.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ def test_committed_transactions_are_the_only_visible_ones(chunk: int) -> None:
     run_seeds(run, seeds_of(chunk, SEEDS, 2), TEST)
 
 
-def test_the_seeds_reach_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_reach_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {"committed", "rolled back", "forgotten", "checked", "never began", "_kill"}
     counts: Counter[str] = Counter()
     claim = BulkTransactions.claim

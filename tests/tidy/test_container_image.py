@@ -21,7 +21,7 @@ def needed() -> set[str]:
     return found | {hook.get("path", CUSTOM_HOOK)}
 
 
-def test_the_build_stage_copies_what_the_build_reads() -> None:
+def test_build_stage_copies_what_the_build_reads() -> None:
     copied = {
         name
         for line in re.findall(r"^COPY (.+)$", BUILD, re.MULTILINE)
@@ -38,7 +38,7 @@ def test_what_is_copied_is_sent_to_the_builder() -> None:
     assert "**/*.so" in rules, "modules compiled outside do not fit the image's Python"
 
 
-def test_an_image_without_compiled_modules_is_not_built() -> None:
+def test_image_without_compiled_modules_is_not_built() -> None:
     assert "gcc libc6-dev" in BUILD
     environment, _, rest = BUILD.partition("ROCKETPY_COMPILED=1")
     assert "pip wheel" not in environment

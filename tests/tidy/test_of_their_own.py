@@ -60,7 +60,7 @@ def test_long_modules_have_a_test_file() -> None:
     assert not bare
 
 
-def test_a_file_that_stands_for_another_is_needed_and_says_so() -> None:
+def test_file_that_stands_for_another_is_needed_and_says_so() -> None:
     known = set(map(str, long_modules()))
     with_own_test = {
         module for module in STANDS_FOR if (ROOT / "tests" / own_test(Path(module))).exists()

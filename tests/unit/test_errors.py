@@ -41,14 +41,14 @@ def test_errors_are_public_and_derive_from_one_root() -> None:
         (4711, "BrokerError", False),
     ],
 )
-def test_a_code_has_its_class_and_keeps_its_remark(code: int, name: str, retriable: bool) -> None:
+def test_code_has_its_class_and_keeps_its_remark(code: int, name: str, retriable: bool) -> None:
     error = BrokerError.from_code(code, "because")
     assert (type(error).__name__, error.code, error.remark) == (name, code, "because")
     assert error.retriable is retriable
     assert "because" in str(error)
 
 
-def test_a_code_stands_for_one_class() -> None:
+def test_code_stands_for_one_class() -> None:
     with pytest.raises(AssertionError):
 
         class SecondError(BrokerError, code=17):
@@ -104,7 +104,7 @@ def fail() -> None:
     raise BrokerError.from_code(16, "read only")
 
 
-def test_a_process_pool_survives_an_error() -> None:
+def test_process_pool_survives_an_error() -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         with pytest.raises(errors.NoPermissionError, match="read only") as caught:
             pool.submit(fail).result(60)

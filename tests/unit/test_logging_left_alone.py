@@ -110,7 +110,7 @@ def test_loggers_and_structlog_stay_as_they_were() -> None:
     assert said()[-1] == "left alone"
 
 
-def test_a_program_s_own_structlog_stays_as_it_was() -> None:
+def test_program_s_own_structlog_stays_as_it_was() -> None:
     assert said("configured")[-1] == "left alone"
 
 

@@ -105,7 +105,7 @@ def test_trace_continues_from_send_to_handler(*, as_function: bool) -> None:
     run_sim(main, queues=1)
 
 
-def test_a_batch_is_one_span_and_its_messages_lead_to_it() -> None:
+def test_batch_is_one_span_and_its_messages_lead_to_it() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit()
         calls: list[int] = []

@@ -168,7 +168,7 @@ def test_interrupted_call_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
         assert hanging.cancelled.wait(WAIT_S)
 
 
-def test_a_with_block_starts_and_closes_a_consumer() -> None:
+def test_with_block_starts_and_closes_a_consumer() -> None:
     with client_on(NoNetwork()) as client:
         with client.pull_consumer(group="p") as consumer:
             assert consumer.assignment == []
@@ -177,7 +177,7 @@ def test_a_with_block_starts_and_closes_a_consumer() -> None:
             consumer.poll(timeout=0)
 
 
-def test_a_client_that_cannot_start_leaves_no_thread() -> None:
+def test_client_that_cannot_start_leaves_no_thread() -> None:
     class Broken(NoNetwork):
         def register(self, code: int, processor: Any) -> None:
             raise ValueError("cannot start")

@@ -1,7 +1,7 @@
 """Connected producers and consumers, by group and by connection.
 
 Heartbeats add entries to both tables. Entries are removed when the client unregisters, when its
-connection closes, or when it is silent for ``channelExpiredTimeout`` (120 s, checked every 10 s by
+connection closes, or when it is silent for `channelExpiredTimeout` (120 s, checked every 10 s by
 the monotonic clock). Each change of the members or subscriptions of a consumer group is reported to
 `on_change`, which notifies all members to rebalance.
 

@@ -1,6 +1,6 @@
 """Names and addresses of this broker; the port is known only after it listens.
 
-``brokerIP1`` may be a host name (containers have no fixed address): clients get the name, records
+`brokerIP1` may be a host name (containers have no fixed address): clients get the name, records
 get the address that it has when the broker starts.
 """
 
@@ -22,8 +22,8 @@ class BrokerIdentity:
         broker_name: name of the broker.
         broker_id: 0 is the master.
         ip: address (or host name) for clients.
-        address: ``ip:port`` (or ``name:port``) for clients; empty before `listens_on`.
-        ha_address: ``ip:port`` for slaves.
+        address: `ip:port` (or `name:port`) for clients; empty before `listens_on`.
+        ha_address: `ip:port` for slaves.
         store_host: the address in the format of records, 8 or 20 bytes; empty before `listens_on`.
     """
 
@@ -44,7 +44,7 @@ class BrokerIdentity:
         """Set the port, which completes the addresses.
 
         Raises:
-            StartError: ``brokerIP1`` is a host name that cannot be resolved.
+            StartError: `brokerIP1` is a host name that cannot be resolved.
         """
         self.store_host = host_bytes(_resolved(self.ip), port)
         self.address = format_address(self.ip, port)

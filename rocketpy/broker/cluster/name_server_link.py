@@ -1,7 +1,7 @@
 """Registration of this broker at the name servers: periodic, on changes, and unregistration.
 
 The complete topic table is sent to all name servers in parallel at the start, after 10 s, and then
-every ``registerNameServerPeriod`` (30 s). A created or changed topic is announced at once, alone.
+every `registerNameServerPeriod` (30 s). A created or changed topic is announced at once, alone.
 
 Source: BrokerOuterAPI.java, BrokerController.registerBrokerAll (5.4.0).
 """

@@ -75,7 +75,7 @@ def is_compiled() -> bool:
 
 
 def send_path(pool: BusinessPool | None) -> str:
-    """Return the path of fast-path eligible sends: ``compiled`` or ``python``.
+    """Return the path of fast-path eligible sends: `compiled` or `python`.
 
     Args:
         pool: pool of sends; with threads it takes requests, not bytes.

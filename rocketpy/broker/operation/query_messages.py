@@ -51,7 +51,7 @@ class KeyQuery(NamedTuple):
         max_count: maximal number of messages.
         begin_ms: earliest store time.
         end_ms: latest store time.
-        index_type: ``K`` key, ``U`` unique id, ``T`` tag; None is key or unique id.
+        index_type: `K` key, `U` unique id, `T` tag; None is key or unique id.
         is_unique: whether the key is a unique id; then `max_count` is replaced by the default.
     """
 

@@ -12,7 +12,7 @@ class SendRequest(NamedTuple):
         body: as it is to be stored (compressed or not); of a batch: its messages, encoded.
         properties: encoded, as sent by the client (see `rocketpy.proto.record.properties`).
         born_host: the sender's address, ip (4 or 16 bytes) and i32 port.
-        producer: the sender's address for display, ``ip:port``.
+        producer: the sender's address for display, `ip:port`.
         flag: flag of the application.
         sys_flag: system flags.
         born_timestamp_ms: when the sender created it.

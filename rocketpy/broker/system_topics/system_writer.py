@@ -43,7 +43,7 @@ def copy_of(
     given properties.
 
     Args:
-        stored: decoded with ``inflate=False``, so that its body is as stored.
+        stored: decoded with `inflate=False`, so that its body is as stored.
         topic: target topic.
         queue_id: target queue.
         properties: properties of the copy.

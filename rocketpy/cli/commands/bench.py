@@ -1,4 +1,4 @@
-"""``rocketpy bench``: measures sending and receiving, with progress, latencies and plots."""
+"""`rocketpy bench`: measures sending and receiving, with progress, latencies and plots."""
 
 import sys
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""``rocketpy cluster``: state and health checks of brokers and name servers."""
+"""`rocketpy cluster`: state and health checks of brokers and name servers."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""``rocketpy completion``: shell scripts that complete commands, topics and groups."""
+"""`rocketpy completion`: shell scripts that complete commands, topics and groups."""
 
 import click
 from click.shell_completion import get_completion_class

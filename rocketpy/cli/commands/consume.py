@@ -1,4 +1,4 @@
-"""``rocketpy consume``: prints messages as they arrive."""
+"""`rocketpy consume`: prints messages as they arrive."""
 
 import asyncio
 import contextlib

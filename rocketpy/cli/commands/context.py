@@ -1,4 +1,4 @@
-"""``rocketpy context``: manages named clusters."""
+"""`rocketpy context`: manages named clusters."""
 
 import os
 

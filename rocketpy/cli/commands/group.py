@@ -1,4 +1,4 @@
-"""``rocketpy group``: shows, creates, changes, moves and deletes consumer groups."""
+"""`rocketpy group`: shows, creates, changes, moves and deletes consumer groups."""
 
 import click
 

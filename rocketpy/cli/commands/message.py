@@ -1,4 +1,4 @@
-"""``rocketpy message``: finds single messages."""
+"""`rocketpy message`: finds single messages."""
 
 from dataclasses import asdict
 

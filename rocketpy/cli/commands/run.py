@@ -1,4 +1,4 @@
-"""``rocketpy run``: runs the handlers of an app, in one process or several."""
+"""`rocketpy run`: runs the handlers of an app, in one process or several."""
 
 import sys
 from pathlib import Path

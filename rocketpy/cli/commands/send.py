@@ -1,4 +1,4 @@
-"""``rocketpy send``: sends messages from the command line or standard input."""
+"""`rocketpy send`: sends messages from the command line or standard input."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""``rocketpy broker-config`` and ``namesrv-config``: configuration of running servers."""
+"""`rocketpy broker-config` and `namesrv-config`: configuration of running servers."""
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches

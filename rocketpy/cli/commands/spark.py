@@ -1,4 +1,4 @@
-"""``rocketpy spark``: jobs of the data pipeline, each imported when it is called."""
+"""`rocketpy spark`: jobs of the data pipeline, each imported when it is called."""
 
 import importlib
 from typing import Final

@@ -1,4 +1,4 @@
-"""``rocketpy top``: continuous overview of a cluster."""
+"""`rocketpy top`: continuous overview of a cluster."""
 
 import asyncio
 import contextlib
@@ -184,7 +184,7 @@ class Screen:
 
     Args:
         namesrv: shown in the title.
-        output: ``table``, or ``json`` for an object a line.
+        output: `table`, or `json` for an object a line.
         is_live: whether several pages are shown.
     """
 

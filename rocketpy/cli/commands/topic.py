@@ -1,4 +1,4 @@
-"""``rocketpy topic``: creates, shows, changes and deletes topics."""
+"""`rocketpy topic`: creates, shows, changes and deletes topics."""
 
 from collections.abc import Iterable, Mapping
 

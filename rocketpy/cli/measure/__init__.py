@@ -1,1 +1,1 @@
-"""Loads, figures and plots of ``rocketpy bench``."""
+"""Loads, figures and plots of `rocketpy bench`."""

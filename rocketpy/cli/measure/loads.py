@@ -1,4 +1,4 @@
-"""The loads of ``rocketpy bench``: several clients that send or receive at once."""
+"""The loads of `rocketpy bench`: several clients that send or receive at once."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ class SendLoad:
         topic: destination.
         size: bytes of a body.
         count: total of messages.
-        mode: ``async`` (pipelined sends), ``sync`` (one send at a time) or ``batch`` (one batch
+        mode: `async` (pipelined sends), `sync` (one send at a time) or `batch` (one batch
             at a time).
         clients: number of clients, each with its connections.
         in_flight: limit of unanswered requests of each client.

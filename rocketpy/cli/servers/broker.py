@@ -1,4 +1,4 @@
-"""``rocketpy-broker`` and ``rocketpy broker``: run one broker."""
+"""`rocketpy-broker` and `rocketpy broker`: run one broker."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -39,13 +39,13 @@ def load_config(
     environ: Mapping[str, str],
     defaults: Mapping[str, str] | None = None,
 ) -> ConfigSet:
-    """Load ``broker.conf``, live changes, environment and command line.
+    """Load `broker.conf`, live changes, environment and command line.
 
-    Apache's own variable NAMESRV_ADDR counts as the weakest source of ``namesrvAddr``.
+    Apache's own variable NAMESRV_ADDR counts as the weakest source of `namesrvAddr`.
 
     Args:
         path: the file, or None.
-        overrides: ``key=value`` texts of the command line, the last one strongest.
+        overrides: `key=value` texts of the command line, the last one strongest.
         environ: the environment.
         defaults: texts by key that replace built-in defaults.
 
@@ -129,5 +129,5 @@ def command(
 
 
 def main() -> None:
-    """Run ``rocketpy-broker``."""
+    """Run `rocketpy-broker`."""
     run_command(command, "rocketpy-broker")

@@ -1,7 +1,7 @@
 """Server processes: options, event loop, ready line, signals, clean shutdown.
 
-``SIGTERM`` or ``SIGINT`` stops cleanly; a second one ends the process at once. systemd
-(``Type=notify``) is notified of readiness and shutdown.
+`SIGTERM` or `SIGINT` stops cleanly; a second one ends the process at once. systemd
+(`Type=notify`) is notified of readiness and shutdown.
 """
 
 import asyncio

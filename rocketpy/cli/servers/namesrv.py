@@ -1,4 +1,4 @@
-"""``rocketpy-namesrv`` and ``rocketpy namesrv``: run one name server."""
+"""`rocketpy-namesrv` and `rocketpy namesrv`: run one name server."""
 
 import os
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from rocketpy.terminal.error_exit import run_command
 def load_config(
     path: Path | None, overrides: Sequence[str], *, port: int | None = None
 ) -> ConfigSet:
-    """Load ``namesrv.conf``, environment and command line.
+    """Load `namesrv.conf`, environment and command line.
 
     Args:
         path: the file, or None.
-        overrides: ``key=value`` texts.
+        overrides: `key=value` texts.
         port: of the command line, which overrides all others; None to leave it to them.
 
     Raises:
@@ -83,5 +83,5 @@ def command(
 
 
 def main() -> None:
-    """Run ``rocketpy-namesrv``."""
+    """Run `rocketpy-namesrv`."""
     run_command(command, "rocketpy-namesrv")

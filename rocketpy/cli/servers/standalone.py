@@ -1,6 +1,6 @@
-"""``rocketpy standalone``: a name server and a broker in one process, in one directory.
+"""`rocketpy standalone`: a name server and a broker in one process, in one directory.
 
-Below the data directory, ``store`` is the broker's and ``namesrv`` the name server's.
+Below the data directory, `store` is the broker's and `namesrv` the name server's.
 """
 
 import contextlib
@@ -110,7 +110,7 @@ def _ports_as_options(option: str) -> Iterator[None]:
 
 
 def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split ``key=value`` texts by server; unknown keys go to the broker.
+    """Split `key=value` texts by server; unknown keys go to the broker.
 
     Returns:
         Texts of the name server and of the broker; a shared key is in both.

@@ -269,7 +269,7 @@ class Producer(ProducerBase):
         """Call a message back that was sent with `delay` or `deliver_at` and is not due yet.
 
         Messages with a `delay_level` have no handle, nor has a transactional one.
-        The broker allows it with ``recallMessageEnable=true`` only. A recall that comes a moment
+        The broker allows it with `recallMessageEnable=true` only. A recall that comes a moment
         before the message is due may be too late.
 
         Args:

@@ -1,12 +1,12 @@
 """Loads Apache's properties files into frozen dataclasses.
 
 A dataclass is the configuration of one concern; its fields are the keys, renamed mechanically
-(``send_thread_pool_queue_capacity`` <-> ``sendThreadPoolQueueCapacity``). `option` adds further
+(`send_thread_pool_queue_capacity` <-> `sendThreadPoolQueueCapacity`). `option` adds further
 properties. A field with such a dataclass as type is a group: its keys are on the same level as the
 others. A key in two dataclasses sets both.
 
-Sources of values, in order of precedence: command line (``-D key=value``), environment
-(``ROCKETPY_<KEY>``, upper or lower case, underscores ignored), live file (changes at run time:
+Sources of values, in order of precedence: command line (`-D key=value`), environment
+(`ROCKETPY_<KEY>`, upper or lower case, underscores ignored), live file (changes at run time:
 `rocketpy.runtime.config.live_config`), file, default.
 
 An invalid value is a `ConfigError` with file, line and key. Unknown keys, and keys of Apache
@@ -55,7 +55,7 @@ def option(  # noqa: PLR0913 - one keyword for each property of a key
 
     Args:
         default: the value without a setting (lists as tuples).
-        key: the wire key, if it differs from the mechanical one (``brokerIP1``).
+        key: the wire key, if it differs from the mechanical one (`brokerIP1`).
         live: whether UPDATE_*_CONFIG may change it at run time.
         unit: of numbers, for help texts.
         minimum: smallest allowed number.
@@ -81,7 +81,7 @@ def option(  # noqa: PLR0913 - one keyword for each property of a key
 
 
 def camel_case(name: str) -> str:
-    """Return the key of a field name: ``flush_disk_type`` -> ``flushDiskType``."""
+    """Return the key of a field name: `flush_disk_type` -> `flushDiskType`."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
@@ -159,7 +159,7 @@ def options_of(config_class: type) -> tuple[Option, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Setting ``key=value`` with its source."""
+    """Setting `key=value` with its source."""
 
     key: str
     text: str
@@ -188,13 +188,13 @@ class Sources:
 
     Attributes:
         defaults: key and text of replaced defaults; lowest precedence.
-        live_text: properties text of the live file; it takes precedence over ``text``. Only keys
+        live_text: properties text of the live file; it takes precedence over `text`. Only keys
             that may change at run time have an effect there.
         live_name: its file name.
         text: the properties text; may be empty.
         name: file name, for errors.
-        environ: environment variables; only ``ROCKETPY_*`` are used.
-        overrides: ``key=value`` texts of the command line.
+        environ: environment variables; only `ROCKETPY_*` are used.
+        overrides: `key=value` texts of the command line.
     """
 
     text: str = ""
@@ -244,7 +244,7 @@ class Sources:
             keys: the known keys, to recognise environment variables.
 
         Raises:
-            ConfigError: a text is not ``key=value``.
+            ConfigError: a text is not `key=value`.
         """
         found = [Setting(key, text, "default") for key, text in self.defaults.items()]
         found += [
@@ -328,7 +328,7 @@ class ConfigSet:
 
         Args:
             changes: key and text of each change.
-            live_only: reject keys that are not marked ``live``.
+            live_only: reject keys that are not marked `live`.
 
         Raises:
             ConfigError: an unknown key, a key that must not change, or an invalid value.
@@ -463,7 +463,7 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any field's
 
 
 def _rebuilt(base: Any, changes: Mapping[tuple[str, ...], Any], source: str) -> Any:  # noqa: ANN401
-    """Return ``base`` (a dataclass or a value of one) with the values at some paths replaced."""
+    """Return `base` (a dataclass or a value of one) with the values at some paths replaced."""
     arguments: dict[str, Any] = {}
     groups: dict[str, dict[tuple[str, ...], Any]] = {}
     for path, value in changes.items():

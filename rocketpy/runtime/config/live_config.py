@@ -145,7 +145,7 @@ class LiveConfig(Generic[T]):
         return self._all.get(config_class)
 
     def as_properties(self) -> str:
-        """Return all current values as sorted ``key=value`` lines, secrets hidden."""
+        """Return all current values as sorted `key=value` lines, secrets hidden."""
         return self._all.as_properties()
 
     def add_listener(self, listener: Callable[[T], None]) -> None:

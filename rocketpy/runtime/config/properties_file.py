@@ -1,7 +1,7 @@
-r"""Java ``.properties`` text: Apache's ``broker.conf`` and the bodies of remote configuration.
+r"""Java `.properties` text: Apache's `broker.conf` and the bodies of remote configuration.
 
-Lines end with ``\n``, ``\r`` or ``\r\n``. ``#`` or ``!`` begins a comment line. The key ends at
-the first ``=``, ``:`` or blank that is not escaped. ``\t \n \r \f \uXXXX`` are escapes; a
+Lines end with `\n`, `\r` or `\r\n`. `#` or `!` begins a comment line. The key ends at
+the first `=`, `:` or blank that is not escaped. `\t \n \r \f \uXXXX` are escapes; a
 backslash at the end of a line continues it, and before any other character it stands for that
 character.
 
@@ -21,7 +21,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """Pair ``key=value`` with its line number (from 1)."""
+    """Pair `key=value` with its line number (from 1)."""
 
     key: str
     value: str
@@ -70,7 +70,7 @@ def read_properties(data: bytes, *, source: str = "") -> dict[str, str]:
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """Format ``key=value`` lines sorted by key, escaped for Java and for this parser."""
+    """Format `key=value` lines sorted by key, escaped for Java and for this parser."""
     lines = []
     for key in sorted(values):
         value = values[key].replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

@@ -42,7 +42,7 @@ class OptionType:
 
     @classmethod
     def from_hint(cls, hint: Any, metadata: Mapping[str, Any]) -> "OptionType":  # noqa: ANN401
-        """Convert an annotation: a scalar, ``tuple[scalar, ...]``, or either with ``| None``."""
+        """Convert an annotation: a scalar, `tuple[scalar, ...]`, or either with `| None`."""
         optional = False
         choices = tuple(metadata.get("choices") or ())
         if typing.get_origin(hint) in {types.UnionType, typing.Union}:

@@ -125,7 +125,7 @@ class DirectAppend:
         writer: provides the append lock, the store time, and known queues.
         log: the commit log.
         offsets: offsets to advance.
-        dispatchers: dispatchers of the queues and of ``index`` only; messages may be pending.
+        dispatchers: dispatchers of the queues and of `index` only; messages may be pending.
         index: the index; None without.
         stats: statistics.
         is_sync_flush: whether every message waits for a flush.

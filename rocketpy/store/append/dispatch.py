@@ -234,7 +234,7 @@ class DispatcherList:
 
         Args:
             dispatchers: called in this order.
-            offsets: defines the visible part; its ``dispatched`` is advanced here.
+            offsets: defines the visible part; its `dispatched` is advanced here.
             append_lock: held by callers of `submit`.
         """
         self._dispatchers = tuple(dispatchers)

@@ -38,7 +38,7 @@ _CHECKS_WHEN_MUCH: Final = 4
 
 
 class LogFlusher:
-    """Flushes the commit log, and advances the checkpoint and ``StoreOffsets.flushed``."""
+    """Flushes the commit log, and advances the checkpoint and `StoreOffsets.flushed`."""
 
     def __init__(
         self, log: CommitLog, offsets: StoreOffsets, checkpoint: Checkpoint, latch: ReadOnlyLatch

@@ -158,7 +158,7 @@ class MessageWriter:
         Returns:
             PUT_OK and the position, or the reason: SERVICE_NOT_AVAILABLE (closed, read-only, disk
             nearly full), OS_PAGE_CACHE_BUSY, MESSAGE_ILLEGAL (topic, queue id, body over
-            ``maxMessageSize``, a number out of range), PROPERTIES_SIZE_EXCEEDED, or
+            `maxMessageSize`, a number out of range), PROPERTIES_SIZE_EXCEEDED, or
             CREATE_MAPPED_FILE_FAILED (space, descriptors or memory run short). Then nothing is
             stored.
         """
@@ -299,7 +299,7 @@ class MessageWriter:
         """Append messages of one queue contiguously, all of them or none.
 
         Returns:
-            See `put`; an empty batch, or one larger than ``maxMessageSize`` or a log file, is
+            See `put`; an empty batch, or one larger than `maxMessageSize` or a log file, is
             MESSAGE_ILLEGAL.
         """
         refusal = self._refusal()

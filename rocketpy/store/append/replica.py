@@ -81,7 +81,7 @@ class ReplicaWriter:
         return end
 
     def _dispatch(self, end: int, arrivals: list[Arrival]) -> None:
-        """Advance ``appended`` over complete records, and dispatch them."""
+        """Advance `appended` over complete records, and dispatch them."""
         offsets = self._offsets
         for phy_offset, found in self._log.whole_records(offsets.appended, end):
             if found.state is not RecordState.RECORD:

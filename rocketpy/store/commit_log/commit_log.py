@@ -50,7 +50,7 @@ _POPULATE_BYTES: Final = 1 << 20
 class CommitLog:
     """Files of the commit log and their write position.
 
-    ``StoreOffsets.appended`` is the position of the next record, or of a blank if it does not fit.
+    `StoreOffsets.appended` is the position of the next record, or of a blank if it does not fit.
 
     Attributes:
         offsets: offsets of the store; appending advances them.
@@ -285,7 +285,7 @@ class CommitLog:
 
     @property
     def write_end(self) -> int:
-        """End of the written bytes; ahead of ``appended`` during `append_raw`."""
+        """End of the written bytes; ahead of `appended` during `append_raw`."""
         mapped = self.file
         return (
             self.offsets.appended if mapped is None else mapped.base_offset + mapped.write_position
@@ -294,7 +294,7 @@ class CommitLog:
     def append_raw(self, phy_offset: int, data: bytes) -> int:
         """Append bytes of another store's log; return their end.
 
-        ``StoreOffsets.appended`` does not change: the caller advances it over complete records.
+        `StoreOffsets.appended` does not change: the caller advances it over complete records.
 
         Args:
             phy_offset: their position in that log, which must be the end of this one. An empty log

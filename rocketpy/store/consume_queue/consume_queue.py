@@ -10,8 +10,8 @@ commit log; the checkpoint covers flushed entries only.
 Invariants:
     - entries are contiguous in queue offset, and never descend in physical offset;
     - the tail holds every entry that is not on disk, and space for every reserved entry
-      (``next_offset``, `reserve`), so that `put` cannot fail;
-    - a tail is replaced, never resized, so readers may keep it. ``max_offset`` advances after the
+      (`next_offset`, `reserve`), so that `put` cannot fail;
+    - a tail is replaced, never resized, so readers may keep it. `max_offset` advances after the
       entry is written, so a reader that reads it first finds the entry;
     - `reserve`, `put`, `put_run` and `settle` run under the append lock, `flush` on one thread.
 
@@ -41,14 +41,14 @@ class ConsumeQueue:
     Attributes:
         topic: topic name.
         queue_id: queue within the topic.
-        next_offset: queue offset of the next appended message; ahead of ``max_offset`` while
+        next_offset: queue offset of the next appended message; ahead of `max_offset` while
             messages wait for a flush.
         max_offset: queue offset after the last readable entry.
         min_offset: queue offset of the first entry whose message still exists.
         max_phy_end: physical end of the last entry's message.
         reserved_offset: entries before it can be put without `reserve`.
         tail: queue offset of the first entry in memory, and the memory; replaced as one tuple, so
-            that readers see a consistent pair. Read ``max_offset`` first.
+            that readers see a consistent pair. Read `max_offset` first.
         flushed_offset: entries before it are on disk.
         is_deleted: its topic was deleted; changes under the append lock. Callers must look the
             queue up again.
@@ -128,7 +128,7 @@ class ConsumeQueue:
     # -- writing (under the append lock) ---------------------------------------------------
 
     def reserve(self, count: int = 1) -> None:
-        """Reserve space for the next ``count`` entries, so that putting them cannot fail.
+        """Reserve space for the next `count` entries, so that putting them cannot fail.
 
         Raises:
             ResourceShortError: all queues together hold too many unflushed bytes.
@@ -162,7 +162,7 @@ class ConsumeQueue:
         """Append the entry of a message; the caller has reserved space.
 
         Raises:
-            QueueGapError: ``queue_offset`` is not the next one.
+            QueueGapError: `queue_offset` is not the next one.
         """
         if queue_offset != self.max_offset:
             raise QueueGapError(expected=self.max_offset, got=queue_offset)
@@ -182,7 +182,7 @@ class ConsumeQueue:
         """Append entries that follow one another; room was reserved before.
 
         Raises:
-            QueueGapError: ``queue_offset`` is not the next one.
+            QueueGapError: `queue_offset` is not the next one.
         """
         entries = b"".join(map(ENTRY.pack, phy_offsets, sizes_bytes, tags_codes))
         self.put_entries(queue_offset, entries, phy_offsets[-1] + sizes_bytes[-1])
@@ -227,7 +227,7 @@ class ConsumeQueue:
             max_phy_end: physical end of the last one's message.
 
         Raises:
-            QueueGapError: ``queue_offset`` is not the next one.
+            QueueGapError: `queue_offset` is not the next one.
         """
         if queue_offset != self.max_offset:
             raise QueueGapError(expected=self.max_offset, got=queue_offset)
@@ -290,7 +290,7 @@ class ConsumeQueue:
         return queue_offset >= self.tail[0]
 
     def window(self, queue_offset: int, max_bytes: int) -> memoryview | None:
-        """Return some complete entries from ``queue_offset`` on; None if there are none.
+        """Return some complete entries from `queue_offset` on; None if there are none.
 
         Raises:
             OSError: the disk failed.
@@ -338,7 +338,7 @@ class ConsumeQueue:
             upper: find the last message not after the time instead of the first not before it.
 
         Returns:
-            An offset from ``min_offset`` to ``max_offset``.
+            An offset from `min_offset` to `max_offset`.
         """
         low, high = self.min_offset, self.max_offset
         if low >= high:
@@ -406,7 +406,7 @@ class ConsumeQueue:
         return before - self.max_offset
 
     def _first_from(self, phy_offset: int, low: int) -> int:
-        """Return the first queue offset from ``low`` on whose message starts at or after one."""
+        """Return the first queue offset from `low` on whose message starts at or after one."""
         return low + bisect.bisect_left(range(low, self.max_offset), phy_offset, key=self._phy_of)
 
     def _phy_of(self, queue_offset: int) -> int:
@@ -485,7 +485,7 @@ class ConsumeQueue:
     # -- retention, end --------------------------------------------------------------------
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
-        """Set ``min_offset`` to the first entry whose message still exists."""
+        """Set `min_offset` to the first entry whose message still exists."""
         low = self._disk.begin if self._disk.file_count else self.flushed_offset
         # The common case after a deletion: no entry has to be read.
         if low < self.max_offset and self._disk.first_phy >= min_phy_offset:

@@ -1,6 +1,6 @@
 """Table of all consume queues of the store, by topic and queue id.
 
-Queues live in ``consumequeue/<topic>/<queueId>``. A topic name is a directory name, so names that
+Queues live in `consumequeue/<topic>/<queueId>`. A topic name is a directory name, so names that
 could escape the directory are rejected here as well, regardless of the caller.
 
 Source: ConsumeQueueStore (5.4.0).

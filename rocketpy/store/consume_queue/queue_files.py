@@ -1,13 +1,13 @@
 """Files of one consume queue: its entries on disk.
 
-The files of a queue are one array of fixed-size entries, so entry ``n`` lies at byte ``n * 20``. No
+The files of a queue are one array of fixed-size entries, so entry `n` lies at byte `n * 20`. No
 file is mapped or kept open between calls, because a broker may have a hundred thousand queues.
 
 Invariants:
     - a file has its full length from its creation on; unwritten bytes are zeros;
     - `write` writes and flushes entries in order in one call: after a kill the queue ends where a
       flush ended, after a power cut within the last flush;
-    - the first entry with ``size <= 0`` is the end; physical offsets never descend before it;
+    - the first entry with `size <= 0` is the end; physical offsets never descend before it;
     - a queue that does not start at 0 has filler entries in its first file.
 
 Source: ConsumeQueue, MappedFileQueue (5.4.0).
@@ -42,11 +42,11 @@ class QueueFiles:
     Attributes:
         file_entries: entries in a file.
         begin: first queue offset of the first file.
-        end: queue offset after the last file; ``begin`` when there are no files.
+        end: queue offset after the last file; `begin` when there are no files.
         first_phy: physical offset in the first entry; -1 if that was not read or is filler.
         has_stray_bytes: whether there were bytes after the end that `find_end` found last.
         has_gap: whether a file in the middle is missing or empty; only later files count then.
-        is_deleted: the queue was deleted and creates no files. Changes under ``names``.
+        is_deleted: the queue was deleted and creates no files. Changes under `names`.
     """
 
     __slots__ = (

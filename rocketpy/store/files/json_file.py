@@ -1,13 +1,13 @@
 """JSON configuration files in Apache's format, with a backup that is complete at all times.
 
-A file has a sibling ``<name>.bak`` with the previous content. Apache renames the file to
-``.bak`` and writes the new one in place: a crash in between leaves a truncated file. Here the
+A file has a sibling `<name>.bak` with the previous content. Apache renames the file to
+`.bak` and writes the new one in place: a crash in between leaves a truncated file. Here the
 new content is complete and on disk under a third name before any rename::
 
     write name.tmp, sync | name -> name.bak | name.tmp -> name | sync directory
 
-so one of ``name`` and ``name.bak`` is complete at all times. A main file that cannot be
-read never replaces a readable ``.bak``; the next write keeps it as ``name.damaged``.
+so one of `name` and `name.bak` is complete at all times. A main file that cannot be
+read never replaces a readable `.bak`; the next write keeps it as `name.damaged`.
 
 Source: ConfigManager.java, MixAll.string2File, FileUtils, 5.4.0.
 """
@@ -57,7 +57,7 @@ class UnchangingEntries(dict[str, UnchangingJson]):
 
 
 class JsonFile:
-    """JSON configuration file and its ``.bak``; one writer at a time."""
+    """JSON configuration file and its `.bak`; one writer at a time."""
 
     def __init__(self, path: Path, files: StoreFiles) -> None:
         """Name the file without reading or creating it."""
@@ -69,7 +69,7 @@ class JsonFile:
         self._main_is_whole: bool | None = None
 
     def load(self) -> object | None:
-        """Return the parsed file, else the parsed ``.bak``, else None.
+        """Return the parsed file, else the parsed `.bak`, else None.
 
         Integer keys are returned as text; see `rocketpy.proto.wire.fastjson.loads`.
         """
@@ -82,7 +82,7 @@ class JsonFile:
         return value
 
     def save(self, value: object) -> None:
-        """Replace the content by ``value`` and keep the present content as ``.bak``.
+        """Replace the content by `value` and keep the present content as `.bak`.
 
         Args:
             value: dicts, lists, strings, numbers, booleans and None; a dict's integer

@@ -1,6 +1,6 @@
 """Mapped file of fixed size, written front to back and read in place.
 
-Positions are bytes within the file; ``base_offset`` converts them to log offsets. Four
+Positions are bytes within the file; `base_offset` converts them to log offsets. Four
 positions only increase::
 
     0 ...... flushed ...... write_position ...... allocated ...... size_bytes
@@ -59,7 +59,7 @@ class MappedFile:
         return self.base_offset + self.size_bytes
 
     def allocate(self, position: int, step_bytes: int) -> None:
-        """Allocate the bytes before ``position``, and up to one step more.
+        """Allocate the bytes before `position`, and up to one step more.
 
         Raises:
             DiskFullError: no space; nothing changed.

@@ -259,7 +259,7 @@ class MappedFileQueue:
             self.remove_last()
 
     def truncate(self, offset: int) -> None:
-        """Make ``offset`` the write position: remove later files, zero later bytes.
+        """Make `offset` the write position: remove later files, zero later bytes.
 
         Zeroing keeps stale bytes from looking valid at a later start. The first file stays, because
         its name records where the array begins.

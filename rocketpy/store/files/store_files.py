@@ -10,7 +10,7 @@ The rest of the store relies on these guarantees:
     - bytes of a region are allocated (`Region.allocate`) before they are written, so that a full
       disk is a `DiskFullError` and never a signal;
     - `Region.flush` returns when the bytes, the length and the directory entry are on disk.
-      It calls ``fdatasync``, which lets other threads run; flushing the mapping would not;
+      It calls `fdatasync`, which lets other threads run; flushing the mapping would not;
     - memory is never taken from a reader: a closed region stays readable, and its mapping ends
       with the last reference to it;
     - a resource that runs short raises `ResourceShortError`; every other OSError is a failure.
@@ -51,7 +51,7 @@ class Region(Protocol):
 
     @property
     def buffer(self) -> mmap.mmap | bytearray:
-        """The bytes, for ``struct.pack_into`` and slice assignment."""
+        """The bytes, for `struct.pack_into` and slice assignment."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Region(Protocol):
         ...
 
     def allocate(self, start: int, end: int) -> None:
-        """Make sure that the bytes from ``start`` to ``end`` can be written.
+        """Make sure that the bytes from `start` to `end` can be written.
 
         Raises:
             DiskFullError: there is no space; nothing changed.
@@ -309,7 +309,7 @@ class StoreFiles(Protocol):
         ...
 
     def lock(self, path: Path) -> FileLock:
-        """Take the lock that Apache takes: byte 0, length 1, exclusive; write ``lock``.
+        """Take the lock that Apache takes: byte 0, length 1, exclusive; write `lock`.
 
         Raises:
             StoreLockedError: another process has it.

@@ -426,7 +426,7 @@ class IndexFile:
         return bytes(self._region.view[at + ENTRY_BYTES * start : at + ENTRY_BYTES * stop])
 
     def first_at(self, time_ms: int, low: int, high: int) -> int:
-        """Return the first entry in [``low``, ``high``) that was not stored before a time."""
+        """Return the first entry in [`low`, `high`) that was not stored before a time."""
         seconds = -((self._begin_ms - time_ms) // 1_000)
         return bisect.bisect_left(range(high), seconds, low, high, key=self._seconds_of)
 

@@ -1,6 +1,6 @@
 """Message index: all index files of a store as one table.
 
-``put`` is called for every message and never fails a send. If the disk is full, the service *falls
+`put` is called for every message and never fails a send. If the disk is full, the service *falls
 behind*: it records the physical offset from which messages are missing and ignores new messages,
 because a rebuild is repeatable only while entries are in the order of physical offsets.
 `IndexCatchUpService` reads the missing part back from the log; when it reaches the end of the log,
@@ -13,9 +13,9 @@ their messages read back from the log. (Apache rebuilds only the part that recov
 messages of a deleted file are no longer found by key.)
 
 The store calls `IndexService.load`; `IndexService.begin_recovery` before its
-recovery dispatches again and `IndexService.cut` after it; ``put`` for every message except those
-of rolled-back transactions; ``flush_full_files`` periodically; ``delete_expired`` when the log's
-start moves; ``close``. The store runs an `IndexCatchUpService`.
+recovery dispatches again and `IndexService.cut` after it; `put` for every message except those
+of rolled-back transactions; `flush_full_files` periodically; `delete_expired` when the log's
+start moves; `close`. The store runs an `IndexCatchUpService`.
 
 Source: IndexService.java, 5.4.0.
 """
@@ -82,14 +82,14 @@ class IndexService:
         """Build the service; `load` opens the files.
 
         Args:
-            directory: ``index`` in the store's root; created on first use.
-            max_hash_slots: slots a file (``maxHashSlotNum``).
-            max_index_count: entries a file, the unused first one included (``maxIndexNum``).
+            directory: `index` in the store's root; created on first use.
+            max_hash_slots: slots a file (`maxHashSlotNum`).
+            max_index_count: entries a file, the unused first one included (`maxIndexNum`).
             clock: its wall time names new files.
             files: the file system.
             on_file_flushed: called when a complete file is on disk, with the physical offset and
                 the store time (ms) of its last message, for the checkpoint.
-            query_max: most offsets one query returns (``maxMsgsNumBatch``).
+            query_max: most offsets one query returns (`maxMsgsNumBatch`).
         """
         self._directory = directory
         self._max_hash_slots = max_hash_slots
@@ -211,7 +211,7 @@ class IndexService:
         self._missing_from = indexed_to if indexed_to < log_end else None
 
     def keep(self, count: int) -> bool:
-        """Delete all files except the first ``count``; return whether any were deleted."""
+        """Delete all files except the first `count`; return whether any were deleted."""
         gone = self._index_files[count:]
         kept = self._index_files = self._index_files[:count]
         self._current = kept[-1] if kept else None
@@ -306,7 +306,7 @@ class IndexService:
     def open_run(
         self, phy_offset: int, store_timestamp_ms: int, count: int, *, is_replay: bool = False
     ) -> tuple[IndexFile, IndexRun] | None:
-        """Open a bulk write in the current file; ``is_replay``: of missing messages."""
+        """Open a bulk write in the current file; `is_replay`: of missing messages."""
         file = self._current
         if file is not None and (is_replay or self._missing_from is None):
             run = file.open_run(count, phy_offset, store_timestamp_ms)

@@ -21,8 +21,8 @@ from rocketpy.store.store_offsets import StoreOffsets
 class ReadCursor(NamedTuple):
     """Preconditions of a read that needed no checks.
 
-    They are valid for a read that starts at a message from ``usual_from`` to before
-    ``expected_to``, while the queue is not deleted, the log has the same file at the same index, no
+    They are valid for a read that starts at a message from `usual_from` to before
+    `expected_to`, while the queue is not deleted, the log has the same file at the same index, no
     further record was found damaged, and the message is recent.
 
     Attributes:

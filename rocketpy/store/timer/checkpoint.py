@@ -1,4 +1,4 @@
-"""Timer checkpoint, ``config/timercheck``: the part of the timer's work that is on disk.
+"""Timer checkpoint, `config/timercheck`: the part of the timer's work that is on disk.
 
 4,096 bytes, big-endian, unused bytes are zeros::
 
@@ -6,7 +6,7 @@
     | read ms  | log       | queue offset | the master's | version:    | timestamp | counter |
     |          | position  |              | queue offset | state       |           |         |
 
-``read`` is the first slot of the wheel that is not delivered; units before the log position and
+`read` is the first slot of the wheel that is not delivered; units before the log position and
 their slots are on disk; messages of the timer's queue before the queue offset are in the log.
 
 Checksums of the wheel follow from byte 56 on (RocketPy only; Apache reads the first 56 bytes)::

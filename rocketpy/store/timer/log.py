@@ -5,9 +5,9 @@
     0          4           12          16           24          28         36         40         44
     | size i32 | prev: i64 | magic i32 | write: i64 | delay i32 | phy: i64 | size i32 | hash i32 |
 
-52 bytes, big-endian; the last 8 are zero. ``prev`` is the position of the previous unit in the same
-slot of the wheel, -1 for the first; ``write`` is when the unit was written and ``delay`` how much
-later it is due, ms; ``phy`` and the second size locate the message in the commit log; the hash is
+52 bytes, big-endian; the last 8 are zero. `prev` is the position of the previous unit in the same
+slot of the wheel, -1 for the first; `write` is when the unit was written and `delay` how much
+later it is due, ms; `phy` and the second size locate the message in the commit log; the hash is
 that of its real topic. Files have one fixed length; a unit leaves 16 bytes free after it, for the
 blank that fills up a file: i32 rest, i64 0, i32 blank magic.
 

@@ -221,7 +221,7 @@ class TimerState:
         """Append a unit to its slot.
 
         Args:
-            unit: the unit; its ``prev_position`` is set here.
+            unit: the unit; its `prev_position` is set here.
             queue_offset: offset of its message in the timer's queue.
 
         Returns:
@@ -267,7 +267,7 @@ class TimerState:
         self._log.write()
 
     def first_from(self, tick: int, last_tick: int) -> tuple[int, Slot | None]:
-        """Return the first tick with a slot, and the slot; ``last_tick`` if there is none."""
+        """Return the first tick with a slot, and the slot; `last_tick` if there is none."""
         return self._wheel.first_from(tick, last_tick)
 
     def unit(self, position: int) -> TimerUnit | None:

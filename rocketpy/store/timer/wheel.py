@@ -188,7 +188,7 @@ class TimerWheel:
         return Slot(tick, first, last, num) if stored == tick and last >= 0 else None
 
     def first_from(self, tick: int, last_tick: int) -> tuple[int, Slot | None]:
-        """Return the first tick with a slot, and the slot; ``last_tick`` if there is none.
+        """Return the first tick with a slot, and the slot; `last_tick` if there is none.
 
         Args:
             tick: first tick to check.

@@ -142,7 +142,7 @@ async def test_send_then_pull(peer: Peer) -> None:
     assert nothing.code == 19
 
 
-async def test_a_waiting_pull_wakes_at_once(peer: Peer) -> None:
+async def test_waiting_pull_wakes_at_once(peer: Peer) -> None:
     await peer.send(b"first")
     waiting = await peer.start_pull(1, sys_flag=6)
     await peer.send(b"second")
@@ -293,7 +293,7 @@ async def test_any_split_of_threads_gives_the_same_responses(
         await broker.stop()
 
 
-async def test_the_vip_port_is_there_when_asked_for(tmp_path: Path) -> None:
+async def test_vip_port_is_there_when_asked_for(tmp_path: Path) -> None:
     plain = make_broker(tmp_path)
     config = replace(plain.parts.config, fast_listen_enable=True)
     broker = Broker(
@@ -311,7 +311,7 @@ async def test_the_vip_port_is_there_when_asked_for(tmp_path: Path) -> None:
         await broker.stop()
 
 
-async def test_a_guard_refuses_requests_of_every_kind(tmp_path: Path) -> None:
+async def test_guard_refuses_requests_of_every_kind(tmp_path: Path) -> None:
     def guard(_channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         return make_response(request, 16, "not allowed") if request.ext_fields else None
 
@@ -333,7 +333,7 @@ async def test_a_guard_refuses_requests_of_every_kind(tmp_path: Path) -> None:
         await broker.stop()
 
 
-async def test_a_broker_without_threads_does_everything_on_its_loop(tmp_path: Path) -> None:
+async def test_broker_without_threads_does_everything_on_its_loop(tmp_path: Path) -> None:
     plain = make_broker(tmp_path, threads=2, flush_disk_type="SYNC_FLUSH")
     broker = Broker(
         plain.parts.config,

@@ -37,7 +37,7 @@ async def test_name_servers_know_a_new_topic_when_its_first_send_is_answered(
 
 
 @pytest.mark.parametrize("threads", ["0", "2"])
-async def test_a_topic_is_deleted_and_made_again_while_it_is_sent_to(
+async def test_topic_is_deleted_and_made_again_while_it_is_sent_to(
     tmp_path: Path, threads: str
 ) -> None:
     """Messages acknowledged since the last creation are kept, and sends keep succeeding."""

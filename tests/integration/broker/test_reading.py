@@ -23,7 +23,7 @@ async def stopped(broker: Broker, peer: Peer) -> None:
     await broker.stop()
 
 
-async def test_a_pull_whose_files_are_deleted_while_it_reads(tmp_path: Path) -> None:
+async def test_pull_whose_files_are_deleted_while_it_reads(tmp_path: Path) -> None:
     """The messages of a pull stay readable until its response is encoded."""
     broker, peer = await started(tmp_path, file_reserved_time=0)
     store: Any = broker.parts.store
@@ -59,7 +59,7 @@ async def test_a_pull_whose_files_are_deleted_while_it_reads(tmp_path: Path) -> 
         await stopped(broker, peer)
 
 
-async def test_a_tag_that_matches_nothing_costs_little_at_a_time(tmp_path: Path) -> None:
+async def test_tag_that_matches_nothing_costs_little_at_a_time(tmp_path: Path) -> None:
     """The work of one pull is bounded for any batch size; the next pull continues it."""
     broker, peer = await started(tmp_path, mapped_file_size_consume_queue=600_000)
     try:
@@ -78,7 +78,7 @@ async def test_a_tag_that_matches_nothing_costs_little_at_a_time(tmp_path: Path)
         await stopped(broker, peer)
 
 
-async def test_a_look_up_by_key_runs_beside_the_loop(tmp_path: Path) -> None:
+async def test_look_up_by_key_runs_beside_the_loop(tmp_path: Path) -> None:
     """With the settings a broker starts with: reading an index may take long."""
     broker, peer = await started(tmp_path)
     store: Any = broker.parts.store
@@ -107,7 +107,7 @@ def written_offsets(path: Path) -> set[str]:
     return set(content["offsetTable"])
 
 
-async def test_a_topic_that_is_deleted_leaves_no_offsets_behind(tmp_path: Path) -> None:
+async def test_topic_that_is_deleted_leaves_no_offsets_behind(tmp_path: Path) -> None:
     """Not even when the broker had no time to write anything after the deletion."""
     broker, peer = await started(tmp_path)
     try:

@@ -19,7 +19,7 @@ __all__ = ["rocketpy_cluster"]
 
 
 class Cli:
-    """Runs ``rocketpy`` in this process, exit codes and error sentences included."""
+    """Runs `rocketpy` in this process, exit codes and error sentences included."""
 
     def __init__(self, namesrv: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.namesrv = namesrv

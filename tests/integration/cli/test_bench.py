@@ -1,4 +1,4 @@
-"""``rocketpy bench`` against a cluster: every mode, several clients, figures and pages."""
+"""`rocketpy bench` against a cluster: every mode, several clients, figures and pages."""
 
 from pathlib import Path
 

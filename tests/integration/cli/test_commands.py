@@ -210,7 +210,7 @@ def test_consume_without_group_stops_at_the_end(cli: Cli) -> None:
     assert "unknown field {bode}; known are topic," in cli.err
 
 
-def test_a_condition_that_the_broker_refuses_is_one_sentence(cli: Cli) -> None:
+def test_condition_that_the_broker_refuses_is_one_sentence(cli: Cli) -> None:
     cli("topic", "create", "t")
     cli("consume", "t", "--sql", "a >", code=1)
     assert cli.err.startswith("rocketpy: at character ")
@@ -388,7 +388,7 @@ def test_brokers_that_are_known_by_a_host_name(
         assert found["body"] == "x"
 
 
-def test_a_broker_with_a_host_name_that_cannot_be_says_so(tmp_path: Path) -> None:
+def test_broker_with_a_host_name_that_cannot_be_says_so(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "rocketpy", "broker", "--log-level", "error"),
@@ -405,7 +405,7 @@ def test_a_broker_with_a_host_name_that_cannot_be_says_so(tmp_path: Path) -> Non
     assert done.stderr.count("\n") == 1
 
 
-def test_the_trace_of_a_message(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
+def test_trace_of_a_message(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
     cli("message", "trace", "anything", "--topic", "nowhere", code=1)
     assert "topic nowhere does not exist: no client recorded a trace" in cli.err
     cli("message", "trace", "anything", code=1)

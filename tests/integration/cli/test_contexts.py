@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "rocketpy"
 
 
-def test_a_context_names_the_cluster(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_context_names_the_cluster(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cli("topic", "create", "orders", "-n", cli.namesrv)
     cli("context", "list")
     assert "no contexts: rocketpy context add" in cli.err

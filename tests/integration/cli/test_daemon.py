@@ -44,7 +44,7 @@ def ready_line(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_daemon_says_when_it_is_ready_and_stops_cleanly(
+def test_daemon_says_when_it_is_ready_and_stops_cleanly(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with daemon("namesrv", "-p", "0", "-D", f"dataDir={tmp_path}") as process:
@@ -60,7 +60,7 @@ def test_a_daemon_says_when_it_is_ready_and_stops_cleanly(
         assert "Traceback" not in rest
 
 
-def test_a_taken_port_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
+def test_taken_port_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         arguments = ["-p", port, "-D", "bindAddress=127.0.0.1", "-D", f"dataDir={tmp_path}"]
@@ -113,7 +113,7 @@ def test_both_servers_run_in_one_process(tmp_path: Path) -> None:
         assert not (data / "store" / "abort").exists()
 
 
-def test_a_second_signal_ends_a_stop_that_hangs() -> None:
+def test_second_signal_ends_a_stop_that_hangs() -> None:
     # A server whose stop never ends, as a process of its own.
     code = """
 import asyncio, sys
@@ -141,7 +141,7 @@ sys.exit(run_server(Hanging(), dict))
         process.communicate()
 
 
-def test_a_signal_while_starting_stops_without_ever_being_ready() -> None:
+def test_signal_while_starting_stops_without_ever_being_ready() -> None:
     code = """
 import os, signal, sys, time
 from rocketpy.cli.servers.daemon import run_server

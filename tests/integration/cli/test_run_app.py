@@ -1,4 +1,4 @@
-"""``rocketpy run`` with real processes: a worker that dies, code that changes, the end."""
+"""`rocketpy run` with real processes: a worker that dies, code that changes, the end."""
 
 import contextlib
 import os

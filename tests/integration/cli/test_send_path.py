@@ -1,4 +1,4 @@
-"""Compiled or Python sends: shown by ``--version``, the ready line and brokerStatus."""
+"""Compiled or Python sends: shown by `--version`, the ready line and brokerStatus."""
 
 import asyncio
 import os

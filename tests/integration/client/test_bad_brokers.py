@@ -65,7 +65,7 @@ async def test_no_send_is_lost_and_the_bad_broker_is_avoided_as_the_table_says(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-async def test_a_restart_of_the_only_broker_is_bridged(
+async def test_restart_of_the_only_broker_is_bridged(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with Cluster(tmp_path, 1).running() as cluster:
@@ -82,7 +82,7 @@ async def test_a_restart_of_the_only_broker_is_bridged(
         await load.check_stored()
 
 
-async def test_a_broker_that_stays_away_costs_each_send_its_time(tmp_path: Path) -> None:
+async def test_broker_that_stays_away_costs_each_send_its_time(tmp_path: Path) -> None:
     with Cluster(tmp_path, 1).running() as cluster:
         load = Load(cluster.namesrv, timeout_s=1)
         async with load.running():

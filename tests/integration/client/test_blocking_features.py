@@ -104,7 +104,7 @@ async def _lag(namesrv: str, group: str) -> int:
         return (await admin.group_lag(group, "orders")).lag
 
 
-def test_a_burst_waits_for_room_and_all_of_it_is_stored(tmp_path: Path) -> None:
+def test_burst_waits_for_room_and_all_of_it_is_stored(tmp_path: Path) -> None:
     with ClusterThread(tmp_path) as cluster, connect(cluster.namesrv) as client:
         producer = client.producer(max_in_flight=8)
         sent = [producer.send_nowait("orders", b"x") for _ in range(200)]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(400)
 BURST = 50_000
 
 
-async def test_a_burst_of_one_way_sends_is_bounded_counted_and_stored(tmp_path: Path) -> None:
+async def test_burst_of_one_way_sends_is_bounded_counted_and_stored(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path) as cluster:
         cluster.create_topic("t")
         async with rocketpy.connect(cluster.namesrv, group="burst") as client:
@@ -59,7 +59,7 @@ async def test_burst_beyond_the_window_raises_too_many_in_flight(tmp_path: Path)
         assert cluster.message_count("t") == 1_001
 
 
-async def test_a_broker_that_is_stopped_does_not_hold_a_close_up(tmp_path: Path) -> None:
+async def test_broker_that_is_stopped_does_not_hold_a_close_up(tmp_path: Path) -> None:
     stop_timeout_s = 5.0
     with Cluster(tmp_path, 2).running() as cluster:
         async with rocketpy.admin.connect(cluster.namesrv) as admin:

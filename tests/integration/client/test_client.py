@@ -196,7 +196,7 @@ async def test_pull_consumer_seeks_commits_and_pauses(tmp_path: Path) -> None:
                 await consumer.subscribe("orders")
 
 
-async def test_a_pull_consumer_that_subscribes_gets_its_share(tmp_path: Path) -> None:
+async def test_pull_consumer_that_subscribes_gets_its_share(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path) as cluster, rocketpy.connect(cluster.namesrv) as client:
         producer = client.producer()
         for n in range(20):
@@ -230,7 +230,7 @@ async def test_broadcast_members_get_everything_and_remember_in_a_file(tmp_path:
                 assert sorted(got) == list(range(first, first + 8))
 
 
-def test_the_same_without_await(tmp_path: Path) -> None:
+def test_same_without_await(tmp_path: Path) -> None:
     with ClusterThread(tmp_path) as cluster, connect_sync(cluster.namesrv, group="s") as client:
         with client.producer(serializer=rocketpy.json) as producer:
             assert producer.send("orders", {"n": 0}).status is rocketpy.SendStatus.SEND_OK
@@ -267,7 +267,7 @@ def test_the_same_without_await(tmp_path: Path) -> None:
         client.producer()
 
 
-async def test_the_trace_of_a_message_is_read_back(tmp_path: Path) -> None:
+async def test_trace_of_a_message_is_read_back(tmp_path: Path) -> None:
     async with (
         LocalCluster(tmp_path) as cluster,
         rocketpy.connect(cluster.namesrv, group="senders") as client,

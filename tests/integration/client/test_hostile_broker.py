@@ -83,7 +83,7 @@ async def ended(client: rocketpy.Client, limit_s: float) -> None:
 
 
 @pytest.mark.parametrize("kind", FRAMES)
-async def test_a_frame_that_is_none_is_an_error_with_a_type_and_the_next_one_counts(
+async def test_frame_that_is_none_is_an_error_with_a_type_and_the_next_one_counts(
     kind: str,
 ) -> None:
     async with HostileBroker().running() as broker:
@@ -194,7 +194,7 @@ async def test_addresses_that_are_none(address: str, error: type[RocketPyError])
     ],
     ids=["none", "no text", "list", "null", "deep", "types", "number", "queues"],
 )
-async def test_a_route_that_is_none_is_an_error_with_a_type(body: bytes) -> None:
+async def test_route_that_is_none_is_an_error_with_a_type(body: bytes) -> None:
     async with HostileBroker().running() as broker:
         broker.answers[ROUTE] = lambda request: encode_command(make_response(request, body=body))
         async with rocketpy.connect(broker.address) as client:
@@ -250,7 +250,7 @@ async def test_malformed_pull_response_skips_and_commits_no_message(body: bytes)
     assert broker.commits[-1] == 5
 
 
-async def test_a_broker_whose_queue_never_moves_is_asked_some_times_a_second() -> None:
+async def test_broker_whose_queue_never_moves_is_asked_some_times_a_second() -> None:
     await asyncio.gather(*map(_ask_in_vain, (0, 19, 20, 21)))
 
 

@@ -65,7 +65,7 @@ async def exchange(namesrv: str) -> tuple[set[str], set[bytes]]:
     return {result.queue.broker_name for result in results}, received
 
 
-def test_the_services_start_response_and_stop(stack: Stack) -> None:
+def test_services_start_response_and_stop(stack: Stack) -> None:
     stack.start()
     assert all(stack.check(service) == 0 for service in stack.services.values())
 

@@ -47,7 +47,7 @@ def stop(process: "subprocess.Popen[str]") -> None:
     assert process.returncode == 0, out
 
 
-def test_a_payment_that_comes_twice_is_booked_once(cluster: ClusterThread, tmp_path: Path) -> None:
+def test_payment_that_comes_twice_is_booked_once(cluster: ClusterThread, tmp_path: Path) -> None:
     database = tmp_path / "books.db"
     with connect(cluster.namesrv, group="bank") as client:
         producer = client.producer()
@@ -98,7 +98,7 @@ def test_jobs_are_done_later_again_and_buried(cluster: ClusterThread) -> None:
         stop(worker)
 
 
-def test_the_worker_bills_paid_orders(cluster: ClusterThread) -> None:
+def test_worker_bills_paid_orders(cluster: ClusterThread) -> None:
     cluster.create_topic("orders")
     cluster.create_topic("bills")
     words = [sys.executable, str(EXAMPLES / "worker.py"), cluster.namesrv]
@@ -116,7 +116,7 @@ def test_the_worker_bills_paid_orders(cluster: ClusterThread) -> None:
         stop(worker)
 
 
-def test_the_http_service_answers_when_a_message_is_stored(cluster: ClusterThread) -> None:
+def test_http_service_answers_when_a_message_is_stored(cluster: ClusterThread) -> None:
     cluster.create_topic("orders")
     with start(cluster, "http_service.py", "--port", "0") as service:
         [address] = lines(service, 1)
@@ -140,7 +140,7 @@ def test_the_http_service_answers_when_a_message_is_stored(cluster: ClusterThrea
         stop(service)
 
 
-def test_the_fastapi_service_answers_when_a_message_is_stored(cluster: ClusterThread) -> None:
+def test_fastapi_service_answers_when_a_message_is_stored(cluster: ClusterThread) -> None:
     cluster.create_topic("orders")
     port = free_port()
     address = f"http://127.0.0.1:{port}"

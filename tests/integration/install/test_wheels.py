@@ -96,7 +96,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_the_source_distribution_has_all_that_is_needed_and_nothing_built(sdist: Path) -> None:
+def test_source_distribution_has_all_that_is_needed_and_nothing_built(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert len(MODULES) == 5
@@ -115,7 +115,7 @@ def test_the_source_distribution_has_all_that_is_needed_and_nothing_built(sdist:
         pytest.param(True, id="every-later-python", marks=pytest.mark.long),
     ],
 )
-def test_a_compiler_gives_a_compiled_wheel(sdist: Path, tmp_path: Path, is_stable: bool) -> None:
+def test_compiler_gives_a_compiled_wheel(sdist: Path, tmp_path: Path, is_stable: bool) -> None:
     stable = {"ROCKETPY_STABLE_ABI": "1"} if is_stable else {}
     done = build(sdist, tmp_path, ROCKETPY_COMPILED="1", **stable)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -163,7 +163,7 @@ def test_pure_on_request_from_a_tree_with_a_compiled_module_in_it(tmp_path: Path
     assert tops == {"rocketpy", "pyspark_rocketmq", "pyspark_rocketmq_store"}
 
 
-def test_a_compiled_wheel_that_cannot_be_is_an_error(sdist: Path, tmp_path: Path) -> None:
+def test_compiled_wheel_that_cannot_be_is_an_error(sdist: Path, tmp_path: Path) -> None:
     done = build(sdist, tmp_path, CC="false", ROCKETPY_COMPILED="1")
     assert done.returncode != 0
     assert "ROCKETPY_COMPILED=1, but sends cannot be compiled" in done.stdout + done.stderr

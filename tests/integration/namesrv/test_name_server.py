@@ -94,7 +94,7 @@ async def until_route_is_gone(client: RemotingClient, server: NameServer, topic:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-async def test_a_registered_topic_is_found(
+async def test_registered_topic_is_found(
     server: NameServer, client: RemotingClient, compressed: bool
 ) -> None:
     assert not await has_route(client, server, "t1")
@@ -105,7 +105,7 @@ async def test_a_registered_topic_is_found(
     assert route["queueDatas"][0]["writeQueueNums"] == 4
 
 
-async def test_a_broker_is_gone_when_its_connection_closes(
+async def test_broker_is_gone_when_its_connection_closes(
     server: NameServer, client: RemotingClient
 ) -> None:
     broker = new_client()
@@ -180,7 +180,7 @@ async def test_name_server_lowest_broker_id_changes_notifies_brokers(
         await slave.stop()
 
 
-async def test_a_taken_port_is_a_start_error(server: NameServer, tmp_path: Path) -> None:
+async def test_taken_port_is_a_start_error(server: NameServer, tmp_path: Path) -> None:
     taken = RemotingServerConfig(bind_address="127.0.0.1", listen_port=server.port)
     second = NameServer(NamesrvConfig(data_dir=str(tmp_path), server=taken), clock=SystemClock())
     with pytest.raises(StartError, match=str(server.port)):

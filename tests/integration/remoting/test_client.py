@@ -89,7 +89,7 @@ async def test_connection_silent_for_call_timeout_is_aborted() -> None:
         assert (await caller.invoke(address, make_request(ECHO), 60_000)).code == 0
 
 
-async def test_a_host_name_with_a_nul_cannot_be_connected_to() -> None:
+async def test_host_name_with_a_nul_cannot_be_connected_to() -> None:
     async with client() as caller:
         with pytest.raises(ConnectError, match="cannot connect to a"):
             await caller.invoke("a\0b:1", make_request(ECHO), 60_000)

@@ -141,7 +141,7 @@ async def test_stop_does_not_wait_for_a_peer_that_says_nothing(
         await half.close()
 
 
-async def test_a_proxy_may_pass_tls_on(certificate: tuple[str, str]) -> None:
+async def test_proxy_may_pass_tls_on(certificate: tuple[str, str]) -> None:
     server = make_server(tls=server_tls(certificate), proxy_protocol=True)
     server.register(98, lambda channel, c: make_response(c, 0, channel.remote_address))
     await server.start()
@@ -157,7 +157,7 @@ async def test_a_proxy_may_pass_tls_on(certificate: tuple[str, str]) -> None:
     await server.stop()
 
 
-async def test_a_connection_over_tls_can_be_reset(certificate: tuple[str, str]) -> None:
+async def test_connection_over_tls_can_be_reset(certificate: tuple[str, str]) -> None:
     server = make_server(tls=server_tls(certificate))
     server.register(98, lambda channel, c: channel.abort("deliberate"))
     await server.start()

@@ -31,7 +31,7 @@ def test_orders(rocketpy_cluster):
         assert rocketpy_cluster.message_count("orders") == 1
 
 
-def test_a_fresh_one_each(rocketpy_cluster, rocketpy_broker):
+def test_fresh_one_each(rocketpy_cluster, rocketpy_broker):
     assert rocketpy_cluster.message_count("orders") == 0
     assert rocketpy_broker.address in rocketpy_cluster.broker_addresses
 
@@ -46,7 +46,7 @@ async def test_async(rocketpy_cluster):
 
 
 @pytest.mark.timeout(300)
-def test_the_fixtures_work_in_a_users_tests(tmp_path: Path) -> None:
+def test_fixtures_work_in_a_users_tests(tmp_path: Path) -> None:
     (tmp_path / "test_users.py").write_text(USERS_TEST)
     (tmp_path / "pytest.ini").write_text(USERS_SETTINGS)
     done = subprocess.run(
@@ -61,7 +61,7 @@ def test_the_fixtures_work_in_a_users_tests(tmp_path: Path) -> None:
     assert "3 passed" in done.stdout
 
 
-def test_the_fixture_is_quiet_and_its_log_is_attached_to_a_test_that_fails(tmp_path: Path) -> None:
+def test_fixture_is_quiet_and_its_log_is_attached_to_a_test_that_fails(tmp_path: Path) -> None:
     (tmp_path / "test_users.py").write_text(
         "import logging\n"
         "def test_passes(rocketpy_cluster, capfd):\n"
@@ -84,7 +84,7 @@ def test_the_fixture_is_quiet_and_its_log_is_attached_to_a_test_that_fails(tmp_p
     assert "event='broker started'" in failed
 
 
-def test_the_plugin_is_an_entry_point() -> None:
+def test_plugin_is_an_entry_point() -> None:
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     [found] = [each for each in entry_points(group="pytest11") if each.name == "rocketpy"]
@@ -92,7 +92,7 @@ def test_the_plugin_is_an_entry_point() -> None:
     assert found.load().rocketpy_cluster is not None
 
 
-async def test_a_cluster_on_the_running_loop(tmp_path: Path) -> None:
+async def test_cluster_on_the_running_loop(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path, brokers=2)
     with pytest.raises(ClosedError, match="not started"):
         _ = cluster.namesrv
@@ -119,7 +119,7 @@ async def test_clusters_log_to_logging(
     assert not structlog.is_configured()
 
 
-def test_a_cluster_in_a_thread_survives_a_restart_of_its_broker(tmp_path: Path) -> None:
+def test_cluster_in_a_thread_survives_a_restart_of_its_broker(tmp_path: Path) -> None:
     with ClusterThread(tmp_path, properties={"autoCreateTopicEnable": "false"}) as cluster:
         cluster.create_topic("t")
         [address] = cluster.broker_addresses
@@ -159,7 +159,7 @@ def test_other_languages_get_a_line_of_json_and_end_it_by_closing_standard_input
     assert (child.returncode, out, err) == (0, "", "")
 
 
-def test_a_signal_ends_it_too() -> None:
+def test_signal_ends_it_too() -> None:
     with start_child() as child:
         assert child.stdout is not None
         json.loads(child.stdout.readline())

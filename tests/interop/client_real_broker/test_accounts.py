@@ -35,7 +35,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield servers.namesrv
 
 
-async def test_a_signed_client_is_served(namesrv: str) -> None:
+async def test_signed_client_is_served(namesrv: str) -> None:
     async with rocketpy.admin.connect(namesrv, credentials=USER) as admin:
         await admin.create_topic("accounts", queues=1)
     async with rocketpy.connect(namesrv, credentials=USER) as client:
@@ -96,7 +96,7 @@ async def test_spark_reads_and_writes_with_an_account(namesrv: str) -> None:
 @pytest.mark.parametrize(
     "credentials", [None, rocketpy.Credentials("operator", "wrong"), rocketpy.Credentials("x", "y")]
 )
-async def test_a_client_without_the_key_is_refused(
+async def test_client_without_the_key_is_refused(
     namesrv: str, credentials: rocketpy.Credentials | None
 ) -> None:
     async with rocketpy.connect(namesrv, credentials=credentials) as client:

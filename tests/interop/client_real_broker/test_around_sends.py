@@ -50,7 +50,7 @@ async def test_sends_that_linger_have_the_places_that_the_broker_gave_them(names
             assert (message.tag, message.keys) == ("a", [f"k{n}"])
 
 
-async def test_a_trace_goes_through_the_broker(namesrv: str) -> None:
+async def test_trace_goes_through_the_broker(namesrv: str) -> None:
     exporter = InMemorySpanExporter()
     tracers = TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(exporter))

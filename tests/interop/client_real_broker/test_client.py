@@ -72,7 +72,7 @@ async def test_members_share_and_take_over(namesrv: str) -> None:
     assert max(seen.values()) <= 2
 
 
-async def test_a_failed_message_comes_again_from_the_broker_or_goes_to_the_dead(
+async def test_failed_message_comes_again_from_the_broker_or_goes_to_the_dead(
     namesrv: str,
 ) -> None:
     again: list[ReceivedMessage] = []
@@ -119,7 +119,7 @@ async def test_pulling_seeks_and_commits(namesrv: str) -> None:
             assert [await consumer.committed(queue) for queue in queues] == [5] * 4
 
 
-async def test_a_condition_filters(namesrv: str) -> None:
+async def test_condition_filters(namesrv: str) -> None:
     async with rocketpy.connect(namesrv) as client:
         producer = client.producer(timeout=30)
         for number in range(20):

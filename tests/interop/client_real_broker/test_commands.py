@@ -14,7 +14,7 @@ WAIT_S = 120
 
 
 class Commands:
-    """Runs ``rocketpy`` as a separate process."""
+    """Runs `rocketpy` as a separate process."""
 
     def __init__(self, namesrv: str) -> None:
         self.namesrv = namesrv
@@ -82,7 +82,7 @@ def test_groups_are_moved_when_that_is_confirmed(run: Commands) -> None:
     assert row["lag"] == 0
 
 
-def test_a_signal_stores_the_offsets(run: Commands) -> None:
+def test_signal_stores_the_offsets(run: Commands) -> None:
     run("topic", "create", "cliSignal", "--queues", "1")
     run("send", "cliSignal", "a")
     with subprocess.Popen(
@@ -100,7 +100,7 @@ def test_a_signal_stores_the_offsets(run: Commands) -> None:
     assert [(each["consumer_offset"], each["lag"]) for each in rows] == [(1, 0)]
 
 
-def test_a_condition_that_the_broker_refuses_is_one_sentence(run: Commands) -> None:
+def test_condition_that_the_broker_refuses_is_one_sentence(run: Commands) -> None:
     run("topic", "create", "cliSql", "--queues", "1")
     run("broker-config", "set", "--all", "enablePropertyFilter=false")
     try:

@@ -19,7 +19,7 @@ async def _until(condition: Callable[[], object], limit_s: float = 120) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_message_fails_to_the_last_and_is_a_dead_letter(namesrv: str) -> None:
+async def test_message_fails_to_the_last_and_is_a_dead_letter(namesrv: str) -> None:
     tries: list[ReceivedMessage] = []
     dead: list[ReceivedMessage] = []
 
@@ -46,7 +46,7 @@ async def test_a_message_fails_to_the_last_and_is_a_dead_letter(namesrv: str) ->
     assert (dead[0].origin_topic, dead[0].keys) == ("doomed", ["k"])
 
 
-async def test_a_message_that_is_sent_to_the_retry_topic_comes_again(namesrv: str) -> None:
+async def test_message_that_is_sent_to_the_retry_topic_comes_again(namesrv: str) -> None:
     """The way around a broker that cannot be asked to take a message back."""
     got: list[ReceivedMessage] = []
 

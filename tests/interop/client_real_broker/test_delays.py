@@ -54,7 +54,7 @@ async def test_levels_delays_and_moments(namesrv: str) -> None:
     assert (found[b"level"].tag, found[b"level"].topic) == ("A", "later")
 
 
-async def test_a_namespace_and_keys_in_order(namesrv: str) -> None:
+async def test_namespace_and_keys_in_order(namesrv: str) -> None:
     inside, outside = Inbox(20), Inbox(1)
     async with (
         rocketpy.connect(namesrv, namespace="NS") as client,

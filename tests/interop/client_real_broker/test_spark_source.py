@@ -54,7 +54,7 @@ def numbers(rows: list[dict[str, object]]) -> Counter[int]:
     return Counter(int(dict(row["properties"])["number"]) for row in rows)  # type: ignore[call-overload]
 
 
-def test_a_batch_has_every_message_once(namesrv: str, topic: str) -> None:
+def test_batch_has_every_message_once(namesrv: str, topic: str) -> None:
     rows = read(namesrv, topic)
 
     assert numbers(rows) == Counter(range(COUNT))
@@ -85,7 +85,7 @@ def test_offsets_out_of_range_are_reported(namesrv: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": "300"}, {"maxBytesPerTrigger": "100k"}])
-def test_a_stream_keeps_its_limits_and_stores_its_progress(
+def test_stream_keeps_its_limits_and_stores_its_progress(
     namesrv: str, topic: str, limit: dict[str, str]
 ) -> None:
     options = {

@@ -38,7 +38,7 @@ class Servers:
     Args:
         directory: for the stores.
         name_servers: how many name servers.
-        brokers: how many masters: ``broker-a``, ``broker-b``, ...
+        brokers: how many masters: `broker-a`, `broker-b`, ...
         properties: keys of broker.conf.
         tls: every port speaks it; brokers use it towards the name servers too.
         guards: of brokers by their number: what sees their requests first.

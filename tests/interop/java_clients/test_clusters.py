@@ -111,7 +111,7 @@ def test_new_group_starts_at_consume_from_where(jdk: None, tmp_path: Path, versi
         assert bodies(java.receive(last, 8)) == [f"new-{number}" for number in range(8)]
 
 
-def test_a_new_group_gets_a_young_topic_whole(java: JavaClient, topic: str, group: str) -> None:
+def test_new_group_gets_a_young_topic_whole(java: JavaClient, topic: str, group: str) -> None:
     java.send(java.producer(), topic, count=8)
     consumer = java.push(group, topic, **{"from": "last"})
     assert len(java.receive(consumer, 8)) == 8

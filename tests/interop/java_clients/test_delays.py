@@ -69,7 +69,7 @@ def test_recall(java: JavaClient, servers: Servers, topic: str) -> None:
     assert store.query_index(topic, gone["msgId"], 9, 0, 1 << 62).phy_offsets == []
 
 
-def test_a_moment_too_far_away_is_refused(java: JavaClient, servers: Servers, topic: str) -> None:
+def test_moment_too_far_away_is_refused(java: JavaClient, servers: Servers, topic: str) -> None:
     error = java.refused(java.producer(), topic, TIMER_DELAY_SEC="259201")
     assert (error["error"], error["code"]) == ("MQBrokerException", 13)
     assert servers.stored(topic) == 0

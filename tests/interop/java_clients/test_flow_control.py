@@ -72,7 +72,7 @@ def busy_topic(two: Servers, topic: str) -> str:
         (16, {"4.9.8", "5.4.0"}),
     ],
 )
-def test_a_send_to_a_busy_broker_goes_to_the_other_one_or_fails(
+def test_send_to_a_busy_broker_goes_to_the_other_one_or_fails(
     java: JavaClient, two: Servers, gate: Gate, busy_topic: str, code: int, retried_by: set[str]
 ) -> None:
     producer = java.producer(namesrv=two.namesrv)
@@ -96,7 +96,7 @@ def test_a_send_to_a_busy_broker_goes_to_the_other_one_or_fails(
 
 
 @pytest.mark.parametrize("code", [2, 215])
-def test_a_consumer_waits_and_pulls_again(
+def test_consumer_waits_and_pulls_again(
     java: JavaClient, two: Servers, gate: Gate, busy_topic: str, group: str, code: int
 ) -> None:
     producer = java.producer(namesrv=two.namesrv)

@@ -5,7 +5,7 @@ from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient, bodies, wait_for
 
 
-def test_a_namespace_keeps_to_itself_in_java_and_ours(
+def test_namespace_keeps_to_itself_in_java_and_ours(
     java: JavaClient, servers: Servers, topic: str, group: str
 ) -> None:
     inside, outside = java.producer(ns="NS"), java.producer()
@@ -36,7 +36,7 @@ def test_a_namespace_keeps_to_itself_in_java_and_ours(
     java.stop(other)
 
 
-def test_a_failed_message_comes_again_in_its_namespace(
+def test_failed_message_comes_again_in_its_namespace(
     java: JavaClient, servers: Servers, topic: str, group: str
 ) -> None:
     java.send(java.producer(ns="NS"), topic)
@@ -47,7 +47,7 @@ def test_a_failed_message_comes_again_in_its_namespace(
     java.stop(consumer)
 
 
-def test_a_transaction_in_a_namespace_is_decided_and_checked(
+def test_transaction_in_a_namespace_is_decided_and_checked(
     java: JavaClient, servers: Servers, topic: str, group: str
 ) -> None:
     producer = java.producer(kind="transaction", ns="NS")

@@ -65,7 +65,7 @@ def _all_are_noted(servers: Servers, begin: int) -> None:
     wait_for(lambda: not open_halves())
 
 
-def test_a_timed_transaction_waits_from_its_commit_on(
+def test_timed_transaction_waits_from_its_commit_on(
     java: JavaClient, servers: Servers, topic: str, group: str
 ) -> None:
     """The Java client takes a delay level off a transactional message, but not a moment."""

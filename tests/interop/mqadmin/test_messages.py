@@ -81,13 +81,13 @@ def test_send(world: World) -> None:
     assert [one[0] for one in found] == [row[3]]
 
 
-def test_an_unknown_id_says_so(world: World) -> None:
+def test_unknown_id_says_so(world: World) -> None:
     port = int(world.cluster.broker.rpartition(":")[2])
     out = world.run("queryMsgById", "-i", f"7F000001{port:08X}00000000FFFFFFFF", "-t", world.topic)
     assert "CODE: 208" in out
 
 
-def test_the_trace_of_our_client(world: World) -> None:
+def test_trace_of_our_client(world: World) -> None:
     world.create_topic("AdmTrace", 1)
     with connect(world.cluster.namesrv, group="AdmTraced") as client:
         with client.producer(trace=True) as producer:

@@ -172,7 +172,7 @@ def test_requests_between_go_and_ours(go: GoClient, servers: Servers) -> None:
     go.stop(beside, asker, answerer)
 
 
-def test_a_condition_that_is_none_brings_nothing(go: GoClient) -> None:
+def test_condition_that_is_none_brings_nothing(go: GoClient) -> None:
     """The Go client does not ask whether its condition is one: its pulls are refused (23)."""
     producer = go.producer()
     go.send(producer, "Wrong", "x", property_a=1)
@@ -244,7 +244,7 @@ def test_sends_and_handlers_are_traced(go: GoClient, servers: Servers) -> None:
     go.stop(consumer, producer)
 
 
-def test_a_namespace(go: GoClient, servers: Servers) -> None:
+def test_namespace(go: GoClient, servers: Servers) -> None:
     inside, outside = go.producer(ns="NS"), go.producer()
     go.send(inside, "Spaces", "inside")
     go.send(outside, "Spaces", "outside")

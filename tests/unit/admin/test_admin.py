@@ -45,9 +45,7 @@ def test_every_operation_is_a_method_with_its_own_text_and_parameters() -> None:
             assert method.__wrapped__ is function, name
 
 
-async def test_an_operation_gets_what_it_was_called_with(
-    admin: Admin, remoting: FakeRemoting
-) -> None:
+async def test_operation_gets_what_it_was_called_with(admin: Admin, remoting: FakeRemoting) -> None:
     await admin.topic_route("t")
     await admin.topic_route(topic="u")
     asked = [request for _, request in remoting.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)]
@@ -55,7 +53,7 @@ async def test_an_operation_gets_what_it_was_called_with(
     assert await admin.cluster_info() == await admin.servers.cluster_info()
 
 
-async def test_an_account_signs_every_request() -> None:
+async def test_account_signs_every_request() -> None:
     account = Credentials("user", "a secret")
     async with rocketpy.admin.connect("127.0.0.1:1", credentials=account) as admin:
         command = make_request(RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -65,7 +63,7 @@ async def test_an_account_signs_every_request() -> None:
     assert command.ext_fields["Signature"]
 
 
-async def test_the_account_of_the_environment_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_account_of_the_environment_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETPY_ACCESS_KEY", "user")
     monkeypatch.setenv("ROCKETPY_SECRET_KEY", "a secret")
     async with rocketpy.admin.connect("127.0.0.1:1") as admin:
@@ -76,7 +74,7 @@ async def test_the_account_of_the_environment_is_taken(monkeypatch: pytest.Monke
         assert admin.servers._remoting.hooks == []
 
 
-async def test_the_name_servers_of_the_environment_are_taken(
+async def test_name_servers_of_the_environment_are_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")

@@ -99,7 +99,7 @@ async def test_configuration_is_properties_text(admin: Admin, remoting: FakeRemo
     assert remoting.addresses(RequestCode.UPDATE_NAMESRV_CONFIG) == list(NAMESRVS)
 
 
-async def test_the_key_value_table(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_key_value_table(admin: Admin, remoting: FakeRemoting) -> None:
     for code in (RequestCode.GET_KV_CONFIG, RequestCode.GET_KVLIST_BY_NAMESPACE):
         remoting.response(code, 22, remark="No config item")
     assert await admin.kv_get("n", "k") is None

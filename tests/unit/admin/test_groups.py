@@ -43,7 +43,7 @@ def give_members(remoting: FakeRemoting, *client_ids: str) -> None:
     remoting.response(RequestCode.GET_CONSUMER_CONNECTION_LIST, body=body)
 
 
-async def test_a_group_is_created_on_every_master(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_group_is_created_on_every_master(admin: Admin, remoting: FakeRemoting) -> None:
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     remoting.response(code)
     assert await admin.create_group("g", broker="broker-b") == {"broker-b": B}
@@ -55,7 +55,7 @@ async def test_a_group_is_created_on_every_master(admin: Admin, remoting: FakeRe
     ]  # fmt: skip
 
 
-async def test_an_update_changes_what_is_given_where_the_group_is(
+async def test_update_changes_what_is_given_where_the_group_is(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     give_groups(remoting, "other", at=A)
@@ -105,7 +105,7 @@ async def test_progress_adds_brokers_up(admin: Admin, remoting: FakeRemoting) ->
     assert asked.ext_fields["topic"] == "%RETRY%g"
 
 
-async def test_a_group_without_a_retry_topic_is_looked_for_everywhere(
+async def test_group_without_a_retry_topic_is_looked_for_everywhere(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     give_progress(remoting)

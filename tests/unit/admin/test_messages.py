@@ -78,7 +78,7 @@ async def test_message_by_offset_id_asks_brokers_of_the_cluster_only(
         await admin.message_by_offset_id("nonsense")
 
 
-async def test_a_broker_known_by_name_is_found_by_its_address(
+async def test_broker_known_by_name_is_found_by_its_address(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     data = BrokerData(cluster="c", broker_name="n", broker_addrs={0: "localhost:5", 1: "a..b:5"})
@@ -91,9 +91,7 @@ async def test_a_broker_known_by_name_is_found_by_its_address(
         await admin.message_by_offset_id(encode_message_id("127.0.0.1:6", 1))
 
 
-async def test_a_producers_id_is_asked_of_every_broker(
-    admin: Admin, remoting: FakeRemoting
-) -> None:
+async def test_producers_id_is_asked_of_every_broker(admin: Admin, remoting: FakeRemoting) -> None:
     code = RequestCode.QUERY_MESSAGE
     remoting.response(code, 22, at=A, remark="can not find message")
     remoting.response(code, at=B, body=record(1, unique="OTHER") + record(2))

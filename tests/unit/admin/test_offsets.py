@@ -24,7 +24,7 @@ from tests.unit.admin.fakes import BROKERS, QA, QB, FakeRemoting, give_groups, g
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]
 
 
-async def test_a_reset_goes_to_every_broker_of_the_topic(
+async def test_reset_goes_to_every_broker_of_the_topic(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     give_progress(remoting)
@@ -68,7 +68,7 @@ async def test_reset_to_an_invalid_target_raises_before_any_request(
     assert remoting.asked == []
 
 
-async def test_a_dry_run_changes_nothing(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_dry_run_changes_nothing(admin: Admin, remoting: FakeRemoting) -> None:
     give_groups(remoting, "g")
     give_progress(remoting)
     for queue, address in ((QA, A), (QB, B)):
@@ -87,7 +87,7 @@ async def test_a_dry_run_changes_nothing(admin: Admin, remoting: FakeRemoting) -
     assert not remoting.requests(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
 
-async def test_a_dry_run_refuses_what_a_broker_would(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_dry_run_refuses_what_a_broker_would(admin: Admin, remoting: FakeRemoting) -> None:
     give_progress(remoting)
     give_groups(remoting, "g")
     table = {QA: TopicOffset(min_offset=2, max_offset=10)}
@@ -133,7 +133,7 @@ async def test_reset_of_one_queue_asks_its_broker_only(
     assert (address, request.ext_fields["offset"]) == (A, "0")
 
 
-async def test_a_queue_that_the_group_never_read_was_nowhere(
+async def test_queue_that_the_group_never_read_was_nowhere(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     give_progress(remoting)
@@ -157,7 +157,7 @@ async def test_reset_of_a_topic_without_brokers_raises(
     assert not remoting.requests(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
 
-async def test_a_dry_run_by_time_asks_each_queue_for_its_offset(
+async def test_dry_run_by_time_asks_each_queue_for_its_offset(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     give_progress(remoting)
@@ -177,7 +177,7 @@ async def test_a_dry_run_by_time_asks_each_queue_for_its_offset(
     assert {fields["queueId"] for _, fields in asked} == {"0"}
 
 
-async def test_a_queue_whose_group_has_no_offset_is_not_cloned_nor_is_a_retry_topic(
+async def test_queue_whose_group_has_no_offset_is_not_cloned_nor_is_a_retry_topic(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     give_groups(remoting, "g", "h")
@@ -208,7 +208,7 @@ async def test_a_queue_whose_group_has_no_offset_is_not_cloned_nor_is_a_retry_to
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-async def test_a_group_that_does_not_exist_is_not_cloned_nor_cloned_to(
+async def test_group_that_does_not_exist_is_not_cloned_nor_cloned_to(
     admin: Admin, remoting: FakeRemoting, *, dry_run: bool
 ) -> None:
     give_progress(remoting)

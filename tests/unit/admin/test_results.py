@@ -26,7 +26,7 @@ def lag(broker: int, consumer: int) -> QueueLag:
     return QueueLag(queue=QUEUE, broker_offset=broker, consumer_offset=consumer, last_consumed_ms=0)
 
 
-def test_a_topic_holds_what_its_queues_hold() -> None:
+def test_topic_holds_what_its_queues_hold() -> None:
     assert status(3, 10).messages == 7
     assert status(0, 0).messages == 0
     assert TopicStatus(topic="t", queues=[status(3, 10), status(0, 5)], in_tps=0.0).messages == 12
@@ -42,7 +42,7 @@ def test_lag_without_a_stored_offset_counts_from_the_first_message(
     assert lag(broker, consumer).lag == left
 
 
-def test_a_group_lags_in_all_its_queues_together() -> None:
+def test_group_lags_in_all_its_queues_together() -> None:
     assert GroupLag(group="g", queues=[lag(10, 7), lag(5, -1)], out_tps=0.0).lag == 8
     assert GroupLag(group="g", queues=[], out_tps=0.0).lag == 0
 
@@ -51,7 +51,7 @@ def test_queue_lag_without_owner_query_has_no_client_id() -> None:
     assert lag(1, 1).client_id == ""
 
 
-def test_a_broker_that_did_not_answer_says_nothing_of_itself() -> None:
+def test_broker_that_did_not_answer_says_nothing_of_itself() -> None:
     silent = BrokerStatus(cluster="c", broker="b", broker_id=0, address="a:1", error="timeout")
     assert (silent.version, silent.in_tps, silent.out_tps) == ("", 0.0, 0.0)
     assert (silent.stored_today, silent.delivered_today, silent.disk_ratio) == (0, 0, -1.0)

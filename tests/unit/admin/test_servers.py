@@ -46,7 +46,7 @@ async def test_brokers_are_named_at_all_their_addresses(admin: Admin) -> None:
     }  # fmt: skip
 
 
-async def test_a_cluster_whose_masters_are_gone_has_none(
+async def test_cluster_whose_masters_are_gone_has_none(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     only_slave = BrokerData(cluster="c1", broker_name="broker-a", broker_addrs={1: SLAVE_A})
@@ -72,7 +72,7 @@ async def test_one_request_to_many_is_answered_by_address(
     assert await admin.servers.ask_all([], CODE) == {}
 
 
-async def test_a_failure_says_where_and_the_others_were_asked(
+async def test_failure_says_where_and_the_others_were_asked(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     remoting.response(CODE)
@@ -83,7 +83,7 @@ async def test_a_failure_says_where_and_the_others_were_asked(
     assert remoting.addresses(CODE) == [A, B]
 
 
-async def test_a_refusal_is_an_error_with_its_code(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_refusal_is_an_error_with_its_code(admin: Admin, remoting: FakeRemoting) -> None:
     remoting.response(CODE, 14, remark="not writable now")
     with pytest.raises(BrokerError, match="not writable now") as refused:
         await admin.servers.ask(A, CODE)
@@ -122,7 +122,7 @@ async def test_route_prefers_masters_and_falls_back_to_slaves(
         await admin.topic_route("t")
 
 
-async def test_a_group_is_served_where_its_retry_topic_is_else_everywhere(
+async def test_group_is_served_where_its_retry_topic_is_else_everywhere(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     code = RequestCode.GET_ROUTEINFO_BY_TOPIC
@@ -140,7 +140,7 @@ async def test_a_group_is_served_where_its_retry_topic_is_else_everywhere(
         await admin.servers.group_masters("g")
 
 
-async def test_a_topic_is_dropped_at_the_brokers_before_the_routes(
+async def test_topic_is_dropped_at_the_brokers_before_the_routes(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     remoting.response(RequestCode.DELETE_TOPIC_IN_BROKER)

@@ -25,7 +25,7 @@ from tests.unit.admin.fakes import BROKERS, NAMESRVS, FakeRemoting
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]
 
 
-async def test_a_topic_is_created_on_every_master(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_topic_is_created_on_every_master(admin: Admin, remoting: FakeRemoting) -> None:
     code = RequestCode.UPDATE_AND_CREATE_TOPIC
     remoting.response(code)
     done = await admin.create_topic("t", 4, attributes={"message.type": "FIFO"})
@@ -40,7 +40,7 @@ async def test_a_topic_is_created_on_every_master(admin: Admin, remoting: FakeRe
     assert not remoting.requests(RequestCode.PUT_KV_CONFIG)
 
 
-async def test_an_ordered_topic_fixes_its_queues(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_ordered_topic_fixes_its_queues(admin: Admin, remoting: FakeRemoting) -> None:
     remoting.response(RequestCode.UPDATE_AND_CREATE_TOPIC)
     remoting.response(RequestCode.PUT_KV_CONFIG)
     await admin.create_topic("t", 4, order=True, read_queues=8)
@@ -53,14 +53,14 @@ async def test_an_ordered_topic_fixes_its_queues(admin: Admin, remoting: FakeRem
     }  # fmt: skip
 
 
-async def test_a_refusal_is_an_error(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_refusal_is_an_error(admin: Admin, remoting: FakeRemoting) -> None:
     remoting.response(RequestCode.UPDATE_AND_CREATE_TOPIC, 29, remark="bad name")
     with pytest.raises(InvalidParameterError, match="bad name"):
         await admin.create_topic("t", cluster="c2")
     assert remoting.addresses(RequestCode.UPDATE_AND_CREATE_TOPIC) == [B]
 
 
-async def test_an_update_keeps_what_is_not_given(admin: Admin, remoting: FakeRemoting) -> None:
+async def test_update_keeps_what_is_not_given(admin: Admin, remoting: FakeRemoting) -> None:
     old = TopicConfig(topic_name="t", read_queue_nums=5, write_queue_nums=6, perm=6, order=True)
     remoting.response(RequestCode.GET_TOPIC_CONFIG, body=old.encode())
     remoting.response(RequestCode.UPDATE_AND_CREATE_TOPIC)

@@ -108,7 +108,7 @@ def test_failure_goes_to_on_error_of_the_subscription_or_the_app() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_start_that_fails_leaves_nothing_behind() -> None:
+def test_start_that_fails_leaves_nothing_behind() -> None:
     async def main(cluster: Cluster) -> None:
         app = App(cluster.client())
         ended: list[str] = []
@@ -130,7 +130,7 @@ def test_a_start_that_fails_leaves_nothing_behind() -> None:
     run_sim(main)
 
 
-def test_a_consumer_that_fails_for_good_ends_the_app_with_its_error() -> None:
+def test_consumer_that_fails_for_good_ends_the_app_with_its_error() -> None:
     async def main(cluster: Cluster) -> None:
         app = App(cluster.client())
 
@@ -191,7 +191,7 @@ def test_wrong_declarations_raise_in_the_decorator() -> None:
 
 @pytest.mark.parametrize("kind", ["subscribe", "responder"])
 @pytest.mark.parametrize("group", ["", "shop"])
-def test_a_group_has_one_handler_and_the_second_is_refused_where_it_is_written(
+def test_group_has_one_handler_and_the_second_is_refused_where_it_is_written(
     kind: str, group: str
 ) -> None:
     app = App("a:1", group="shop")

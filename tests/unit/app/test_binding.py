@@ -49,7 +49,7 @@ def test_annotations_say_what_a_parameter_is(
     assert wishes.serializer(msgpack, json_or_text) is msgpack, "the subscription's own"
 
 
-def test_a_text_is_read_as_the_app_s_serializer_writes_it() -> None:
+def test_text_is_read_as_the_app_s_serializer_writes_it() -> None:
     wishes = wishes_of(of_text, is_list=False)
     for written_by in (json_or_text, json, msgpack, plain):
         data = written_by.dumps('a "text", ä')

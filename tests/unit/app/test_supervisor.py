@@ -75,7 +75,7 @@ def supervised(
     return started
 
 
-def test_a_signal_ends_all_workers() -> None:
+def test_signal_ends_all_workers() -> None:
     started = supervised([])
     assert [each.asked for each in started] == [["terminate"], ["terminate"]]
 
@@ -100,11 +100,11 @@ def test_supervisor_restarts_workers_after_code_changes() -> None:
     assert all(each.asked == ["terminate"] for each in started)
 
 
-def test_a_worker_that_does_not_end_is_killed() -> None:
+def test_worker_that_does_not_end_is_killed() -> None:
     assert [each.asked for each in supervised([], is_deaf=True)] == [["terminate", "kill"]] * 2
 
 
-def test_the_version_of_code_is_that_of_its_python_files(tmp_path: Path) -> None:
+def test_version_of_code_is_that_of_its_python_files(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("")
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "b.py").write_text("")
@@ -118,7 +118,7 @@ def test_the_version_of_code_is_that_of_its_python_files(tmp_path: Path) -> None
     assert code_version(tmp_path) == (0, 0)
 
 
-def test_an_app_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_app_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shop_of_a_test.py").write_text(
         "import rocketpy\napp = rocketpy.App('a:1')\nx = 5\n"
     )

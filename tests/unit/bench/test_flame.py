@@ -28,7 +28,7 @@ def widths(text: str) -> dict[str, float]:
     return found
 
 
-def test_a_frame_is_as_wide_as_its_share() -> None:
+def test_frame_is_as_wide_as_its_share() -> None:
     found = widths(svg(STACKS, "a <picture>", "about"))
     assert found["all: 100.0 %"] == pytest.approx(1200, abs=1)
     assert found["serve (a.py): 100.0 %"] == pytest.approx(1200, abs=1)
@@ -37,7 +37,7 @@ def test_a_frame_is_as_wide_as_its_share() -> None:
     assert found["write (b.py): 25.0 %"] == pytest.approx(300, abs=1)
 
 
-def test_a_module_has_one_colour() -> None:
+def test_module_has_one_colour() -> None:
     root = ET.fromstring(svg(STACKS, "title", "about"))
     colours = {
         (group.findtext(f"{SVG}title") or "").split(":")[0]: group.find(f"{SVG}rect")
@@ -51,7 +51,7 @@ def test_nothing_was_sampled() -> None:
     assert widths(svg(Counter(), "title", "about")) == {}
 
 
-def test_the_widest_lines_come_first() -> None:
+def test_widest_lines_come_first() -> None:
     assert widest(STACKS, 1) == [("x = a < b < read (b.py)", 0.75)]
 
 

@@ -44,7 +44,7 @@ def test_ours_has_every_row() -> None:
 
 
 @pytest.mark.parametrize(("peer", "module"), [(KAFKA, "aiokafka_client"), (NATS, "nats_client")])
-def test_a_peer_has_the_rows_that_name_it(peer: str, module: str) -> None:
+def test_peer_has_the_rows_that_name_it(peer: str, module: str) -> None:
     # Their packages need not be installed where tests run.
     tree = ast.parse((Path(bench.sdk.__file__).parent / f"{module}.py").read_text())
     rows = {each.name for each in tree.body if isinstance(each, ast.AsyncFunctionDef)}

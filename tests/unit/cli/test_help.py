@@ -35,7 +35,7 @@ def test_help_works_and_has_an_example(path: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("path", EVERY, ids=" ".join)
-def test_the_manual_names_it(path: tuple[str, ...]) -> None:
+def test_manual_names_it(path: tuple[str, ...]) -> None:
     assert f"rocketpy {' '.join(path)}" in DOCUMENT
 
 

@@ -44,7 +44,7 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     assert re.search(rf"Example: .*rocketpy {name}", result.output)
 
 
-def test_the_one_line_help_of_each_command_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_line_help_of_each_command_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     context = click.Context(command)
     for name, (_, line) in COMMANDS.items():
         found = command.get_command(context, name)
@@ -76,7 +76,7 @@ def test_python_without_asserts_is_refused() -> None:
     assert "does not run with python -O" in refused.stderr
 
 
-def test_the_effective_configuration_is_printed(tmp_path: Path) -> None:
+def test_effective_configuration_is_printed(tmp_path: Path) -> None:
     path = tmp_path / "n.conf"
     path.write_text("listenPort=1234\n")
     runner = CliRunner()
@@ -105,7 +105,7 @@ def test_the_effective_configuration_is_printed(tmp_path: Path) -> None:
         ("storePathRootDir=", "n.conf:2: storePathRootDir: must not be empty"),
     ],
 )
-def test_a_value_that_no_broker_can_have_is_refused(tmp_path: Path, line: str, words: str) -> None:
+def test_value_that_no_broker_can_have_is_refused(tmp_path: Path, line: str, words: str) -> None:
     path = tmp_path / "n.conf"
     path.write_text(f"brokerName=b\n{line}\n")
     result = CliRunner().invoke(command, ["broker", "-c", str(path), "--print-config"])
@@ -113,7 +113,7 @@ def test_a_value_that_no_broker_can_have_is_refused(tmp_path: Path, line: str, w
     assert words in str(result.exception)
 
 
-def test_the_shipped_files_load_without_a_warning() -> None:
+def test_shipped_files_load_without_a_warning() -> None:
     from rocketpy.cli.servers import broker, namesrv  # noqa: PLC0415
 
     conf = Path(__file__).parents[3] / "conf"

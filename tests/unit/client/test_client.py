@@ -26,7 +26,7 @@ def test_nothing_is_sent_before_something_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("kind", ["producer", "consumer", "pull_consumer", "pop_consumer"])
-def test_a_client_makes_nothing_unless_it_is_started(kind: str) -> None:
+def test_client_makes_nothing_unless_it_is_started(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         client = cluster.client()
         arguments = ["t"] if kind in {"consumer", "pop_consumer"} else []
@@ -79,7 +79,7 @@ def test_consumers_are_closed_before_the_producers_their_handlers_send_with() ->
     run_sim(main, queues=1)
 
 
-def test_a_part_that_cannot_be_closed_keeps_no_other_from_it() -> None:
+def test_part_that_cannot_be_closed_keeps_no_other_from_it() -> None:
     async def main(cluster: Cluster) -> None:
         client = cluster.client()
         await client.start()
@@ -130,7 +130,7 @@ def test_groups_without_a_name_are_the_clients_in_its_namespace() -> None:
     run_sim(main)
 
 
-def test_a_responder_needs_a_handler_of_single_messages() -> None:
+def test_responder_needs_a_handler_of_single_messages() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             for options in ({}, {"handler": nothing, "batch": 2}):
@@ -141,7 +141,7 @@ def test_a_responder_needs_a_handler_of_single_messages() -> None:
     run_sim(main)
 
 
-def test_a_responder_answers_with_what_its_handler_returns() -> None:
+def test_responder_answers_with_what_its_handler_returns() -> None:
     async def main(cluster: Cluster) -> bytes:
         async def answer(message: rocketpy.ReceivedMessage) -> bytes:
             return message.body.upper()
@@ -154,7 +154,7 @@ def test_a_responder_answers_with_what_its_handler_returns() -> None:
     assert run_sim(main) == b"QUESTION"
 
 
-def test_a_responder_s_function_gets_the_body_and_returns_the_answer() -> None:
+def test_responder_s_function_gets_the_body_and_returns_the_answer() -> None:
     async def main(cluster: Cluster) -> None:
         def answer(body: dict[str, int], message: rocketpy.ReceivedMessage) -> dict[str, int]:
             return {"price": body["sku"] * 2, "retries": message.retries}
@@ -170,7 +170,7 @@ def test_a_responder_s_function_gets_the_body_and_returns_the_answer() -> None:
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_request_that_cannot_be_read_goes_to_the_error_handler(*, told: bool) -> None:
+def test_request_that_cannot_be_read_goes_to_the_error_handler(*, told: bool) -> None:
     async def main(cluster: Cluster) -> None:
         errors: list[Exception] = []
         app = rocketpy.App(cluster.client())
@@ -194,7 +194,7 @@ def test_a_request_that_cannot_be_read_goes_to_the_error_handler(*, told: bool) 
     run_sim(main, queues=1)
 
 
-def test_a_client_describes_itself_by_its_own_identity() -> None:
+def test_client_describes_itself_by_its_own_identity() -> None:
     async def main(cluster: Cluster) -> None:
         ids = []
         for _ in range(2):
@@ -216,7 +216,7 @@ def test_connect_takes_the_fields_of_its_configuration() -> None:
         rocketpy.connect("127.0.0.1:9876", group="no blank")
 
 
-def test_a_client_that_is_left_by_an_error_is_closed() -> None:
+def test_client_that_is_left_by_an_error_is_closed() -> None:
     async def main(cluster: Cluster) -> None:
         client = cluster.client()
 

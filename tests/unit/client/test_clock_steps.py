@@ -26,7 +26,7 @@ class SetClock(Clock):
 
 
 @pytest.mark.parametrize("step_ms", [10 * 60_000, -10 * 60_000, 24 * HOUR_MS])
-def test_a_queue_is_kept_and_its_messages_are_handled_once(step_ms: int) -> None:
+def test_queue_is_kept_and_its_messages_are_handled_once(step_ms: int) -> None:
     async def main(cluster: Cluster) -> None:
         handled: list[bytes] = []
 
@@ -66,7 +66,7 @@ def test_time_spent_is_never_negative() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_newer_subscription_wins_although_the_clock_went_back() -> None:
+def test_newer_subscription_wins_although_the_clock_went_back() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", filter="a", start="earliest") as consumer:

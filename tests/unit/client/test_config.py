@@ -323,7 +323,7 @@ def test_unknown_option_raises_at_once() -> None:
         {"latency_profile": "6.x"}, {"flow_control_retry": "yes"}, {"group": "no blank"},
     ],
 )  # fmt: skip
-def test_a_producer_option_that_cannot_be_used_is_refused_and_named(
+def test_producer_option_that_cannot_be_used_is_refused_and_named(
     options: dict[str, Any],
 ) -> None:
     async def main(cluster: Cluster) -> None:
@@ -338,13 +338,13 @@ def test_a_producer_option_that_cannot_be_used_is_refused_and_named(
 @pytest.mark.parametrize(
     "options", [{"api_timeout": 0}, {"heartbeat_interval": -0.001}, {"group": "no blank"}]
 )
-def test_a_client_option_that_cannot_be_used_is_refused_and_named(options: dict[str, Any]) -> None:
+def test_client_option_that_cannot_be_used_is_refused_and_named(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         rocketpy.connect("a:1", **options)
     assert caught.value.key in options
 
 
-def test_an_option_that_a_send_does_not_have_or_of_another_type_is_refused() -> None:
+def test_option_that_a_send_does_not_have_or_of_another_type_is_refused() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer: Any = client.producer()

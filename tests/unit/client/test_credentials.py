@@ -33,7 +33,7 @@ SECRETS = ("s3cret-key", "t0ken")
         (Credentials("ak", "秘密"), {}, b"\x00\xff", "xCmBNf0kylRHUSUndVc6DR37hlc="),
     ],
 )
-def test_the_signature_is_apaches(
+def test_signature_is_apaches(
     credentials: Credentials, fields: dict[str, str], body: bytes, signature: str
 ) -> None:
     request = make_request(14, dict(fields), body)
@@ -75,7 +75,7 @@ def test_secrets_are_not_shown() -> None:
         assert not any(secret in shown for secret in SECRETS)
 
 
-def test_an_account_comes_from_the_option_or_the_environment(
+def test_account_comes_from_the_option_or_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("ACCESS_KEY", "SECRET_KEY", "SECURITY_TOKEN"):
@@ -93,6 +93,6 @@ def test_an_account_comes_from_the_option_or_the_environment(
 
 
 @pytest.mark.parametrize("keys", [("", "x"), ("x", "")])
-def test_an_account_has_both_keys(keys: tuple[str, str]) -> None:
+def test_account_has_both_keys(keys: tuple[str, str]) -> None:
     with pytest.raises(ConfigError, match="must not be empty"):
         rocketpy.Credentials(*keys)

@@ -58,7 +58,7 @@ def test_missing_topic_is_logged_once_and_again_when_it_appears(kind: str, warni
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_topic_that_follows_soon_is_worth_no_warning(kind: str, warnings: Any) -> None:
+def test_topic_that_follows_soon_is_worth_no_warning(kind: str, warnings: Any) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             consumer: Any = getattr(client, kind)("orders", group="c", handler=nothing)
@@ -74,7 +74,7 @@ def test_a_topic_that_follows_soon_is_worth_no_warning(kind: str, warnings: Any)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_topic_that_is_subscribed_later_is_read_once_brokers_have_heard_of_it(
+def test_topic_that_is_subscribed_later_is_read_once_brokers_have_heard_of_it(
     kind: str, warnings: Any
 ) -> None:
     async def main(cluster: Cluster) -> None:
@@ -121,7 +121,7 @@ def test_restarted_broker_gets_a_heartbeat_first(warnings: Any) -> None:
 
 
 @pytest.mark.parametrize("is_inside", [True, False])
-def test_a_reset_is_no_warning_and_a_lost_message_is(is_inside: bool, warnings: Any) -> None:
+def test_reset_is_no_warning_and_a_lost_message_is(is_inside: bool, warnings: Any) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
 
@@ -172,7 +172,7 @@ def test_filter_with_a_suspicious_single_tag_logs_a_warning(tags: str, warnings:
     run_sim(main)
 
 
-def test_a_retry_topic_is_not_missed_before_its_first_message() -> None:
+def test_retry_topic_is_not_missed_before_its_first_message() -> None:
     unserved = MissingTopics("c", SimClock())
     unserved.note("%RETRY%c", is_served=False)
     assert unserved.failures() == {}
@@ -200,9 +200,7 @@ def test_name_server_failure_and_recovery_are_logged_and_in_health(warnings: Any
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_broker_that_came_back_is_known_to_be_back_within_seconds(
-    kind: str, warnings: Any
-) -> None:
+def test_broker_that_came_back_is_known_to_be_back_within_seconds(kind: str, warnings: Any) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         async with cluster.client(heartbeat_interval=600) as client:
@@ -285,7 +283,7 @@ def test_repr_of_a_consumer_shows_its_counts(kind: str) -> None:
     run_sim(main)
 
 
-def test_a_health_that_is_not_well_says_why() -> None:
+def test_health_that_is_not_well_says_why() -> None:
     health = ClientHealth(
         "me", None, {"routes": "no name server"}, {"c": ConsumerHealth("c", {}, {"t": "gone"})}
     )

@@ -71,7 +71,7 @@ async def test_close_continues_when_its_call_is_cancelled() -> None:
     assert (one.begun, one.is_closed) == (1, True)
 
 
-async def test_a_failure_reaches_every_call() -> None:
+async def test_failure_reaches_every_call() -> None:
     class Failing(Slow):
         async def _close(self) -> None:
             await super()._close()
@@ -86,7 +86,7 @@ async def test_a_failure_reaches_every_call() -> None:
 
 
 @pytest.mark.parametrize("kind", ["consumer", "pop_consumer"])
-def test_a_second_close_does_not_cut_handlers_off(kind: str) -> None:
+def test_second_close_does_not_cut_handlers_off(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 20)
         handled: list[bytes] = []
@@ -170,7 +170,7 @@ def test_cancelled_block_does_not_commit_its_last_batch() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_pull_consumer_that_was_closed_says_so() -> None:
+def test_pull_consumer_that_was_closed_says_so() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             consumer = client.pull_consumer(group="p")
@@ -185,7 +185,7 @@ def test_a_pull_consumer_that_was_closed_says_so() -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_frozen_broker_does_not_hold_a_close_up(ordered: bool) -> None:
+def test_frozen_broker_does_not_hold_a_close_up(ordered: bool) -> None:
     async def main(cluster: Cluster) -> None:
         for broker in ("broker-a", "broker-b"):
             for number in range(8):
@@ -213,7 +213,7 @@ def test_a_frozen_broker_does_not_hold_a_close_up(ordered: bool) -> None:
     run_sim(main, brokers=2, queues=8)
 
 
-def test_a_close_ends_in_time_although_no_broker_answers() -> None:
+def test_close_ends_in_time_although_no_broker_answers() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         async with cluster.client() as client:
@@ -277,7 +277,7 @@ def in_its_loop(loop: SimLoop, work: Coroutine[Any, Any, T]) -> T:
 
 
 @pytest.mark.parametrize("is_ended", [True, False])
-def test_a_client_of_another_event_loop_says_so_instead_of_hanging(*, is_ended: bool) -> None:
+def test_client_of_another_event_loop_says_so_instead_of_hanging(*, is_ended: bool) -> None:
     client = Client(ClientConfig("10.0.0.1:9876"))
 
     async def begin() -> tuple[Producer, Consumer, PopConsumer, PullConsumer]:

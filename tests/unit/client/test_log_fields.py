@@ -49,7 +49,7 @@ def test_some_files_log() -> None:
     assert sum(len(log_calls(path)) for path in FILES) > 50
 
 
-def test_a_record_has_its_values_by_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_record_has_its_values_by_name(caplog: pytest.LogCaptureFixture) -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"1")
 

@@ -462,7 +462,7 @@ def test_no_option_of_consumers_is_left_out() -> None:
         {"filter": " || "}, {"group": "no blank"},
     ],
 )  # fmt: skip
-def test_a_value_that_cannot_be_used_is_refused_and_named(options: dict[str, Any]) -> None:
+def test_value_that_cannot_be_used_is_refused_and_named(options: dict[str, Any]) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             with pytest.raises(ConfigError) as caught:
@@ -474,7 +474,7 @@ def test_a_value_that_cannot_be_used_is_refused_and_named(options: dict[str, Any
 
 @pytest.mark.parametrize("topic", ["", "no blank", "x" * 300])
 @pytest.mark.parametrize("kind", ["push", "pull"])
-def test_a_topic_that_cannot_be_is_refused(kind: str, topic: str) -> None:
+def test_topic_that_cannot_be_is_refused(kind: str, topic: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             if kind == "push":
@@ -488,7 +488,7 @@ def test_a_topic_that_cannot_be_is_refused(kind: str, topic: str) -> None:
     run_sim(main)
 
 
-def test_a_filter_that_cannot_be_read_is_refused_by_both_kinds() -> None:
+def test_filter_that_cannot_be_read_is_refused_by_both_kinds() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             with pytest.raises(ConfigError, match="filter"):

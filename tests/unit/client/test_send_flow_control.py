@@ -11,7 +11,7 @@ from tests.unit.client.sends import SEND, Sends, warm
 from tests.unit.client.sim import Cluster, run_sim
 
 
-def test_the_back_off_of_flow_control() -> None:
+def test_back_off_of_flow_control() -> None:
     rng = random.Random(5)
     assert {backoff_ms(1, rng) for _ in range(20)} == {1000}
     for failures, middle in ((2, 1600), (3, 2560), (4, 4096), (11, 109_951), (12, 120_000)):
@@ -41,7 +41,7 @@ def test_pauses_without_a_reachable_broker_grow() -> None:
         (90_000, 2, True, 45_000),
     ],
 )
-def test_the_share_of_an_attempt(
+def test_share_of_an_attempt(
     left_ms: int, attempts_left: int, flow_control_count: bool, share: int
 ) -> None:
     assert share_ms(left_ms, attempts_left, flow_control_count=flow_control_count) == share
@@ -99,7 +99,7 @@ def test_no_pause_goes_beyond_the_time() -> None:
     run_sim(main)
 
 
-def test_a_broker_that_freezes_after_flow_control_has_more_patience() -> None:
+def test_broker_that_freezes_after_flow_control_has_more_patience() -> None:
     """The minimum connect timeout of 20 s is the floor of an attempt's share, up to half."""
 
     async def main(cluster: Cluster) -> None:

@@ -27,7 +27,7 @@ QUEUE_A = MessageQueue("t", "broker-a", 0)
 # ---- one of two brokers is bad
 
 
-def test_a_frozen_broker_costs_its_share_then_the_other_is_tried() -> None:
+def test_frozen_broker_costs_its_share_then_the_other_is_tried() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -43,7 +43,7 @@ def test_a_frozen_broker_costs_its_share_then_the_other_is_tried() -> None:
     run_sim(main, brokers=2)
 
 
-def test_a_slow_broker_s_response_counts_after_its_share() -> None:
+def test_slow_broker_s_response_counts_after_its_share() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -62,7 +62,7 @@ def test_a_slow_broker_s_response_counts_after_its_share() -> None:
     run_sim(main, brokers=2)
 
 
-def test_the_only_broker_has_all_the_time_and_gets_the_message_once() -> None:
+def test_only_broker_has_all_the_time_and_gets_the_message_once() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -79,7 +79,7 @@ def test_the_only_broker_has_all_the_time_and_gets_the_message_once() -> None:
 
 
 @pytest.mark.parametrize(("thaws", "took_ms"), [(True, 2000), (False, 3000)])
-def test_the_last_attempt_s_error_waits_for_earlier_ones(thaws: bool, took_ms: int) -> None:
+def test_last_attempt_s_error_waits_for_earlier_ones(thaws: bool, took_ms: int) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(retries=1)
@@ -106,7 +106,7 @@ def test_the_last_attempt_s_error_waits_for_earlier_ones(thaws: bool, took_ms: i
     run_sim(main, brokers=2)
 
 
-def test_a_send_cancelled_while_it_listens_leaves_at_once() -> None:
+def test_send_cancelled_while_it_listens_leaves_at_once() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(retries=1, timeout=60, attempt_timeout=1)
@@ -124,7 +124,7 @@ def test_a_send_cancelled_while_it_listens_leaves_at_once() -> None:
     run_sim(main, brokers=2)
 
 
-def test_a_refused_connection_costs_no_attempt_and_no_time() -> None:
+def test_refused_connection_costs_no_attempt_and_no_time() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.down.add(BROKER_A)
         async with cluster.client() as client:
@@ -157,7 +157,7 @@ def test_retries_skip_failed_brokers() -> None:
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_a_restart_of_two_seconds_is_bridged(retries: int) -> None:
+def test_restart_of_two_seconds_is_bridged(retries: int) -> None:
     async def main(cluster: Cluster) -> list[SendResult]:
         async with cluster.client() as client:
             producer = client.producer(retries=retries)
@@ -175,7 +175,7 @@ def test_a_restart_of_two_seconds_is_bridged(retries: int) -> None:
         assert len(run_sim(main)) == 40
 
 
-def test_a_broker_that_stays_away_is_an_error_when_the_time_is_over() -> None:
+def test_broker_that_stays_away_is_an_error_when_the_time_is_over() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -192,7 +192,7 @@ def test_a_broker_that_stays_away_is_an_error_when_the_time_is_over() -> None:
     run_sim(main)
 
 
-def test_the_notes_of_a_long_wait_are_bounded() -> None:
+def test_notes_of_a_long_wait_are_bounded() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -205,7 +205,7 @@ def test_the_notes_of_a_long_wait_are_bounded() -> None:
     run_sim(main)
 
 
-def test_the_first_of_two_brokers_to_come_back_gets_the_message() -> None:
+def test_first_of_two_brokers_to_come_back_gets_the_message() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -259,7 +259,7 @@ def test_send_cancelled_without_brokers_leaves_the_window_at_once() -> None:
     run_sim(main)
 
 
-def test_a_chosen_queue_is_waited_for_unless_later_messages_could_overtake() -> None:
+def test_chosen_queue_is_waited_for_unless_later_messages_could_overtake() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -278,7 +278,7 @@ def test_a_chosen_queue_is_waited_for_unless_later_messages_could_overtake() -> 
     run_sim(main, brokers=2)
 
 
-def test_a_chosen_queue_gets_one_attempt() -> None:
+def test_chosen_queue_gets_one_attempt() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -296,7 +296,7 @@ def test_a_chosen_queue_gets_one_attempt() -> None:
 # ---- routes
 
 
-def test_the_time_covers_the_look_up_of_the_route() -> None:
+def test_time_covers_the_look_up_of_the_route() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[ROUTE] = ["lost"] * 9
         async with cluster.client(api_timeout=10) as client:
@@ -312,7 +312,7 @@ def test_the_time_covers_the_look_up_of_the_route() -> None:
 
 
 @pytest.mark.parametrize("failure", [17, ConnectError("down"), 1])
-def test_a_route_that_comes_later_is_waited_for(failure: Any) -> None:
+def test_route_that_comes_later_is_waited_for(failure: Any) -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[ROUTE] = [failure] * 4
         async with cluster.client() as client:
@@ -325,7 +325,7 @@ def test_a_route_that_comes_later_is_waited_for(failure: Any) -> None:
 @pytest.mark.parametrize(
     ("failure", "error"), [(17, NoRouteError), (ConnectError("down"), NoNameServerError)]
 )
-def test_a_route_that_never_comes_says_why(failure: Any, error: type[Exception]) -> None:
+def test_route_that_never_comes_says_why(failure: Any, error: type[Exception]) -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[ROUTE] = [failure] * 100
         async with cluster.client() as client:
@@ -384,7 +384,7 @@ def test_without_retries_nothing_is_repeated_that_may_have_arrived(answer: Any) 
     run_sim(main, brokers=2)
 
 
-def test_a_request_larger_than_a_frame_is_no_reason_to_try_again() -> None:
+def test_request_larger_than_a_frame_is_no_reason_to_try_again() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client(remoting=RemotingClientConfig(max_frame_bytes=10_000)) as client:
             producer = client.producer(compress_over_bytes=0)

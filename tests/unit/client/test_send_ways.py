@@ -55,7 +55,7 @@ def test_but_for_flow_control_a_retry_is_immediate() -> None:
     run_sim(main)
 
 
-def test_a_call_has_its_own_time_and_retries() -> None:
+def test_call_has_its_own_time_and_retries() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -74,7 +74,7 @@ def test_a_call_has_its_own_time_and_retries() -> None:
     run_sim(main)
 
 
-def test_the_number_of_attempts_is_three_by_default() -> None:
+def test_number_of_attempts_is_three_by_default() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -86,7 +86,7 @@ def test_the_number_of_attempts_is_three_by_default() -> None:
     run_sim(main)
 
 
-def test_a_repeat_may_be_stored_twice_under_one_id() -> None:
+def test_repeat_may_be_stored_twice_under_one_id() -> None:
     async def main(cluster: Cluster) -> None:
         ids = []
 
@@ -128,7 +128,7 @@ def test_after_one_of_two_masters_fails_the_other_is_tried(fails: int) -> None:
     run_sim(main, brokers=2)
 
 
-def test_a_new_topic_gets_four_queues_on_each_broker() -> None:
+def test_new_topic_gets_four_queues_on_each_broker() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()

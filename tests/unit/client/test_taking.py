@@ -132,7 +132,7 @@ def test_stop_ends_loops_after_the_delivered_message(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_stop_lets_handlers_finish_and_begins_no_other(kind: str, *, ordered: bool) -> None:
+def test_stop_lets_handlers_finish_and_begins_no_other(kind: str, *, ordered: bool) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 10)
         ended: list[int] = []
@@ -154,7 +154,7 @@ def test_a_stop_lets_handlers_finish_and_begins_no_other(kind: str, *, ordered: 
     run_sim(main, queues=1)
 
 
-def test_a_stop_of_a_waiting_loop_ends_it() -> None:
+def test_stop_of_a_waiting_loop_ends_it() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client, make(client, "consumer") as consumer:
             asyncio.get_running_loop().call_later(3, consumer.stop)
@@ -164,7 +164,7 @@ def test_a_stop_of_a_waiting_loop_ends_it() -> None:
     run_sim(main)
 
 
-def test_a_pull_consumer_has_the_same_names() -> None:
+def test_pull_consumer_has_the_same_names() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 9)
         async with cluster.client() as client:
@@ -224,7 +224,7 @@ def test_group_consumer_seek_continues_at_the_offset() -> None:
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_a_message_in_progress_is_not_given_back(*, is_told: bool) -> None:
+def test_message_in_progress_is_not_given_back(*, is_told: bool) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 1)
         async with cluster.client(persist_interval=1) as client:
@@ -243,7 +243,7 @@ def test_a_message_in_progress_is_not_given_back(*, is_told: bool) -> None:
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_a_popped_message_in_progress_stays_ours(*, is_told: bool) -> None:
+def test_popped_message_in_progress_stays_ours(*, is_told: bool) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 1)
         async with cluster.client() as client:

@@ -37,7 +37,7 @@ def test_delayed_send_to_an_old_broker_uses_a_delay_level() -> None:
     run_sim(main, brokers=1)
 
 
-def test_a_message_is_called_back_at_its_broker() -> None:
+def test_message_is_called_back_at_its_broker() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()

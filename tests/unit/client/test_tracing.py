@@ -80,7 +80,7 @@ def test_few_records_wait_five_seconds_or_for_the_end() -> None:
 
 
 @pytest.mark.parametrize(("outcome", "code"), [(None, 0), (Retry(), 4), (ValueError("x"), 2)])
-def test_a_handler_is_recorded_with_its_outcome(outcome: Exception | None, code: int) -> None:
+def test_handler_is_recorded_with_its_outcome(outcome: Exception | None, code: int) -> None:
     async def main(cluster: Cluster) -> None:
         async def handler(_: ReceivedMessage) -> None:
             if outcome is not None:
@@ -101,7 +101,7 @@ def test_a_handler_is_recorded_with_its_outcome(outcome: Exception | None, code:
     run_sim(main)
 
 
-def test_a_trace_that_cannot_be_sent_is_dropped_and_counted(
+def test_trace_that_cannot_be_sent_is_dropped_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Brokers that never answer for the trace topic cost the sends nothing."""
@@ -129,7 +129,7 @@ def test_a_trace_that_cannot_be_sent_is_dropped_and_counted(
     run_sim(main)
 
 
-def test_the_trace_topic_itself_is_not_traced() -> None:
+def test_trace_topic_itself_is_not_traced() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             await client.producer(trace=True).send(TRACE_TOPIC, b"x")
@@ -154,7 +154,7 @@ def test_topics_excluded_by_brokers_are_not_traced() -> None:
     run_sim(main)
 
 
-def test_a_transaction_is_recorded_with_its_end() -> None:
+def test_transaction_is_recorded_with_its_end() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client, client.producer(trace=True) as producer:
             async with producer.transaction("t", b"x") as tx:

@@ -107,7 +107,7 @@ def test_wrong_pop_consumer_options_raise() -> None:
     in_client(lambda client: refused(client.pop_consumer, [*known, *own], topic="t"))
 
 
-def test_an_account_is_of_text() -> None:
+def test_account_is_of_text() -> None:
     with pytest.raises(ConfigError) as caught:
         rocketpy.Credentials("ak", b"secret")  # type: ignore[arg-type]
     assert caught.value.key == "secret_key"
@@ -154,7 +154,7 @@ async def failed_after(cluster: Cluster, error: type[Exception], **options: Any)
         return str(caught.value), cluster.clock.monotonic_ms() - began_ms
 
 
-def test_a_queue_of_a_broker_that_is_in_no_route_is_not_waited_for() -> None:
+def test_queue_of_a_broker_that_is_in_no_route_is_not_waited_for() -> None:
     async def main(cluster: Cluster) -> None:
         await pass_time(1)
         queue = MessageQueue("t", "broker-z", 0)
@@ -166,7 +166,7 @@ def test_a_queue_of_a_broker_that_is_in_no_route_is_not_waited_for() -> None:
     run_sim(main)
 
 
-def test_a_broker_that_has_just_joined_is_found() -> None:
+def test_broker_that_has_just_joined_is_found() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -188,7 +188,7 @@ def test_a_broker_that_has_just_joined_is_found() -> None:
         ({"selector": lambda queues: 0}, "chose 0"),
     ],
 )
-def test_a_choice_that_is_no_queue_of_the_topic_is_refused(
+def test_choice_that_is_no_queue_of_the_topic_is_refused(
     options: dict[str, Any], words: str
 ) -> None:
     async def main(cluster: Cluster) -> None:
@@ -201,7 +201,7 @@ def test_a_choice_that_is_no_queue_of_the_topic_is_refused(
 
 
 @pytest.mark.parametrize("options", [{"order_key": 1.5}, {"selector": 3}, {"order_key": b"k"}])
-def test_a_way_to_choose_of_another_type_is_refused(options: dict[str, Any]) -> None:
+def test_way_to_choose_of_another_type_is_refused(options: dict[str, Any]) -> None:
     async def main(cluster: Cluster) -> None:
         await failed_after(cluster, TypeError, **options)
 

@@ -30,7 +30,7 @@ def test_values_survive_a_restart(path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["kvConfig.json"]
 
 
-def test_the_file_has_the_form_of_apaches(path: Path) -> None:
+def test_file_has_the_form_of_apaches(path: Path) -> None:
     put(KvConfig(path), "n", "k", "v")
     assert path.read_bytes() == b'{"configTable":{"n":{"k":"v"}}}'
 
@@ -47,7 +47,7 @@ def test_deleting(path: Path) -> None:
     assert again.get("n", "k") is None
 
 
-def test_the_table_is_bounded(path: Path) -> None:
+def test_table_is_bounded(path: Path) -> None:
     kv = KvConfig(path)
     assert kv.put("n", "k", "v", max_entries=1) is None
     assert "1 values already" in (kv.put("n", "k2", "v", max_entries=1) or "")
@@ -58,7 +58,7 @@ def test_the_table_is_bounded(path: Path) -> None:
     assert kv.namespace("n") == {"k": "changed"}
 
 
-def test_the_file_is_bounded(path: Path) -> None:
+def test_file_is_bounded(path: Path) -> None:
     kv = KvConfig(path)
     for number in range(127):
         put(kv, "n", str(number), "v" * 65_536)
@@ -66,7 +66,7 @@ def test_the_file_is_bounded(path: Path) -> None:
     assert kv.get("n", "last") is None
 
 
-def test_a_value_that_cannot_be_written_is_not_set(path: Path) -> None:
+def test_value_that_cannot_be_written_is_not_set(path: Path) -> None:
     path.parent.write_text("a file where the directory should be")
     kv = KvConfig(path)
     with pytest.raises(OSError, match="exists"):
@@ -75,14 +75,14 @@ def test_a_value_that_cannot_be_written_is_not_set(path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"configTable":1}', '{"configTable":{"n":{"k":1}}}'])
-def test_a_damaged_file_stops_the_start(path: Path, text: str) -> None:
+def test_damaged_file_stops_the_start(path: Path, text: str) -> None:
     path.parent.mkdir()
     path.write_text(text)
     with pytest.raises(StartError, match="damaged"):
         KvConfig(path).load()
 
 
-def test_an_empty_or_unreadable_file(path: Path) -> None:
+def test_empty_or_unreadable_file(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("")
     kv = KvConfig(path)

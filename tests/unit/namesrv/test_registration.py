@@ -31,21 +31,21 @@ APACHE = (
 )
 
 
-def test_the_body_of_a_current_broker_is_read() -> None:
+def test_body_of_a_current_broker_is_read() -> None:
     told = decode_topics(APACHE, 493)
     assert told.data_version == DataVersion(1795250495251, 3, 0)
     assert told.topics["T"].write_queue_nums == 4
     assert told.refused == ()
 
 
-def test_the_body_of_a_broker_before_3_0_11_is_the_bare_table() -> None:
+def test_body_of_a_broker_before_3_0_11_is_the_bare_table() -> None:
     bare = b'{"dataVersion":{"counter":3,"timestamp":5},"topicConfigTable":{"T":{"topicName":"T"}}}'
     assert decode_topics(bare, 36).topics.keys() == {"T"}
     assert decode_topics(bare, 36).data_version == DataVersion(5, 3, 0)
     assert decode_topics(bare, 37).topics == {}
 
 
-def test_a_compressed_body_is_known_by_its_first_byte() -> None:
+def test_compressed_body_is_known_by_its_first_byte() -> None:
     wrapper = TopicConfigSerializeWrapper(
         topic_config_table={"T": TopicConfig("T", 3, 4, 6)}, data_version=DataVersion(5, 3, 0)
     )

@@ -46,7 +46,7 @@ def perms(table: RouteTable, topic: str) -> dict[str, int]:
     return {} if route is None else {each.broker_name: each.perm for each in route.queue_datas}
 
 
-def test_a_registered_topic_has_a_route(table: RouteTable) -> None:
+def test_registered_topic_has_a_route(table: RouteTable) -> None:
     result = table.register(broker(), object(), 0)
     assert (result.outcome, result.is_new) == (RegisterOutcome.OK, True)
     route = table.route("t1")
@@ -75,7 +75,7 @@ def test_topics_are_taken_over_only_when_the_version_changed(table: RouteTable) 
     assert table.topics() == ["t1", "t2"]
 
 
-def test_a_topic_new_to_the_table_is_taken_over_with_the_same_version(table: RouteTable) -> None:
+def test_topic_new_to_the_table_is_taken_over_with_the_same_version(table: RouteTable) -> None:
     register(table, broker())
     register(table, broker(topics=topics("t3")))
     assert table.topics() == ["t1", "t2", "t3"]
@@ -88,7 +88,7 @@ def test_one_topic_before_the_full_list_is_refused(table: RouteTable) -> None:
     assert table.data_version(KEY) is None
 
 
-def test_a_full_list_may_remove_what_it_lacks(table: RouteTable) -> None:
+def test_full_list_may_remove_what_it_lacks(table: RouteTable) -> None:
     register(table, broker())
     register(table, broker("broker-b"))
     told = broker(topics=topics("t2", "t9"), data_version=DataVersion(1, 2))
@@ -118,12 +118,12 @@ def test_route_acting_master_is_the_lowest_slave_read_only(table: RouteTable) ->
     assert plain.broker_datas[0].broker_addrs == {1: "broker-a:10911"}
 
 
-def test_a_slave_of_an_old_version_brings_no_topics(table: RouteTable) -> None:
+def test_slave_of_an_old_version_brings_no_topics(table: RouteTable) -> None:
     register(table, broker(number=1, enable_acting_master=None))
     assert table.topics() == []
 
 
-def test_a_lost_master_makes_its_set_read_only(table: RouteTable) -> None:
+def test_lost_master_makes_its_set_read_only(table: RouteTable) -> None:
     register(table, broker(enable_acting_master=True))
     register(table, broker(number=1, enable_acting_master=True))
     change = table.unregister(KEY, "broker-a")
@@ -135,7 +135,7 @@ def test_a_lost_master_makes_its_set_read_only(table: RouteTable) -> None:
     assert perms(table, "t1") == {"broker-a": 6}
 
 
-def test_a_new_lowest_id_is_reported(table: RouteTable) -> None:
+def test_new_lowest_id_is_reported(table: RouteTable) -> None:
     register(table, broker(number=1, enable_acting_master=True))
     result = table.register(broker(), object(), 0)
     assert result.min_change is not None
@@ -143,7 +143,7 @@ def test_a_new_lowest_id_is_reported(table: RouteTable) -> None:
     assert result.min_change.offline_address is None
 
 
-def test_a_slave_that_becomes_master_leaves_its_old_id(table: RouteTable) -> None:
+def test_slave_that_becomes_master_leaves_its_old_id(table: RouteTable) -> None:
     register(table, broker(number=1))
     register(table, broker(address="broker-a:10911"))
     assert table.members("broker-a") == {0: "broker-a:10911"}
@@ -169,7 +169,7 @@ def test_unregistering_takes_broker_topics_and_cluster(table: RouteTable) -> Non
     assert table.unregister(KEY, "broker-a") is None
 
 
-def test_a_closed_connection_takes_its_brokers_at_once(table: RouteTable) -> None:
+def test_closed_connection_takes_its_brokers_at_once(table: RouteTable) -> None:
     first, second = object(), object()
     table.register(broker(), first, 0)
     table.register(broker("broker-b"), first, 0)
@@ -180,7 +180,7 @@ def test_a_closed_connection_takes_its_brokers_at_once(table: RouteTable) -> Non
     assert table.connection_closed(first) == []
 
 
-def test_a_broker_that_reconnected_outlives_its_old_connection(table: RouteTable) -> None:
+def test_broker_that_reconnected_outlives_its_old_connection(table: RouteTable) -> None:
     old, new = object(), object()
     table.register(broker(), old, 0)
     table.register(broker(), new, 1)
@@ -278,7 +278,7 @@ def test_static_mappings_and_filter_servers_are_passed_through(table: RouteTable
     assert route.topic_queue_mapping_by_broker is None
 
 
-def test_the_tables_are_bounded(table: RouteTable) -> None:
+def test_tables_are_bounded(table: RouteTable) -> None:
     table.limits = RouteLimits(max_topics=3, max_brokers=2)
     told = broker(topics=topics(*(f"t{number}" for number in range(10))))
     assert table.register(told, object(), 0).dropped_topics == 7
@@ -312,7 +312,7 @@ def test_register_same_address_replaces_other_names(table: RouteTable) -> None:
     assert perms(table, "t1") == {"name-19": 6}
 
 
-def test_a_broker_that_changes_its_cluster_leaves_the_old_one(table: RouteTable) -> None:
+def test_broker_that_changes_its_cluster_leaves_the_old_one(table: RouteTable) -> None:
     register(table, broker())
     register(table, broker(cluster="c2"))
     assert table.clusters() == {"c2": ["broker-a"]}
@@ -330,7 +330,7 @@ def test_unregister_removes_topics_of_the_broker(table: RouteTable) -> None:
     assert table.topics() == []
 
 
-def test_a_registration_of_many_topics_pauses_and_shows_each_topic_whole(table: RouteTable) -> None:
+def test_registration_of_many_topics_pauses_and_shows_each_topic_whole(table: RouteTable) -> None:
     names = [f"t{number}" for number in range(5_000)]
     register(table, broker(topics=topics(*names, perm=6)))
     told = broker(topics=topics(*names, perm=4), data_version=DataVersion(2, 2))

@@ -18,7 +18,7 @@ from rocketpy.proto.pop import (
 HANDLE = "0 1795251495948 60000 0 0 wire-bk 2 3"
 
 
-def test_a_handle_is_read_and_written_as_apache_does() -> None:
+def test_handle_is_read_and_written_as_apache_does() -> None:
     handle = parse_handle(HANDLE)
     assert handle == PopHandle(0, 1_795_251_495_948, 60_000, 0, "0", "wire-bk", 2, 3)
     assert handle.text() == HANDLE

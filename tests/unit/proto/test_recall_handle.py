@@ -8,7 +8,7 @@ from rocketpy.errors import BadBodyError
 from rocketpy.proto.recall_handle import RecallHandle, decode_recall_handle
 
 
-def test_a_handle_made_by_apache() -> None:
+def test_handle_made_by_apache() -> None:
     text = "djEgVCBicm9rZXItYSAxNzAwMDAwMDAwMDAwIEFBQUE="
     handle = RecallHandle("T", "broker-a", "1700000000000", "AAAA")
     assert handle.encode() == text

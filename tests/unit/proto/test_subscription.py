@@ -33,7 +33,7 @@ def test_tags():
     assert split_tags("B || A || B") == ["B", "A"]
 
 
-def test_a_collision_passes():
+def test_collision_passes():
     data = build_subscription("T", "Aa")
     assert data.matches_tags_code(java_string_hash("BB"))
 

@@ -59,12 +59,12 @@ def wire(text: str) -> str:
 
 
 @pytest.mark.parametrize(("record", "text"), CASES, ids=[case[0].kind for case in CASES])
-def test_a_record_is_the_official_one(record: TraceRecord, text: str) -> None:
+def test_record_is_the_official_one(record: TraceRecord, text: str) -> None:
     assert encode_trace(record) == wire(text)
     assert decode_traces(wire(text)) == [record]
 
 
-def test_a_message_holds_many() -> None:
+def test_message_holds_many() -> None:
     text = wire("".join(text for _, text in CASES))
     assert decode_traces(text) == [record for record, _ in CASES]
 
@@ -88,6 +88,6 @@ def test_decode_traces_skips_invalid_records(text: str) -> None:
     assert decode_traces(wire(text) + wire(CASES[4][1])) == [CASES[4][0]]
 
 
-def test_a_record_is_found_by_the_id_and_the_keys() -> None:
+def test_record_is_found_by_the_id_and_the_keys() -> None:
     assert trace_keys(SENT) == ["M", "k1", "k2"]
     assert [trace_keys(record) for record, _ in CASES[1:]] == [["M"], ["M", "k"], ["M", "k"], ["M"]]

@@ -42,7 +42,7 @@ def test_lower_levels_are_dropped() -> None:
     assert "key=value" in stream.getvalue()
 
 
-def test_a_traceback_stays_on_its_line_in_json_and_shows_no_variables() -> None:
+def test_traceback_stays_on_its_line_in_json_and_shows_no_variables() -> None:
     for log_format in ("json", "console"):
         stream = io.StringIO()
         logs.configure(log_format=log_format, stream=stream)
@@ -81,7 +81,7 @@ def test_events_may_go_through_logging_for_a_while(
     assert not structlog.is_configured()
 
 
-def test_the_class_of_loggers_stays_the_program_s_own() -> None:
+def test_class_of_loggers_stays_the_program_s_own() -> None:
     before = logging.getLoggerClass()
     with logs.through_logging():
         structlog.get_logger("daemon").info("ready")

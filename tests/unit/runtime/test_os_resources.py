@@ -41,7 +41,7 @@ def printed(script: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+def test_soft_limit_is_raised_to_the_hard_one() -> None:
     assert printed(RAISED) == ["True"]
 
 
@@ -49,7 +49,7 @@ def test_raising_it_again_changes_nothing() -> None:
     assert raise_descriptor_limit() == raise_descriptor_limit()
 
 
-def test_the_gauge_keeps_a_quarter_in_reserve_and_works_when_nothing_is_left() -> None:
+def test_gauge_keeps_a_quarter_in_reserve_and_works_when_nothing_is_left() -> None:
     taken, *short = printed(NEAR)
     assert 120 <= int(taken) <= 150
     assert short == ["True", "True"]

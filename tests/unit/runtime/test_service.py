@@ -37,7 +37,7 @@ class Counter:
         assert self.reached.acquire(timeout=10)
 
 
-def test_a_thread_steps_at_once_when_woken_and_once_more_at_the_end() -> None:
+def test_thread_steps_at_once_when_woken_and_once_more_at_the_end() -> None:
     service = Counter()
     runner = ServiceThread(service, SystemClock())
     runner.start()
@@ -51,7 +51,7 @@ def test_a_thread_steps_at_once_when_woken_and_once_more_at_the_end() -> None:
     assert service.steps == 3
 
 
-def test_a_thread_steps_again_when_due() -> None:
+def test_thread_steps_again_when_due() -> None:
     service = Counter(interval_ms=1)
     runner = ServiceThread(service, SystemClock())
     runner.start()
@@ -60,7 +60,7 @@ def test_a_thread_steps_again_when_due() -> None:
     runner.stop()
 
 
-def test_a_failing_step_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_step_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     service = Counter(failures=2)
     runner = ServiceThread(service, SystemClock(), retry_ms=1)
     runner.start()
@@ -98,7 +98,7 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_loop_service_steps_when_started_woken_and_stopped() -> None:
+async def test_loop_service_steps_when_started_woken_and_stopped() -> None:
     service = Counter()
     runner = LoopService(service, VirtualClock())
     runner.wake()
@@ -117,7 +117,7 @@ async def test_a_loop_service_steps_when_started_woken_and_stopped() -> None:
     assert service.steps == 3
 
 
-async def test_a_loop_service_runs_again_when_due() -> None:
+async def test_loop_service_runs_again_when_due() -> None:
     service = Counter(interval_ms=0)
     runner = LoopService(service, VirtualClock())
     runner.start()
@@ -127,7 +127,7 @@ async def test_a_loop_service_runs_again_when_due() -> None:
     runner.stop()
 
 
-async def test_a_failing_step_on_the_loop_is_tried_again(
+async def test_failing_step_on_the_loop_is_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     service = Counter(interval_ms=0, failures=1)
@@ -140,7 +140,7 @@ async def test_a_failing_step_on_the_loop_is_tried_again(
     assert sum("step failed" in each.message for each in caplog.records) == 1
 
 
-async def test_a_step_may_stop_its_own_service() -> None:
+async def test_step_may_stop_its_own_service() -> None:
     service = Counter()
     runner = LoopService(service, VirtualClock())
 
@@ -194,7 +194,7 @@ def test_only_a_service_that_wants_it_is_handed_its_wake_up() -> None:
     assert called == ["woken"]
 
 
-def test_a_wake_within_a_step_of_a_thread_brings_about_another() -> None:
+def test_wake_within_a_step_of_a_thread_brings_about_another() -> None:
     service = Woken(wakes_within=2)
     runner = ServiceThread(service, SystemClock())
     connect(service, runner.wake)
@@ -205,7 +205,7 @@ def test_a_wake_within_a_step_of_a_thread_brings_about_another() -> None:
     assert service.steps == 4
 
 
-async def test_a_wake_within_a_step_on_the_loop_brings_about_one_more() -> None:
+async def test_wake_within_a_step_on_the_loop_brings_about_one_more() -> None:
     service = Woken(wakes_within=1)
     runner = LoopService(service, VirtualClock())
     connect(service, runner.wake)
@@ -219,7 +219,7 @@ async def test_a_wake_within_a_step_on_the_loop_brings_about_one_more() -> None:
     assert service.steps == 3, "nothing of the first one is left on the loop"
 
 
-async def test_a_loop_service_is_woken_by_other_threads() -> None:
+async def test_loop_service_is_woken_by_other_threads() -> None:
     service = Woken()
     running = run_services_on_loop([service], VirtualClock())
     await turn()
@@ -233,7 +233,7 @@ async def test_a_loop_service_is_woken_by_other_threads() -> None:
     assert service.steps == 3, "the last step was that of stop"
 
 
-def test_a_wake_after_the_loop_is_closed_is_harmless() -> None:
+def test_wake_after_the_loop_is_closed_is_harmless() -> None:
     service = Woken()
 
     async def run() -> None:

@@ -5,7 +5,7 @@ import pytest
 from rocketpy.sql92.bloom import BloomFilter
 
 
-def test_the_bits_of_a_group_are_those_in_apaches_file() -> None:
+def test_bits_of_a_group_are_those_in_apaches_file() -> None:
     data = BloomFilter(20, 32).data_of("vec_sql_group", "VecSql")
     assert (data.bit_count, data.positions) == (112, (12, 93, 81))
 

@@ -71,6 +71,6 @@ def test_values_cut_out_of_many_messages_are_matched_as_the_messages_are() -> No
 
 
 @pytest.mark.parametrize(("operands", "weight"), [(1, 1), (16, 1), (17, 2), (512, 32)])
-def test_a_condition_weighs_what_it_costs(operands: int, weight: int) -> None:
+def test_condition_weighs_what_it_costs(operands: int, weight: int) -> None:
     pairs = ["a = 1"] * (operands // 2) + ["a IS NULL"] * (operands % 2)
     assert Condition(" OR ".join(pairs)).weight == weight

@@ -22,7 +22,7 @@ from rocketpy.sql92.java_values import (
     [("5", 5), ("+5", 5), ("-5", -5), ("007", 7), ("0" * 200 + "7", 7), ("\uff15", 5),
      ("-2147483648", -(2**31))],
 )  # fmt: skip
-def test_a_whole_number(text: str, number: int) -> None:
+def test_whole_number(text: str, number: int) -> None:
     assert to_integer(text) == number
     assert to_long(text) == number
 
@@ -36,7 +36,7 @@ def test_no_whole_number(text: str) -> None:
             read(text)
 
 
-def test_the_width_counts() -> None:
+def test_width_counts() -> None:
     assert to_long("2147483648") == 2**31
     with pytest.raises(MismatchError):
         to_integer("2147483648")
@@ -50,7 +50,7 @@ def test_the_width_counts() -> None:
      ("-Infinity", -math.inf), ("1e999", math.inf), ("0x1p3", 8.0), ("-0x.8p1d", -1.0),
      ("0x1p9999", math.inf)],
 )  # fmt: skip
-def test_a_double(text: str, number: float) -> None:
+def test_double(text: str, number: float) -> None:
     assert to_double(text) == number
 
 

@@ -34,7 +34,7 @@ def worth(node: Node, **properties: str) -> Value:
     return node.evaluate(properties.get)
 
 
-def test_a_property_is_its_text_or_null() -> None:
+def test_property_is_its_text_or_null() -> None:
     assert worth(A, a="5") == "5"
     assert worth(A, b="5") is None
     assert (A.kind, A.value, A.depth) == (Kind.PROPERTY, "a", 1)
@@ -53,7 +53,7 @@ def test_a_property_is_its_text_or_null() -> None:
         (None, Kind.BOOLEAN_LITERAL, False),
     ],
 )
-def test_a_literal_is_worth_itself(value: Value, kind: Kind, is_number: bool) -> None:
+def test_literal_is_worth_itself(value: Value, kind: Kind, is_number: bool) -> None:
     node = literal(value)
     assert (node.kind, node.is_literal, node.is_number) == (kind, True, is_number)
     assert worth(node) is value
@@ -95,7 +95,7 @@ def test_one_part_alone_is_left_as_it_is() -> None:
     assert any_of([A]) is A
 
 
-def test_the_part_that_decides_is_the_last_that_is_looked_at() -> None:
+def test_part_that_decides_is_the_last_that_is_looked_at() -> None:
     fails = relation(B, ">", literal(5))
     assert worth(all_of([FALSE, fails]), b="no number") is False
     assert worth(any_of([TRUE, fails]), b="no number") is True
@@ -123,12 +123,12 @@ def test_not_turns_around_and_leaves_null() -> None:
         (minus(minus(literal(5))), 5),
     ],
 )
-def test_a_sign_changes_numbers_only(node: Node, expected: Value) -> None:
+def test_sign_changes_numbers_only(node: Node, expected: Value) -> None:
     assert worth(node) == expected
     assert not node.is_literal
 
 
-def test_the_sign_of_a_text_is_null_and_of_a_long_a_long() -> None:
+def test_sign_of_a_text_is_null_and_of_a_long_a_long() -> None:
     assert worth(minus(A), a="5") is None
     assert isinstance(minus(literal(Long(5))).value, Long)
     assert minus(literal(5)).is_number
@@ -178,7 +178,7 @@ def test_equals_of_incomparable_operands_raises(left: Node, right: Node, reason:
         equals(left, right)
 
 
-def test_a_text_that_is_no_number_has_no_answer() -> None:
+def test_text_that_is_no_number_has_no_answer() -> None:
     for number in (literal(5), literal(Long(5)), literal(5.5)):
         for node in (equals(A, number), relation(A, "<", number), relation(number, "<", A)):
             with pytest.raises(MismatchError):
@@ -197,7 +197,7 @@ def test_a_text_that_is_no_number_has_no_answer() -> None:
     ],
 )
 @pytest.mark.parametrize("number", [5, Long(5), 5.0])
-def test_a_property_is_less_equal_or_greater(
+def test_property_is_less_equal_or_greater(
     sign: str, answers: tuple[bool, bool, bool], number: Value
 ) -> None:
     node = relation(A, sign, literal(number))
@@ -238,7 +238,7 @@ def test_between_takes_both_ends(text: str, expected: bool, make: Callable[[int]
     assert worth(not_between(A, *ends)) is None
 
 
-def test_an_empty_range_is_refused_where_it_can_be_seen() -> None:
+def test_empty_range_is_refused_where_it_can_be_seen() -> None:
     with pytest.raises(Refused, match="lower value first, not 6 and 3"):
         between(A, literal(6), literal(3))
     assert worth(between(A, literal(3), literal(3)), a="3") is True
@@ -246,7 +246,7 @@ def test_an_empty_range_is_refused_where_it_can_be_seen() -> None:
     assert worth(between(A, B, literal(3)), a="2", b="9") is False, "the end of a property"
 
 
-def test_a_value_is_one_of_some_texts_or_none_of_them() -> None:
+def test_value_is_one_of_some_texts_or_none_of_them() -> None:
     inside, outside = is_in(A, ["x", "y"], True), is_in(A, ["x", "y"], False)
     assert [worth(inside, a=text) for text in "xyz"] == [True, True, False]
     assert [worth(outside, a=text) for text in "xyz"] == [False, False, True]

@@ -36,7 +36,7 @@ def test_parse_returns_the_position_of_ignored_text() -> None:
     assert compile_condition("a = 1  -- done\n").ignored_from is None
 
 
-def test_an_expression_is_bounded_in_length_and_depth() -> None:
+def test_expression_is_bounded_in_length_and_depth() -> None:
     with pytest.raises(ExpressionError, match="at most 16384"):
         compile_condition("a" * (7 << 20))
     for deep in ("(" * 5_000 + "a", "-" * 5_000 + "a", "NOT " * 4_000 + "a", "+ " * 5_000 + "a"):

@@ -110,7 +110,7 @@ def written_files(kit: Kit) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_a_batch_leaves_the_bytes_that_its_messages_leave_alone(seed: int) -> None:
+def test_batch_leaves_the_bytes_that_its_messages_leave_alone(seed: int) -> None:
     rng = random.Random(seed)
     born_host = rng.choice([V4, V6])
     sizes = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": rng.choice([5, 5_000])}

@@ -30,7 +30,7 @@ def files() -> SimFiles:
     return made
 
 
-def test_the_file_is_apaches() -> None:
+def test_file_is_apaches() -> None:
     disk = files()
     stamped(disk, 10_000, 20_000, 30_000)
     data = disk.read_bytes(PATH)
@@ -77,7 +77,7 @@ def test_fields_of_apache_are_preserved() -> None:
     assert struct.unpack_from(">5q", disk.read_bytes(PATH)) == (9, 2, 3, 4, 5)
 
 
-def test_a_count_of_entries_that_does_not_fit_is_unknown() -> None:
+def test_count_of_entries_that_does_not_fit_is_unknown() -> None:
     disk = files()
     checkpoint = stamped(disk, 10_000, 20_000, 30_000)
     checkpoint.has_offsets = True

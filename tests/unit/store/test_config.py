@@ -13,7 +13,7 @@ def test_delay_levels() -> None:
     assert levels == (1_000, 5_000, 10_000, 30_000, *(each * 60_000 for each in minutes))
 
 
-def test_the_pool_of_buffers_that_is_not_needed_is_a_warning() -> None:
+def test_pool_of_buffers_that_is_not_needed_is_a_warning() -> None:
     sources = Sources(text="transientStorePoolEnable = true", name="broker.conf")
     [warning] = load(sources, [MessageStoreConfig]).warnings
     assert str(warning) == (

@@ -80,7 +80,7 @@ def test_deleted_messages_never_come_back_and_a_start_does_not_search_for_them(e
     assert all(found_by_key(again, KEEP, body) for body in kept)
 
 
-def test_a_topic_made_again_begins_at_0_and_stays_after_a_crash() -> None:
+def test_topic_made_again_begins_at_0_and_stays_after_a_crash() -> None:
     kit = Kit()
     store = kit.open()
     old = put(store, GONE, 20)
@@ -136,7 +136,7 @@ def test_files_go_step_by_step_and_the_record_when_the_log_has_passed_it() -> No
     assert kit.files.list_directories(DELETED) == []
 
 
-def test_a_topic_can_be_deleted_twice_at_one_place() -> None:
+def test_topic_can_be_deleted_twice_at_one_place() -> None:
     kit = Kit()
     store = kit.open()
     for _ in range(3):
@@ -235,7 +235,7 @@ def test_delete_during_queue_flush_blocks_no_sender() -> None:
     assert bodies(store, KEEP)[1:] == [b"meanwhile"]
 
 
-def test_a_topic_deleted_while_others_are_swept_is_swept_too() -> None:
+def test_topic_deleted_while_others_are_swept_is_swept_too() -> None:
     kit = Kit(flush_consume_queue_thorough_interval=0)
     store = kit.open()
     put(store, GONE, 5)

@@ -39,7 +39,7 @@ def test_sizes_are_the_documented_ones() -> None:
     assert index_file_bytes(config.max_hash_slot_num, config.max_index_num) == 420_000_040
 
 
-def test_an_entry_of_a_queue_is_offset_length_and_hash() -> None:
+def test_entry_of_a_queue_is_offset_length_and_hash() -> None:
     assert ENTRY.size == QUEUE_ENTRY_BYTES == 8 + 4 + 8
     assert ENTRY.pack(1, 2, 3) == bytes(7) + b"\1" + bytes(3) + b"\2" + bytes(7) + b"\3"
 

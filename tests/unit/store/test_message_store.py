@@ -42,7 +42,7 @@ def test_messages_come_back_over_many_files_and_a_restart() -> None:
     again.close()
 
 
-def test_the_result_says_where_the_message_is() -> None:
+def test_result_says_where_the_message_is() -> None:
     kit = Kit()
     store = kit.open()
     first = store.put_message(message(b"one"))
@@ -101,13 +101,13 @@ def test_invalid_message_is_rejected_and_stores_nothing(
     assert bodies(store) == [b"good"]
 
 
-def test_a_record_larger_than_a_file_is_refused() -> None:
+def test_record_larger_than_a_file_is_refused() -> None:
     store = Kit().open()
     assert store.put_message(message(bytes(17000))).status is PutMessageStatus.MESSAGE_ILLEGAL
     assert put_many(store, 3) == bodies(store)
 
 
-def test_a_batch_stays_together() -> None:
+def test_batch_stays_together() -> None:
     kit = Kit()
     store = kit.open()
     put_many(store, 75)
@@ -138,7 +138,7 @@ def test_half_messages_are_not_for_consumers_but_can_be_looked_up() -> None:
     assert store.look_message(half.phy_offset) is not None
 
 
-def test_a_delayed_message_carries_its_delivery_time_through_recovery() -> None:
+def test_delayed_message_carries_its_delivery_time_through_recovery() -> None:
     kit = Kit()
     store = kit.open()
     delayed = PutMessage("SCHEDULE_TOPIC_XXXX", 2, b"", properties=b"DELAY\x013\x02", delay_level=3)
@@ -191,7 +191,7 @@ class OnlyCode:
         return None
 
 
-def test_a_filter_sees_entry_and_record() -> None:
+def test_filter_sees_entry_and_record() -> None:
     store = Kit().open()
     for number in range(10):
         body = b"odd" if number == 3 else b"even%d" % number
@@ -239,7 +239,7 @@ def test_only_one_process_opens_a_directory() -> None:
         kit.open()
 
 
-def test_a_file_of_another_length_is_named_and_nothing_is_opened() -> None:
+def test_file_of_another_length_is_named_and_nothing_is_opened() -> None:
     kit = Kit()
     put_many(store := kit.open(), 10)
     store.close()
@@ -251,7 +251,7 @@ def test_a_file_of_another_length_is_named_and_nothing_is_opened() -> None:
     assert len(bodies(again)) == 10
 
 
-def test_a_closed_store_refuses() -> None:
+def test_closed_store_refuses() -> None:
     store = Kit().open()
     store.close()
     store.close()
@@ -259,7 +259,7 @@ def test_a_closed_store_refuses() -> None:
     assert store.read_only_reason == "the store is closed"
 
 
-def test_the_file_made_ahead_goes_at_a_clean_end_and_after_a_crash() -> None:
+def test_file_made_ahead_goes_at_a_clean_end_and_after_a_crash() -> None:
     kit = Kit()
     store = kit.open()
     put_many(store, 60)

@@ -25,7 +25,7 @@ LOG = Path("/store/commitlog")
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_killed_process_loses_nothing(seed: int) -> None:
+def test_killed_process_loses_nothing(seed: int) -> None:
     rng = random.Random(seed)
     kit = Kit()
     sent: list[bytes] = []
@@ -42,7 +42,7 @@ def test_a_killed_process_loses_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_power_cut_takes_no_durable_message(seed: int) -> None:
+def test_power_cut_takes_no_durable_message(seed: int) -> None:
     rng = random.Random(seed)
     kit = Kit(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=1_000_000)
     acknowledged: list[bytes] = []
@@ -73,7 +73,7 @@ def test_a_power_cut_takes_no_durable_message(seed: int) -> None:
     assert [each for each in final if each in set(acknowledged)] == acknowledged
 
 
-def test_a_torn_tail_is_erased() -> None:
+def test_torn_tail_is_erased() -> None:
     kit = Kit()
     store = kit.open()
     sent = put_many(store, 20)
@@ -90,7 +90,7 @@ def test_a_torn_tail_is_erased() -> None:
     assert bodies(again) == sent
 
 
-def test_a_broken_frame_in_flushed_data_costs_only_itself() -> None:
+def test_broken_frame_in_flushed_data_costs_only_itself() -> None:
     kit = Kit()
     store = kit.open()
     sent = put_many(store, 60)
@@ -112,7 +112,7 @@ def test_a_broken_frame_in_flushed_data_costs_only_itself() -> None:
 # -- disk ----------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_a_status_and_sending_resumes() -> None:
+def test_full_disk_is_a_status_and_sending_resumes() -> None:
     kit = Kit()
     kit.files.capacity_bytes = 200 * 1024
     store = kit.open()
@@ -176,7 +176,7 @@ def test_one_flush_answers_all_waiters() -> None:
 
 
 @pytest.mark.parametrize("mode", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_the_first_failed_flush_makes_the_store_read_only(
+def test_first_failed_flush_makes_the_store_read_only(
     mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     kit = Kit(flush_disk_type=mode, flush_commit_log_least_pages=0)
@@ -210,7 +210,7 @@ def test_the_first_failed_flush_makes_the_store_read_only(
     assert again.is_writable
 
 
-def test_a_flush_that_takes_too_long_is_answered() -> None:
+def test_flush_that_takes_too_long_is_answered() -> None:
     kit = Kit(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=5_000)
     store = kit.open()
     responses: list[bool] = []
@@ -225,7 +225,7 @@ def test_a_flush_that_takes_too_long_is_answered() -> None:
     assert responses == [False]
 
 
-def test_the_warning_level_stops_puts_and_space_starts_them() -> None:
+def test_warning_level_stops_puts_and_space_starts_them() -> None:
     kit = Kit()
     store = kit.open()
     put_many(store, 5)
@@ -336,7 +336,7 @@ def test_retention_brings_queue_entries_to_disk_before_their_only_source_goes() 
 
 
 @pytest.mark.parametrize("is_forced", [False, True])
-def test_a_source_goes_before_its_entries_are_on_disk_only_when_the_disk_is_full(
+def test_source_goes_before_its_entries_are_on_disk_only_when_the_disk_is_full(
     is_forced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then the space that it leaves takes them at once, and the queue keeps its place."""
@@ -362,7 +362,7 @@ def test_a_source_goes_before_its_entries_are_on_disk_only_when_the_disk_is_full
 # -- deleting topics when directories cannot be brought to disk --------------------------------
 
 
-def test_a_deletion_that_the_disk_refuses_stops_the_store_and_may_be_undone(
+def test_deletion_that_the_disk_refuses_stops_the_store_and_may_be_undone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kit = Kit()
@@ -381,7 +381,7 @@ def test_a_deletion_that_the_disk_refuses_stops_the_store_and_may_be_undone(
     assert "directories" in store.read_only_reason
 
 
-def test_a_deletion_without_a_descriptor_is_on_disk_after_another_call(
+def test_deletion_without_a_descriptor_is_on_disk_after_another_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kit = Kit()
@@ -403,7 +403,7 @@ def test_a_deletion_without_a_descriptor_is_on_disk_after_another_call(
     assert kit.open().max_offset(TOPIC, 0) == 0
 
 
-def test_a_kill_while_a_queue_file_is_made_leaves_it_empty_and_costs_nothing(
+def test_kill_while_a_queue_file_is_made_leaves_it_empty_and_costs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Between its creation and its length; entries come to disk after both, so none was in it."""

@@ -51,7 +51,7 @@ def test_flush_service_follows_flush_mode() -> None:
     assert asynchronous - synchronous == {"FlushRealTimeService"}
 
 
-def test_a_store_without_an_index_has_nothing_that_fills_one() -> None:
+def test_store_without_an_index_has_nothing_that_fills_one() -> None:
     without, with_one = parts(message_index_enable=False), parts()
     assert without.index is None
     assert isinstance(with_one.index, IndexService)
@@ -86,7 +86,7 @@ def test_waiter_of_failed_flush_finds_gate_closed() -> None:
 @pytest.mark.parametrize(
     ("usage", "ratio"), [(0, 0.0), (8192, 0.5), (16_384, 1.0)], ids=["empty", "half", "full"]
 )
-def test_the_disk_is_looked_at_where_log_and_queues_are(usage: int, ratio: float) -> None:
+def test_disk_is_looked_at_where_log_and_queues_are(usage: int, ratio: float) -> None:
     files = SimFiles(capacity_bytes=16_384)
     made = parts(files)
     files.make_directories(Path("/store/commitlog"))
@@ -95,7 +95,7 @@ def test_the_disk_is_looked_at_where_log_and_queues_are(usage: int, ratio: float
     assert made.disk_ratios() == DiskRatios(ratio, ratio)
 
 
-def test_a_disk_that_cannot_be_asked_has_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_that_cannot_be_asked_has_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
     files = SimFiles()
 
     def refuse(_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_disk_that_cannot_be_asked_has_no_ratio(monkeypatch: pytest.MonkeyPatc
     assert parts(files).disk_ratios() == DiskRatios(-1.0, -1.0)
 
 
-def test_the_log_is_asked_for_at_its_root_while_there_is_none() -> None:
+def test_log_is_asked_for_at_its_root_while_there_is_none() -> None:
     files = SimFiles()
     asked: list[Path] = []
     real = files.disk_usage
@@ -151,7 +151,7 @@ def look(kit: Kit, store: MessageStore) -> None:
     kit.step(store, "CleanCommitLogService")
 
 
-def test_a_full_disk_closes_the_gate_and_a_free_one_opens_it() -> None:
+def test_full_disk_closes_the_gate_and_a_free_one_opens_it() -> None:
     kit = Kit()
     store = kit.open()
     assert store.put_message(message(b"0")).status is PutMessageStatus.PUT_OK
@@ -177,7 +177,7 @@ def opened(kit: Kit) -> StoreParts:
     return made
 
 
-def test_an_end_brings_everything_to_disk() -> None:
+def test_end_brings_everything_to_disk() -> None:
     kit = Kit()
     made = opened(kit)
     assert made.flush_all(0)
@@ -187,7 +187,7 @@ def test_an_end_brings_everything_to_disk() -> None:
 
 
 @pytest.mark.parametrize("what", ["commitlog", "consumequeue", "index"])
-def test_an_end_says_what_could_not_be_brought_to_disk(what: str) -> None:
+def test_end_says_what_could_not_be_brought_to_disk(what: str) -> None:
     kit = Kit()
     made = opened(kit)
     kit.files.fail_flushes(f"/{what}/")
@@ -214,7 +214,7 @@ def expire(kit: Kit, store: MessageStore) -> None:
     look(kit, store)
 
 
-def test_a_log_file_goes_when_its_queue_entries_are_on_disk() -> None:
+def test_log_file_goes_when_its_queue_entries_are_on_disk() -> None:
     kit = Kit()
     store = kit.open()
     sent = put_many(store, 200)
@@ -229,7 +229,7 @@ def test_a_log_file_goes_when_its_queue_entries_are_on_disk() -> None:
     assert kept == sent[-len(kept) :]
 
 
-def test_a_log_file_stays_while_its_queue_entries_cannot_be_brought_to_disk() -> None:
+def test_log_file_stays_while_its_queue_entries_cannot_be_brought_to_disk() -> None:
     kit = Kit()
     store = kit.open()
     put_many(store, 200)

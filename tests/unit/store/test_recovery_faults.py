@@ -54,7 +54,7 @@ def acknowledged_then_deleted(kit: Kit, last: tuple[str, ...] = ("Other", GONE))
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_power_cut_soon_after_a_clean_start_takes_nothing(seed: int) -> None:
+def test_power_cut_soon_after_a_clean_start_takes_nothing(seed: int) -> None:
     kit = Kit(flush_disk_type="SYNC_FLUSH")
     sent = acknowledged_then_deleted(kit)
     store = kit.open()
@@ -122,7 +122,7 @@ def killed(kit: Kit) -> list[bytes]:
 @pytest.mark.parametrize(
     "before", [acknowledged_then_deleted, only_deleted_last, lost_queues, killed]
 )
-def test_a_power_cut_at_any_flush_of_a_start_takes_nothing(
+def test_power_cut_at_any_flush_of_a_start_takes_nothing(
     before: Callable[[Kit], list[bytes]],
 ) -> None:
     for number in range(30):
@@ -138,7 +138,7 @@ def test_a_power_cut_at_any_flush_of_a_start_takes_nothing(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_clock_set_back_costs_no_acknowledged_message(seed: int) -> None:
+def test_clock_set_back_costs_no_acknowledged_message(seed: int) -> None:
     rng = random.Random(seed)
     kit = Kit(flush_disk_type="SYNC_FLUSH", flush_consume_queue_thorough_interval=0)
     store = kit.open()
@@ -181,7 +181,7 @@ def test_store_time_never_goes_down_within_a_life_and_a_restart_mends_a_wrong_cl
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_a_start_after_the_clock_was_set_back_reads_no_more_than_else(end: str) -> None:
+def test_start_after_the_clock_was_set_back_reads_no_more_than_else(end: str) -> None:
     kit = Kit(flush_consume_queue_thorough_interval=0, flush_commit_log_least_pages=0)
     store = kit.open()
     sent = put(kit, store, 200)
@@ -202,7 +202,7 @@ def test_a_start_after_the_clock_was_set_back_reads_no_more_than_else(end: str) 
     assert bodies(again) == sent
 
 
-def test_an_empty_file_in_the_middle_of_the_log_refuses_the_start_and_nothing_is_deleted() -> None:
+def test_empty_file_in_the_middle_of_the_log_refuses_the_start_and_nothing_is_deleted() -> None:
     kit = Kit()
     store = kit.open()
     put(kit, store, 600)
@@ -219,7 +219,7 @@ def test_an_empty_file_in_the_middle_of_the_log_refuses_the_start_and_nothing_is
     assert kit.files.list_files(LOG) == [names[0], *names[2:]]
 
 
-def test_an_operator_may_remove_the_queues_to_have_them_made_again() -> None:
+def test_operator_may_remove_the_queues_to_have_them_made_again() -> None:
     kit = Kit()
     store = kit.open()
     sent = put(kit, store, 30)
@@ -229,7 +229,7 @@ def test_an_operator_may_remove_the_queues_to_have_them_made_again() -> None:
     assert bodies(kit.open()) == sent
 
 
-def test_a_checkpoint_of_another_log_is_not_believed() -> None:
+def test_checkpoint_of_another_log_is_not_believed() -> None:
     kit = Kit()
     store = kit.open()
     sent = put(kit, store, 60)
@@ -294,7 +294,7 @@ def put_to(store: MessageStore, topic: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "switched off"])
-def test_an_index_that_was_taken_away_is_made_again_after_a_clean_end(how: str) -> None:
+def test_index_that_was_taken_away_is_made_again_after_a_clean_end(how: str) -> None:
     kit = Kit(max_msgs_num_batch=1_000)
     with_index = kit.config
     if how == "switched off":

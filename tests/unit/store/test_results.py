@@ -30,7 +30,7 @@ def test_statuses_have_apaches_names() -> None:
     }
 
 
-def test_a_put_ends_behind_its_last_byte() -> None:
+def test_put_ends_behind_its_last_byte() -> None:
     result = PutMessageResult(PutMessageStatus.PUT_OK, 1_000, 250, 7, 5)
     assert result.phy_end == 1_250
     assert result.phy_offsets == ()
@@ -38,7 +38,7 @@ def test_a_put_ends_behind_its_last_byte() -> None:
     assert (refused.phy_offset, refused.phy_end) == (0, 0)
 
 
-def test_a_message_needs_a_topic_a_queue_and_a_body_only() -> None:
+def test_message_needs_a_topic_a_queue_and_a_body_only() -> None:
     message = PutMessage("T", 3, b"body")
     assert message.born_host == b"\x7f\0\0\1\0\0\0\0", "127.0.0.1:0"
     assert message.store_host == b"", "the store's own"
@@ -51,7 +51,7 @@ def test_a_message_needs_a_topic_a_queue_and_a_body_only() -> None:
     )  # fmt: skip
 
 
-def test_a_batch_says_once_what_its_messages_share() -> None:
+def test_batch_says_once_what_its_messages_share() -> None:
     batch = PutBatch("T", 3, BatchColumns.of([BatchEntry(b"0"), BatchEntry(b"1", tags_code=5)]))
     single = PutMessage("T", 3, b"0")
     assert (batch.born_host, batch.store_host) == (single.born_host, single.store_host)
@@ -80,7 +80,7 @@ def test_results_do_not_share_their_lists() -> None:
     assert (other.count, other.size_bytes, other.min_offset, other.max_offset) == (0, 0, 0, 0)
 
 
-def test_a_look_up_is_complete_unless_it_says_otherwise() -> None:
+def test_look_up_is_complete_unless_it_says_otherwise() -> None:
     found = QueryIndexResult([30, 10])
     assert found.is_complete
     assert (found.last_update_timestamp_ms, found.last_update_phy_offset) == (0, 0)

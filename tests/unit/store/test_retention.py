@@ -75,7 +75,7 @@ def old_log(count: int) -> FakeLog:
     return FakeLog([NOW_MS - 4 * DAY_MS + number for number in range(count)])
 
 
-def test_the_first_round_waits_a_minute() -> None:
+def test_first_round_waits_a_minute() -> None:
     world = World(old_log(5), hour=4)
     assert world.now_ms == 60_000
     assert world.service.step(59_999) == 60_000
@@ -94,13 +94,13 @@ def test_expired_files_go_at_the_hour_and_the_last_stays() -> None:
     assert world.log.file_count() == 1
 
 
-def test_a_round_deletes_at_most_a_batch() -> None:
+def test_round_deletes_at_most_a_batch() -> None:
     world = World(old_log(30), hour=4)
     assert world.run(10) == [100] * 9 + [10_000]
     assert world.log.file_count() == 20
 
 
-def test_a_file_expires_72_hours_after_its_last_change_and_blocks_those_after_it() -> None:
+def test_file_expires_72_hours_after_its_last_change_and_blocks_those_after_it() -> None:
     changed = [NOW_MS - 72 * HOUR_MS + 1, NOW_MS - 10 * DAY_MS, NOW_MS]
     world = World(FakeLog(changed), hour=4)
     world.run(3)
@@ -147,7 +147,7 @@ def test_fresh_files_stay_when_forcing_is_off() -> None:
     assert world.full[0] is True
 
 
-def test_a_file_that_cannot_go_ends_the_round() -> None:
+def test_file_that_cannot_go_ends_the_round() -> None:
     world = World(old_log(5), hour=4)
     world.log.stuck = True
     assert world.run(2) == [10_000, 10_000]

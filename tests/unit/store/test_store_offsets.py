@@ -70,7 +70,7 @@ def test_flushed_never_goes_back() -> None:
     assert waiting.offsets.flushed == 100
 
 
-def test_a_start_sets_the_whole_row() -> None:
+def test_start_sets_the_whole_row() -> None:
     offsets = StoreOffsets(asks_flush=True)
     offsets.restart(500, 7)
     row = (offsets.appended, offsets.flushed, offsets.visible, offsets.dispatched)

@@ -61,13 +61,11 @@ def run(*words: str) -> Result:
         (["ask"], {}, "closed:1 shop"),
     ],
 )
-def test_the_nearest_choice_counts(
-    words: list[str], environ: dict[str, str], expected: str
-) -> None:
+def test_nearest_choice_counts(words: list[str], environ: dict[str, str], expected: str) -> None:
     assert asked(*words, command=program, **environ) == expected
 
 
-def test_a_command_by_itself_knows_the_context_in_use() -> None:
+def test_command_by_itself_knows_the_context_in_use() -> None:
     assert asked(command=ask) == "closed:1 shop"
     assert asked(command=ask, NAMESRV_ADDR="env:1") == "env:1 -"
 
@@ -93,7 +91,7 @@ def test_unknown_context_is_a_usage_error() -> None:
     assert "context 'none' does not exist (contexts: closed, open)" in result.output
 
 
-def test_a_file_that_cannot_be_read_matters_only_when_it_is_asked() -> None:
+def test_file_that_cannot_be_read_matters_only_when_it_is_asked() -> None:
     contexts_file().write_text("{")
     assert asked("ask", "-n", "own:1") == "own:1 -"
     assert asked("-n", "global:1", "ask") == "global:1 -"

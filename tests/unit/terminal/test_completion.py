@@ -35,7 +35,7 @@ def test_commands_and_options() -> None:
     assert offered("rocketpy topic peek --new") == ["--newest"]
 
 
-def test_a_cluster_that_is_not_there_offers_nothing() -> None:
+def test_cluster_that_is_not_there_offers_nothing() -> None:
     assert offered("rocketpy topic delete -n 127.0.0.1:1 or") == []
     assert offered("rocketpy group lag ", NAMESRV_ADDR="no such:address:") == []
     assert offered("rocketpy --context none group lag ") == []
@@ -57,7 +57,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waited
 
 
-def test_a_cluster_that_does_not_answer_is_waited_for_a_second(
+def test_cluster_that_does_not_answer_is_waited_for_a_second(
     frozen: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx = click.Context(click.Command("x"))

@@ -30,7 +30,7 @@ def test_contexts_saved_are_loaded_equal() -> None:
     assert load() == WITH_KEYS
 
 
-def test_the_file_is_the_users_alone(directory: Path) -> None:
+def test_file_is_the_users_alone(directory: Path) -> None:
     save(WITH_KEYS)
     assert stat.S_IMODE(contexts_file().stat().st_mode) == 0o600
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -70,7 +70,7 @@ def test_another_file_is_refused_with_its_name(directory: Path, text: str) -> No
         load()
 
 
-def test_a_save_that_fails_leaves_the_old_file(
+def test_save_that_fails_leaves_the_old_file(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(WITH_KEYS)

@@ -11,7 +11,7 @@ ROWS = [
 ]
 
 
-def test_a_table_has_a_header_and_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_has_a_header_and_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
     show(ROWS, "table", columns=("count", "ok", "rate", "tags", "name"))
     long = "long" * 14 + "l..."
     assert capsys.readouterr().out.splitlines() == [
@@ -28,7 +28,7 @@ def test_json_output_has_all_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_an_empty_table_is_a_sentence_on_standard_error(
+def test_empty_table_is_a_sentence_on_standard_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     show([], "table", empty="no topics")

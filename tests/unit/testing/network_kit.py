@@ -50,7 +50,7 @@ class Server:
 
 
 class Pair:
-    """Two hosts, a connection from ``a`` to ``b``."""
+    """Two hosts, a connection from `a` to `b`."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()

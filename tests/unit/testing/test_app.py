@@ -325,7 +325,7 @@ async def test_request_without_an_answer_takes_its_timeout() -> None:
         assert len(test.acked("parcels")) == 2
 
 
-async def test_a_handler_answers_by_itself() -> None:
+async def test_handler_answers_by_itself() -> None:
     app = App("nowhere:1", group="shop")
 
     @app.responder("sums", group="sums")
@@ -381,7 +381,7 @@ async def test_transactions_of_handlers_are_published_when_they_commit() -> None
         assert len(test.dead("paying")) == 2
 
 
-async def test_the_app_s_checker_is_asked_about_the_others_when_it_is_time() -> None:
+async def test_app_s_checker_is_asked_about_the_others_when_it_is_time() -> None:
     checks = [TxState.UNKNOWN, TxState.COMMIT]
     async with TestApp(paying(checks=checks), simulated_time=True) as test:
         await test.publish("orders", "unknown")
@@ -399,7 +399,7 @@ async def test_the_app_s_checker_is_asked_about_the_others_when_it_is_time() -> 
         assert test.sent("paid") == []
 
 
-async def test_a_transaction_needs_a_group_and_takes_no_delay() -> None:
+async def test_transaction_needs_a_group_and_takes_no_delay() -> None:
     nameless = App("nowhere:1")
     async with TestApp(nameless):
         with pytest.raises(ConfigError, match="group"):
@@ -444,7 +444,7 @@ async def test_text_body_is_unchanged_for_every_sender() -> None:
     assert got == ["\x00as they are", "first", "in quotes", 5, None, "{", "ä"]
 
 
-async def test_a_responder_of_texts_answers_with_anything() -> None:
+async def test_responder_of_texts_answers_with_anything() -> None:
     app = App("nowhere:1")
 
     @app.responder("lengths", group="lengths")

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
 
 
-def test_the_example_of_the_docs_runs(caplog: pytest.LogCaptureFixture) -> None:
+def test_example_of_the_docs_runs(caplog: pytest.LogCaptureFixture) -> None:
     text = (ROOT / "docs" / "simulation.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, object] = {}
@@ -26,7 +26,7 @@ def test_the_example_of_the_docs_runs(caplog: pytest.LogCaptureFixture) -> None:
     assert "damaged" not in caplog.text, "nothing of a dead broker writes to its successor's disk"
 
 
-def test_a_broker_can_end_while_it_starts_and_start_again() -> None:
+def test_broker_can_end_while_it_starts_and_start_again() -> None:
     async def scenario(cluster: SimCluster) -> None:
         broker = cluster.brokers[0]
         broker.kill()
@@ -41,7 +41,7 @@ def test_a_broker_can_end_while_it_starts_and_start_again() -> None:
     run_simulation(scenario, properties=SYNC)
 
 
-def test_a_stop_that_is_cut_short_is_an_end_too() -> None:
+def test_stop_that_is_cut_short_is_an_end_too() -> None:
     async def scenario(cluster: SimCluster) -> bool:
         cluster.brokers[0].end_after(0)
         await cluster.brokers[0].stop()
@@ -50,7 +50,7 @@ def test_a_stop_that_is_cut_short_is_an_end_too() -> None:
     assert run_simulation(scenario) is False
 
 
-def test_an_hour_of_idling_takes_no_time_and_breaks_nothing() -> None:
+def test_hour_of_idling_takes_no_time_and_breaks_nothing() -> None:
     async def scenario(cluster: SimCluster) -> list[object]:
         async with cluster.client() as client:
             client.producer()

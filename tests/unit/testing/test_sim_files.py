@@ -27,7 +27,7 @@ def content(files: SimFiles) -> bytes | None:
     return files.read_bytes(PATH)[:1] if files.exists(PATH) else None
 
 
-def test_a_flush_brings_bytes_and_name_to_the_disk() -> None:
+def test_flush_brings_bytes_and_name_to_the_disk() -> None:
     def prepare(files: SimFiles) -> None:
         region = files.create(PATH, 4096)
         region.buffer[:1] = b"x"
@@ -69,7 +69,7 @@ def test_only_the_newest_file_comes_back_empty() -> None:
     assert after_cuts(prepare, look, 300) == expected
 
 
-def test_a_deleted_file_may_come_back_until_directories_are_synced() -> None:
+def test_deleted_file_may_come_back_until_directories_are_synced() -> None:
     def prepare(files: SimFiles) -> None:
         files.write_bytes(PATH, b"x")
         files.remove(PATH)
@@ -82,7 +82,7 @@ def test_a_deleted_file_may_come_back_until_directories_are_synced() -> None:
     assert after_cuts(prepare_synced, content) == {None}
 
 
-def test_a_kill_keeps_everything_and_cuts_off_the_old_process() -> None:
+def test_kill_keeps_everything_and_cuts_off_the_old_process() -> None:
     files = SimFiles()
     region = files.create(PATH, 512)
     region.buffer[:1] = b"x"
@@ -91,7 +91,7 @@ def test_a_kill_keeps_everything_and_cuts_off_the_old_process() -> None:
     assert content(files) == b"x"
 
 
-def test_a_process_ends_before_a_chosen_operation_and_stays_dead() -> None:
+def test_process_ends_before_a_chosen_operation_and_stays_dead() -> None:
     files = SimFiles()
     files.write_bytes(PATH, b"x")
     before = files.operation_count
@@ -121,7 +121,7 @@ def test_descriptors_run_out_and_come_back() -> None:
     assert files.open_count == 0
 
 
-def test_a_full_disk_refuses_and_takes_nothing() -> None:
+def test_full_disk_refuses_and_takes_nothing() -> None:
     files = SimFiles(capacity_bytes=4096)
     region = files.create(PATH, 8192)
     with pytest.raises(DiskFullError):

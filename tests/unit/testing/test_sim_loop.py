@@ -52,13 +52,13 @@ def timers_of_one_moment(seed: int) -> list[int]:
     return run(main, seed)
 
 
-def test_the_seed_orders_timers_of_one_moment() -> None:
+def test_seed_orders_timers_of_one_moment() -> None:
     assert timers_of_one_moment(1) == timers_of_one_moment(1)
     assert timers_of_one_moment(1) != timers_of_one_moment(2)
     assert sorted(timers_of_one_moment(1)) == list(range(20))
 
 
-def test_a_killed_process_runs_no_further_not_even_its_finally() -> None:
+def test_killed_process_runs_no_further_not_even_its_finally() -> None:
     async def main() -> list[str]:
         seen: list[str] = []
 
@@ -104,7 +104,7 @@ def test_timers_of_a_killed_process_stay_silent_while_its_tasks_are_ended() -> N
     assert seen == ["ended"]
 
 
-def test_a_timeout_ends_what_it_guards() -> None:
+def test_timeout_ends_what_it_guards() -> None:
     async def main() -> None:
         async with asyncio.timeout(5):
             await pass_time(10)
@@ -113,7 +113,7 @@ def test_a_timeout_ends_what_it_guards() -> None:
         run(main)
 
 
-def test_an_executor_is_a_later_turn_of_the_loop() -> None:
+def test_executor_is_a_later_turn_of_the_loop() -> None:
     async def main() -> int:
         with pytest.raises(ZeroDivisionError):
             await asyncio.to_thread(lambda: 1 // 0)
@@ -150,7 +150,7 @@ def test_unhandled_errors_are_kept() -> None:
     assert run(main) == [ZeroDivisionError]
 
 
-def test_the_wall_clock_can_be_set() -> None:
+def test_wall_clock_can_be_set() -> None:
     async def main() -> tuple[int, int]:
         clock = LoopClock(asyncio.get_running_loop())
         before = clock.time_ms()

@@ -11,7 +11,7 @@ from tests.unit.testing.network_kit import PORT, End, Pair, connect, run
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_cut_delivers_a_prefix_and_resets_both(seed: int) -> None:
+def test_cut_delivers_a_prefix_and_resets_both(seed: int) -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         sent = bytes(range(200))
@@ -26,7 +26,7 @@ def test_a_cut_delivers_a_prefix_and_resets_both(seed: int) -> None:
     run(case, seed)
 
 
-def test_a_partition_delays_and_healing_delivers() -> None:
+def test_partition_delays_and_healing_delivers() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         pair.network.partition(["a"], ["b"])
@@ -60,7 +60,7 @@ def test_power_loss_leaves_the_peer_half_open_until_it_writes() -> None:
     run(case)
 
 
-def test_a_killed_process_resets_its_peers() -> None:
+def test_killed_process_resets_its_peers() -> None:
     async def case(pair: Pair) -> None:
         one, _ = await pair.open()
         pair.b.kill_process()
@@ -70,7 +70,7 @@ def test_a_killed_process_resets_its_peers() -> None:
     run(case)
 
 
-def test_a_port_is_opened_once_and_given_back() -> None:
+def test_port_is_opened_once_and_given_back() -> None:
     async def case(pair: Pair) -> None:
         await pair.open()
         endpoint = ListenEndpoint(name="s", address="b", port=PORT)

@@ -22,7 +22,7 @@ def test_bytes_arrive_in_order_in_pieces_of_any_size(seed: int) -> None:
     run(case, seed)
 
 
-def test_a_close_comes_after_what_was_written() -> None:
+def test_close_comes_after_what_was_written() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         one.transport.write(b"last words")
@@ -51,7 +51,7 @@ def test_peer_that_does_not_read_pauses_the_writer() -> None:
     run(case)
 
 
-def test_a_slow_reader_takes_its_time() -> None:
+def test_slow_reader_takes_its_time() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         pair.b.read_bytes_per_s = 1_000
@@ -64,7 +64,7 @@ def test_a_slow_reader_takes_its_time() -> None:
     run(case)
 
 
-def test_an_abort_is_a_reset_for_the_peer() -> None:
+def test_abort_is_a_reset_for_the_peer() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         one.transport.abort()
@@ -75,7 +75,7 @@ def test_an_abort_is_a_reset_for_the_peer() -> None:
     run(case)
 
 
-def test_an_end_knows_both_addresses() -> None:
+def test_end_knows_both_addresses() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         assert one.transport.get_extra_info("peername") == ("b", PORT)
@@ -167,7 +167,7 @@ def test_write_to_a_closed_peer_is_reset() -> None:
     run(case)
 
 
-def test_a_close_towards_a_peer_that_is_gone_ends_all_the_same() -> None:
+def test_close_towards_a_peer_that_is_gone_ends_all_the_same() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         other.transport.vanish()
@@ -180,7 +180,7 @@ def test_a_close_towards_a_peer_that_is_gone_ends_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_write_is_torn_somewhere_and_no_byte_is_lost(seed: int) -> None:
+def test_write_is_torn_somewhere_and_no_byte_is_lost(seed: int) -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         pieces: list[bytes] = []
@@ -194,7 +194,7 @@ def test_a_write_is_torn_somewhere_and_no_byte_is_lost(seed: int) -> None:
     run(case, seed)
 
 
-def test_a_protocol_may_be_replaced() -> None:
+def test_protocol_may_be_replaced() -> None:
     async def case(pair: Pair) -> None:
         one, other = await pair.open()
         second = End()

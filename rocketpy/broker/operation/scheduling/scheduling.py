@@ -154,7 +154,7 @@ class MessageScheduler:
         not delivered.
 
         Args:
-            message: about to be stored; its ``properties`` contain the delay.
+            message: about to be stored; its `properties` contain the delay.
 
         Returns:
             Why it is refused; None when it can be stored.

@@ -133,7 +133,7 @@ async def after(seconds: float) -> None:
 
 
 async def send(cluster: SimCluster, count: int, first: int = 0, **options: Any) -> None:
-    """Send messages ``0``, ``1``, ... to T."""
+    """Send messages `0`, `1`, ... to T."""
     async with cluster.client(group="p") as client:
         producer = client.producer()
         for number in range(first, first + count):
@@ -141,7 +141,7 @@ async def send(cluster: SimCluster, count: int, first: int = 0, **options: Any) 
 
 
 def simulate(scenario: Any, *, queues: int = 2, **properties: str) -> Any:
-    """Run ``scenario(cluster, popper)`` with a topic T."""
+    """Run `scenario(cluster, popper)` with a topic T."""
 
     async def main(cluster: SimCluster) -> Any:
         cluster.create_topic("T", queues)

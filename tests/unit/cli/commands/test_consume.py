@@ -18,7 +18,7 @@ def printed(capsys: pytest.CaptureFixture[str], form: str, template: str | None 
     return capsys.readouterr().out
 
 
-def test_a_line_for_people_bodies_and_what_was_asked_for(
+def test_line_for_people_bodies_and_what_was_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert printed(capsys, "table") == "broker-a:3+7  paid  [k1,k2]  a\\x07b\n"

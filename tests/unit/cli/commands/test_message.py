@@ -44,7 +44,7 @@ def test_times_of_a_trace_are_iso_8601(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found["time"], found["time_ms"]) == ("2023-11-14T22:13:20.123Z", RECORD.time_ms)
 
 
-def test_an_old_client_records_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_client_records_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     old = ConsumeEndTrace(request_id="r", msg_id="id", cost_ms=3)
     [found] = orjson.loads(traced(monkeypatch, old, output="json"))
     assert found["time"] == ""

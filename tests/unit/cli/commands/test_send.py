@@ -8,7 +8,7 @@ from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.terminal.error_exit import run_command
 
 
-def test_a_line_without_separators_is_a_body() -> None:
+def test_line_without_separators_is_a_body() -> None:
     options: SendOptions = {"tag": "a"}
     lines = _Lines(None, None, options)
     assert lines._parsed(b"a|b:c") == (b"a|b:c", options)

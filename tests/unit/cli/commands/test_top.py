@@ -42,7 +42,7 @@ def sample(at_s: float, *topics: TopicStatus, groups: Any = ()) -> Sample:
     return Sample(at_s=at_s, brokers=[BROKER], topics=topics, groups=groups)
 
 
-def test_the_first_page_has_the_brokers_own_rates() -> None:
+def test_first_page_has_the_brokers_own_rates() -> None:
     shown = view(sample(1.0, topic("t", 5, 7, tps=1.5), groups=[group("g", (3, 5), tps=0.5)]), None)
     assert shown["topics"] == [{"topic": "t", "in_per_s": 1.5, "messages": 12, "queues": 2}]
     assert shown["groups"] == [
@@ -68,7 +68,7 @@ def test_offsets_that_went_back_are_no_rate_below_zero() -> None:
     assert shown["groups"][0]["out_per_s"] == 0.0
 
 
-def test_the_busiest_and_those_furthest_behind_come_first() -> None:
+def test_busiest_and_those_furthest_behind_come_first() -> None:
     topics = [topic(f"t{n:02}", 1, tps=float(n % 3)) for n in range(5)]
     groups = [group(f"g{n}", (0, n % 2)) for n in range(4)]
     shown = view(sample(0.0, *topics, groups=groups), None)
@@ -78,7 +78,7 @@ def test_the_busiest_and_those_furthest_behind_come_first() -> None:
 
 @pytest.mark.parametrize("height", [5, 12, 24, 60])
 @pytest.mark.parametrize(("topics", "groups"), [(0, 0), (3, 90), (90, 3), (90, 90)])
-def test_a_page_fits(height: int, topics: int, groups: int) -> None:
+def test_page_fits(height: int, topics: int, groups: int) -> None:
     shown = view(
         sample(
             0.0,
@@ -97,7 +97,7 @@ def test_a_page_fits(height: int, topics: int, groups: int) -> None:
         assert "\ng" in text or not groups
 
 
-def test_a_page_without_an_end_has_twenty_rows_a_table() -> None:
+def test_page_without_an_end_has_twenty_rows_a_table() -> None:
     shown = view(sample(0.0, *(topic(f"t{n}", 1) for n in range(25))), None)
     lines = page(shown, "title", None)
     assert len([line for line in lines if line.startswith("t") and line != "title"]) == 20
@@ -154,7 +154,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_is_drawn_in_place_and_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_is_drawn_in_place_and_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", out := Terminal())
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("LINES", "10")

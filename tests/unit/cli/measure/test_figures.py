@@ -31,7 +31,7 @@ def test_percentiles_of_few() -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 129, 4_095, 4_096, 1_000_003, 3_600_000_000])
-def test_a_bucket_is_at_most_a_64th_too_large(value: int) -> None:
+def test_bucket_is_at_most_a_64th_too_large(value: int) -> None:
     latencies = Latencies()
     latencies.add(value)
     latencies.add(1 << 40)
@@ -96,7 +96,7 @@ def test_rates_of_a_short_run() -> None:
     assert sum(rate * (end - begin) for begin, (end, rate) in parts) == pytest.approx(4)
 
 
-def test_a_run_of_hours_is_kept_in_few_periods() -> None:
+def test_run_of_hours_is_kept_in_few_periods() -> None:
     watch = Watch()
     figures = Figures(watch)
     for _ in range(10_000):

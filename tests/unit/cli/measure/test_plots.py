@@ -33,7 +33,7 @@ def test_bars_of_nothing() -> None:
     assert "#" not in bars(Figures(lambda: 0.0))
 
 
-def test_a_page_stands_alone(figures: Figures) -> None:
+def test_page_stands_alone(figures: Figures) -> None:
     text = page("a <b> & c", [({"mode": "async", "messages": 41, "p50_ms": 0.9}, figures)])
     root = ET.fromstring(text.removeprefix("<!doctype html>").replace('<meta charset="utf-8">', ""))
     svg = "{http://www.w3.org/2000/svg}"
@@ -48,7 +48,7 @@ def test_a_page_stands_alone(figures: Figures) -> None:
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_a_page_of_a_run_without_messages() -> None:
+def test_page_of_a_run_without_messages() -> None:
     assert "</html>" in page("nothing", [({"messages": 0}, Figures(lambda: 0.0))])
 
 

@@ -37,7 +37,7 @@ def printed(*arguments: str, env: dict[str, str] | None = None) -> tuple[str, st
     return namesrv, broker
 
 
-def test_the_data_directory_holds_everything(tmp_path: Path) -> None:
+def test_data_directory_holds_everything(tmp_path: Path) -> None:
     namesrv, broker = printed("--data", str(tmp_path), "--host", "127.0.0.2", "--port", "7")
     assert f"dataDir={tmp_path}/namesrv\n" in namesrv
     assert "listenPort=9876\n" in namesrv
@@ -61,7 +61,7 @@ def test_standalone_on_all_interfaces_leaves_the_advertised_address_to_the_broke
     assert "brokerIP1=\n" in broker
 
 
-def test_an_unknown_key_is_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_unknown_key_is_refused_with_the_nearest(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         command, ["standalone", "--data", str(tmp_path), "-D", "flushDiskTyp=x"]
     )
@@ -69,7 +69,7 @@ def test_an_unknown_key_is_refused_with_the_nearest(tmp_path: Path) -> None:
     assert "did you mean flushDiskType?" in str(result.exception)
 
 
-def test_a_name_server_for_tls_only_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_name_server_for_tls_only_is_refused_before_anything_starts(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         command, ["standalone", "--data", str(tmp_path / "d"), "-D", "tls.server.mode=enforcing"]
     )

@@ -91,7 +91,7 @@ async def test_call_behind_a_slow_call_gets_a_thread_soon(
     assert await asyncio.gather(*calls) == [0, 1, 2]
 
 
-async def test_a_thread_that_goes_to_sleep_leaves_no_call_behind() -> None:
+async def test_thread_that_goes_to_sleep_leaves_no_call_behind() -> None:
     kit = Kit()
     await kit.be_quick()
     first = kit.threads.call(int, 1)
@@ -134,7 +134,7 @@ async def test_exception_of_a_function_reaches_the_caller(error: BaseException) 
     assert raised.value is error
 
 
-async def test_a_function_that_raises_stop_iteration_does_not_hang_its_caller() -> None:
+async def test_function_that_raises_stop_iteration_does_not_hang_its_caller() -> None:
     kit = Kit()
     call = kit.threads.call(next, iter(()))
     kit.executor.run()
@@ -142,7 +142,7 @@ async def test_a_function_that_raises_stop_iteration_does_not_hang_its_caller() 
         await call
 
 
-async def test_a_cancelled_call_does_not_begin() -> None:
+async def test_cancelled_call_does_not_begin() -> None:
     kit = Kit()
     begun: list[int] = []
     calls = [kit.threads.call(begun.append, number) for number in range(2)]
@@ -152,7 +152,7 @@ async def test_a_cancelled_call_does_not_begin() -> None:
     assert begun == [1]
 
 
-async def test_a_call_sees_the_callers_context_and_leaves_nothing_in_it() -> None:
+async def test_call_sees_the_callers_context_and_leaves_nothing_in_it() -> None:
     kit = Kit()
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="none")
 

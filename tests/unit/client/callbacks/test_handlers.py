@@ -36,7 +36,7 @@ def dead(cluster: Cluster) -> list[str]:
 
 @pytest.mark.parametrize("as_function", [False, True])
 @pytest.mark.parametrize("kind", ["consumer", "pop_consumer"])
-def test_a_body_that_cannot_be_read_becomes_a_dead_letter_once(
+def test_body_that_cannot_be_read_becomes_a_dead_letter_once(
     kind: str, *, as_function: bool
 ) -> None:
     async def main(cluster: Cluster) -> None:
@@ -140,7 +140,7 @@ def test_one_bad_body_of_a_batch_leaves_the_others_to_the_handler() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_failed_batch_with_a_bad_body_buries_the_bad_one_and_retries_the_others() -> None:
+def test_failed_batch_with_a_bad_body_buries_the_bad_one_and_retries_the_others() -> None:
     async def main(cluster: Cluster) -> None:
         for body in (b"1", b"{"):
             cluster.put("t", body)
@@ -176,7 +176,7 @@ WITH_YIELD = [agen, gen, Called(), partial(gen), partial(partial(agen)), partial
 
 @pytest.mark.parametrize("handler", WITH_YIELD)
 @pytest.mark.parametrize("kind", ["consumer", "pop_consumer", "responder"])
-def test_a_handler_with_yield_is_refused(kind: str, handler: Any) -> None:
+def test_handler_with_yield_is_refused(kind: str, handler: Any) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             with pytest.raises(ConfigError, match="has a yield") as caught:
@@ -230,7 +230,7 @@ async def forgets_in_a_batch(messages: Any) -> Any:
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_handler_that_returns_its_work_undone_has_failed(
+def test_handler_that_returns_its_work_undone_has_failed(
     kind: str, handler: Any, options: dict[str, Any]
 ) -> None:
     async def main(cluster: Cluster) -> None:
@@ -248,7 +248,7 @@ def test_a_handler_that_returns_its_work_undone_has_failed(
     run_sim(main, queues=1)
 
 
-def test_a_middleware_that_does_not_await_the_handler_has_failed() -> None:
+def test_middleware_that_does_not_await_the_handler_has_failed() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"1")
 
@@ -261,7 +261,7 @@ def test_a_middleware_that_does_not_await_the_handler_has_failed() -> None:
     run_sim(main, queues=1)
 
 
-def test_an_error_handler_may_be_a_function_around_a_coroutine_function() -> None:
+def test_error_handler_may_be_a_function_around_a_coroutine_function() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"{")
         told: list[Exception] = []

@@ -58,7 +58,7 @@ def test_looking_for_a_broker_that_is_away_counts_too() -> None:
     run_sim(main)
 
 
-def test_a_hook_that_fails_costs_no_send() -> None:
+def test_hook_that_fails_costs_no_send() -> None:
     async def main(cluster: Cluster) -> None:
         def fail(_retry: SendRetry) -> None:
             raise KeyError("hook")

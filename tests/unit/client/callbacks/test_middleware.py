@@ -46,7 +46,7 @@ def headers_of(cluster: Cluster) -> list[str | None]:
     ]
 
 
-def test_the_first_is_the_outermost_and_sees_results_and_errors() -> None:
+def test_first_is_the_outermost_and_sees_results_and_errors() -> None:
     async def main(cluster: Cluster) -> None:
         events: list[Any] = []
         layers = [Noted("outer", events), Noted("inner", events)]
@@ -176,7 +176,7 @@ def test_sends_in_a_middleware_count_and_a_close_waits_for_them() -> None:
     run_sim(main)
 
 
-def test_a_one_way_send_that_a_middleware_fails_is_counted_as_lost() -> None:
+def test_one_way_send_that_a_middleware_fails_is_counted_as_lost() -> None:
     async def main(cluster: Cluster) -> None:
         async def refuse(_sending: Sending, _proceed: Proceed) -> Any:
             raise PermissionError("no")
@@ -192,7 +192,7 @@ def test_a_one_way_send_that_a_middleware_fails_is_counted_as_lost() -> None:
     run_sim(main)
 
 
-def test_a_one_way_send_whose_middleware_is_cancelled_is_counted_as_lost() -> None:
+def test_one_way_send_whose_middleware_is_cancelled_is_counted_as_lost() -> None:
     async def main(cluster: Cluster) -> None:
         async def cancelled(_sending: Sending, _proceed: Proceed) -> Any:
             raise asyncio.CancelledError
@@ -360,7 +360,7 @@ def test_answers_go_through_those_of_the_app_and_of_the_responder() -> None:
     run_sim(main)
 
 
-def test_an_app_s_are_around_those_of_a_subscription() -> None:
+def test_app_s_are_around_those_of_a_subscription() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"1")
         app = rocketpy.App(cluster.client())

@@ -69,7 +69,7 @@ class Kit:
         return command.code, command.ext_fields, command.body, timeout_ms
 
 
-async def test_a_heartbeat_is_its_body() -> None:
+async def test_heartbeat_is_its_body() -> None:
     kit = Kit()
     await kit.api.heartbeat(AT, b"{}")
     assert kit.last() == (34, {}, b"{}", TIMEOUT_MS)
@@ -95,7 +95,7 @@ async def test_members_of_a_group() -> None:
         await kit.api.consumer_ids(AT, "g")
 
 
-async def test_a_stored_offset_or_none() -> None:
+async def test_stored_offset_or_none() -> None:
     kit = Kit()
     kit.remoting.set(offset="7")
     assert await kit.api.query_offset(AT, "g", QUEUE) == 7
@@ -115,7 +115,7 @@ async def test_a_stored_offset_or_none() -> None:
 
 
 @pytest.mark.parametrize("ext", [{}, {"offset": "many"}])
-async def test_an_offset_that_cannot_be_read_is_no_offset(ext: dict[str, Any]) -> None:
+async def test_offset_that_cannot_be_read_is_no_offset(ext: dict[str, Any]) -> None:
     kit = Kit()
     kit.remoting.set(**ext)
     for ask in (
@@ -142,7 +142,7 @@ async def test_offsets_are_stored_with_an_answer_or_without() -> None:
         await kit.api.update_offset(AT, "g", QUEUE, 9, oneway=False)
 
 
-async def test_the_ends_of_a_queue_and_a_place_by_time() -> None:
+async def test_ends_of_a_queue_and_a_place_by_time() -> None:
     kit = Kit()
     kit.remoting.set(offset="5")
     assert await kit.api.max_offset(AT, QUEUE) == 5
@@ -166,7 +166,7 @@ async def test_send_back_sends_its_header_with_its_own_timeout() -> None:
         await kit.api.send_back(AT, header)
 
 
-async def test_a_message_that_is_called_back_is_named() -> None:
+async def test_message_that_is_called_back_is_named() -> None:
     kit = Kit()
     header = RecallMessageRequestHeader(topic="t", recall_handle="h")
     kit.remoting.set(msgId="ID")
@@ -259,7 +259,7 @@ def test_pull_result_by_response_code(code: int, status: PullStatus) -> None:
     assert pull_result(response(code, offsetDelta="4", **PULLED)).offset_delta == 4
 
 
-def test_a_refused_pull_is_an_error_whose_kind_says_what_to_do() -> None:
+def test_refused_pull_is_an_error_whose_kind_says_what_to_do() -> None:
     with pytest.raises(NoPermissionError, match="remark"):
         pull_result(response(16, **PULLED))
     with pytest.raises(BrokerError) as refused:
@@ -268,7 +268,7 @@ def test_a_refused_pull_is_an_error_whose_kind_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(PULLED))
-def test_a_response_to_a_pull_without_offsets_is_an_error(missing: str) -> None:
+def test_response_to_a_pull_without_offsets_is_an_error(missing: str) -> None:
     fields: dict[str, Any] = {name: value for name, value in PULLED.items() if name != missing}
     with pytest.raises(BadBodyError, match="no offsets"):
         pull_result(response(**fields))

@@ -87,7 +87,7 @@ class Kit:
         return member
 
 
-def test_an_id_names_the_address_the_instance_and_the_unit() -> None:
+def test_id_names_the_address_the_instance_and_the_unit() -> None:
     kit = Kit(instance_name="one", unit_name="u")
     assert kit.instance.client_id == kit.instance.lasting_id == "10.0.0.1@one@u"
     unnamed, later = Kit().instance, Kit(at_ms=5).instance
@@ -143,7 +143,7 @@ async def test_heartbeat_reaches_all_brokers_beside_a_failing_one() -> None:
     assert kit.instance.failures() == {}
 
 
-async def test_a_broker_that_left_the_routes_is_no_failure_any_more() -> None:
+async def test_broker_that_left_the_routes_is_no_failure_any_more() -> None:
     kit = Kit()
     await kit.instance.routes.refresh("t")
     kit.member()
@@ -156,7 +156,7 @@ async def test_a_broker_that_left_the_routes_is_no_failure_any_more() -> None:
     assert kit.instance.failures() == {}
 
 
-async def test_a_client_has_one_consumer_of_a_group() -> None:
+async def test_client_has_one_consumer_of_a_group() -> None:
     kit = Kit()
     first = kit.member("g")
     with pytest.raises(ClientError, match="group g"):
@@ -168,7 +168,7 @@ async def test_a_client_has_one_consumer_of_a_group() -> None:
     assert kit.member("g") is not first
 
 
-async def test_the_last_one_of_a_group_leaves_it_where_the_broker_knows_it() -> None:
+async def test_last_one_of_a_group_leaves_it_where_the_broker_knows_it() -> None:
     kit = Kit()
     await kit.instance.routes.refresh("t")
     one: Any = object()
@@ -207,7 +207,7 @@ async def test_leaving_a_group_skips_a_broker_that_left_the_routes() -> None:
     assert kit.remoting.asked(UNREGISTER) == ["a:1", "b:1", "b:2"]
 
 
-async def test_a_changed_route_wakes_every_consumer() -> None:
+async def test_changed_route_wakes_every_consumer() -> None:
     kit = Kit()
     members = [kit.member("g"), kit.member("h")]
     await kit.instance.routes.refresh("t")
@@ -215,7 +215,7 @@ async def test_a_changed_route_wakes_every_consumer() -> None:
     assert [member.wakes for member in members] == [1, 1]
 
 
-async def test_a_closed_client_closes_its_connections_once() -> None:
+async def test_closed_client_closes_its_connections_once() -> None:
     kit = Kit()
     await kit.instance.close()
     assert kit.remoting.closed == 0, "it never started"

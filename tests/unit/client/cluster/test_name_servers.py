@@ -52,9 +52,7 @@ async def test_one_that_is_frozen_costs_its_share_and_is_left_out_afterwards() -
 @pytest.mark.parametrize(
     ("count", "timeout_ms", "share_ms"), [(1, 3000, 3000), (10, 3000, 500), (10, 300, 300)]
 )
-async def test_a_share_is_half_a_second_at_least(
-    count: int, timeout_ms: int, share_ms: int
-) -> None:
+async def test_share_is_half_a_second_at_least(count: int, timeout_ms: int, share_ms: int) -> None:
     remoting = FakeRemoting(**dict.fromkeys("abcdefghij"[:count]))
     await servers(remoting, timeout_ms).invoke(105, {})
     assert remoting.asked == [("a", share_ms)]

@@ -7,7 +7,7 @@ from rocketpy.testing.sim_loop import pass_time
 from tests.unit.client.pop_kit import run
 
 
-def test_a_job_that_is_woken_all_the_time_runs_twenty_times_a_second() -> None:
+def test_job_that_is_woken_all_the_time_runs_twenty_times_a_second() -> None:
     async def case() -> None:
         rounds: list[float] = []
         loop = asyncio.get_running_loop()
@@ -31,7 +31,7 @@ def test_a_job_that_is_woken_all_the_time_runs_twenty_times_a_second() -> None:
     run(case)
 
 
-def test_a_job_that_asks_to_be_run_sooner_is() -> None:
+def test_job_that_asks_to_be_run_sooner_is() -> None:
     async def case() -> None:
         rounds: list[int] = []
 

@@ -85,7 +85,7 @@ def test_numbers_of_queues_to_write_and_to_read_may_differ() -> None:
     assert (len(publish_queues("t", found)), len(subscribe_queues("t", found))) == (1, 3)
 
 
-def test_an_order_says_which_queues_are_written() -> None:
+def test_order_says_which_queues_are_written() -> None:
     found = route("a", queues=9, order_topic_conf="b:1;a:2;")
     assert ids(publish_queues("t", found)) == [("b", 0), ("a", 0), ("a", 1)]
 
@@ -191,7 +191,7 @@ async def test_only_a_changed_route_calls_listeners() -> None:
     assert len(await kit.table.subscribe_queues("t")) == 3
 
 
-async def test_the_first_message_of_a_topic_goes_where_topics_are_created() -> None:
+async def test_first_message_of_a_topic_goes_where_topics_are_created() -> None:
     kit = Kit()
     kit.remoting.routes["TBW102"] = route("a", queues=8)
     assert len(await kit.table.publish_queues("new")) == 4, "the client's limit"
@@ -224,7 +224,7 @@ async def test_readonly_topic_is_not_created_again() -> None:
     assert len(await kit.table.publish_queues("t")) == 1, "an operator changed it back"
 
 
-async def test_a_writable_topic_that_becomes_read_only_is_refused_with_its_next_route() -> None:
+async def test_writable_topic_that_becomes_read_only_is_refused_with_its_next_route() -> None:
     kit = Kit()
     kit.remoting.routes = {"TBW102": route("a", queues=8), "t": route("a")}
     assert len(await kit.table.publish_queues("t")) == 2
@@ -234,7 +234,7 @@ async def test_a_writable_topic_that_becomes_read_only_is_refused_with_its_next_
         await kit.table.publish_queues("t")
 
 
-async def test_a_read_only_topic_that_was_deleted_may_be_created_and_come_back_as_it_was() -> None:
+async def test_read_only_topic_that_was_deleted_may_be_created_and_come_back_as_it_was() -> None:
     kit = Kit()
     read_only = route("a", perm=READ_ONLY)
     kit.remoting.routes = {"TBW102": route("a", queues=8), "t": read_only}
@@ -248,7 +248,7 @@ async def test_a_read_only_topic_that_was_deleted_may_be_created_and_come_back_a
         await kit.table.publish_queues("t")
 
 
-async def test_a_topic_without_a_master_waits_for_one_and_goes_nowhere_else() -> None:
+async def test_topic_without_a_master_waits_for_one_and_goes_nowhere_else() -> None:
     kit = Kit()
     without = route("a")
     without.broker_datas[0].broker_addrs = {1: "a:2"}
@@ -260,7 +260,7 @@ async def test_a_topic_without_a_master_waits_for_one_and_goes_nowhere_else() ->
     assert ids(await kit.table.publish_queues("t")) == [("a", 0), ("a", 1)]
 
 
-async def test_a_refresh_of_all_tries_all_and_raises_the_last_failure() -> None:
+async def test_refresh_of_all_tries_all_and_raises_the_last_failure() -> None:
     kit = Kit()
     for topic in ("a", "b", "c"):
         assert await kit.table.subscribe_queues(topic) == ()
@@ -319,7 +319,7 @@ async def test_brokers_that_come_and_go_for_ever_are_forgotten() -> None:
     assert kit.table.master_address("0-0") is None
 
 
-async def test_a_response_without_a_route_is_a_bad_body() -> None:
+async def test_response_without_a_route_is_a_bad_body() -> None:
     kit = Kit()
 
     async def nothing(address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:

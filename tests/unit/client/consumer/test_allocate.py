@@ -51,7 +51,7 @@ def test_every_queue_has_exactly_one_owner(queues: int, members: int) -> None:
         assert max(sizes) - min(sizes) <= 1
 
 
-def test_a_stranger_gets_nothing() -> None:
+def test_stranger_gets_nothing() -> None:
     assert allocate_average("unknown", QUEUES, IDS) == []
     assert allocate_circle("unknown", QUEUES, IDS) == []
     assert consistent_hash()("unknown", QUEUES, IDS) == []
@@ -67,7 +67,7 @@ def test_few_queues_move_when_a_member_comes() -> None:
         assert kept == set(rule(me, QUEUES, IDS)), "members that stay get nothing from each other"
 
 
-def test_a_fixed_share_is_what_was_given_as_far_as_it_exists() -> None:
+def test_fixed_share_is_what_was_given_as_far_as_it_exists() -> None:
     rule = fixed_queues([QUEUES[1], MessageQueue("T", "gone", 0)])
     assert names(rule("anybody", QUEUES, IDS)) == ["a1"]
 

@@ -58,7 +58,7 @@ def test_group_check_ignores_answers_about_other_things(answer: Any) -> None:
     run_sim(main)
 
 
-def test_the_error_has_the_words_of_the_broker() -> None:
+def test_error_has_the_words_of_the_broker() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             await client.producer().send("t", b"x")

@@ -23,7 +23,7 @@ def make(client: Client, kind: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_member_is_one_from_its_start_to_its_end(kind: str) -> None:
+def test_member_is_one_from_its_start_to_its_end(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             consumer = make(client, kind)
@@ -92,7 +92,7 @@ def test_close_inside_the_own_handler_raises_advice(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_task_that_a_handler_starts_may_close_the_consumer(kind: str) -> None:
+def test_task_that_a_handler_starts_may_close_the_consumer(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"x")
         closing: list[asyncio.Task[None]] = []
@@ -114,7 +114,7 @@ def test_a_task_that_a_handler_starts_may_close_the_consumer(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_consumer_that_never_started_is_closed_at_once(kind: str) -> None:
+def test_consumer_that_never_started_is_closed_at_once(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             consumer = make(client, kind)
@@ -128,7 +128,7 @@ def test_a_consumer_that_never_started_is_closed_at_once(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_start_without_a_name_server_leaves_no_member_and_may_be_repeated(kind: str) -> None:
+def test_start_without_a_name_server_leaves_no_member_and_may_be_repeated(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             consumer = make(client, kind)
@@ -145,7 +145,7 @@ def test_a_start_without_a_name_server_leaves_no_member_and_may_be_repeated(kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_start_that_is_given_up_leaves_no_member(kind: str) -> None:
+def test_start_that_is_given_up_leaves_no_member(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             consumer = make(client, kind)
@@ -163,7 +163,7 @@ def test_a_start_that_is_given_up_leaves_no_member(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_topic_may_come_later_and_is_received_soon(kind: str) -> None:
+def test_topic_may_come_later_and_is_received_soon(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         cluster.create_topic("u", 1)
         got: list[bytes] = []
@@ -203,7 +203,7 @@ def test_several_topics_are_received_from_the_start(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("topic", ["", "no blank", "x" * 300])
-def test_a_topic_that_cannot_be_is_refused(kind: str, topic: str) -> None:
+def test_topic_that_cannot_be_is_refused(kind: str, topic: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             consumer = make(client, kind)
@@ -214,7 +214,7 @@ def test_a_topic_that_cannot_be_is_refused(kind: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_plain_function_is_a_handler_too(kind: str) -> None:
+def test_plain_function_is_a_handler_too(kind: str) -> None:
     async def main(cluster: Cluster) -> list[bytes]:
         got: list[bytes] = []
 

@@ -54,7 +54,7 @@ def test_queues_that_are_added_later_are_found() -> None:
     run_sim(main, queues=2)
 
 
-def test_a_topic_that_appears_later_is_found() -> None:
+def test_topic_that_appears_later_is_found() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("later", group="c", handler=nothing) as consumer:
@@ -66,7 +66,7 @@ def test_a_topic_that_appears_later_is_found() -> None:
     run_sim(main)
 
 
-def test_a_restarting_broker_is_waited_for_and_shown_in_health() -> None:
+def test_restarting_broker_is_waited_for_and_shown_in_health() -> None:
     async def main(cluster: Cluster) -> None:
         got = []
 

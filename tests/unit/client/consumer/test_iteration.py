@@ -70,7 +70,7 @@ def test_message_settled_before_the_loop_was_left_is_not_redelivered(kind: str) 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("own_loop", [False, True])
-def test_a_time_out_costs_nothing(kind: str, own_loop: bool) -> None:
+def test_time_out_costs_nothing(kind: str, own_loop: bool) -> None:
     async def main(cluster: Cluster) -> None:
         got: list[int] = []
         async with cluster.client() as client, make(client, kind) as consumer:
@@ -111,7 +111,7 @@ def test_loops_of_several_tasks_do_not_finish_each_other_s_messages() -> None:
     run_sim(main, queues=1)
 
 
-def test_the_message_of_a_task_that_failed_goes_to_another() -> None:
+def test_message_of_a_task_that_failed_goes_to_another() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
         got: list[int] = []
@@ -137,7 +137,7 @@ def test_the_message_of_a_task_that_failed_goes_to_another() -> None:
     run_sim(main, queues=1)
 
 
-def test_an_iterator_that_is_closed_or_collected_gives_its_message_back() -> None:
+def test_iterator_that_is_closed_or_collected_gives_its_message_back() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
         async with cluster.client() as client, make(client, "consumer") as consumer:
@@ -171,7 +171,7 @@ def test_iterating_in_a_wrong_state_raises(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_close_ends_every_loop(kind: str) -> None:
+def test_close_ends_every_loop(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with make(client, kind) as consumer:

@@ -30,7 +30,7 @@ async def test_offsets_come_back_from_the_file(path: Path) -> None:
     assert await again.load(MessageQueue("u", "broker-a", 0)) is None
 
 
-async def test_a_save_before_any_load_keeps_what_the_file_has(path: Path) -> None:
+async def test_save_before_any_load_keeps_what_the_file_has(path: Path) -> None:
     await LocalOffsetStore(path).save({ONE: 5})
     await LocalOffsetStore(path).save({TWO: 6})
 
@@ -41,7 +41,7 @@ def tear(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:10])
 
 
-async def test_a_torn_file_is_replaced_by_the_one_before(path: Path) -> None:
+async def test_torn_file_is_replaced_by_the_one_before(path: Path) -> None:
     store = LocalOffsetStore(path)
     await store.save({ONE: 5})
     await store.save({ONE: 6})
@@ -50,7 +50,7 @@ async def test_a_torn_file_is_replaced_by_the_one_before(path: Path) -> None:
     assert await LocalOffsetStore(path).load(ONE) == 5
 
 
-async def test_a_disk_that_refuses_is_a_typed_error_and_the_next_save_tries_again(
+async def test_disk_that_refuses_is_a_typed_error_and_the_next_save_tries_again(
     path: Path,
 ) -> None:
     path.parent.write_text("a file where the directory should be")
@@ -95,7 +95,7 @@ def break_directory(directory: Path) -> None:
     home.write_text("a file where the directory should be")
 
 
-def test_a_consumer_closes_although_its_offsets_cannot_be_written(tmp_path: Path) -> None:
+def test_consumer_closes_although_its_offsets_cannot_be_written(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         got: list[bytes] = []

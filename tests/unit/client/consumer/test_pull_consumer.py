@@ -31,7 +31,7 @@ def committed(cluster: Cluster, queue_id: int = 0) -> int:
         return -1
 
 
-def test_a_poll_returns_at_most_so_many_and_at_least_one_or_none_in_time() -> None:
+def test_poll_returns_at_most_so_many_and_at_least_one_or_none_in_time() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 10)
         async with cluster.client() as client:
@@ -47,7 +47,7 @@ def test_a_poll_returns_at_most_so_many_and_at_least_one_or_none_in_time() -> No
     run_sim(main, queues=1)
 
 
-def test_a_message_that_comes_ends_a_poll_that_waits() -> None:
+def test_message_that_comes_ends_a_poll_that_waits() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.pull_consumer(group="p") as consumer:
@@ -144,7 +144,7 @@ def test_seek_moves_the_position_and_drops_cached_messages() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 5])
-def test_a_place_outside_the_queue_is_refused_and_nothing_moves(offset: int) -> None:
+def test_place_outside_the_queue_is_refused_and_nothing_moves(offset: int) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         async with cluster.client() as client:
@@ -159,7 +159,7 @@ def test_a_place_outside_the_queue_is_refused_and_nothing_moves(offset: int) -> 
     run_sim(main, queues=1)
 
 
-def test_a_queue_that_is_not_assigned_has_no_position_to_change() -> None:
+def test_queue_that_is_not_assigned_has_no_position_to_change() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.pull_consumer(group="p") as consumer:

@@ -37,7 +37,7 @@ def test_iterating_delivers_all_and_acks_when_the_next_is_asked_for() -> None:
     run_sim(main)
 
 
-def test_the_offset_never_passes_an_unfinished_message() -> None:
+def test_offset_never_passes_an_unfinished_message() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 10)
         release = asyncio.Event()
@@ -192,7 +192,7 @@ def test_new_group_starts_at_the_configured_position(start: Any, first: int) -> 
     run_sim(main, queues=1)
 
 
-def test_a_stored_offset_wins_and_an_error_is_no_start() -> None:
+def test_stored_offset_wins_and_an_error_is_no_start() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 8)
         cluster.offsets["c", "broker-a", "t", 0] = 5
@@ -304,7 +304,7 @@ def test_stop_waits_for_handlers_and_cancels_slow_ones() -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "ordered", "pop"])
-def test_a_handler_that_takes_no_notice_of_its_cancelling_does_not_hold_a_close_up(
+def test_handler_that_takes_no_notice_of_its_cancelling_does_not_hold_a_close_up(
     kind: str,
 ) -> None:
     async def main(cluster: Cluster) -> None:
@@ -357,7 +357,7 @@ def test_message_beyond_the_consume_timeout_is_redelivered() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_body_that_cannot_be_inflated_goes_back_and_the_rest_is_delivered() -> None:
+def test_body_that_cannot_be_inflated_goes_back_and_the_rest_is_delivered() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"good")
         cluster.put("t", b"not zlib at all", sys_flag=1)
@@ -377,7 +377,7 @@ def test_a_body_that_cannot_be_inflated_goes_back_and_the_rest_is_delivered() ->
     run_sim(main, queues=1)
 
 
-def test_an_unexpected_background_error_reaches_the_iterating_user() -> None:
+def test_unexpected_background_error_reaches_the_iterating_user() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[11] = [ZeroDivisionError("bug")] * 5
         async with cluster.client() as client:

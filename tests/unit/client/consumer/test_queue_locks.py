@@ -45,7 +45,7 @@ def with_keeper(scenario: Any) -> None:
     run_sim(main, queues=1, topics=("t", "u"))
 
 
-def test_a_lock_counts_for_half_a_minute_after_it_was_asked_for() -> None:
+def test_lock_counts_for_half_a_minute_after_it_was_asked_for() -> None:
     async def scenario(cluster: Cluster, kit: Kit) -> None:
         assert not kit.keeper.holds(QUEUE)
         assert await kit.take()
@@ -61,7 +61,7 @@ def test_a_lock_counts_for_half_a_minute_after_it_was_asked_for() -> None:
     with_keeper(scenario)
 
 
-def test_a_renewal_after_the_lock_lapsed_has_its_queue_begin_afresh() -> None:
+def test_renewal_after_the_lock_lapsed_has_its_queue_begin_afresh() -> None:
     async def scenario(cluster: Cluster, kit: Kit) -> None:
         assert await kit.take()
         await pass_time(31)
@@ -189,7 +189,7 @@ def test_running_handler_keeps_the_lock_of_its_queue() -> None:
     run_sim(main)
 
 
-def test_a_member_that_is_cut_off_stops_before_another_begins() -> None:
+def test_member_that_is_cut_off_stops_before_another_begins() -> None:
     async def main(cluster: Cluster) -> None:
         members = Members(cluster)
         fill(cluster, 3_200)
@@ -209,7 +209,7 @@ def test_a_member_that_is_cut_off_stops_before_another_begins() -> None:
     run_sim(main)
 
 
-def test_a_broadcasting_group_is_in_order_without_locks(tmp_path: Any) -> None:
+def test_broadcasting_group_is_in_order_without_locks(tmp_path: Any) -> None:
     async def main(cluster: Cluster) -> None:
         members = Members(cluster)
         fill(cluster, 8)

@@ -155,7 +155,7 @@ def test_queues_and_brokers_that_come_are_read_and_those_that_go_are_left() -> N
     run_sim(main, brokers=2, queues=1)
 
 
-def test_a_topic_that_is_not_subscribed_any_more_is_left() -> None:
+def test_topic_that_is_not_subscribed_any_more_is_left() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer(["t", "u"], group="c", handler=nothing) as consumer:

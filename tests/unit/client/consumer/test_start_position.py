@@ -23,7 +23,7 @@ class Reader:
 
 
 @pytest.mark.parametrize(("start", "first"), [("earliest", 0), ("latest", 3)])
-def test_a_new_group_begins_where_it_asks_to_also_in_a_young_queue(start: str, first: int) -> None:
+def test_new_group_begins_where_it_asks_to_also_in_a_young_queue(start: str, first: int) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 3)
         reader = Reader()
@@ -37,7 +37,7 @@ def test_a_new_group_begins_where_it_asks_to_also_in_a_young_queue(start: str, f
     run_sim(main, queues=1)
 
 
-def test_a_new_group_begins_at_a_time() -> None:
+def test_new_group_begins_at_a_time() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 3)
         await pass_time(10)
@@ -53,7 +53,7 @@ def test_a_new_group_begins_at_a_time() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_group_that_died_young_still_begins_where_it_began() -> None:
+def test_group_that_died_young_still_begins_where_it_began() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 3)
         reader = Reader()
@@ -88,7 +88,7 @@ def test_queues_that_come_later_begin_with_their_first_message() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_topic_that_comes_later_begins_with_its_first_message() -> None:
+def test_topic_that_comes_later_begins_with_its_first_message() -> None:
     async def main(cluster: Cluster) -> None:
         reader = Reader()
         async with cluster.client() as client:

@@ -79,7 +79,7 @@ def test_any_records_give_the_same_both_ways(hundred: int) -> None:
     ],
     ids=["other topic", "shorter topic", "version 2", "IPv6", "compressed", "cut", "more"],
 )
-def test_a_pull_with_what_is_not_plain_is_left_to_python(record: bytes) -> None:
+def test_pull_with_what_is_not_plain_is_left_to_python(record: bytes) -> None:
     assert compiled(stored(b"plain")) is not None
     assert compiled(stored(b"plain") + record) is None
 

@@ -23,11 +23,11 @@ AT = datetime(2027, 1, 15, 8, 0, 0, 500, tzinfo=UTC)
         (2.0005, 2_001),
     ],
 )
-def test_a_delay_is_never_rounded_down(delay: Any, delay_ms: int) -> None:
+def test_delay_is_never_rounded_down(delay: Any, delay_ms: int) -> None:
     assert delivery_time_of(delay, None, 0) == DeliveryTime(delay_ms=delay_ms)
 
 
-def test_a_time_is_never_rounded_down() -> None:
+def test_time_is_never_rounded_down() -> None:
     assert delivery_time_of(None, AT, 0) == DeliveryTime(deliver_ms=NOW + 1)
     assert delivery_time_of(None, AT.replace(microsecond=0), 0) == DeliveryTime(deliver_ms=NOW)
     assert DeliveryTime(deliver_ms=NOW).properties == {"TIMER_DELIVER_MS": str(NOW)}
@@ -78,7 +78,7 @@ def test_levels_that_do_not_exist(level: int) -> None:
         (DeliveryTime(deliver_ms=NOW - 5), ""),
     ],
 )
-def test_a_broker_before_5_0_gets_the_nearest_level_that_is_not_shorter(
+def test_broker_before_5_0_gets_the_nearest_level_that_is_not_shorter(
     moment: DeliveryTime, level: str
 ) -> None:
     (pair,) = moment.properties.items()
@@ -86,6 +86,6 @@ def test_a_broker_before_5_0_gets_the_nearest_level_that_is_not_shorter(
     assert moment.as_delay_level(text, NOW) == f"A\x01a\x02{level}B\x01b\x02"
 
 
-def test_a_broker_before_5_0_has_nothing_longer_than_two_hours() -> None:
+def test_broker_before_5_0_has_nothing_longer_than_two_hours() -> None:
     with pytest.raises(IllegalMessageError, match="two hours"):
         DeliveryTime(delay_ms=7_200_001).as_delay_level("", NOW)

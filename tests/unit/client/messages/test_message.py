@@ -41,7 +41,7 @@ class Settlement:
         self.outcomes.append(("nack", message, delay_level))
 
 
-def test_a_message_has_what_it_was_sent_with() -> None:
+def test_message_has_what_it_was_sent_with() -> None:
     message = received(
         body=b"body",
         queue_offset=7,
@@ -67,7 +67,7 @@ def test_times_are_times_with_a_zone() -> None:
     assert message.stored_at == datetime(2023, 11, 14, 22, 13, 20, 456_000, tzinfo=UTC)
 
 
-def test_a_redelivery_has_the_topic_it_was_sent_to() -> None:
+def test_redelivery_has_the_topic_it_was_sent_to() -> None:
     retry = MessageQueue("%RETRY%g", "broker-a", 0)
     message = received(queue=retry, properties={"RETRY_TOPIC": "orders"})
     assert (message.topic, message.origin_topic) == ("orders", "orders")
@@ -80,7 +80,7 @@ def test_retry_topic_property_changes_no_ordinary_topic() -> None:
     assert (message.topic, message.origin_topic) == ("t", "orders")
 
 
-def test_a_dead_letter_knows_where_it_was_from() -> None:
+def test_dead_letter_knows_where_it_was_from() -> None:
     message = received(
         queue=MessageQueue("%DLQ%g", "broker-a", 0),
         properties={"DLQ_ORIGIN_TOPIC": "orders", "RETRY_TOPIC": "other", "ORIGIN_MESSAGE_ID": "X"},
@@ -88,13 +88,13 @@ def test_a_dead_letter_knows_where_it_was_from() -> None:
     assert (message.origin_topic, message.origin_id) == ("orders", "X")
 
 
-def test_the_id_of_a_first_delivery_is_its_own() -> None:
+def test_id_of_a_first_delivery_is_its_own() -> None:
     message = received()
     assert message.origin_id == message.offset_id
     assert message.origin_topic == "t"
 
 
-def test_a_namespace_is_not_shown() -> None:
+def test_namespace_is_not_shown() -> None:
     queue = MessageQueue("ns%orders", "broker-a", 0)
     assert received(queue=queue, namespace="ns").topic == "orders"
     assert received(queue=queue).topic == "ns%orders"
@@ -131,12 +131,12 @@ async def test_message_without_settlement_can_be_acked_but_not_nacked() -> None:
         await message.nack()
 
 
-def test_a_message_says_where_it_is_from_and_keeps_its_body_to_itself() -> None:
+def test_message_says_where_it_is_from_and_keeps_its_body_to_itself() -> None:
     text = repr(received(body=b"a secret", queue_offset=7))
     assert text == "ReceivedMessage(t@broker-a:3+7, 8 bytes)"
 
 
-def test_a_message_to_send_shares_nothing_with_the_next() -> None:
+def test_message_to_send_shares_nothing_with_the_next() -> None:
     one, other = Message(topic="t"), Message(topic="t", body={"a": 1}, keys=["k"])
     assert (one.body, one.tag, one.keys, one.order_key, one.flag) == (b"", "", (), None, 0)
     assert one.headers == {}

@@ -48,7 +48,7 @@ ORDER = Order(
 )  # fmt: skip
 
 
-def test_a_dataclass_is_read_as_it_was_written() -> None:
+def test_dataclass_is_read_as_it_was_written() -> None:
     serializer = TypedSerializer(Order)
     plain = TypedSerializer(Line)
     assert plain.loads(plain.dumps(Line("a", 3))) == Line("a", 3)
@@ -86,7 +86,7 @@ def test_value_of_another_type_raises_with_its_path(kind: Any, data: bytes, word
         TypedSerializer(kind).loads(data)
 
 
-def test_a_body_that_is_nested_without_end_is_refused() -> None:
+def test_body_that_is_nested_without_end_is_refused() -> None:
     @dataclass
     class Tree:
         below: Any = None
@@ -104,13 +104,13 @@ def test_annotation_without_json_form_raises() -> None:
         TypedSerializer[Any](Literal["a"]).loads(b'"a"')  # type: ignore[arg-type]
 
 
-def test_a_value_of_another_class_is_not_sent() -> None:
+def test_value_of_another_class_is_not_sent() -> None:
     with pytest.raises(IllegalMessageError, match="is a dict, not a Line"):
         TypedSerializer(Line).dumps({"sku": "a"})
     assert TypedSerializer(list[int]).dumps([1]) == b"[1]"
 
 
-def test_a_model_reads_and_writes_itself() -> None:
+def test_model_reads_and_writes_itself() -> None:
     class Model:
         """Has what a pydantic model has."""
 

@@ -53,7 +53,7 @@ MAKERS: dict[str, Any] = {"connect": rocketpy.connect} | {
         (timedelta(minutes=2), 120, 120_000), (timedelta(milliseconds=1), 0.001, 1),
     ],
 )  # fmt: skip
-def test_a_duration_is_seconds_or_a_timedelta(
+def test_duration_is_seconds_or_a_timedelta(
     duration: float | timedelta, seconds: float, ms: int
 ) -> None:
     assert to_s(duration) == seconds
@@ -71,7 +71,7 @@ def test_no_option_has_a_unit_in_its_name(name: str) -> None:
     ("maker", "old", "new"),
     [(name, old, new) for name, pairs in RENAMED.items() for old, new in pairs.items()],
 )
-def test_a_name_with_a_unit_is_refused_with_the_one_to_use(maker: str, old: str, new: str) -> None:
+def test_name_with_a_unit_is_refused_with_the_one_to_use(maker: str, old: str, new: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             make: Any = rocketpy.connect if maker == "connect" else getattr(client, maker)
@@ -83,7 +83,7 @@ def test_a_name_with_a_unit_is_refused_with_the_one_to_use(maker: str, old: str,
     run_sim(main)
 
 
-def test_a_timedelta_does_what_as_many_seconds_do() -> None:
+def test_timedelta_does_what_as_many_seconds_do() -> None:
     async def main(cluster: Cluster) -> None:
         async def nothing(message: Any) -> None:
             return None

@@ -35,7 +35,7 @@ def test_popped_message_is_leased_until_it_is_acked() -> None:
     run(case)
 
 
-def test_a_second_outcome_does_nothing() -> None:
+def test_second_outcome_does_nothing() -> None:
     async def case() -> None:
         kit = Kit()
         message = kit.take()
@@ -88,7 +88,7 @@ def test_there_is_room_for_so_many() -> None:
 
 
 @pytest.mark.parametrize(("retries", "delay_s"), [(0, 10), (1, 30), (5, 240), (15, 7_200)])
-def test_a_message_that_failed_comes_back_later_each_time(retries: int, delay_s: int) -> None:
+def test_message_that_failed_comes_back_later_each_time(retries: int, delay_s: int) -> None:
     async def case() -> None:
         kit = Kit()
         await kit.take(retries=retries).nack()
@@ -99,7 +99,7 @@ def test_a_message_that_failed_comes_back_later_each_time(retries: int, delay_s:
     run(case)
 
 
-def test_the_longest_delay_holds_for_every_retry_after_it() -> None:
+def test_longest_delay_holds_for_every_retry_after_it() -> None:
     async def case() -> None:
         kit = Kit(max_retries=1_000)
         await kit.take(retries=500).nack()
@@ -119,7 +119,7 @@ def test_nack_delay_has_precedence_over_the_number_of_retries() -> None:
 
 
 @pytest.mark.parametrize(("retries", "level"), [(2, 0), (3, 0), (0, -1)])
-def test_a_dead_letter_is_moved_before_it_is_acked(retries: int, level: int) -> None:
+def test_dead_letter_is_moved_before_it_is_acked(retries: int, level: int) -> None:
     async def case() -> None:
         kit = Kit(max_retries=2)
         await kit.take(5, retries=retries).nack(level)
@@ -132,7 +132,7 @@ def test_a_dead_letter_is_moved_before_it_is_acked(retries: int, level: int) -> 
     run(case)
 
 
-def test_a_dead_letter_that_was_not_moved_is_not_acked() -> None:
+def test_dead_letter_that_was_not_moved_is_not_acked() -> None:
     async def case() -> None:
         kit = Kit()
         kit.instance.send_back_failures = [SystemFaultError(1, "disk")]
@@ -143,7 +143,7 @@ def test_a_dead_letter_that_was_not_moved_is_not_acked() -> None:
     run(case)
 
 
-def test_an_ack_is_repeated_while_the_message_is_ours() -> None:
+def test_ack_is_repeated_while_the_message_is_ours() -> None:
     async def case() -> None:
         kit = Kit()
         message = kit.take()
@@ -156,7 +156,7 @@ def test_an_ack_is_repeated_while_the_message_is_ours() -> None:
     run(case)
 
 
-def test_an_ack_that_never_gets_through_says_so_when_the_time_is_over() -> None:
+def test_ack_that_never_gets_through_says_so_when_the_time_is_over() -> None:
     async def case() -> None:
         kit = Kit()
         message = kit.take()
@@ -168,7 +168,7 @@ def test_an_ack_that_never_gets_through_says_so_when_the_time_is_over() -> None:
     run(case)
 
 
-def test_an_ack_that_the_broker_refuses_is_not_repeated() -> None:
+def test_ack_that_the_broker_refuses_is_not_repeated() -> None:
     async def case() -> None:
         kit = Kit()
         kit.broker.script[ACK] = [13]
@@ -190,7 +190,7 @@ def test_settling_without_a_master_raises() -> None:
     run(case)
 
 
-def test_a_message_kept_for_longer_is_acked_under_its_new_handle() -> None:
+def test_message_kept_for_longer_is_acked_under_its_new_handle() -> None:
     async def case() -> None:
         kit = Kit()
         message = kit.take(5)
@@ -216,7 +216,7 @@ def test_in_order_a_message_stays_in_its_pop() -> None:
     run(case)
 
 
-def test_a_message_kept_for_shorter_is_lost_sooner() -> None:
+def test_message_kept_for_shorter_is_lost_sooner() -> None:
     async def case() -> None:
         kit = Kit()
         message = kit.take()
@@ -227,7 +227,7 @@ def test_a_message_kept_for_shorter_is_lost_sooner() -> None:
     run(case)
 
 
-def test_a_message_that_was_not_kept_has_its_old_time() -> None:
+def test_message_that_was_not_kept_has_its_old_time() -> None:
     async def case() -> None:
         kit = Kit()
         message = kit.take()
@@ -241,7 +241,7 @@ def test_a_message_that_was_not_kept_has_its_old_time() -> None:
     run(case)
 
 
-def test_a_message_is_ours_while_the_broker_is_asked_to_let_us_keep_it() -> None:
+def test_message_is_ours_while_the_broker_is_asked_to_let_us_keep_it() -> None:
     async def case() -> None:
         kit = Kit()
         message = kit.take()
@@ -260,7 +260,7 @@ def test_a_message_is_ours_while_the_broker_is_asked_to_let_us_keep_it() -> None
     run(case)
 
 
-def test_an_outcome_waits_for_the_new_handle_of_a_message_that_is_just_kept() -> None:
+def test_outcome_waits_for_the_new_handle_of_a_message_that_is_just_kept() -> None:
     async def case() -> None:
         kit = Kit()
         acked, given_back = kit.take(1), kit.take(2)
@@ -313,7 +313,7 @@ def test_failed_renewal_is_logged_and_others_are_renewed(
     assert "invisible time not extended" in caplog.text
 
 
-def test_a_message_without_a_handle_is_none_of_ours() -> None:
+def test_message_without_a_handle_is_none_of_ours() -> None:
     async def case() -> None:
         kit = Kit()
         with pytest.raises(BadBodyError):
@@ -323,7 +323,7 @@ def test_a_message_without_a_handle_is_none_of_ours() -> None:
     run(case)
 
 
-def test_a_namespace_is_not_shown() -> None:
+def test_namespace_is_not_shown() -> None:
     async def case() -> None:
         kit = Kit()
         kit.instance.config.namespace = "ns"

@@ -30,7 +30,7 @@ def response(code: int = 0, body: bytes = b"", **fields: str) -> RemotingCommand
     return make_response(make_request(200050), code, "remark", {**FIELDS, **fields}, body)
 
 
-def test_a_popped_message_gets_its_handle() -> None:
+def test_popped_message_gets_its_handle() -> None:
     found = pop_result(
         response(body=stored(3) + stored(5), startOffsetInfo="0 2 3", msgOffsetInfo="0 2 3,5"), "b"
     )
@@ -44,7 +44,7 @@ def test_a_popped_message_gets_its_handle() -> None:
     assert (place.topic, place.handle.queue_offset) == ("T", 5)
 
 
-def test_a_retried_message_brings_its_own() -> None:
+def test_retried_message_brings_its_own() -> None:
     own = "7 900 60000 3 1 b 0 7"
     found = pop_result(response(body=stored(7, 0, POP_CK=own)), "b")
     assert found.messages[0].properties["POP_CK"] == own
@@ -95,7 +95,7 @@ def requests_of(*responses: RemotingCommand) -> tuple[PopRequests, Broker]:
     return PopRequests(broker), broker
 
 
-async def test_a_changed_message_has_a_new_handle() -> None:
+async def test_changed_message_has_a_new_handle() -> None:
     found = pop_result(response(body=stored(3) + stored(5), startOffsetInfo="0 2 3"), "b")
     place = place_of("g", found.messages[1])
     requests, broker = requests_of(
@@ -112,7 +112,7 @@ async def test_a_changed_message_has_a_new_handle() -> None:
     assert broker.requests[1].ext_fields["offset"] == "5"
 
 
-async def test_an_assignment_names_what_is_popped() -> None:
+async def test_assignment_names_what_is_popped() -> None:
     entries = b'{"messageQueue":{"brokerName":"b","queueId":-1,"topic":"T"},"mode":"POP"}'
     other = entries.replace(b"POP", b"PULL")
     bodies = [b"{}", b'{"messageQueueAssignments":[]}']

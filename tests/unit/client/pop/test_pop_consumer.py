@@ -61,7 +61,7 @@ def test_queues_that_the_broker_assigns_are_popped_and_given_up_when_it_says_so(
     run_sim(main)
 
 
-def test_a_start_does_not_wait_for_a_queue_that_is_given_up_meanwhile() -> None:
+def test_start_does_not_wait_for_a_queue_that_is_given_up_meanwhile() -> None:
     async def main(cluster: Cluster) -> None:
         assign(cluster, {FIRST, SECOND}, {SECOND})
         cluster.script[POP] = ["lost"]
@@ -76,7 +76,7 @@ def test_a_start_does_not_wait_for_a_queue_that_is_given_up_meanwhile() -> None:
     run_sim(main)
 
 
-def test_an_assignment_that_cannot_be_learnt_changes_nothing_and_is_shown() -> None:
+def test_assignment_that_cannot_be_learnt_changes_nothing_and_is_shown() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.pop_consumer("t", group="g", handler=nothing) as consumer:
@@ -114,7 +114,7 @@ def test_message_sent_after_the_start_is_received() -> None:
     assert sorted(run_sim(main, queues=1)) == [b"0", b"1", b"2", b"after"]
 
 
-def test_a_stop_leaves_the_group_and_what_was_popped_comes_back() -> None:
+def test_stop_leaves_the_group_and_what_was_popped_comes_back() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         async with cluster.client() as client:
@@ -304,7 +304,7 @@ def test_another_topic_is_popped_soon_after_it_is_subscribed() -> None:
     run_sim(main)
 
 
-def test_a_group_has_one_consumer_of_a_client() -> None:
+def test_group_has_one_consumer_of_a_client() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.pop_consumer("t", group="g", handler=nothing):
@@ -338,7 +338,7 @@ def test_unacknowledged_messages_stay_below_the_limit() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_value_that_cannot_be_used_is_refused_and_named(options: dict[str, object]) -> None:
+def test_value_that_cannot_be_used_is_refused_and_named(options: dict[str, object]) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             with pytest.raises(ConfigError) as refused:
@@ -377,7 +377,7 @@ def test_messages_of_a_held_pop_after_close_go_to_the_next_member(
     run_sim(main, queues=1)
 
 
-def test_a_pop_of_a_queue_that_is_given_up_still_brings_its_messages() -> None:
+def test_pop_of_a_queue_that_is_given_up_still_brings_its_messages() -> None:
     async def main(cluster: Cluster) -> None:
         assign(cluster, {FIRST, SECOND})
         async with cluster.client() as client:
@@ -395,7 +395,7 @@ def test_a_pop_of_a_queue_that_is_given_up_still_brings_its_messages() -> None:
     run_sim(main)
 
 
-def test_a_client_that_closes_waits_for_no_pop_of_a_consumer_that_left() -> None:
+def test_client_that_closes_waits_for_no_pop_of_a_consumer_that_left() -> None:
     async def main(cluster: Cluster) -> None:
         client = cluster.client()
         await client.start()

@@ -57,7 +57,7 @@ class Kit(pop_kit.Kit):
         held.cancel()
 
 
-def test_a_pop_says_what_is_wanted() -> None:
+def test_pop_says_what_is_wanted() -> None:
     async def case() -> None:
         kit = Kit("a || b")
         now_ms = kit.clock.time_ms()
@@ -105,7 +105,7 @@ def test_messages_are_handed_over_together_and_the_next_pop_follows_at_once() ->
     run(case)
 
 
-def test_a_message_of_another_tag_with_the_same_hash_is_acked_and_not_handed_over() -> None:
+def test_message_of_another_tag_with_the_same_hash_is_acked_and_not_handed_over() -> None:
     async def case() -> None:
         kit = Kit("Aa")
         await kit.pop(popped(stored(0, tag="Aa"), stored(1, tag="BB")), popped(stored(2, tag="BB")))
@@ -116,7 +116,7 @@ def test_a_message_of_another_tag_with_the_same_hash_is_acked_and_not_handed_ove
     run(case)
 
 
-def test_a_filter_that_changes_holds_from_the_next_pop_on() -> None:
+def test_filter_that_changes_holds_from_the_next_pop_on() -> None:
     async def case() -> None:
         kit = Kit("a")
         await kit.pop(210)
@@ -127,7 +127,7 @@ def test_a_filter_that_changes_holds_from_the_next_pop_on() -> None:
     run(case)
 
 
-def test_a_body_that_cannot_be_read_is_given_back_and_the_rest_handed_over() -> None:
+def test_body_that_cannot_be_read_is_given_back_and_the_rest_handed_over() -> None:
     async def case() -> None:
         kit = Kit()
         damaged = stored(1)
@@ -141,7 +141,7 @@ def test_a_body_that_cannot_be_read_is_given_back_and_the_rest_handed_over() -> 
     run(case)
 
 
-def test_a_broker_with_no_room_to_wait_is_asked_again_later() -> None:
+def test_broker_with_no_room_to_wait_is_asked_again_later() -> None:
     async def case() -> None:
         kit = Kit()
         await kit.pop(209, seconds=FULL_PAUSE_MS / 1000 - 0.1)
@@ -158,7 +158,7 @@ def test_a_broker_with_no_room_to_wait_is_asked_again_later() -> None:
     ("failure", "kind", "refreshes"),
     [(ConnectError("gone"), ConnectError, 1), (16, BrokerError, 0)],
 )
-def test_a_failure_is_shown_and_tried_again_after_a_pause(
+def test_failure_is_shown_and_tried_again_after_a_pause(
     failure: Any, kind: type[Exception], refreshes: int
 ) -> None:
     async def case() -> None:
@@ -206,7 +206,7 @@ def test_pop_loop_without_room_does_not_delay_the_start() -> None:
     run(case)
 
 
-def test_a_failure_is_logged_once_not_at_each_try(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_is_logged_once_not_at_each_try(caplog: pytest.LogCaptureFixture) -> None:
     async def case() -> None:
         kit = Kit()
         await kit.pop(16, 16, 16, 210, 16, seconds=20)
@@ -216,7 +216,7 @@ def test_a_failure_is_logged_once_not_at_each_try(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize("answer", [210, 19, popped()], ids=["timeout", "nothing", "found none"])
-def test_a_broker_that_holds_no_pop_is_not_asked_as_fast_as_it_answers(answer: Any) -> None:
+def test_broker_that_holds_no_pop_is_not_asked_as_fast_as_it_answers(answer: Any) -> None:
     async def case() -> None:
         kit = Kit()
         await kit.pop(*[answer] * 1_000, seconds=30)

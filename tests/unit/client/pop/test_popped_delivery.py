@@ -88,7 +88,7 @@ def test_pop_concurrency_limits_handlers_at_the_same_time() -> None:
     run(case)
 
 
-def test_a_handler_of_batches_gets_messages_of_one_pop_together() -> None:
+def test_handler_of_batches_gets_messages_of_one_pop_together() -> None:
     async def case() -> None:
         seen: list[list[int]] = []
         kit = Kit(handled(seen), batch=2)
@@ -130,7 +130,7 @@ def test_failed_message_is_nacked_with_its_delay(error: BaseException, delay_ms:
 
 
 @pytest.mark.parametrize("error", [ToDLQ("hopeless"), Retry(-1)], ids=repr)
-def test_a_dead_letter_is_one_at_once(error: Exception) -> None:
+def test_dead_letter_is_one_at_once(error: Exception) -> None:
     async def case() -> None:
         kit = Kit(failing(error))
         kit.deliver(0)
@@ -153,7 +153,7 @@ def test_every_message_of_a_batch_that_failed_comes_back() -> None:
     run(case)
 
 
-def test_a_message_whose_time_is_over_before_its_turn_is_not_handled() -> None:
+def test_message_whose_time_is_over_before_its_turn_is_not_handled() -> None:
     async def case() -> None:
         seen: list[list[int]] = []
         kit = Kit(handled(seen, INVISIBLE_MS / 1000 + 5))
@@ -207,7 +207,7 @@ def test_outcomes_are_counted_with_the_time_they_took() -> None:
     run(case)
 
 
-def test_an_iterator_gets_one_after_the_other_and_waits_for_more() -> None:
+def test_iterator_gets_one_after_the_other_and_waits_for_more() -> None:
     async def case() -> None:
         kit = Kit()
         waiting = asyncio.ensure_future(kit.service.next())
@@ -254,7 +254,7 @@ def test_stopped_service_delivers_nothing_and_waits_for_its_handler() -> None:
     run(case)
 
 
-def test_a_handler_that_takes_too_long_for_a_stop_is_ended() -> None:
+def test_handler_that_takes_too_long_for_a_stop_is_ended() -> None:
     async def case() -> None:
         seen: list[list[int]] = []
         kit = Kit(handled(seen, 30))

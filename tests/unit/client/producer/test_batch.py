@@ -29,7 +29,7 @@ def options_for_three_requests() -> dict[str, Any]:
     return {"max_message_bytes": 2_600, "retries": 0}
 
 
-def test_a_batch_that_fails_half_way_says_what_is_stored() -> None:
+def test_batch_that_fails_half_way_says_what_is_stored() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(**options_for_three_requests())
@@ -53,7 +53,7 @@ def test_a_batch_that_fails_half_way_says_what_is_stored() -> None:
     run_sim(main)
 
 
-def test_a_batch_that_fails_at_once_raises_as_any_send() -> None:
+def test_batch_that_fails_at_once_raises_as_any_send() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(**options_for_three_requests())

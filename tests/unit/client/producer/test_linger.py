@@ -74,7 +74,7 @@ def test_one_that_stays_alone_is_no_batch() -> None:
     run_sim(main)
 
 
-def test_a_full_batch_does_not_wait() -> None:
+def test_full_batch_does_not_wait() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(linger=0.5, linger_messages=3)
@@ -161,7 +161,7 @@ def test_linger_send_to_a_wrong_queue_fails_alone() -> None:
     run_sim(main, topics=("t", "u"))
 
 
-def test_a_batch_of_one_queue_is_not_repeated_elsewhere() -> None:
+def test_batch_of_one_queue_is_not_repeated_elsewhere() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[BATCH] = [14]
         async with cluster.client() as client:
@@ -232,7 +232,7 @@ def test_each_caller_of_a_batch_gets_a_copy_of_the_error() -> None:
     run_sim(main)
 
 
-def test_a_batch_is_tried_again_as_any_send_and_notes_say_so() -> None:
+def test_batch_is_tried_again_as_any_send_and_notes_say_so() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[BATCH] = [14, 14, None, 14, 14, 14]
         async with cluster.client() as client:
@@ -248,7 +248,7 @@ def test_a_batch_is_tried_again_as_any_send_and_notes_say_so() -> None:
     run_sim(main)
 
 
-def test_a_message_that_the_broker_does_not_take_costs_the_others_nothing() -> None:
+def test_message_that_the_broker_does_not_take_costs_the_others_nothing() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[BATCH] = [13]
         cluster.script[SEND] = [None, 13]
@@ -352,7 +352,7 @@ def test_one_with_little_time_left_does_not_cut_the_others_short() -> None:
     run_sim(main)
 
 
-def test_a_closing_client_waits_for_what_lingers() -> None:
+def test_closing_client_waits_for_what_lingers() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             futures = [client.producer(linger=0.5).send_nowait("t", b"x") for _ in range(2)]
@@ -363,7 +363,7 @@ def test_a_closing_client_waits_for_what_lingers() -> None:
 
 
 @pytest.mark.parametrize("linger", [-1, 0.8, timedelta(seconds=1), "soon"])
-def test_a_time_that_cannot_be_is_refused(linger: Any) -> None:
+def test_time_that_cannot_be_is_refused(linger: Any) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             with pytest.raises(ConfigError, match="linger"):

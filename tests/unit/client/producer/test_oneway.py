@@ -13,7 +13,7 @@ from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 SEND = 310
 
 
-def test_a_burst_is_bounded_like_other_sends_and_nothing_of_it_is_lost() -> None:
+def test_burst_is_bounded_like_other_sends_and_nothing_of_it_is_lost() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(max_in_flight=100)
@@ -47,7 +47,7 @@ def test_bytes_in_flight_are_bounded_too() -> None:
     run_sim(main)
 
 
-def test_a_close_waits_for_what_is_on_its_way() -> None:
+def test_close_waits_for_what_is_on_its_way() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -100,7 +100,7 @@ def test_single_oneway_loss_is_logged_at_once(caplog: pytest.LogCaptureFixture) 
     assert told == [(1, 1), (2, 3), (1, 4), (1, 5)]
 
 
-def test_a_one_way_send_that_is_cancelled_leaves_the_window() -> None:
+def test_one_way_send_that_is_cancelled_leaves_the_window() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()

@@ -64,7 +64,7 @@ def test_queues_are_taken_in_turn() -> None:
     run_sim(main)
 
 
-def test_a_retry_prefers_another_broker_and_keeps_the_first_failure_as_a_note() -> None:
+def test_retry_prefers_another_broker_and_keeps_the_first_failure_as_a_note() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [14, 14, 14]
         async with cluster.client() as client:
@@ -213,7 +213,7 @@ def test_large_bodies_are_compressed() -> None:
     run_sim(main)
 
 
-def test_an_unknown_topic_is_sent_to_the_queues_it_will_get() -> None:
+def test_unknown_topic_is_sent_to_the_queues_it_will_get() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -269,7 +269,7 @@ def test_cancelling_a_send_frees_its_place() -> None:
     run_sim(main)
 
 
-def test_a_batch_is_split_by_size_and_has_a_result_a_message() -> None:
+def test_batch_is_split_by_size_and_has_a_result_a_message() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             bodies = [b"%03d" % n + b"x" * 10_000 for n in range(10)]
@@ -364,7 +364,7 @@ def test_serializers_and_message_objects() -> None:
     run_sim(main)
 
 
-def test_a_broker_that_is_down_does_not_stop_sends_to_the_other() -> None:
+def test_broker_that_is_down_does_not_stop_sends_to_the_other() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.down.add(BROKER_A)
         async with cluster.client() as client:
@@ -439,7 +439,7 @@ def test_no_route_says_which_topic() -> None:
     run_sim(main)
 
 
-def test_a_refused_message_keeps_the_brokers_words() -> None:
+def test_refused_message_keeps_the_brokers_words() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [13]
         async with cluster.client() as client:

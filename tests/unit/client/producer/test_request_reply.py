@@ -51,7 +51,7 @@ def _message(**properties: str) -> ReceivedMessage:
     return ReceivedMessage(ext, MessageQueue("t", "b", 0))
 
 
-async def test_an_answer_finds_its_request_once() -> None:
+async def test_answer_finds_its_request_once() -> None:
     requests = PendingRequests("me")
     properties, future = requests.open(3_000)
     assert properties["REPLY_TO_CLIENT"] == "me"
@@ -118,7 +118,7 @@ async def test_reply_without_requester_is_logged(caplog: pytest.LogCaptureFixtur
     assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
-def test_the_brokers_know_us_before_the_request_goes_out() -> None:
+def test_brokers_know_us_before_the_request_goes_out() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -134,7 +134,7 @@ def test_the_brokers_know_us_before_the_request_goes_out() -> None:
     run_sim(main, brokers=2)
 
 
-def test_a_request_waits_for_its_brokers_as_a_send_does() -> None:
+def test_request_waits_for_its_brokers_as_a_send_does() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client, cluster.client() as other:
 

@@ -32,7 +32,7 @@ def _ends(cluster: Cluster) -> list[tuple[str, str]]:
     ]
 
 
-def test_the_half_message_says_what_it_is_and_the_end_names_it() -> None:
+def test_half_message_says_what_it_is_and_the_end_names_it() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(group="shop")
@@ -56,7 +56,7 @@ def test_the_half_message_says_what_it_is_and_the_end_names_it() -> None:
 
 
 @pytest.mark.parametrize("status", [10, 11, 12])
-def test_a_half_message_stored_less_safely_is_rolled_back_and_nothing_begins(status: int) -> None:
+def test_half_message_stored_less_safely_is_rolled_back_and_nothing_begins(status: int) -> None:
     def less_safe(_: str, request: RemotingCommand) -> RemotingCommand:
         ids = {"msgId": "0A00000B00002A9F0000000000000000", "queueId": "0", "queueOffset": "0"}
         return make_response(request, status, ext_fields=ids)
@@ -73,7 +73,7 @@ def test_a_half_message_stored_less_safely_is_rolled_back_and_nothing_begins(sta
 
 
 @pytest.mark.parametrize("step", [1, 2, 13, 14, "lost"])
-def test_a_half_message_that_is_not_stored_begins_nothing_and_is_sent_once(step: Any) -> None:
+def test_half_message_that_is_not_stored_begins_nothing_and_is_sent_once(step: Any) -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [step] * 3
         async with cluster.client() as client:
@@ -112,7 +112,7 @@ def test_transaction_beyond_a_limit_raises_as_a_send() -> None:
     run_sim(main)
 
 
-def test_a_transaction_ends_once() -> None:
+def test_transaction_ends_once() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -130,7 +130,7 @@ def test_a_transaction_ends_once() -> None:
     run_sim(main)
 
 
-def test_an_end_that_is_not_confirmed_is_no_error_of_the_block() -> None:
+def test_end_that_is_not_confirmed_is_no_error_of_the_block() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[END] = ["lost", 604]
         async with cluster.client() as client:
@@ -147,7 +147,7 @@ def test_an_end_that_is_not_confirmed_is_no_error_of_the_block() -> None:
 
 
 @pytest.mark.parametrize("has_checker", [True, False])
-def test_a_cancelled_block_is_left_to_the_checker_if_there_is_one(has_checker: bool) -> None:
+def test_cancelled_block_is_left_to_the_checker_if_there_is_one(has_checker: bool) -> None:
     async def main(cluster: Cluster) -> None:
         async def check(_: rocketpy.ReceivedMessage) -> rocketpy.TxState:
             return rocketpy.TxState.UNKNOWN
@@ -182,7 +182,7 @@ def test_unknown_outcome_without_checker_logs_a_warning(
     assert ["it has no tx_checker" in each for each in said] == [True]
 
 
-def test_the_checker_answers_and_its_failures_mean_unknown() -> None:
+def test_checker_answers_and_its_failures_mean_unknown() -> None:
     async def main(cluster: Cluster) -> None:
         answers: list[Any] = [ValueError("no database"), "nonsense", rocketpy.TxState.COMMIT]
 
@@ -229,7 +229,7 @@ def test_checkbacks_in_progress_are_bounded_and_end_at_close() -> None:
     asyncio.run(main())
 
 
-def test_the_properties_of_a_half() -> None:
+def test_properties_of_a_half() -> None:
     assert half_properties("g", None) == {"TRAN_MSG": "true", "PGROUP": "g"}
     assert half_properties("g", 0.2)["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "1"
 

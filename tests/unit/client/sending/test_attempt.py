@@ -67,7 +67,7 @@ async def test_error_is_reported_once_in_the_next_iteration_of_the_loop() -> Non
     assert send.told == [(None, error)]
 
 
-async def test_an_error_after_the_answer_is_nobodys() -> None:
+async def test_error_after_the_answer_is_nobodys() -> None:
     send = Send()
     response = make_response(make_request(310), 0)
     send.attempt.answer(response)

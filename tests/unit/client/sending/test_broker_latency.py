@@ -66,7 +66,7 @@ def test_each_line_of_the_table(profile: str) -> None:
         ("5.x", 16_000, True, 10_000),
     ],
 )
-def test_a_broker_is_available_again_when_its_time_is_over(
+def test_broker_is_available_again_when_its_time_is_over(
     profile: str, latency_ms: int, failed: bool, avoid_ms: int
 ) -> None:
     kit = Kit(profile)
@@ -80,7 +80,7 @@ def test_a_broker_is_available_again_when_its_time_is_over(
     assert kit.chosen() == {"a": 8, "b": 8}
 
 
-def test_a_later_verdict_overwrites_an_earlier_one() -> None:
+def test_later_verdict_overwrites_an_earlier_one() -> None:
     kit = Kit("4.x")
     kit.faults.update("a", 3, failed=True)
     assert not kit.faults.is_available("a")
@@ -100,7 +100,7 @@ def test_in_5x_a_shorter_verdict_replaces_no_longer_one() -> None:
     assert kit.faults.is_available("a")
 
 
-def test_the_first_lap_wants_an_available_broker_that_has_not_just_failed() -> None:
+def test_first_lap_wants_an_available_broker_that_has_not_just_failed() -> None:
     kit = Kit()
     assert kit.chosen(failed=("a",)) == {"b": 16}
     kit.faults.update("b", 600)
@@ -130,7 +130,7 @@ def test_equal_latencies_choose_any_broker() -> None:
     assert picked == {"a", "b"}
 
 
-def test_a_least_bad_broker_without_queues_leaves_the_table() -> None:
+def test_least_bad_broker_without_queues_leaves_the_table() -> None:
     kit = Kit()
     kit.faults.update("a", 800)
     kit.faults.update("b", 800)

@@ -41,7 +41,7 @@ async def test_room_is_given_in_the_order_of_asking() -> None:
     assert window.messages == 1
 
 
-async def test_a_large_send_that_leaves_lets_everybody_in_that_fits() -> None:
+async def test_large_send_that_leaves_lets_everybody_in_that_fits() -> None:
     window = InFlightWindow(100, 10)
     window.enter(10)
     entered: list[str] = []
@@ -72,7 +72,7 @@ async def test_woken_caller_that_never_sends_does_not_block_the_next() -> None:
     assert entered == ["b"]
 
 
-async def test_a_turn_is_not_lost_when_its_owner_is_cancelled() -> None:
+async def test_turn_is_not_lost_when_its_owner_is_cancelled() -> None:
     window = InFlightWindow(1, 100)
     window.enter(1)
     entered: list[str] = []

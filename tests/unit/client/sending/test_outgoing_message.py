@@ -41,7 +41,7 @@ def properties_of(**options: Any) -> dict[str, str]:
     return found
 
 
-def test_a_plain_message_has_an_id_and_waits_for_the_store() -> None:
+def test_plain_message_has_an_id_and_waits_for_the_store() -> None:
     message = build()
     assert message == Outgoing(b"body", id_properties("ID"), 0, 0, "ID", SEND)
     assert (message.retries, message.moment) == (None, None)
@@ -61,7 +61,7 @@ def test_empty_options_are_none() -> None:
     assert properties_of(tag=None, keys=None, headers=None, delay=None, deliver_at=None) == {}
 
 
-def test_an_order_key_that_is_empty_or_zero_is_one() -> None:
+def test_order_key_that_is_empty_or_zero_is_one() -> None:
     assert properties_of(order_key=0) == {"__SHARDINGKEY": "0"}
 
 
@@ -74,7 +74,7 @@ def test_an_order_key_that_is_empty_or_zero_is_one() -> None:
         ({"deliver_at": datetime(2030, 1, 1, tzinfo=UTC)}, "TIMER_DELIVER_MS"),
     ],
 )
-def test_a_message_for_later_says_when(options: dict[str, Any], name: str) -> None:
+def test_message_for_later_says_when(options: dict[str, Any], name: str) -> None:
     assert set(properties_of(**options)) == {name}
 
 
@@ -130,7 +130,7 @@ def test_unknown_option_or_wrong_type_raises(options: dict[str, Any], reason: st
     [{"timeout": -1}, {"timeout": float("nan")}, {"retries": -1}, {"flag": 1 << 31}],
     ids=str,
 )
-def test_a_value_that_none_can_have_is_refused(options: dict[str, Any]) -> None:
+def test_value_that_none_can_have_is_refused(options: dict[str, Any]) -> None:
     (name,) = options
     with pytest.raises(IllegalMessageError, match=name):
         build(**options)
@@ -143,7 +143,7 @@ def test_incompressible_body_is_sent_uncompressed() -> None:
         assert (message.sys_flag, len(message.body)) == (0, len(body))
 
 
-def test_a_body_has_something_in_it_and_is_not_too_long() -> None:
+def test_body_has_something_in_it_and_is_not_too_long() -> None:
     config = ProducerConfig(max_message_bytes=10)
     with pytest.raises(IllegalMessageError, match="empty"):
         build(b"")
@@ -152,7 +152,7 @@ def test_a_body_has_something_in_it_and_is_not_too_long() -> None:
         build(b"x" * 11, config=config)
 
 
-def test_a_body_is_written_by_the_serializer_of_the_send_or_else_of_the_producer() -> None:
+def test_body_is_written_by_the_serializer_of_the_send_or_else_of_the_producer() -> None:
     assert build("text").body == b"text"
     assert build({"a": 1}, serializer=json).body == b'{"a":1}'
     assert build({"a": 1}, config=ProducerConfig(serializer=json)).body == b'{"a":1}'
@@ -168,7 +168,7 @@ def test_a_body_is_written_by_the_serializer_of_the_send_or_else_of_the_producer
         ("zstd", CompressionType.ZSTD),
     ],
 )
-def test_a_long_body_is_compressed(name: Any, kind: CompressionType) -> None:
+def test_long_body_is_compressed(name: Any, kind: CompressionType) -> None:
     config = ProducerConfig(compress_over_bytes=100, compression=name)
     message = build(b"x" * 100, config=config)
     assert message.sys_flag & 1
@@ -200,13 +200,13 @@ def test_properties_have_a_limit_in_bytes_not_in_characters() -> None:
 
 
 @pytest.mark.parametrize("topic", ["orders", "%RETRY%g", "x" * 127, "a-b_c|d"])
-def test_a_topic_that_may_be_sent_to(topic: str) -> None:
+def test_topic_that_may_be_sent_to(topic: str) -> None:
     check_send_topic(topic)
     check_send_topic(topic)
 
 
 @pytest.mark.parametrize("topic", ["", " ", "no blank", "a/b", "x" * 300, "SCHEDULE_TOPIC_XXXX"])
-def test_a_topic_that_may_not(topic: str) -> None:
+def test_topic_that_may_not(topic: str) -> None:
     for _ in range(2):
         with pytest.raises(IllegalMessageError):
             check_send_topic(topic)
@@ -215,7 +215,7 @@ def test_a_topic_that_may_not(topic: str) -> None:
 # ---- messages and queues
 
 
-def test_a_message_is_spread_over_the_arguments_and_those_given_beside_it_win() -> None:
+def test_message_is_spread_over_the_arguments_and_those_given_beside_it_win() -> None:
     message = Message(topic="t", body=b"x", tag="a", keys=["k"], headers={"h": "1"}, flag=3)
     topic, body, options = unpacked(message, None, {"tag": "b"})
     assert (topic, body) == ("t", b"x")
@@ -244,7 +244,7 @@ def chosen(**options: Any) -> MessageQueue | None:
     return None if choose is None else choose(QUEUES)
 
 
-def test_a_queue_is_named_selected_or_found_by_its_key() -> None:
+def test_queue_is_named_selected_or_found_by_its_key() -> None:
     assert queue_chooser({}) is None
     elsewhere = MessageQueue("t", "c", 9)
     assert chosen(queue=elsewhere) == elsewhere
@@ -253,7 +253,7 @@ def test_a_queue_is_named_selected_or_found_by_its_key() -> None:
     assert chosen(selector=lambda queues: queues[2], order_key="k") == QUEUES[2]
 
 
-def test_a_key_always_chooses_the_same_queue_and_keys_spread() -> None:
+def test_key_always_chooses_the_same_queue_and_keys_spread() -> None:
     by_key = {key: chosen(order_key=key) for key in map(str, range(50))}
     assert {key: chosen(order_key=key) for key in by_key} == by_key
     assert set(by_key.values()) == set(QUEUES)

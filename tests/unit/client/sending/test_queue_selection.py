@@ -40,7 +40,7 @@ def test_after_a_failure_the_other_broker_comes() -> None:
         assert turn.next(("a",)).queue.broker_name == "b"
 
 
-def test_the_only_broker_is_used_again() -> None:
+def test_only_broker_is_used_again() -> None:
     turn = RoundRobin(QUEUES[:4], random.Random(1), None, destination)
     assert {turn.next(("a",)).queue.queue_id for _ in range(8)} == {0, 1, 2, 3}
 
@@ -55,7 +55,7 @@ def test_queues_are_taken_in_turn_from_a_random_start() -> None:
     assert starts == set(range(8))
 
 
-def test_the_first_queue_of_another_broker_comes_within_one_lap() -> None:
+def test_first_queue_of_another_broker_comes_within_one_lap() -> None:
     turn = RoundRobin(QUEUES, random.Random(1), None, destination)
     for place in range(8):
         turn._turn = place - 1

@@ -59,7 +59,7 @@ def test_stored_response_without_queue_or_offset_raises(fields: dict[str, str]) 
         read_send_response(lacking, QUEUE, "ID")
 
 
-def test_the_region_is_the_default_one_when_none_is_said() -> None:
+def test_region_is_the_default_one_when_none_is_said() -> None:
     for fields in ({}, {"MSG_REGION": ""}):
         found = read_send_response(response(0, **fields), QUEUE, "ID")
         assert found is not None

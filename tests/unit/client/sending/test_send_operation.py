@@ -17,7 +17,7 @@ def test_every_state_is_reached_and_only_done_is_the_end() -> None:
     assert set().union(*TRANSITIONS.values()) == set(State) - {State.NEW}
 
 
-def test_the_module_says_what_the_table_says() -> None:
+def test_module_says_what_the_table_says() -> None:
     from rocketpy.client.sending import send_operation  # noqa: PLC0415
 
     said = {
@@ -28,7 +28,7 @@ def test_the_module_says_what_the_table_says() -> None:
     assert said == {(state.name, to.name) for state, after in TRANSITIONS.items() for to in after}
 
 
-def test_a_send_cancelled_while_it_backs_off_is_not_sent() -> None:
+def test_send_cancelled_while_it_backs_off_is_not_sent() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(timeout=30)
@@ -43,7 +43,7 @@ def test_a_send_cancelled_while_it_backs_off_is_not_sent() -> None:
     run_sim(main)
 
 
-def test_a_send_cancelled_while_its_route_is_asked_for_is_not_sent() -> None:
+def test_send_cancelled_while_its_route_is_asked_for_is_not_sent() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
@@ -56,7 +56,7 @@ def test_a_send_cancelled_while_its_route_is_asked_for_is_not_sent() -> None:
     run_sim(main)
 
 
-def test_a_body_that_breaks_a_limit_does_not_keep_others_waiting() -> None:
+def test_body_that_breaks_a_limit_does_not_keep_others_waiting() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(max_in_flight=1, timeout=60)
@@ -74,7 +74,7 @@ def test_a_body_that_breaks_a_limit_does_not_keep_others_waiting() -> None:
     run_sim(main)
 
 
-def test_a_fault_while_the_route_is_read_reaches_every_sender() -> None:
+def test_fault_while_the_route_is_read_reaches_every_sender() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[105] = [ZeroDivisionError("a fault of our own")] * 2
         async with cluster.client() as client:

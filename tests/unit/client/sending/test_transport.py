@@ -164,14 +164,14 @@ async def test_queues_take_turns_and_the_broker_that_failed_is_left_out() -> Non
     assert found == set(QUEUES[:2]), "of new queues, those of the only broker there is"
 
 
-async def test_a_topic_without_queues_has_no_route() -> None:
+async def test_topic_without_queues_has_no_route() -> None:
     kit = Kit()
     kit.routes.known["t"] = ()
     with pytest.raises(NoRouteError, match="t has no queue"):
         kit.transport.route("t").next()
 
 
-async def test_a_header_says_what_the_message_is() -> None:
+async def test_header_says_what_the_message_is() -> None:
     kit = Kit()
     send = FakeSend()
     transmit(kit, QUEUES[1], outgoing(), send)
@@ -195,7 +195,7 @@ async def test_a_header_says_what_the_message_is() -> None:
     assert kit.remoting.sent[2][1].ext_fields == plain, "one message leaves nothing to the next"
 
 
-async def test_a_broker_without_a_master_gets_nothing() -> None:
+async def test_broker_without_a_master_gets_nothing() -> None:
     kit = Kit()
     del kit.routes.masters["a"]
     with pytest.raises(NoRouteError, match="a has no master"):
@@ -210,7 +210,7 @@ async def test_a_broker_without_a_master_gets_nothing() -> None:
     assert [address for address, _, _ in kit.remoting.sent] == ["a:3"]
 
 
-async def test_a_slow_broker_is_avoided_if_that_is_wanted() -> None:
+async def test_slow_broker_is_avoided_if_that_is_wanted() -> None:
     kit = Kit(latency_fault=True)
     kit.routes.known["t"] = QUEUES
     kit.transport.note_success("a", 3_000)

@@ -24,7 +24,7 @@ def test_put_get_list_and_delete(world: Any, kv: KvProcessor) -> None:
     assert (nowhere.code, nowhere.remark) == (22, "No config item, Namespace: m")
 
 
-def test_the_table_is_bounded(world: Any, kv: KvProcessor) -> None:
+def test_table_is_bounded(world: Any, kv: KvProcessor) -> None:
     world.settings.update({"maxKvEntries": "0"})
     refused = world.ask(kv.put, namespace="n", key="k", value="v")
     assert (refused.code, refused.remark) == (1, "there are 0 values already")

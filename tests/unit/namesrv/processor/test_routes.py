@@ -11,7 +11,7 @@ def routes(world: Any) -> RouteProcessor:
     return RouteProcessor(world.routes, world.kv, world.settings, world.clock)
 
 
-def test_a_route_is_strict_json_without_blanks(world: Any, routes: RouteProcessor) -> None:
+def test_route_is_strict_json_without_blanks(world: Any, routes: RouteProcessor) -> None:
     world.register()
     response = world.ask(routes.get_route, topic="t1")
     assert response.code == 0
@@ -23,7 +23,7 @@ def test_a_route_is_strict_json_without_blanks(world: Any, routes: RouteProcesso
     )
 
 
-def test_an_unknown_topic_is_17_with_apaches_words(world: Any, routes: RouteProcessor) -> None:
+def test_unknown_topic_is_17_with_apaches_words(world: Any, routes: RouteProcessor) -> None:
     response = world.ask(routes.get_route, topic="nope")
     assert response.code == 17
     assert response.remark == (
@@ -32,7 +32,7 @@ def test_an_unknown_topic_is_17_with_apaches_words(world: Any, routes: RouteProc
     )
 
 
-def test_the_order_configuration_is_shown_where_wanted(world: Any, routes: RouteProcessor) -> None:
+def test_order_configuration_is_shown_where_wanted(world: Any, routes: RouteProcessor) -> None:
     world.kv.put("ORDER_TOPIC_CONFIG", "t1", "broker-a:4", max_entries=9)
     world.register()
     assert b"orderTopicConf" not in world.ask(routes.get_route, topic="t1").body
@@ -51,7 +51,7 @@ def test_routes_may_wait_for_the_brokers_after_a_start(world: Any, routes: Route
     assert world.ask(routes.get_route, topic="t1").code == 0
 
 
-def test_an_acting_master_is_shown_where_wanted(world: Any, routes: RouteProcessor) -> None:
+def test_acting_master_is_shown_where_wanted(world: Any, routes: RouteProcessor) -> None:
     world.register(brokerId="2", enableActingMaster="true")
     plain = orjson.loads(world.ask(routes.get_route, topic="t1").body)
     assert plain["brokerDatas"][0]["brokerAddrs"] == {"2": "10.0.0.1:10911"}
@@ -61,7 +61,7 @@ def test_an_acting_master_is_shown_where_wanted(world: Any, routes: RouteProcess
     assert acting["queueDatas"][0]["perm"] == 4
 
 
-def test_the_cluster(world: Any, routes: RouteProcessor) -> None:
+def test_cluster(world: Any, routes: RouteProcessor) -> None:
     assert orjson.loads(world.ask(routes.get_cluster).body) == {
         "brokerAddrTable": {},
         "clusterAddrTable": {},
@@ -78,7 +78,7 @@ def test_the_cluster(world: Any, routes: RouteProcessor) -> None:
     }
 
 
-def test_the_members_of_a_broker_name(world: Any, routes: RouteProcessor) -> None:
+def test_members_of_a_broker_name(world: Any, routes: RouteProcessor) -> None:
     world.register()
     response = world.ask(routes.get_members, clusterName="c1", brokerName="broker-a")
     assert orjson.loads(response.body) == {

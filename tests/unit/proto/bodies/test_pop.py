@@ -15,7 +15,7 @@ CHECK_POINT = (
 ACK = b'{"ao":1,"bn":"vec-a","c":"vec_pop_group","pt":1795251247112,"q":0,"so":0,"t":"VecPop"}'
 
 
-def test_a_check_point_is_what_apache_stores() -> None:
+def test_check_point_is_what_apache_stores() -> None:
     point = CheckPoint.decode(CHECK_POINT)
     assert point.encode() == CHECK_POINT
     assert point.unique_key == "VecPop@0@0@vec_pop_group@1795251247112@vec-a@ck"
@@ -27,7 +27,7 @@ def test_a_check_point_is_what_apache_stores() -> None:
     assert point.offset_at(2) == 12
 
 
-def test_an_ack_is_what_apache_stores() -> None:
+def test_ack_is_what_apache_stores() -> None:
     ack = PopAck.decode(ACK)
     assert ack.encode() == ACK
     assert (ack.tag, ack.unique_key) == ("ack", "VecPop@0@1@vec_pop_group@1795251247112@vec-a@ack")
@@ -35,7 +35,7 @@ def test_an_ack_is_what_apache_stores() -> None:
     assert (old.offset, old.group, old.pop_time_ms, old.tag) == (1, "g", 2, "bAck")
 
 
-def test_a_batch_ack_is_what_apache_sends() -> None:
+def test_batch_ack_is_what_apache_sends() -> None:
     body = (
         b'{"acks":[{"b":"CQI=","c":"g","it":2,"pt":1,"q":1,"r":"0","rq":2,"so":3,"t":"T"}],'
         b'"brokerName":"broker-a"}'
@@ -43,7 +43,7 @@ def test_a_batch_ack_is_what_apache_sends() -> None:
     assert BatchAckMessageRequestBody.decode(body).encode() == body
 
 
-def test_a_check_point_that_is_made_here_says_everything_that_apache_reads() -> None:
+def test_check_point_that_is_made_here_says_everything_that_apache_reads() -> None:
     point = CheckPoint("T", "g", 1, 5, 1_000, 60_000, 2, [0, 3], "b", revive_time_ms=61_000)
     assert point.encode() == (
         b'{"bm":0,"bn":"b","c":"g","d":[0,3],"it":60000,"n":2,"pt":1000,"q":1,'
@@ -74,7 +74,7 @@ def test_check_point_index_of_other_offset_is_minus_one() -> None:
 
 
 @pytest.mark.parametrize(("diffs", "last"), [([], 12), ([0, 3, 7], 17)])
-def test_a_check_point_says_which_of_its_messages_are_acked(diffs: list[int], last: int) -> None:
+def test_check_point_says_which_of_its_messages_are_acked(diffs: list[int], last: int) -> None:
     point = CheckPoint(start_offset=10, count=3, offset_diffs=diffs)
     point.note_acked([last, 9, 1 << 62])
     assert point.bit_map == 0b100
@@ -84,7 +84,7 @@ def test_a_check_point_says_which_of_its_messages_are_acked(diffs: list[int], la
     assert (point.bit_map, point.offsets(acked=False)) == (0b111, [])
 
 
-def test_a_name_of_today_counts_before_an_old_one() -> None:
+def test_name_of_today_counts_before_an_old_one() -> None:
     both = PopAck.decode(b'{"ackOffset":1,"ao":2,"consumerGroup":"old","c":"new"}')
     assert (both.offset, both.group) == (2, "new")
     assert b"consumerGroup" not in both.encode()
@@ -108,7 +108,7 @@ def test_pop_ack_of_several_has_its_tag_and_the_key_of_one() -> None:
     assert PopAck("t", "g", offset=1, offsets=[]).tag == "bAck"
 
 
-def test_a_batch_without_acks_is_empty() -> None:
+def test_batch_without_acks_is_empty() -> None:
     assert BatchAckMessageRequestBody.decode(b"{}") == BatchAckMessageRequestBody()
     body = BatchAckMessageRequestBody("b", [BatchAck("g", "T", "1", 5, 6, 7, 8, 9, "AQ==")])
     [ack] = BatchAckMessageRequestBody.decode(body.encode()).acks

@@ -66,7 +66,7 @@ def test_topics_of_a_registration_that_are_wrong(topic):
 
 
 @pytest.mark.parametrize("count", [0, 1, 256, 600])
-def test_a_body_is_written_a_few_topics_at_a_time_and_is_the_same(count: int) -> None:
+def test_body_is_written_a_few_topics_at_a_time_and_is_the_same(count: int) -> None:
     topics = [TopicConfig(f"topic-{number}", 4, 4) for number in range(count)]
     version = DataVersion(1, 2)
     bare = RegisterBrokerBody(

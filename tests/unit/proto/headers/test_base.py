@@ -24,7 +24,7 @@ def test_reads_and_writes():
 
 
 @pytest.mark.parametrize("name", ["consumerGroup", "queueId", "subVersion"])
-def test_a_required_field_is_named(name):
+def test_required_field_is_named(name):
     with pytest.raises(HeaderFieldError, match=f"header field {name} is required") as caught:
         PullMessageRequestHeader.from_ext({k: v for k, v in PULL.items() if k != name})
     assert caught.value.field == name
@@ -33,7 +33,7 @@ def test_a_required_field_is_named(name):
 @pytest.mark.parametrize(
     "value", ["x", "1.0", " 1", "1_0", "2147483648", "-2147483649", "--1", "+", "9" * 30, "²"]
 )
-def test_a_wrong_number_is_named(value):
+def test_wrong_number_is_named(value):
     with pytest.raises(HeaderFieldError, match="queueId"):
         PullMessageRequestHeader.from_ext({**PULL, "queueId": value})
 
@@ -46,7 +46,7 @@ def test_number_limits():
         parse_int64("n", "9223372036854775808")
 
 
-def test_an_empty_number_is_absent_and_an_empty_text_is_not():
+def test_empty_number_is_absent_and_an_empty_text_is_not():
     pull = PullMessageRequestHeader.from_ext({**PULL, "maxMsgBytes": "", "topic": ""})
     assert (pull.max_msg_bytes, pull.topic) == (None, "")
     with pytest.raises(HeaderFieldError):

@@ -25,7 +25,7 @@ def test_registration():
     assert register.zone_name is None
 
 
-def test_the_zone_goes_under_the_name_that_a_hook_gives_it():
+def test_zone_goes_under_the_name_that_a_hook_gives_it():
     fields = {
         "brokerName": "b",
         "brokerAddr": "a",
@@ -37,7 +37,7 @@ def test_the_zone_goes_under_the_name_that_a_hook_gives_it():
     assert RegisterBrokerRequestHeader.from_ext(fields).zone_name == "z"
 
 
-def test_a_response_leaves_out_what_it_does_not_know():
+def test_response_leaves_out_what_it_does_not_know():
     assert RegisterBrokerResponseHeader().to_ext() == {}
     assert RegisterBrokerResponseHeader(master_addr="a:1").to_ext() == {"masterAddr": "a:1"}
     assert QueryDataVersionResponseHeader(changed=False).to_ext() == {"changed": "false"}

@@ -27,7 +27,7 @@ def test_cut_and_damaged_bodies(codec):
             inflate(damaged, codec)
 
 
-def test_a_bomb_costs_no_memory():
+def test_bomb_costs_no_memory():
     bomb = zstandard.ZstdCompressor().compress(bytes(64 << 20))
     unsized = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(64 << 20))
     for packed in (bomb, unsized):

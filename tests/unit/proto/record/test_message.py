@@ -40,7 +40,7 @@ def test_hosts(host, stored):
     assert host_to_bytes(bytes_to_host(bytes.fromhex(stored))).hex() == stored
 
 
-def test_a_zone_is_dropped():
+def test_zone_is_dropped():
     assert host_to_bytes("[fe80::1%eth0]:1") == host_to_bytes("[fe80::1]:1")
 
 
@@ -84,7 +84,7 @@ def test_compressed_bodies(codec):
         decode_message(record, max_body_bytes=4999)
 
 
-def test_a_body_that_does_not_inflate():
+def test_body_that_does_not_inflate():
     stored = MessageExt(
         "T", phy_offset=77, body=b"nonsense", sys_flag=with_compression(0, CompressionType.ZLIB)
     )
@@ -120,7 +120,7 @@ def test_lengths_that_do_not_add_up(at, kind, value):
         decode_message(record)
 
 
-def test_an_empty_pull_body():
+def test_empty_pull_body():
     assert decode_messages(b"") == []
 
 
@@ -178,7 +178,7 @@ def test_batches_of_one_shape_are_taken_apart_as_others_are(shapes):
 @pytest.mark.parametrize(
     "lengths", [[(4, 3)] * 5, [(4, 3), (3, 4), (4, 3)], [(0, 0)] * 2, [], [(9, 1)]]
 )
-def test_a_batch_split_by_columns_holds_what_its_items_are(lengths):
+def test_batch_split_by_columns_holds_what_its_items_are(lengths):
     items = [
         BatchItem(number, bytes([number]) * body, b"p" * properties)
         for number, (body, properties) in enumerate(lengths)

@@ -23,7 +23,7 @@ def test_ids_from_text_and_bytes_agree():
     assert decode_message_id(encode_message_id(host, 42).lower()) == (host, 42)
 
 
-def test_the_counter_runs_and_wraps():
+def test_counter_runs_and_wraps():
     generator = UniqIdGenerator(b"\x0a\0\0\1", 0x1_0002, 0x1_0000_0003, first_counter=0xFFFF)
     generator.set_month(1000, 9000)
     assert generator.next_id(1005) == "0A00000100020000000300000005FFFF"

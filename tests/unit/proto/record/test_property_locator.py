@@ -98,7 +98,7 @@ def test_record_shape_includes_constant_properties_unless_wanted() -> None:
         b"",
     ],
 )
-def test_the_last_value_that_is_not_empty_counts(stored: bytes) -> None:
+def test_last_value_that_is_not_empty_counts(stored: bytes) -> None:
     own = record(stored, topic="T" * 130)
     assert cut(shape_of(own), [own]) == [searched(own)]
 

@@ -79,7 +79,7 @@ def test_long_topics_take_version_two(length, magic):
 
 @pytest.mark.parametrize("sys_flag", [0, 0x30])
 @pytest.mark.parametrize("topic", ["T", "T" * 200])
-def test_the_parts_of_a_record_tell_its_end_without_its_size(topic, sys_flag):
+def test_parts_of_a_record_tell_its_end_without_its_size(topic, sys_flag):
     buffer = bytearray(1000)
     end = 7 + pack(buffer, 7, topic, properties=b"a\x01b", sys_flag=sys_flag)
     buffer[7:11] = bytes(4)
@@ -141,7 +141,7 @@ def test_iter_records_names_the_place_of_damage(head):
     assert caught.value.phy_offset == size
 
 
-def test_a_flipped_bit_fails_the_checksum():
+def test_flipped_bit_fails_the_checksum():
     buffer = bytearray(300)
     pack(buffer, 0)
     buffer[89] ^= 1
@@ -150,7 +150,7 @@ def test_a_flipped_bit_fails_the_checksum():
     assert decode_message(buffer).topic == "T"
 
 
-def test_an_empty_body_has_no_checksum():
+def test_empty_body_has_no_checksum():
     buffer = bytearray(300)
     pack(buffer, 0, body=b"")
     assert body_crc(b"") == 0
@@ -180,7 +180,7 @@ def states_of_a_run(buffer):
 
 
 @pytest.mark.parametrize("write", [lambda buffer: pack(buffer, 0), states_of_a_run])
-def test_a_record_is_there_only_when_all_of_it_is(write):
+def test_record_is_there_only_when_all_of_it_is(write):
     """The size is written last: a process killed during an append leaves no torn record."""
     buffer = WriteLog(1_000)
     write(buffer)
@@ -191,7 +191,7 @@ def test_a_record_is_there_only_when_all_of_it_is(write):
     assert check_record(memoryview(buffer.states[-1]), 0, 0).state is RecordState.RECORD
 
 
-def test_a_number_that_does_not_fit_writes_nothing():
+def test_number_that_does_not_fit_writes_nothing():
     buffer = bytearray(300)
     with pytest.raises(struct.error):
         pack(buffer, 0, queue_id=1 << 40)
@@ -206,7 +206,7 @@ def test_a_number_that_does_not_fit_writes_nothing():
 @pytest.mark.parametrize("topic", ["Topic", "T" * 200])
 @pytest.mark.parametrize("born_host", [V4, V6])
 @pytest.mark.parametrize("store_host", [V4, V6])
-def test_a_run_is_what_its_records_are_one_by_one(shapes, topic, born_host, store_host):
+def test_run_is_what_its_records_are_one_by_one(shapes, topic, born_host, store_host):
     records = [
         (number, body_crc(b"b" * body), b"b" * body, bytes([65 + number]) * properties)
         for number, (body, properties) in enumerate(shapes)

@@ -38,7 +38,7 @@ def test_ids_whose_counter_has_gone_round_keep_few_parts():
     assert len(hasher._high_pairs) <= 256
 
 
-def test_the_hashes_of_a_run_are_those_of_its_keys():
+def test_hashes_of_a_run_are_those_of_its_keys():
     hasher = tags.IndexKeyHasher()
     runs = [[f"AC11{n:012X}" for n in range(start, start + 40)] for start in (0, 20, 65_520)]
     runs += [["same"] * 3, ["a", "", "b\u00e9"], [*runs[0], "other"], ["x" * 300] * 2]
@@ -54,7 +54,7 @@ def test_the_hashes_of_a_run_are_those_of_its_keys():
             assert hasher.hash_run(topic, keys) == wanted, "remembered parts give the same"
 
 
-def test_the_smallest_hash_becomes_zero():
+def test_smallest_hash_becomes_zero():
     hasher = tags.IndexKeyHasher()
     hasher.hash("T", "0123456789abcdef")
     topic, heads = hasher._heads
@@ -66,7 +66,7 @@ def test_the_smallest_hash_becomes_zero():
 
 @pytest.mark.parametrize("edge", [0, 1 << 31, 1 << 32])
 @pytest.mark.parametrize("distance", [-8128, -4200, -4064, -2000, -1, 0, 1, 2000])
-def test_a_run_whose_hashes_cross_the_sign(edge: int, distance: int) -> None:
+def test_run_whose_hashes_cross_the_sign(edge: int, distance: int) -> None:
     hasher = tags.IndexKeyHasher()
     keys = [f"0123456789ab{n:04x}" for n in range(64)] + ["0123456789ab00~~", "0123456789ab00\0\0"]
     for key in keys:

@@ -15,7 +15,7 @@ EXAMPLE = bytes.fromhex(
 FIXED = struct.pack(">hbhiii", 10, 0, 493, 1, 0, 0)
 
 
-def test_the_example_of_the_protocol():
+def test_example_of_the_protocol():
     fields = (10, 3, 493, 5, 0, "hi", {"a": "b"})
     assert decode_binary_header(EXAMPLE) == fields
     assert encode_binary_header(*fields) == EXAMPLE
@@ -73,7 +73,7 @@ def test_bytes_after_the_ext_fields_are_ignored():
     assert decode_binary_header(ext(b"") + b"more")[6] == {}
 
 
-def test_the_number_of_ext_fields_is_bounded():
+def test_number_of_ext_fields_is_bounded():
     fields = {str(n): "" for n in range(MAX_EXT_FIELDS + 1)}
     with pytest.raises(BadHeaderError, match="more than"):
         decode_binary_header(encode_binary_header(1, 0, 0, 0, 0, None, fields))
@@ -112,7 +112,7 @@ def test_headers_that_are_like_others_are_read_as_each_is_alone(monkeypatch, see
     assert known > 500
 
 
-def test_a_layout_goes_when_others_come_instead(monkeypatch):
+def test_layout_goes_when_others_come_instead(monkeypatch):
     layouts: dict[int, Any] = {}
     monkeypatch.setattr(binary_header, "_layouts", layouts)
     first, second = ({"a": "1", "b": "22"}, {"a": "11", "b": "2"})

@@ -11,7 +11,7 @@ from rocketpy.proto.wire.command import (
 from rocketpy.proto.wire.frame import decode_command
 
 
-def test_a_request():
+def test_request():
     request = make_request(RequestCode.GET_MAX_OFFSET, {"topic": "T"}, b"b")
     assert type(request.code) is int
     assert (request.opaque, request.flag, request.remark) == (0, 0, None)
@@ -21,14 +21,14 @@ def test_a_request():
 
 
 @pytest.mark.parametrize("oneway", [False, True])
-def test_a_oneway_request(oneway):
+def test_oneway_request(oneway):
     request = decode_command(encode_command(make_request(15, oneway=oneway)))
     assert (request.is_oneway, request.is_response) == (oneway, False)
     assert request.flag == (2 if oneway else 0), "bit 1; bit 0 is a response's"
 
 
 @pytest.mark.parametrize("serialize_type", [0, 1, 2])
-def test_a_response_mirrors_its_request(serialize_type):
+def test_response_mirrors_its_request(serialize_type):
     request = make_request(10)
     request.opaque, request.serialize_type = -7, serialize_type
     response = make_response(request, ResponseCode.TOPIC_NOT_EXIST, "no", {"a": "b"}, b"x")
@@ -44,7 +44,7 @@ def test_empty_parts_are_not_shared():
     assert make_response(one).ext_fields == {}
 
 
-def test_the_head_leaves_room_for_its_body():
+def test_head_leaves_room_for_its_body():
     response = make_response(make_request(11))
     head = encode_head(response, 5)
     response.body = b"12345"
@@ -63,7 +63,7 @@ def test_equality_and_repr():
         hash(one)
 
 
-def test_the_json_header_is_what_java_writes():
+def test_json_header_is_what_java_writes():
     request = RemotingCommand(105, 0, 493, 7, 0, None, {"topic": "T"})
     assert encode_command(request)[8:] == (
         b'{"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA",'

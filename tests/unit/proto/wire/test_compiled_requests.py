@@ -60,7 +60,7 @@ def test_decode_stops_at_unusual_response(compiled: CompiledSends) -> None:
         assert taken in {len(plain), len(plain + odd + plain)}
 
 
-def test_a_call_takes_a_bounded_number(compiled: CompiledSends) -> None:
+def test_call_takes_a_bounded_number(compiled: CompiledSends) -> None:
     plain = encode_command(plain_answer(random.Random(3)))
     assert compare_answers(compiled, plain * 1_100) == 1_024 * len(plain)
 

@@ -93,7 +93,7 @@ def test_writes_integer_keys_raw_when_asked():
     assert fastjson.dumps(value, raw_int_keys=True) == expected
 
 
-def test_a_queue_alone_is_its_object():
+def test_queue_alone_is_its_object():
     assert fastjson.dumps(QUEUE) == fastjson.dumps(QUEUE, raw_int_keys=True) == QUEUE_TEXT
 
 

@@ -22,7 +22,7 @@ def reader() -> CommandReader:
     return CommandReader()
 
 
-def test_a_whole_frame_leaves_nothing_behind(reader):
+def test_whole_frame_leaves_nothing_behind(reader):
     (command,) = reader.feed(encode_command(make_request(105, {"topic": "T"}, b"body")))
     assert (command.code, command.ext_fields, command.body) == (105, {"topic": "T"}, b"body")
     assert reader.pending_bytes == 0
@@ -34,7 +34,7 @@ def test_byte_by_byte(reader):
     assert [command.body for command in commands] == [b"x" * 50] * 2
 
 
-def test_a_rest_is_kept_until_it_is_whole(reader):
+def test_rest_is_kept_until_it_is_whole(reader):
     data = encode_command(make_request(10, None, b"x" * 1000))
     assert reader.feed(data[:500]) == []
     assert reader.pending_bytes == 500
@@ -53,12 +53,12 @@ def test_frames_before_a_bad_one_are_returned(reader):
 
 
 @pytest.mark.parametrize("length", [3, 0, -1, -(1 << 31)])
-def test_a_length_that_is_too_small(reader, length):
+def test_length_that_is_too_small(reader, length):
     assert reader.feed(struct.pack(">i", length)) == []
     assert isinstance(reader.error, BadFrameError)
 
 
-def test_a_frame_that_is_too_long_is_refused_before_it_arrives(reader):
+def test_frame_that_is_too_long_is_refused_before_it_arrives(reader):
     assert reader.feed(struct.pack(">i", MAX_FRAME_BYTES - 4)) == []
     assert reader.error is None
     other = CommandReader()
@@ -83,7 +83,7 @@ def test_feed_other_protocols_are_named(reader, data, guess):
     assert guess in str(reader.error)
 
 
-def test_the_limit_can_be_smaller():
+def test_limit_can_be_smaller():
     data = encode_command(make_request(1, None, b"x" * 100))
     exact = CommandReader(len(data))
     assert len(exact.feed(data)) == 1
@@ -92,28 +92,28 @@ def test_the_limit_can_be_smaller():
     assert isinstance(tight.error, FrameTooLongError)
 
 
-def test_a_header_longer_than_its_frame(reader):
+def test_header_longer_than_its_frame(reader):
     reader.feed(struct.pack(">iI", 10, 7) + b"123456")
     assert isinstance(reader.error, BadFrameError)
 
 
-def test_a_header_over_its_limit(reader):
+def test_header_over_its_limit(reader):
     reader.feed(frame(b" " * (MAX_HEADER_BYTES + 1)))
     assert isinstance(reader.error, FrameTooLongError)
 
 
-def test_a_header_at_its_limit(reader):
+def test_header_at_its_limit(reader):
     assert len(reader.feed(frame(b'{"code":1}'.ljust(MAX_HEADER_BYTES)))) == 1
 
 
 @pytest.mark.parametrize("kind", [3, 127, 255])
-def test_an_unknown_serialization(reader, kind):
+def test_unknown_serialization(reader, kind):
     reader.feed(frame(b"{}", kind=kind))
     assert isinstance(reader.error, BadFrameError)
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2])
-def test_an_empty_header(reader, kind):
+def test_empty_header(reader, kind):
     reader.feed(frame(b"", kind=kind))
     assert isinstance(reader.error, BadHeaderError)
 

@@ -37,7 +37,7 @@ def test_languages(language, code):
     assert decode(language=language)[1] == language_code(language) == code
 
 
-def test_an_absent_language_is_java_and_an_unknown_one_is_written_as_other():
+def test_absent_language_is_java_and_an_unknown_one_is_written_as_other():
     assert decode(language=None)[1] == LANGUAGE_UNKNOWN
     assert b'"language":"OTHER"' in encode_json_header(1, -1, 0, 0, 0, None, {})
 
@@ -81,7 +81,7 @@ def test_ext_fields_must_be_an_object(ext):
         decode(extFields=ext)
 
 
-def test_the_number_of_ext_fields_is_bounded():
+def test_number_of_ext_fields_is_bounded():
     ext = {str(n): "" for n in range(MAX_EXT_FIELDS)}
     assert len(decode(extFields=ext)[6]) == MAX_EXT_FIELDS
     ext["one more"] = ""

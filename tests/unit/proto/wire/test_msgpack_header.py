@@ -64,7 +64,7 @@ def test_absent_fields_are_refused(key):
         decode_msgpack_header(msgpack.packb([v for k, v in FULL.items() if k != key]))
 
 
-def test_a_map_is_refused():
+def test_map_is_refused():
     with pytest.raises(BadHeaderError):
         decode_msgpack_header(msgpack.packb(FULL))
 
@@ -77,7 +77,7 @@ def test_decode_msgpack_header_not_an_array_raises(data):
         decode_msgpack_header(data)
 
 
-def test_the_number_of_ext_fields_is_bounded():
+def test_number_of_ext_fields_is_bounded():
     fields = {str(n): "" for n in range(MAX_EXT_FIELDS + 1)}
     with pytest.raises(BadHeaderError):
         decode_msgpack_header(encode_msgpack_header(1, 0, 0, 0, 0, None, fields))

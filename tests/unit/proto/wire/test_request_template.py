@@ -37,7 +37,7 @@ def both(serialize_type: int, opaque: int, time_ms: int, text: str, body: bytes)
 
 
 @pytest.mark.parametrize("serialize_type", [JSON, ROCKETMQ, MSGPACK])
-def test_the_same_bytes(serialize_type: int) -> None:
+def test_same_bytes(serialize_type: int) -> None:
     rng = random.Random(1)
     texts = TEXTS if serialize_type != ROCKETMQ else [text for text in TEXTS if len(text) < 30_000]
     for opaque in OPAQUES:
@@ -71,7 +71,7 @@ def test_fields_that_were_changed_are_sent(serialize_type: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
-def test_a_body_that_a_serializer_gave_as_another_buffer(kind: Any) -> None:
+def test_body_that_a_serializer_gave_as_another_buffer(kind: Any) -> None:
     for serialize_type in (JSON, MSGPACK):
         request = PreparedRequest(TEMPLATE, 5, "t", kind(b"body"))
         request.serialize_type = serialize_type

@@ -68,7 +68,7 @@ def test_they_can_change_and_so_have_no_hash() -> None:
         hash(Pair())
 
 
-def test_a_derived_header_has_its_own_names() -> None:
+def test_derived_header_has_its_own_names() -> None:
     @header
     class First(Header):
         some_name: str

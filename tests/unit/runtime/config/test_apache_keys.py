@@ -3,7 +3,7 @@ import re
 from rocketpy.runtime.config.apache_keys import APACHE_KEYS, unsupported_reason
 
 
-def test_the_keys_of_every_part_are_known() -> None:
+def test_keys_of_every_part_are_known() -> None:
     assert {
         "storePathRootDir",
         "brokerIP1",

@@ -120,7 +120,7 @@ def test_without_settings_everything_is_default_and_a_group_keeps_its_own() -> N
         ("listenPort=13", "is unlucky"),
     ],
 )
-def test_a_value_that_does_not_fit_names_file_line_and_key(line: str, complaint: str) -> None:
+def test_value_that_does_not_fit_names_file_line_and_key(line: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_text("# one\n" + line)
     key = line.partition("=")[0]
@@ -161,7 +161,7 @@ class Server:
 
 
 @pytest.mark.parametrize("config_class", [Pool, Server])
-def test_a_key_without_effect_because_of_another_is_a_warning(config_class: type) -> None:
+def test_key_without_effect_because_of_another_is_a_warning(config_class: type) -> None:
     alone = load(Sources(text="capacity = 5", name="b.conf"), [config_class])
     assert [str(one) for one in alone.warnings] == [
         "b.conf:1: capacity: has no effect while threads is 0"
@@ -242,7 +242,7 @@ def test_values_built_by_a_program_can_be_wrapped() -> None:
     assert wrapped.as_dict()["listenPort"] == "10911"
 
 
-def test_a_file_is_read(tmp_path: Path) -> None:
+def test_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.conf"
     path.write_text("brokerName=é\n", encoding="utf-8")
     assert load(Sources.from_file(path), [Broker]).get(Broker).broker_name == "é"
@@ -263,7 +263,7 @@ class Delays:
             raise ValueError(f"delayLevel: {self.delay_level!r} is no delay")
 
 
-def test_a_rule_of_the_dataclass_names_file_and_line() -> None:
+def test_rule_of_the_dataclass_names_file_and_line() -> None:
     with pytest.raises(ConfigError) as caught:
         load(Sources(text="# first\ndelayLevel=1x\n", name="b.conf"), [Delays])
     assert str(caught.value) == "b.conf:2: delayLevel: '1x' is no delay"

@@ -19,7 +19,7 @@ class Part:
     size: int = option(5, live=True)
 
 
-def test_a_change_reaches_the_listeners_and_each_part() -> None:
+def test_change_reaches_the_listeners_and_each_part() -> None:
     config = LiveConfig(Own(), Part())
     heard: list[Own] = []
     config.add_listener(heard.append)

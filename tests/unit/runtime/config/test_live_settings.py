@@ -19,7 +19,7 @@ def loaded(directory: Path, text: str = "", **environ: str) -> ConfigSet:
     return load_with_live_file(sources, [Settings], lambda _: directory / "live.properties")
 
 
-def test_the_live_file_counts_more_than_the_file_and_less_than_the_environment(
+def test_live_file_counts_more_than_the_file_and_less_than_the_environment(
     tmp_path: Path,
 ) -> None:
     LiveSettings(tmp_path / "live.properties").add({"size": "3"})
@@ -36,7 +36,7 @@ def test_without_a_live_file_nothing_differs(tmp_path: Path) -> None:
     assert LiveSettings(tmp_path / "live.properties").load() == {}
 
 
-def test_a_key_that_is_not_live_has_no_effect_there(tmp_path: Path) -> None:
+def test_key_that_is_not_live_has_no_effect_there(tmp_path: Path) -> None:
     (tmp_path / "live.properties").write_text("path=/elsewhere\nnone=1\n")
     found = loaded(tmp_path)
     assert found.get(Settings).path == "here"
@@ -44,7 +44,7 @@ def test_a_key_that_is_not_live_has_no_effect_there(tmp_path: Path) -> None:
     assert "live.properties:1" in str(found.warnings[0])
 
 
-def test_a_value_that_does_not_fit_is_an_error_with_its_place(tmp_path: Path) -> None:
+def test_value_that_does_not_fit_is_an_error_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "live.properties").write_text("# head\nsize=big\n")
     with pytest.raises(ConfigError, match=r"live\.properties:2"):
         loaded(tmp_path)
@@ -63,7 +63,7 @@ def test_changes_add_up(tmp_path: Path) -> None:
     assert [each.name for each in (tmp_path / "deep").iterdir()] == ["live.properties"]
 
 
-def test_a_write_that_fails_leaves_the_old_file(
+def test_write_that_fails_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"

@@ -50,7 +50,7 @@ def test_reads_as_java_does(text: str, expected: list[tuple[str, str]]) -> None:
     assert pairs(text) == expected
 
 
-def test_a_whole_body_becomes_a_table() -> None:
+def test_whole_body_becomes_a_table() -> None:
     assert read_properties(b"a=1\nb=2\na=3") == {"a": "3", "b": "2"}
     with pytest.raises(ConfigError, match=r"x\.conf: .*utf-8"):
         read_properties(b"a=\xff", source="x.conf")
@@ -66,7 +66,7 @@ def test_lines_are_counted_from_one_and_name_where_a_property_begins() -> None:
 
 
 @pytest.mark.parametrize("text", ["k=\\u12", "k=\\u12g4", "k=\\u"])
-def test_a_broken_escape_is_an_error_with_its_line(text: str) -> None:
+def test_broken_escape_is_an_error_with_its_line(text: str) -> None:
     with pytest.raises(ConfigError, match=r"x\.conf:2: k") as caught:
         parse_properties("\n" + text, source="x.conf")
     assert caught.value.line == 2

@@ -54,7 +54,7 @@ def test_others_come_back(hint: Any, value: object, text: str) -> None:
     assert parse_value(text, of(hint)) == value
 
 
-def test_an_enum_is_also_read_by_name() -> None:
+def test_enum_is_also_read_by_name() -> None:
     assert parse_value("OFF", of(Mode)) is Mode.OFF
 
 
@@ -85,7 +85,7 @@ def test_allowed_describes_accepted_values() -> None:
     assert allowed(of(str)) == "text"
 
 
-def test_a_field_of_another_type_is_a_programming_error() -> None:
+def test_field_of_another_type_is_a_programming_error() -> None:
     for hint in (dict[str, str], int | str, object):
         with pytest.raises(AssertionError):
             of(hint)

@@ -116,7 +116,7 @@ def test_less_may_be_written_than_was_asked_for() -> None:
     store.close()
 
 
-def test_a_queue_that_was_not_put_to_is_left_to_the_store() -> None:
+def test_queue_that_was_not_put_to_is_left_to_the_store() -> None:
     store = with_two_queues()
     space = begin(store, [("t", 0, 1), ("t", 7, 1), ("new", 0, 1)], 3 * SIZE, 3)
     assert space is not None
@@ -126,7 +126,7 @@ def test_a_queue_that_was_not_put_to_is_left_to_the_store() -> None:
     store.close()
 
 
-def test_a_deleted_topic_has_no_queue() -> None:
+def test_deleted_topic_has_no_queue() -> None:
     store = with_two_queues()
     store.delete_topics(["t"])
     space = begin(store, [("t", 0, 1)], SIZE, 1)
@@ -153,7 +153,7 @@ def test_no_file_is_rolled() -> None:
     store.close()
 
 
-def test_an_index_file_that_is_full_or_new_is_left_to_the_store() -> None:
+def test_index_file_that_is_full_or_new_is_left_to_the_store() -> None:
     store = with_two_queues()
     for _ in range(7):
         assert store.direct.has_index
@@ -166,7 +166,7 @@ def test_an_index_file_that_is_full_or_new_is_left_to_the_store() -> None:
     store.close()
 
 
-def test_an_empty_store_and_a_closed_one_take_no_run() -> None:
+def test_empty_store_and_a_closed_one_take_no_run() -> None:
     store, _ = opened()
     assert begin(store, [("t", 0, 1)], SIZE, 1) is None
     store.close()
@@ -206,7 +206,7 @@ def test_with_sync_flush_a_run_is_seen_when_the_disk_has_it() -> None:
     store.close()
 
 
-def test_a_clock_set_back_begins_no_run_before_the_last_record() -> None:
+def test_clock_set_back_begins_no_run_before_the_last_record() -> None:
     store = with_two_queues()
     clock = store._clock
     assert isinstance(clock, SimClock)

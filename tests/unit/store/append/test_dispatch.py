@@ -145,7 +145,7 @@ def test_failing_listener_is_called_for_later_messages() -> None:
     assert bench.offsets.dispatched == 30
 
 
-def test_a_record_of_the_log_makes_the_same_request() -> None:
+def test_record_of_the_log_makes_the_same_request() -> None:
     properties = b"UNIQ_KEY\x01u\x02KEYS\x01a b\x02TAGS\x01t\x02"
     found = RecordCheck(RecordState.RECORD, 99, 2, 5, 0, 1_000, b"T", properties)
     expected = DispatchRequest(None, "T", 2, 5, 400, 99, 116, 1_000, 0, "u", "a b", "t")

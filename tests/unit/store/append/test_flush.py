@@ -66,7 +66,7 @@ class Bench:
         self.offsets.wait_for(phy_end, deadline_ms, lambda ok: self.responses.append((name, ok)))
 
 
-def test_a_flush_moves_the_stamp_to_what_was_there_before_it() -> None:
+def test_flush_moves_the_stamp_to_what_was_there_before_it() -> None:
     bench = Bench()
     bench.log.append(10, now_ms=5)
     bench.log.meanwhile = lambda: bench.log.append(1, now_ms=9)
@@ -75,7 +75,7 @@ def test_a_flush_moves_the_stamp_to_what_was_there_before_it() -> None:
     assert bench.checkpoint.physic_ms == 5
 
 
-def test_the_first_failed_flush_is_the_last(caplog: pytest.LogCaptureFixture) -> None:
+def test_first_failed_flush_is_the_last(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     bench.wait("early", bench.log.append(10, now_ms=5))
     bench.log.error = OSError(5, "input/output error")
@@ -115,7 +115,7 @@ def test_wait_for_flushed_offset_is_answered_at_once() -> None:
     assert bench.responses == [("a", True)]
 
 
-def test_a_flush_that_hangs_is_not_waited_for_for_ever() -> None:
+def test_flush_that_hangs_is_not_waited_for_for_ever() -> None:
     bench = Bench()
     bench.wait("a", bench.log.append(10, now_ms=1), deadline_ms=100)
     bench.wait("b", bench.log.append(10, now_ms=1), deadline_ms=200)
@@ -209,7 +209,7 @@ def test_queues_are_looked_at_more_often_while_much_is_written(
     assert service.step(6_250) == 7_250
 
 
-def test_a_queue_that_cannot_be_flushed_makes_the_store_read_only() -> None:
+def test_queue_that_cannot_be_flushed_makes_the_store_read_only() -> None:
     queues = Queues()
     queues.put(1)
     queues.kit.files.fail_flushes("consumequeue")

@@ -43,7 +43,7 @@ def fill_to_the_roll(store: MessageStore) -> list[bytes]:
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=lambda each: type(each).__name__ + str(each)[:9])
 @pytest.mark.parametrize("as_batch", [False, True])
-def test_a_roll_without_a_resource_refuses_that_put_and_the_next_one_works(
+def test_roll_without_a_resource_refuses_that_put_and_the_next_one_works(
     error: Exception, as_batch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kit = Kit()
@@ -69,7 +69,7 @@ def test_a_roll_without_a_resource_refuses_that_put_and_the_next_one_works(
 
 
 @pytest.mark.parametrize("error", SHORTAGES[:2], ids=lambda each: str(each)[:9])
-def test_a_queue_that_cannot_reserve_refuses_that_put(
+def test_queue_that_cannot_reserve_refuses_that_put(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kit = Kit()
@@ -85,7 +85,7 @@ def test_a_queue_that_cannot_reserve_refuses_that_put(
     assert (result.status, result.queue_offset) == (OK, 0)
 
 
-def test_a_shortage_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_shortage_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     kit = Kit()
     store = kit.open()
     fill_to_the_roll(store)
@@ -148,7 +148,7 @@ def test_hanging_append_limits_wait_of_other_appends() -> None:
     assert store.put_message(message(b"after")).status is OK
 
 
-def test_a_put_counts_what_it_stored_and_what_failed() -> None:
+def test_put_counts_what_it_stored_and_what_failed() -> None:
     kit = Kit()
     store = kit.open()
     sizes = [store.put_message(message(b"x" * size)).size_bytes for size in (1, 50)]
@@ -161,7 +161,7 @@ def test_a_put_counts_what_it_stored_and_what_failed() -> None:
     assert stats.put_bytes == sum(sizes) + result.size_bytes
 
 
-def test_a_dispatcher_that_fails_costs_one_message_one_entry(
+def test_dispatcher_that_fails_costs_one_message_one_entry(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for mode in ("ASYNC_FLUSH", "SYNC_FLUSH"):

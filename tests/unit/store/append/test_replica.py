@@ -62,7 +62,7 @@ def assert_same(slave: MessageStore, source: MessageStore) -> None:
 
 
 @pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_the_same_pulls_and_look_ups_give_the_same_answers(mode: str) -> None:
+def test_same_pulls_and_look_ups_give_the_same_answers(mode: str) -> None:
     _, source, _ = master()
     kit = Kit(flush_disk_type=mode)
     slave = kit.open()
@@ -88,7 +88,7 @@ def test_replica_continues_after_restart_truncated_a_record() -> None:
     assert_same(again, source)
 
 
-def test_a_gap_or_an_overlap_is_refused() -> None:
+def test_gap_or_an_overlap_is_refused() -> None:
     _, source, _ = master()
     data = raw_log(source)
     slave = Kit().open()
@@ -121,7 +121,7 @@ def test_bytes_that_are_no_record_are_refused() -> None:
         slave.append_raw(0, b"\xff" * 200)
 
 
-def test_a_closed_store_takes_nothing() -> None:
+def test_closed_store_takes_nothing() -> None:
     slave = Kit().open()
     slave.close()
     with pytest.raises(StoreReadOnlyError):
@@ -169,7 +169,7 @@ def test_more_entries_than_memory_holds_are_refused_and_none_is_lost(
     assert bodies(kit.open()) == sent
 
 
-def test_a_log_that_begins_late_gives_its_queues_their_place() -> None:
+def test_log_that_begins_late_gives_its_queues_their_place() -> None:
     kit = Kit()
     source = kit.open()
     sent = put_many(source, 400)

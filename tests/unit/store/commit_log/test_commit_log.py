@@ -51,7 +51,7 @@ def test_records_lie_one_after_the_other() -> None:
     assert [offset for offset, _ in log.scan(0, 600)] == [0, 200, 400]
 
 
-def test_a_record_that_does_not_fit_begins_the_next_file() -> None:
+def test_record_that_does_not_fit_begins_the_next_file() -> None:
     files = SimFiles()
     log = log_on(files)
     size = FILE_BYTES // 2
@@ -72,7 +72,7 @@ def test_eight_bytes_stay_free_for_the_blank() -> None:
         log.reserve(FILE_BYTES - 7)
 
 
-def test_a_record_is_looked_up_only_where_it_begins() -> None:
+def test_record_is_looked_up_only_where_it_begins() -> None:
     log = log_on(SimFiles())
     append(log)
     append(log)
@@ -83,7 +83,7 @@ def test_a_record_is_looked_up_only_where_it_begins() -> None:
         assert log.intact_record(offset, end) is None
 
 
-def test_a_flush_responses_for_what_was_there_when_it_began() -> None:
+def test_flush_responses_for_what_was_there_when_it_began() -> None:
     files = SimFiles()
     log = log_on(files)
     append(log)
@@ -126,7 +126,7 @@ def test_nothing_is_written_where_no_space_was_taken() -> None:
     assert files.unallocated_writes() == []
 
 
-def test_a_full_disk_refuses_and_keeps_the_place() -> None:
+def test_full_disk_refuses_and_keeps_the_place() -> None:
     files = SimFiles(capacity_bytes=FILE_BYTES)
     log = log_on(files)
     append(log, FILE_BYTES - 8)
@@ -138,7 +138,7 @@ def test_a_full_disk_refuses_and_keeps_the_place() -> None:
     assert append(log) == FILE_BYTES
 
 
-def test_the_next_file_is_made_ahead() -> None:
+def test_next_file_is_made_ahead() -> None:
     files = SimFiles()
     log = log_on(files)
     service = AllocateService(log, interval_ms=50)
@@ -151,7 +151,7 @@ def test_the_next_file_is_made_ahead() -> None:
     assert log.file_count() == 2
 
 
-def test_the_memory_of_what_is_written_next_is_made_ready_once_for_a_log_that_grows(
+def test_memory_of_what_is_written_next_is_made_ready_once_for_a_log_that_grows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     step = 4_096
@@ -177,7 +177,7 @@ def test_the_memory_of_what_is_written_next_is_made_ready_once_for_a_log_that_gr
     assert warmed[2:] == [(6 * step + 1_000, 9 * step)], "not what is written already"
 
 
-def test_the_file_being_written_is_never_deleted() -> None:
+def test_file_being_written_is_never_deleted() -> None:
     log = log_on(SimFiles())
     for _ in range(3):
         append(log, FILE_BYTES - 8)
@@ -186,7 +186,7 @@ def test_the_file_being_written_is_never_deleted() -> None:
     assert log.record(0, 100) is None
 
 
-def test_a_number_that_does_not_fit_leaves_no_record() -> None:
+def test_number_that_does_not_fit_leaves_no_record() -> None:
     log = log_on(SimFiles())
     append(log)
     with pytest.raises(struct.error):

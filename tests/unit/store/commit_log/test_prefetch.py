@@ -52,7 +52,7 @@ def reads(log: Log) -> tuple[LogPrefetcher, list[int]]:
     return cold, woken
 
 
-def test_a_read_in_a_new_piece_has_it_and_the_next_read_once() -> None:
+def test_read_in_a_new_piece_has_it_and_the_next_read_once() -> None:
     log = Log()
     cold, woken = reads(log)
     for phy_offset in range(PIECE_BYTES, 2 * PIECE_BYTES, 32_768):
@@ -76,7 +76,7 @@ def test_prefetch_continues_in_next_file() -> None:
     assert log.asked() == [(0, 7, 8), (1, 0, 1)]
 
 
-def test_the_end_of_the_log_is_in_memory_and_a_deleted_begin_is_gone() -> None:
+def test_end_of_the_log_is_in_memory_and_a_deleted_begin_is_gone() -> None:
     log = Log(first=FILE_BYTES)
     cold, woken = reads(log)
     cold.expect(END - RECENT_BYTES)
@@ -95,7 +95,7 @@ def test_pieces_long_ago_are_asked_for_again() -> None:
     assert len(woken) == 66
 
 
-def test_a_disk_that_hangs_lets_nothing_pile_up() -> None:
+def test_disk_that_hangs_lets_nothing_pile_up() -> None:
     log = Log()
     cold, _ = reads(log)
     for number in range(2_000):
@@ -121,7 +121,7 @@ class Runner:
         """See `rocketpy.runtime.service.ServiceRunner.stop`."""
 
 
-def test_a_store_that_runs_wakes_the_thread_that_reads_ahead() -> None:
+def test_store_that_runs_wakes_the_thread_that_reads_ahead() -> None:
     store = Kit().open()
     made: list[Runner] = []
 
@@ -136,7 +136,7 @@ def test_a_store_that_runs_wakes_the_thread_that_reads_ahead() -> None:
     assert cold.wake not in [each.wake for each in made]
 
 
-def test_a_reader_says_where_it_reads() -> None:
+def test_reader_says_where_it_reads() -> None:
     store = Kit().open()
     put_many(store, 10)
     parts, heard = store._parts, list[int]()

@@ -74,7 +74,7 @@ def test_only_the_next_entry_is_taken() -> None:
             made.put_recovered(wrong, wrong * SIZE, SIZE, 77)
 
 
-def test_a_run_is_put_as_single_entries_are() -> None:
+def test_run_is_put_as_single_entries_are() -> None:
     made = filled(3)
     made.reserve(9)
     made.next_offset = 12
@@ -101,7 +101,7 @@ def test_room_that_was_promised_is_there_however_often_the_memory_moves() -> Non
     assert entries(made) == expected(40)
 
 
-def test_a_reader_keeps_its_window_while_the_memory_moves() -> None:
+def test_reader_keeps_its_window_while_the_memory_moves() -> None:
     made = filled(5)
     window = made.window(0, 5 * ENTRY_BYTES)
     assert window is not None
@@ -111,7 +111,7 @@ def test_a_reader_keeps_its_window_while_the_memory_moves() -> None:
     assert list(ENTRY.iter_unpack(window)) == expected(5)
 
 
-def test_a_window_goes_from_disk_to_memory() -> None:
+def test_window_goes_from_disk_to_memory() -> None:
     made = filled(12)
     made.flush()
     assert made.settle()
@@ -123,7 +123,7 @@ def test_a_window_goes_from_disk_to_memory() -> None:
     assert made.window(3, ENTRY_BYTES - 1) is None
 
 
-def test_a_queue_at_rest_holds_no_memory() -> None:
+def test_queue_at_rest_holds_no_memory() -> None:
     space = TailMemory(threading.Lock())
     made = make_queue(SimFiles(), space=space)
     put_entries(made, 3)
@@ -151,7 +151,7 @@ def test_memory_of_all_queues_is_bounded_and_room_comes_back_with_the_disk() -> 
     assert entries(made) == expected(count + 1)
 
 
-def test_a_queue_may_begin_late() -> None:
+def test_queue_may_begin_late() -> None:
     files = SimFiles()
     made = filled(3, files, start=14)
     assert (made.min_offset, made.max_offset) == (14, 17)
@@ -167,7 +167,7 @@ def test_a_queue_may_begin_late() -> None:
     assert again.min_offset == 15
 
 
-def test_a_recovered_entry_is_put_once() -> None:
+def test_recovered_entry_is_put_once() -> None:
     made = filled(5)
     made.flush()
     assert not made.put_recovered(2, 200, SIZE, 2)
@@ -179,7 +179,7 @@ def test_a_recovered_entry_is_put_once() -> None:
     assert entries(made) == expected(6)
 
 
-def test_a_recovery_brings_entries_to_disk_when_they_are_many(
+def test_recovery_brings_entries_to_disk_when_they_are_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rocketpy.store.consume_queue.tail_memory._RELIEF_BYTES", 20 * ENTRY_BYTES)

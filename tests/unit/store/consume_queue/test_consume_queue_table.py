@@ -28,7 +28,7 @@ def put(table: ConsumeQueueTable, topic: str, queue_id: int, count: int) -> None
 
 
 @pytest.mark.parametrize("topic", UNSAFE)
-def test_a_topic_that_is_no_directory_name_has_no_queue(topic: str) -> None:
+def test_topic_that_is_no_directory_name_has_no_queue(topic: str) -> None:
     table = make(SimFiles())
     assert not is_safe_topic(topic)
     with pytest.raises(StoreFormatError):
@@ -37,12 +37,12 @@ def test_a_topic_that_is_no_directory_name_has_no_queue(topic: str) -> None:
 
 
 @pytest.mark.parametrize("queue_id", [-1, 1 << 31])
-def test_a_number_beyond_the_format_has_no_queue(queue_id: int) -> None:
+def test_number_beyond_the_format_has_no_queue(queue_id: int) -> None:
     with pytest.raises(StoreFormatError):
         make(SimFiles()).get_or_create("T", queue_id)
 
 
-def test_a_queue_is_made_once_and_its_entries_count() -> None:
+def test_queue_is_made_once_and_its_entries_count() -> None:
     table = make(SimFiles())
     assert table.get("T", 0) is None
     queue = table.get_or_create("T", 0)

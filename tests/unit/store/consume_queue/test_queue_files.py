@@ -31,7 +31,7 @@ def memory_of(files: SimFiles, path: Path = FIRST_FILE) -> bytearray:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 205, 255, 256, 257, 4_000, 4_999, 5_000])
-def test_the_end_is_found_with_few_reads(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_is_found_with_few_reads(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     files = SimFiles()
     made = make_queue(files, per_file=5_000)
     put_entries(made, count)
@@ -102,7 +102,7 @@ def test_without_a_file_in_the_middle_those_behind_it_say_how_long_the_queue_is(
         assert not again.has_gap
 
 
-def test_a_file_of_a_wrong_name_is_refused() -> None:
+def test_file_of_a_wrong_name_is_refused() -> None:
     files = SimFiles()
     filled(5, files).flush()
     files.write_bytes(DIRECTORY / "notes.txt", b"x")
@@ -110,7 +110,7 @@ def test_a_file_of_a_wrong_name_is_refused() -> None:
         loaded(files)
 
 
-def test_a_file_of_another_length_is_refused() -> None:
+def test_file_of_another_length_is_refused() -> None:
     files = SimFiles()
     filled(5, files).flush()
     files.write_bytes(FIRST_FILE, files.read_bytes(FIRST_FILE) + b"\0")
@@ -118,7 +118,7 @@ def test_a_file_of_another_length_is_refused() -> None:
         loaded(files)
 
 
-def test_an_empty_last_file_is_removed() -> None:
+def test_empty_last_file_is_removed() -> None:
     files = SimFiles()
     filled(10, files).flush()
     files.write_bytes(DIRECTORY / f"{PER_FILE * ENTRY_BYTES:020d}", b"")
@@ -129,7 +129,7 @@ def test_an_empty_last_file_is_removed() -> None:
     assert loaded(files).max_offset == 13
 
 
-def test_a_full_disk_keeps_the_entries_in_memory_and_a_later_flush_works() -> None:
+def test_full_disk_keeps_the_entries_in_memory_and_a_later_flush_works() -> None:
     files = SimFiles()
     made = filled(15, files)
     files.capacity_bytes = 4096
@@ -142,7 +142,7 @@ def test_a_full_disk_keeps_the_entries_in_memory_and_a_later_flush_works() -> No
     assert loaded(files).max_offset == 16
 
 
-def test_a_queue_that_begins_late_survives_a_full_disk_too() -> None:
+def test_queue_that_begins_late_survives_a_full_disk_too() -> None:
     files = SimFiles()
     made = filled(2, files, start=7)
     files.capacity_bytes = 0
@@ -163,7 +163,7 @@ def delete(queue: ConsumeQueue, files: SimFiles) -> None:
     queue.mark_deleted()
 
 
-def test_a_deleted_queue_writes_nothing_and_its_name_is_free_at_once() -> None:
+def test_deleted_queue_writes_nothing_and_its_name_is_free_at_once() -> None:
     files = SimFiles()
     old = filled(5, files)
     old.flush()
@@ -179,7 +179,7 @@ def test_a_deleted_queue_writes_nothing_and_its_name_is_free_at_once() -> None:
     assert loaded(files).entry(0) == (77, SIZE, 9)
 
 
-def test_a_queue_deleted_before_its_first_file_makes_none() -> None:
+def test_queue_deleted_before_its_first_file_makes_none() -> None:
     files = SimFiles()
     old = filled(5, files)
     delete(old, files)
@@ -189,7 +189,7 @@ def test_a_queue_deleted_before_its_first_file_makes_none() -> None:
 
 
 @pytest.mark.parametrize("has_file", [False, True])
-def test_a_queue_deleted_while_it_is_flushed(has_file: bool) -> None:
+def test_queue_deleted_while_it_is_flushed(has_file: bool) -> None:
     """The deletion comes between the look at the queue and the opening of its file."""
     files = SimFiles()
     space = TailMemory(threading.Lock())

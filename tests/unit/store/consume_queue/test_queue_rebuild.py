@@ -41,7 +41,7 @@ def test_records_get_their_entries_in_order() -> None:
     assert (kit.rebuilder.entry_count, kit.rebuilder.damaged) == (3, [])
 
 
-def test_an_entry_that_is_there_is_not_written_again() -> None:
+def test_entry_that_is_there_is_not_written_again() -> None:
     kit = Kit()
     for _ in range(2):
         kit.rebuild(0, 0)
@@ -59,7 +59,7 @@ def test_records_at_the_last_place_and_behind_it() -> None:
 
 
 @pytest.mark.parametrize(("count", "goes_on"), [(1, True), (2, False)])
-def test_a_run_may_not_pass_the_last_place(count: int, *, goes_on: bool) -> None:
+def test_run_may_not_pass_the_last_place(count: int, *, goes_on: bool) -> None:
     kit = Kit()
     kit.rebuild(MOST_QUEUE_OFFSET - 2, 0)
     assert kit.rebuilder.goes_on("T", 0, MOST_QUEUE_OFFSET - 1, 1_000, count) is goes_on
@@ -71,7 +71,7 @@ def test_no_room_is_made_behind_the_last_place() -> None:
     assert kit.table.get("T", 0) is None
 
 
-def test_a_record_that_names_the_place_of_another_is_damaged() -> None:
+def test_record_that_names_the_place_of_another_is_damaged() -> None:
     kit = Kit()
     for number in range(3):
         kit.rebuild(number, number * RECORD_BYTES)
@@ -103,12 +103,12 @@ def test_messages_deleted_with_their_topic_get_no_entry_and_make_no_queue() -> N
 
 
 @pytest.mark.parametrize("topic", ["a/b", "..", ""])
-def test_a_record_of_a_topic_that_no_queue_can_have_is_an_error(topic: str) -> None:
+def test_record_of_a_topic_that_no_queue_can_have_is_an_error(topic: str) -> None:
     with pytest.raises(StoreFormatError):
         Kit().rebuild(0, 0, topic=topic)
 
 
-def test_a_log_that_begins_late_begins_its_queues_late() -> None:
+def test_log_that_begins_late_begins_its_queues_late() -> None:
     kit = Kit()
     kit.rebuild(40, 0)
     kit.rebuild(41, 1_000)
@@ -152,7 +152,7 @@ def test_entries_lost_before_reading_began_are_said_with_where_to_begin() -> Non
     assert lost.value.start == last, "a message whose entry the queue has"
 
 
-def test_a_last_entry_that_proves_nothing_sends_reading_back_to_the_begin() -> None:
+def test_last_entry_that_proves_nothing_sends_reading_back_to_the_begin() -> None:
     kit = Kit()
     queue = kit.table.get_or_create("T", 0)
     at = kit.append(7)  # its record says another place than its entry
@@ -175,7 +175,7 @@ def test_records_read_before_restart_fill_no_gap() -> None:
     assert kit.entries() == [first]
 
 
-def test_a_queue_without_entries_sends_reading_back_to_the_begin() -> None:
+def test_queue_without_entries_sends_reading_back_to_the_begin() -> None:
     kit = Kit()
     kit.append(0)
     later = kit.append(1)

@@ -52,7 +52,7 @@ def test_when_even_the_reserve_is_used_up_one_call_is_refused_and_later_ones_wor
     assert files.read_bytes(tmp_path / "again") == b"works"
 
 
-def test_the_reserve_is_whole_however_many_descriptors_others_hold(tmp_path: Path) -> None:
+def test_reserve_is_whole_however_many_descriptors_others_hold(tmp_path: Path) -> None:
     files = RealFiles()
     others = [os.open(os.devnull, os.O_RDONLY) for _ in range(600)]
     with no_descriptor_left():

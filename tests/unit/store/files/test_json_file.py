@@ -40,7 +40,7 @@ class StoppingFiles(RealFiles):
         super().rename(source, target)
 
 
-def test_the_shape_is_that_of_fastjson() -> None:
+def test_shape_is_that_of_fastjson() -> None:
     assert dump_pretty({"dataVersion": {"counter": 0}, "offsetTable": {1: 4, 18: 0}, "l": []}) == (
         '{\n\t"dataVersion":{\n\t\t"counter":0\n\t},\n\t"offsetTable":{\n\t\t1:4,\n\t\t18:0\n\t},'
         '\n\t"l":[]\n}'
@@ -61,7 +61,7 @@ def test_saved_content_is_loaded(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-def test_the_content_before_is_kept_as_bak(tmp_path: Path) -> None:
+def test_content_before_is_kept_as_bak(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     file = JsonFile(path, RealFiles())
     for number in range(3):
@@ -72,9 +72,7 @@ def test_the_content_before_is_kept_as_bak(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"  \n", b'{"n":', b"\xff\xfe\x00", b'{"n":1}x'])
-def test_a_damaged_file_falls_back_and_never_replaces_the_bak(
-    tmp_path: Path, damage: bytes
-) -> None:
+def test_damaged_file_falls_back_and_never_replaces_the_bak(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "a.json"
     file = JsonFile(path, RealFiles())
     file.save({"n": 0})
@@ -94,7 +92,7 @@ def test_nothing_there_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changes", range(3))
 @pytest.mark.parametrize("main_damaged", [False, True])
-def test_a_crash_at_any_step_leaves_a_whole_copy(
+def test_crash_at_any_step_leaves_a_whole_copy(
     tmp_path: Path, changes: int, main_damaged: bool
 ) -> None:
     path = tmp_path / "a.json"
@@ -117,7 +115,7 @@ def test_a_crash_at_any_step_leaves_a_whole_copy(
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_power_cut_leaves_the_last_or_the_one_before(seed: int) -> None:
+def test_power_cut_leaves_the_last_or_the_one_before(seed: int) -> None:
     rng = random.Random(seed)
     files = SimFiles()
     path = Path("/config/a.json")
@@ -147,7 +145,7 @@ def test_failing_disk_raises_and_keeps_old_content(tmp_path: Path) -> None:
     assert JsonFile(path, RealFiles()).load() == {"n": 0}
 
 
-def test_the_text_of_what_never_changes_is_made_once() -> None:
+def test_text_of_what_never_changes_is_made_once() -> None:
     value: dict[str, object] = {"b": {"1": 2}, "a": [1, "x"], "e": {}, "l": []}
     kept = UnchangingJson(value)
     for _ in range(2):
@@ -168,7 +166,7 @@ def test_entries_that_never_change_are_written_as_any_others(names: list[str]) -
 
 
 @pytest.mark.parametrize("damage", [b"{", b"[]", b"5", b"\xff\xfe"])
-def test_a_damaged_file_is_kept_aside_and_its_backup_counts(
+def test_damaged_file_is_kept_aside_and_its_backup_counts(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "x.json"
@@ -186,7 +184,7 @@ def test_a_damaged_file_is_kept_aside_and_its_backup_counts(
 
 
 @pytest.mark.parametrize("operation", range(5))
-def test_a_save_that_fails_anywhere_is_made_up_for_by_the_next(operation: int) -> None:
+def test_save_that_fails_anywhere_is_made_up_for_by_the_next(operation: int) -> None:
     """Also when the old content has its new name and the new content has not got its own."""
     files = SimFiles()
     path = Path("/config/topics.json")

@@ -26,7 +26,7 @@ def with_three_files(files: SimFiles) -> list[Path]:
     return [LOG / file_name(number * PAGE_BYTES) for number in range(3)]
 
 
-def test_a_reader_keeps_the_memory_of_a_file_that_is_deleted(tmp_path: Path) -> None:
+def test_reader_keeps_the_memory_of_a_file_that_is_deleted(tmp_path: Path) -> None:
     made = queue(RealFiles(), tmp_path)
     mapped = made.create(0)
     made.create(PAGE_BYTES)
@@ -49,7 +49,7 @@ def test_only_an_empty_last_file_is_removed() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_an_empty_file_before_data_refuses_the_start_and_nothing_is_deleted(number: int) -> None:
+def test_empty_file_before_data_refuses_the_start_and_nothing_is_deleted(number: int) -> None:
     files = SimFiles()
     paths = with_three_files(files)
     files.write_bytes(paths[number], b"")
@@ -60,7 +60,7 @@ def test_an_empty_file_before_data_refuses_the_start_and_nothing_is_deleted(numb
     assert files.open_count <= number  # those that were mapped before
 
 
-def test_a_missing_file_is_named() -> None:
+def test_missing_file_is_named() -> None:
     files = SimFiles()
     paths = with_three_files(files)
     files.remove(paths[1])
@@ -93,7 +93,7 @@ def test_loaded_files_count_as_completely_written() -> None:
     assert {each.flushed for each in made.files} == {PAGE_BYTES}
 
 
-def test_a_directory_that_is_not_there_holds_nothing() -> None:
+def test_directory_that_is_not_there_holds_nothing() -> None:
     made = queue(SimFiles(), Path("/none"))
     made.load()
     assert made.files == ()
@@ -118,7 +118,7 @@ def test_file_with_foreign_name_is_rejected(name: str) -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [1, PAGE_BYTES - 1, PAGE_BYTES + 1])
-def test_a_file_of_another_length_is_refused_and_both_lengths_are_named(size_bytes: int) -> None:
+def test_file_of_another_length_is_refused_and_both_lengths_are_named(size_bytes: int) -> None:
     files = SimFiles()
     paths = with_three_files(files)
     files.write_bytes(paths[1], bytes(size_bytes))
@@ -127,7 +127,7 @@ def test_a_file_of_another_length_is_refused_and_both_lengths_are_named(size_byt
         queue(files).load()
 
 
-def test_a_directory_in_the_place_of_a_file_is_refused() -> None:
+def test_directory_in_the_place_of_a_file_is_refused() -> None:
     files = SimFiles()
     with_three_files(files)
     made = queue(files)
@@ -166,7 +166,7 @@ def test_rebuildable_files_are_removed_from_first_empty_one() -> None:
     assert files.list_files(LOG) == [paths[0].name]
 
 
-def test_a_byte_is_found_in_the_file_that_holds_it() -> None:
+def test_byte_is_found_in_the_file_that_holds_it() -> None:
     made = queue(SimFiles())
     assert made.find(0) is None
     first, second = made.create(PAGE_BYTES), made.create(2 * PAGE_BYTES)
@@ -203,7 +203,7 @@ def test_written_bytes_are_read_by_a_system_call_and_no_others() -> None:
     assert files.open_files == 0
 
 
-def test_a_file_for_which_there_is_no_space_leaves_nothing_behind() -> None:
+def test_file_for_which_there_is_no_space_leaves_nothing_behind() -> None:
     files = SimFiles(capacity_bytes=0)
     made = queue(files)
     with pytest.raises(DiskFullError):
@@ -216,7 +216,7 @@ def test_a_file_for_which_there_is_no_space_leaves_nothing_behind() -> None:
     assert len(made.files) == 1
 
 
-def test_a_file_is_made_beside_the_queue_and_added_later() -> None:
+def test_file_is_made_beside_the_queue_and_added_later() -> None:
     made = queue(SimFiles())
     mapped = made.make(0)
     assert len(made.files) == 0
@@ -273,7 +273,7 @@ def test_truncated_bytes_are_zeroed_durably(offset: int, left: int, position: in
     assert bytes(again.files[-1].view[position:]) == bytes(PAGE_BYTES - position)
 
 
-def test_the_first_file_stays_because_its_name_says_where_everything_begins() -> None:
+def test_first_file_stays_because_its_name_says_where_everything_begins() -> None:
     made = queue(SimFiles())
     made.create(2 * PAGE_BYTES)
     made.create(3 * PAGE_BYTES)

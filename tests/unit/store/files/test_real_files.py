@@ -13,7 +13,7 @@ from rocketpy.errors import ResourceShortError, StoreFormatError, StoreLockedErr
 from rocketpy.store.files.real_files import RealFiles
 
 
-def test_a_new_file_has_its_full_length_and_can_be_read_again(tmp_path: Path) -> None:
+def test_new_file_has_its_full_length_and_can_be_read_again(tmp_path: Path) -> None:
     files = RealFiles()
     path = tmp_path / "a" / "b" / "file"
     region = files.create(path, 10_000)
@@ -31,7 +31,7 @@ def test_a_new_file_has_its_full_length_and_can_be_read_again(tmp_path: Path) ->
         files.create(path, 10)
 
 
-def test_a_view_outlives_its_region(tmp_path: Path) -> None:
+def test_view_outlives_its_region(tmp_path: Path) -> None:
     files = RealFiles()
     region = files.create(tmp_path / "file", 4096)
     region.buffer[:3] = b"abc"
@@ -41,7 +41,7 @@ def test_a_view_outlives_its_region(tmp_path: Path) -> None:
     assert bytes(view) == b"abc"
 
 
-def test_an_empty_file_is_not_mapped(tmp_path: Path) -> None:
+def test_empty_file_is_not_mapped(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(StoreFormatError, match="empty"):
         RealFiles().open(tmp_path / "empty")
@@ -81,7 +81,7 @@ def test_another_process_cannot_take_the_lock(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_a_lock_of_another_process_is_an_error(tmp_path: Path) -> None:
+def test_lock_of_another_process_is_an_error(tmp_path: Path) -> None:
     program = (
         "import fcntl, sys\n"
         f"file = open({str(tmp_path / 'lock')!r}, 'w+b')\n"
@@ -97,7 +97,7 @@ def test_a_lock_of_another_process_is_an_error(tmp_path: Path) -> None:
         holder.communicate(b"")
 
 
-def test_a_file_in_the_place_of_a_directory_is_an_error_not_an_empty_directory(
+def test_file_in_the_place_of_a_directory_is_an_error_not_an_empty_directory(
     tmp_path: Path,
 ) -> None:
     files = RealFiles()
@@ -108,7 +108,7 @@ def test_a_file_in_the_place_of_a_directory_is_an_error_not_an_empty_directory(
             look(tmp_path / "commitlog")
 
 
-def test_an_entry_made_while_a_directory_is_synced_belongs_to_the_next_sync(
+def test_entry_made_while_a_directory_is_synced_belongs_to_the_next_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = RealFiles()
@@ -135,7 +135,7 @@ def test_an_entry_made_while_a_directory_is_synced_belongs_to_the_next_sync(
     assert synced.count(directory) == 2
 
 
-def test_a_directory_that_could_not_be_synced_is_not_forgotten(
+def test_directory_that_could_not_be_synced_is_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = RealFiles()
@@ -154,7 +154,7 @@ def test_a_directory_that_could_not_be_synced_is_not_forgotten(
     assert len(calls) == 2
 
 
-def test_a_file_open_for_a_moment_reads_writes_and_erases(tmp_path: Path) -> None:
+def test_file_open_for_a_moment_reads_writes_and_erases(tmp_path: Path) -> None:
     files = RealFiles()
     file = files.create_file(tmp_path / "d" / "file", 1 << 20)
     file.write(8190, b"abcd")
@@ -175,7 +175,7 @@ def test_a_file_open_for_a_moment_reads_writes_and_erases(tmp_path: Path) -> Non
         files.open_file(tmp_path / "none")
 
 
-def test_a_mapped_file_that_rests_holds_one_descriptor_fewer(tmp_path: Path) -> None:
+def test_mapped_file_that_rests_holds_one_descriptor_fewer(tmp_path: Path) -> None:
     path = tmp_path / "file"
 
     def open_count() -> int:

@@ -60,7 +60,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]
     return calls
 
 
-def test_a_mapped_file_takes_space_only_where_it_is_allocated(kit: Kit) -> None:
+def test_mapped_file_takes_space_only_where_it_is_allocated(kit: Kit) -> None:
     assert kit.blocks_bytes == 0
     assert kit.region.first_hole() == 0
     kit.region.allocate(0, MIB)
@@ -79,7 +79,7 @@ def test_erasing_finds_data_behind_holes_and_across_pieces(kit: Kit) -> None:
     kit.region.close()
 
 
-def test_a_full_disk_is_an_error_before_a_byte_is_written(
+def test_full_disk_is_an_error_before_a_byte_is_written(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: int) -> None:
@@ -91,7 +91,7 @@ def test_a_full_disk_is_an_error_before_a_byte_is_written(
     kit.region.close()
 
 
-def test_the_name_comes_to_disk_with_the_first_flush_only(
+def test_name_comes_to_disk_with_the_first_flush_only(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, data = calls_of(monkeypatch, "fsync"), calls_of(monkeypatch, "fdatasync")
@@ -105,7 +105,7 @@ def test_the_name_comes_to_disk_with_the_first_flush_only(
     assert (kit.syncs, len(whole), len(data)) == (1, 1, 2)
 
 
-def test_a_first_flush_that_fails_is_the_first_again(
+def test_first_flush_that_fails_is_the_first_again(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_fd: int) -> None:
@@ -155,7 +155,7 @@ def test_closed_region_keeps_no_descriptor(tmp_path: Path) -> None:
     assert open_count() == before - 2
 
 
-def test_a_region_at_rest_says_when_there_is_no_descriptor(
+def test_region_at_rest_says_when_there_is_no_descriptor(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kit.region.rest()
@@ -170,7 +170,7 @@ def test_a_region_at_rest_says_when_there_is_no_descriptor(
     kit.region.close()
 
 
-def test_a_file_is_mapped_and_flushed_when_the_process_has_no_descriptor_left(
+def test_file_is_mapped_and_flushed_when_the_process_has_no_descriptor_left(
     tmp_path: Path,
 ) -> None:
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
@@ -234,7 +234,7 @@ def test_unsupported_populate_is_tried_once(kit: Kit, monkeypatch: pytest.Monkey
     assert asked == [(23, mmap.PAGESIZE, mmap.PAGESIZE)]
 
 
-def test_a_write_is_finished_though_the_system_takes_it_in_parts(
+def test_write_is_finished_though_the_system_takes_it_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = plain(tmp_path / "file", 0)
@@ -245,7 +245,7 @@ def test_a_write_is_finished_though_the_system_takes_it_in_parts(
     file.close()
 
 
-def test_a_write_for_which_there_is_no_space_says_so(
+def test_write_for_which_there_is_no_space_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
@@ -258,7 +258,7 @@ def test_a_write_for_which_there_is_no_space_says_so(
     file.close()
 
 
-def test_a_plain_file_looks_only_where_there_may_be_data(
+def test_plain_file_looks_only_where_there_may_be_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = plain(tmp_path / "file", 64 * MIB)

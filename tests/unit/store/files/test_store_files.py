@@ -33,7 +33,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 # -- regions: whole files in memory ----------------------------------------------------------
 
 
-def test_a_new_region_is_zeros_of_its_whole_length(world: World) -> None:
+def test_new_region_is_zeros_of_its_whole_length(world: World) -> None:
     region = world.files.create(world.path, 3 * PAGE)
     assert region.size_bytes == len(region.view) == len(region.buffer) == 3 * PAGE
     assert not any(region.view)
@@ -54,14 +54,14 @@ def test_written_bytes_are_there_at_next_open(world: World) -> None:
     again.close()
 
 
-def test_a_region_is_never_made_over_a_file_that_is_there(world: World) -> None:
+def test_region_is_never_made_over_a_file_that_is_there(world: World) -> None:
     world.files.write_bytes(world.path, b"precious")
     with pytest.raises(ResourceShortError):
         world.files.create(world.path, PAGE)
     assert world.files.read_bytes(world.path) == b"precious"
 
 
-def test_an_empty_file_has_no_region_and_a_missing_one_neither(world: World) -> None:
+def test_empty_file_has_no_region_and_a_missing_one_neither(world: World) -> None:
     world.files.write_bytes(world.path, b"")
     with pytest.raises(StoreFormatError, match="empty"):
         world.files.open(world.path)
@@ -80,7 +80,7 @@ def test_memory_is_never_taken_from_a_reader(world: World) -> None:
     assert bytes(view) == b"abc"
 
 
-def test_a_region_at_rest_does_all_it_did_before(world: World) -> None:
+def test_region_at_rest_does_all_it_did_before(world: World) -> None:
     region = world.files.create(world.path, 2 * PAGE)
     region.rest()
     region.allocate(0, PAGE)
@@ -108,7 +108,7 @@ def test_erasing_says_whether_there_was_anything(world: World) -> None:
 # -- plain files: open for a moment ----------------------------------------------------------
 
 
-def test_a_plain_file_is_read_and_written_at_positions(world: World) -> None:
+def test_plain_file_is_read_and_written_at_positions(world: World) -> None:
     file = world.files.create_file(world.path, PAGE)
     assert file.size_bytes == PAGE
     file.write(100, b"abcd")
@@ -123,13 +123,13 @@ def test_a_plain_file_is_read_and_written_at_positions(world: World) -> None:
     again.close()
 
 
-def test_a_plain_file_replaces_one_that_is_there(world: World) -> None:
+def test_plain_file_replaces_one_that_is_there(world: World) -> None:
     world.files.write_bytes(world.path, b"old")
     world.files.create_file(world.path, 8).close()
     assert world.files.read_bytes(world.path) == bytes(8)
 
 
-def test_a_plain_file_knows_where_it_has_data(world: World) -> None:
+def test_plain_file_knows_where_it_has_data(world: World) -> None:
     file = world.files.create_file(world.path, 4 * PAGE)
     assert not file.has_data(0, 4 * PAGE)
     file.write(PAGE + 5, b"x")
@@ -143,7 +143,7 @@ def test_a_plain_file_knows_where_it_has_data(world: World) -> None:
     file.close()
 
 
-def test_a_file_that_is_not_there_cannot_be_opened_or_read(world: World) -> None:
+def test_file_that_is_not_there_cannot_be_opened_or_read(world: World) -> None:
     for use in (world.files.open_file, world.files.read_bytes, world.files.size_bytes):
         with pytest.raises(FileNotFoundError):
             use(world.path)
@@ -164,14 +164,14 @@ def test_names_are_listed_in_order_files_and_directories_apart(world: World) -> 
     assert world.files.list_directories(world.root / "none") == []
 
 
-def test_a_file_is_not_taken_for_an_empty_directory(world: World) -> None:
+def test_file_is_not_taken_for_an_empty_directory(world: World) -> None:
     world.files.write_bytes(world.root / "commitlog", b"in the way")
     for look in (world.files.list_files, world.files.list_directories):
         with pytest.raises(StoreFormatError, match="commitlog is not a directory"):
             look(world.root / "commitlog")
 
 
-def test_a_rename_replaces_and_moves_whole_directories(world: World) -> None:
+def test_rename_replaces_and_moves_whole_directories(world: World) -> None:
     one, two = world.root / "x" / "one", world.root / "x" / "two"
     world.files.write_bytes(one, b"1")
     world.files.write_bytes(two, b"2")
@@ -223,7 +223,7 @@ def test_failure_of_one_of_many_is_raised(world: World, count: int) -> None:
         world.files.each(operation, range(count))
 
 
-def test_a_lock_is_held_by_one_until_it_is_released(world: World) -> None:
+def test_lock_is_held_by_one_until_it_is_released(world: World) -> None:
     lock = world.files.lock(world.root / "lock")
     with pytest.raises(StoreLockedError):
         world.files.lock(world.root / "lock")
@@ -238,7 +238,7 @@ def test_boot_id_is_stable_until_reboot(world: World) -> None:
     assert world.files.boot_id() == world.files.boot_id()
 
 
-def test_the_disk_says_how_full_it_is(world: World) -> None:
+def test_disk_says_how_full_it_is(world: World) -> None:
     world.files.write_bytes(world.path, b"1")
     usage = world.files.disk_usage(world.root)
     assert usage.total_bytes >= usage.used_bytes + usage.free_bytes

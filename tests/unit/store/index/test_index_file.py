@@ -39,7 +39,7 @@ def apache_entries(data: bytes) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in APACHE.iterdir()))
-def test_the_same_puts_make_the_same_bytes_as_apache(name: str, tmp_path: Path) -> None:
+def test_same_puts_make_the_same_bytes_as_apache(name: str, tmp_path: Path) -> None:
     data = (APACHE / name).read_bytes()
     begin_ms, end_ms = struct.unpack_from(">qq", data, 0)
     ours = make(tmp_path / name)
@@ -55,7 +55,7 @@ def test_the_same_puts_make_the_same_bytes_as_apache(name: str, tmp_path: Path) 
     assert struct.unpack_from(">q", written, 8)[0] == begin_ms + (end_ms - begin_ms) // 1000 * 1000
 
 
-def test_an_apache_file_is_read(tmp_path: Path) -> None:
+def test_apache_file_is_read(tmp_path: Path) -> None:
     name = "20261121085400681"
     path = tmp_path / name
     path.write_bytes((APACHE / name).read_bytes())
@@ -79,7 +79,7 @@ def test_one_key_and_many_keys_write_the_same(tmp_path: Path) -> None:
     assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
 
 
-def test_a_full_file_takes_no_more(tmp_path: Path) -> None:
+def test_full_file_takes_no_more(tmp_path: Path) -> None:
     file = make(tmp_path / "f", slots=4, count=3)
     assert file.put([1, 2, 3], 100, 5) == 2
     assert file.is_full
@@ -88,7 +88,7 @@ def test_a_full_file_takes_no_more(tmp_path: Path) -> None:
     assert (file.end_phy_offset, file.end_timestamp_ms) == (100, 5)
 
 
-def test_the_window_is_on_whole_seconds_from_the_begin(tmp_path: Path) -> None:
+def test_window_is_on_whole_seconds_from_the_begin(tmp_path: Path) -> None:
     file = make(tmp_path / "f")
     for second in range(10):
         file.put([9], second, 1_000_000 + second * 1000)
@@ -99,14 +99,14 @@ def test_the_window_is_on_whole_seconds_from_the_begin(tmp_path: Path) -> None:
     assert not file.covers(1_009_001, FOREVER)
 
 
-def test_a_time_before_the_begin_counts_as_the_begin(tmp_path: Path) -> None:
+def test_time_before_the_begin_counts_as_the_begin(tmp_path: Path) -> None:
     file = make(tmp_path / "f")
     file.put([1], 10, 5_000)
     file.put([2], 20, 1_000)
     assert found(file, 2, 5_000, 5_000) == [20]
 
 
-def test_a_put_cut_short_by_a_kill_is_not_seen(tmp_path: Path) -> None:
+def test_put_cut_short_by_a_kill_is_not_seen(tmp_path: Path) -> None:
     file = make(tmp_path / "f")
     file.put([5], 10, 1_000)
     header = bytes(file._buffer[:40])
@@ -121,7 +121,7 @@ def test_a_put_cut_short_by_a_kill_is_not_seen(tmp_path: Path) -> None:
     assert found(reopened, 5)[0] == 20
 
 
-def test_a_chain_that_does_not_go_down_ends(tmp_path: Path) -> None:
+def test_chain_that_does_not_go_down_ends(tmp_path: Path) -> None:
     file = make(tmp_path / "f")
     for place in (10, 20, 30):
         file.put_one(5, place, 1_000)
@@ -171,7 +171,7 @@ def test_nothing_is_written_before_it_is_allocated(tmp_path: Path) -> None:
     assert watched.header == before
 
 
-def test_a_wrong_length_is_refused(tmp_path: Path) -> None:
+def test_wrong_length_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(bytes(1_000))
     with pytest.raises(StoreFormatError, match="1000 bytes"):
         open_again(tmp_path / "f")

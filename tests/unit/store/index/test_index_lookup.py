@@ -54,7 +54,7 @@ def look(
 
 
 @pytest.mark.parametrize("span", [(0, 5), (100, 140), (9_000, 9_020), (14_990, 20_000), (0, 0)])
-def test_an_old_time_range_of_a_busy_key_costs_few_steps(span: tuple[int, int]) -> None:
+def test_old_time_range_of_a_busy_key_costs_few_steps(span: tuple[int, int]) -> None:
     hashes = [BUSY if number % 3 else OTHER for number in range(15_000)]
     found, is_complete, steps = look(index_file(hashes), BUSY, *span)
     assert found == in_range(hashes, BUSY, *span)[:64]
@@ -62,7 +62,7 @@ def test_an_old_time_range_of_a_busy_key_costs_few_steps(span: tuple[int, int]) 
     assert steps < 600
 
 
-def test_a_rare_key_behind_a_busy_one_in_its_chain_is_found() -> None:
+def test_rare_key_behind_a_busy_one_in_its_chain_is_found() -> None:
     assert BUSY % SLOTS == OTHER % SLOTS
     hashes = [BUSY] * 15_000
     hashes[40] = OTHER
@@ -71,7 +71,7 @@ def test_a_rare_key_behind_a_busy_one_in_its_chain_is_found() -> None:
     assert steps < 600
 
 
-def test_a_key_that_is_not_there_is_not_found() -> None:
+def test_key_that_is_not_there_is_not_found() -> None:
     hashes = [BUSY] * 5_000
     found, is_complete, steps = look(index_file(hashes), OTHER, 0, 1_000)
     assert (found, is_complete) == ([], True)
@@ -94,7 +94,7 @@ def test_any_range_of_any_mix(seed: int) -> None:
         assert found == in_range(hashes, key_hash, max(begin, 0), end)[:64]
 
 
-def test_the_work_of_one_look_up_is_bounded_and_it_says_so() -> None:
+def test_work_of_one_look_up_is_bounded_and_it_says_so() -> None:
     hashes = [OTHER, *[BUSY] * 15_000]
     file = index_file(hashes)
     found, is_complete, steps = look(
@@ -104,7 +104,7 @@ def test_the_work_of_one_look_up_is_bounded_and_it_says_so() -> None:
     assert steps <= 1_040
 
 
-def test_a_file_that_is_written_meanwhile_is_read_as_far_as_it_was() -> None:
+def test_file_that_is_written_meanwhile_is_read_as_far_as_it_was() -> None:
     file = index_file([BUSY] * 100)
     lookup = IndexLookup(BUSY, 1_000, 0, FOREVER)
     lookup.look_into(file)

@@ -140,7 +140,7 @@ def test_names_are_local_times_and_always_rise(tmp_path: Path) -> None:
     assert [int(name) - int(names[0]) for name in names] == list(range(8))
 
 
-def test_a_query_is_limited_in_count_and_time(tmp_path: Path) -> None:
+def test_query_is_limited_in_count_and_time(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     for number in range(100):
         put(index, replace(message(number), store_timestamp_ms=1_000_000 + number * 1_000))
@@ -182,7 +182,7 @@ def test_load_after_crash_keeps_full_trusted_files_only(tmp_path: Path) -> None:
     assert_all_found(again, messages)
 
 
-def test_a_damaged_file_is_deleted_with_all_after_it(tmp_path: Path) -> None:
+def test_damaged_file_is_deleted_with_all_after_it(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     for number in range(100):
         put(index, message(number))
@@ -214,7 +214,7 @@ def test_trusted_offset_takes_precedence_over_time(tmp_path: Path) -> None:
     assert again.end_phy_offset == vouched
 
 
-def test_a_look_up_needs_no_lock_and_survives_deletion(tmp_path: Path) -> None:
+def test_look_up_needs_no_lock_and_survives_deletion(tmp_path: Path) -> None:
     messages = [message(number) for number in range(100)]
     index = open_index(tmp_path)
     for each in messages:
@@ -230,7 +230,7 @@ def test_a_look_up_needs_no_lock_and_survives_deletion(tmp_path: Path) -> None:
     assert lookup.phy_offsets == [300]
 
 
-def test_a_look_up_says_when_messages_are_still_missing(tmp_path: Path) -> None:
+def test_look_up_says_when_messages_are_still_missing(tmp_path: Path) -> None:
     index = open_index(tmp_path, crash_at_ms=0)
     index.begin_recovery(first_phy_offset=2_000, indexed_to=max(0, index.end_phy_offset))
     assert not index.query("Orders", "key-1", 64, 0, FOREVER).is_complete
@@ -238,7 +238,7 @@ def test_a_look_up_says_when_messages_are_still_missing(tmp_path: Path) -> None:
     assert index.query("Orders", "key-1", 64, 0, FOREVER).is_complete
 
 
-def test_the_system_s_refusal_of_a_new_file_only_delays_indexing(tmp_path: Path) -> None:
+def test_system_s_refusal_of_a_new_file_only_delays_indexing(tmp_path: Path) -> None:
     files = FullableFiles()
     files.refusal = ResourceShortError
     log = FakeLog([message(number) for number in range(80)])
@@ -300,7 +300,7 @@ def run(service: IndexCatchUpService, steps: int) -> list[int]:
     return waits
 
 
-def test_a_full_disk_only_delays_indexing(tmp_path: Path) -> None:
+def test_full_disk_only_delays_indexing(tmp_path: Path) -> None:
     files = FullableFiles()
     log = FakeLog([])
     index = open_index(tmp_path, files=files)
@@ -387,7 +387,7 @@ def test_only_flushed_full_files_are_trusted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_a_clock_set_back_between_two_lives_hides_nothing(tmp_path: Path, crash: bool) -> None:
+def test_clock_set_back_between_two_lives_hides_nothing(tmp_path: Path, crash: bool) -> None:
     """Every message is found in a range that holds only its own store time, in few files."""
     flushed: list[tuple[int, int]] = []
     messages = [message(number) for number in range(90)]

@@ -98,7 +98,7 @@ def test_neighbours_come_as_one_where_the_first_two_are_some(
     assert run(*entries)
 
 
-def test_a_blank_entry_is_looked_at_by_itself() -> None:
+def test_blank_entry_is_looked_at_by_itself() -> None:
     assert run((0, 10), blank=True) is None
 
 

@@ -38,7 +38,7 @@ def window(ahead: EntryCache, queue: Queue, queue_offset: int, count: int) -> me
     return ahead.window(cast("ConsumeQueue", queue), queue_offset, count * ENTRY_BYTES)
 
 
-def test_a_queue_that_is_drained_is_read_from_disk_once_for_many_pulls() -> None:
+def test_queue_that_is_drained_is_read_from_disk_once_for_many_pulls() -> None:
     ahead, queue = EntryCache(), Queue()
     assert numbers(window(ahead, queue, 0, 50)) == list(range(50))
     for start in (4, 8, 43):
@@ -50,7 +50,7 @@ def test_a_queue_that_is_drained_is_read_from_disk_once_for_many_pulls() -> None
     assert numbers(window(ahead, queue, 49, 1)) == [49], "what lies before is read again"
 
 
-def test_the_last_entries_of_a_read_are_read_again_with_those_that_follow() -> None:
+def test_last_entries_of_a_read_are_read_again_with_those_that_follow() -> None:
     ahead, queue = EntryCache(), Queue()
     window(ahead, queue, 0, 50)
     assert numbers(window(ahead, queue, 45, 50)) == list(range(45, 95))
@@ -78,7 +78,7 @@ def test_groups_that_read_at_different_places_do_not_push_each_other_out() -> No
     assert queue.reads == 4
 
 
-def test_a_group_close_behind_another_reads_little() -> None:
+def test_group_close_behind_another_reads_little() -> None:
     ahead, queue = EntryCache(), Queue(on_disk=10_000)
     for start in range(0, 9_000, 4):
         for group_start in (start, max(0, start - 200)):
@@ -88,7 +88,7 @@ def test_a_group_close_behind_another_reads_little() -> None:
     assert queue.reads < 2 * 9_000 // 310 + 4
 
 
-def test_a_queue_keeps_only_so_many_reads() -> None:
+def test_queue_keeps_only_so_many_reads() -> None:
     ahead, queue = EntryCache(max_queue_reads=2), Queue()
     for start in (0, 20, 40):
         window(ahead, queue, start, 16)

@@ -115,7 +115,7 @@ def test_old_messages_are_limited_more(setting: str, value: int, expected: int) 
 
 
 @pytest.mark.parametrize(("weight", "looked_at"), [(2, 400), (25, 32), (32, 32), (1_000, 32)])
-def test_a_filter_that_costs_more_looks_at_fewer_entries(weight: int, looked_at: int) -> None:
+def test_filter_that_costs_more_looks_at_fewer_entries(weight: int, looked_at: int) -> None:
     store = Kit(mapped_file_size_commit_log=1 << 20).open()
     put_many(store, 1_000, size=8)
     tags = Filter(code=77)
@@ -129,7 +129,7 @@ def test_a_filter_that_costs_more_looks_at_fewer_entries(weight: int, looked_at:
     assert store.reader.end_plain(part, looked_at, 0), "no more is looked at"
 
 
-def test_a_filter_that_takes_nothing_looks_at_a_bounded_number_of_entries() -> None:
+def test_filter_that_takes_nothing_looks_at_a_bounded_number_of_entries() -> None:
     kit = Kit(mapped_file_size_commit_log=1 << 20)
     store = kit.open()
     put_many(store, 2_000, size=8)
@@ -172,7 +172,7 @@ def test_read_continues_in_memory_after_no_match_on_disk() -> None:
     assert (result.status, result.count) == (FOUND, 1)
 
 
-def test_a_sector_that_cannot_be_read_costs_its_message_only(
+def test_sector_that_cannot_be_read_costs_its_message_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = with_little_memory(Kit().open(), 0)
@@ -200,7 +200,7 @@ def real_store(path: Path) -> Iterator[MessageStore]:
     store.close()
 
 
-def test_a_read_beside_retention_keeps_what_it_found(tmp_path: Path) -> None:
+def test_read_beside_retention_keeps_what_it_found(tmp_path: Path) -> None:
     with real_store(tmp_path) as store:
         sent = put_many(store, 200)
         result = get(store, 3)
@@ -215,7 +215,7 @@ def test_a_read_beside_retention_keeps_what_it_found(tmp_path: Path) -> None:
         assert bodies(store) == sent[store.min_offset(TOPIC, 0) :]
 
 
-def test_a_queue_that_is_not_there() -> None:
+def test_queue_that_is_not_there() -> None:
     store = Kit().open()
     assert store.get_message("None", 3, 0, 32, 1_000).status is (
         GetMessageStatus.NO_MATCHED_LOGIC_QUEUE
@@ -224,7 +224,7 @@ def test_a_queue_that_is_not_there() -> None:
     assert get(store, 1).status is GetMessageStatus.OFFSET_OVERFLOW_ONE
 
 
-def test_an_entry_that_names_another_record_leaves_that_record_to_its_own_queue() -> None:
+def test_entry_that_names_another_record_leaves_that_record_to_its_own_queue() -> None:
     store = Kit().open()
     sent = put_many(store, 3)
     own = store.queue_entry(TOPIC, 0, 1)

@@ -23,7 +23,7 @@ needs_compiled = pytest.mark.skipif(compiled_records() is None, reason="runs as 
 
 @needs_compiled
 @pytest.mark.parametrize("first", range(0, 60, SEEDS))
-def test_a_start_finds_the_same_as_without_it(first: int) -> None:
+def test_start_finds_the_same_as_without_it(first: int) -> None:
     assert sum(map(compare, range(first, first + SEEDS)))
 
 
@@ -88,7 +88,7 @@ def test_messages_without_keys_end_no_run(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("is_pure", [True, False])
 @pytest.mark.parametrize("queue_offset", [MOST_QUEUE_OFFSET + 1, (1 << 63) - 2, (1 << 63) - 1])
-def test_a_place_that_no_queue_reaches_is_damage(
+def test_place_that_no_queue_reaches_is_damage(
     monkeypatch: pytest.MonkeyPatch, queue_offset: int, *, is_pure: bool
 ) -> None:
     if is_pure:
@@ -108,7 +108,7 @@ def test_a_place_that_no_queue_reaches_is_damage(
     assert bodies(kit.open()) == sent[1:]
 
 
-def test_a_clean_start_does_not_load_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_start_does_not_load_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     kit = Kit()
     store = kit.open()
     sent = put_keyed(store, range(20))
@@ -135,7 +135,7 @@ def test_further_dispatcher_receives_every_record(monkeypatch: pytest.MonkeyPatc
 
 
 @needs_compiled
-def test_an_index_that_the_disk_refuses_falls_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_that_the_disk_refuses_falls_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     kit = Kit(max_index_num=2000)
     put_keyed(kit.open(), range(60))
     kit.files.kill()

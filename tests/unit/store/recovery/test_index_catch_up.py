@@ -39,7 +39,7 @@ def found(store: MessageStore, topic: str, key: str) -> list[int]:
 
 
 @pytest.mark.parametrize("damage", [b"\xff" * 8, b"\0\0\0\x7f", b"\0" * 8])
-def test_a_damaged_frame_costs_only_its_message(damage: bytes) -> None:
+def test_damaged_frame_costs_only_its_message(damage: bytes) -> None:
     kit = Kit(max_index_num=1_000)
     store = kit.open()
     places = [put(store, "T", f"key-{number}") for number in range(200)]
@@ -70,7 +70,7 @@ def test_more_than_a_slice_without_anything_for_the_index_is_passed() -> None:
 
 
 @pytest.mark.parametrize("operation", ["create", "allocate"])
-def test_a_disk_that_fails_the_index_costs_no_look_up(
+def test_disk_that_fails_the_index_costs_no_look_up(
     operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fails one operation on an index file, which is no flush: nothing latches."""

@@ -40,7 +40,7 @@ ALL = TrustedRange(1 << 62, 1 << 62)
 NOTHING = TrustedRange(0, 0)
 
 
-def test_a_whole_log_is_walked_over_its_blanks() -> None:
+def test_whole_log_is_walked_over_its_blanks() -> None:
     log = log_of(20)
     found, scan = walk(log, NOTHING, power_cut=True)
     assert len(found) == 20
@@ -48,7 +48,7 @@ def test_a_whole_log_is_walked_over_its_blanks() -> None:
     assert (scan.damaged, scan.holes) == ([], [])
 
 
-def test_a_wrong_body_is_reported_and_the_others_stay() -> None:
+def test_wrong_body_is_reported_and_the_others_stay() -> None:
     log = log_of(5)
     damage(log, 2 * RECORD_BYTES + 500, b"\xff")
     for power_cut in (False, None):
@@ -78,7 +78,7 @@ def test_power_cut_damage_after_trusted_offset_ends_the_log() -> None:
     assert found == [0, 1, 3, 4]
 
 
-def test_a_sector_that_never_came_to_the_disk_ends_the_log_only_after_a_power_cut() -> None:
+def test_sector_that_never_came_to_the_disk_ends_the_log_only_after_a_power_cut() -> None:
     log = log_of(5)
     damage(log, 2 * RECORD_BYTES + 48, bytes(RECORD_BYTES - 48))
     found, scan = walk(log, TrustedRange(0, RECORD_BYTES), power_cut=True)
@@ -87,7 +87,7 @@ def test_a_sector_that_never_came_to_the_disk_ends_the_log_only_after_a_power_cu
     assert found == [0, 1, 3, 4]
 
 
-def test_a_clock_that_went_back_hides_no_record_of_ours() -> None:
+def test_clock_that_went_back_hides_no_record_of_ours() -> None:
     log = log_of(6, [50, 51, 52, 10, 11, 12])
     damage(log, 2 * RECORD_BYTES, b"\x7f")
     found, _ = walk(log, NOTHING)
@@ -101,7 +101,7 @@ def test_in_a_log_of_apache_older_records_are_left_overs() -> None:
     assert (found, scan.end) == ([0, 1], 2 * RECORD_BYTES)
 
 
-def test_the_last_record_stays_when_it_was_on_disk_though_it_is_damaged() -> None:
+def test_last_record_stays_when_it_was_on_disk_though_it_is_damaged() -> None:
     log = log_of(3)
     damage(log, 2 * RECORD_BYTES + 500, b"\xff")
     found, scan = walk(log, TrustedRange(0, 3 * RECORD_BYTES), power_cut=True)

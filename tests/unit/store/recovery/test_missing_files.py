@@ -52,7 +52,7 @@ def write_empty(kit: Kit, path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["removed", "empty"])
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_a_last_log_file_that_is_gone_refuses_the_start_again_and_again(how: str, end: str) -> None:
+def test_last_log_file_that_is_gone_refuses_the_start_again_and_again(how: str, end: str) -> None:
     kit, sent = stored()
     if end == "kill":
         kit.open()
@@ -81,7 +81,7 @@ def test_without_its_checkpoint_a_shorter_log_opens() -> None:
     assert 100 < len(found) < 250
 
 
-def test_the_only_log_file_is_missed_and_the_whole_directory_is_not() -> None:
+def test_only_log_file_is_missed_and_the_whole_directory_is_not() -> None:
     kit, _ = stored(10)
     kit.files.remove(file_of(kit, LOG, 0))
     with pytest.raises(StoreFormatError, match="00000000000000000000 is missing"):
@@ -90,7 +90,7 @@ def test_the_only_log_file_is_missed_and_the_whole_directory_is_not() -> None:
     assert kit.open().max_offset(TOPIC, 0) == 0
 
 
-def test_a_checkpoint_of_apache_is_not_asked() -> None:
+def test_checkpoint_of_apache_is_not_asked() -> None:
     """Its stamps say nothing about bytes."""
     kit, _ = stored()
     path = Path("/store/checkpoint")
@@ -105,7 +105,7 @@ def test_a_checkpoint_of_apache_is_not_asked() -> None:
 @pytest.mark.parametrize("end", ["close", "kill", "newer queue, kill"])
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("how", ["removed", "empty"])
-def test_a_queue_file_that_is_gone_is_made_again(how: str, number: int, end: str) -> None:
+def test_queue_file_that_is_gone_is_made_again(how: str, number: int, end: str) -> None:
     kit, sent = stored(280)
     if end != "close":
         store = kit.open()
@@ -124,7 +124,7 @@ def test_a_queue_file_that_is_gone_is_made_again(how: str, number: int, end: str
     assert again.recovery.record_count < 10
 
 
-def test_a_start_with_all_files_reads_no_more_than_it_must() -> None:
+def test_start_with_all_files_reads_no_more_than_it_must() -> None:
     kit, _ = stored(280)
     for _ in range(3):
         store = kit.open()
@@ -148,7 +148,7 @@ def aged(numbers: range) -> Kit:
     return kit
 
 
-def test_a_queue_keeps_its_place_when_neither_file_nor_message_is_left() -> None:
+def test_queue_keeps_its_place_when_neither_file_nor_message_is_left() -> None:
     kit = aged(range(400))
     kit.files.remove(file_of(kit, QUEUES / TOPIC / "0", 1))
     for _ in range(2):
@@ -182,7 +182,7 @@ def test_queue_with_unknown_position_fails_start_until_operator_decides(
     assert kit.open().max_offset("Other", 0) == 400
 
 
-def test_a_queue_file_that_retention_removed_is_not_missed() -> None:
+def test_queue_file_that_retention_removed_is_not_missed() -> None:
     kit, sent = stored(1_000)
     store = kit.open()
     for _ in range(3):
@@ -194,7 +194,7 @@ def test_a_queue_file_that_retention_removed_is_not_missed() -> None:
         assert store.recovery.record_count < 3
 
 
-def test_a_topic_deleted_since_is_not_missed() -> None:
+def test_topic_deleted_since_is_not_missed() -> None:
     kit, sent = stored(120)
     store = kit.open()
     store.delete_topics(["Other"])
@@ -236,7 +236,7 @@ def not_found(store: MessageStore, count: int = 200) -> list[int]:
 
 @pytest.mark.parametrize("number", [0, 1, 3, -1])
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_an_index_file_that_is_gone_is_made_again(number: int, end: str) -> None:
+def test_index_file_that_is_gone_is_made_again(number: int, end: str) -> None:
     kit, _ = keyed_store()
     if end == "kill":
         kit.open()
@@ -259,7 +259,7 @@ def test_an_index_file_that_is_gone_is_made_again(number: int, end: str) -> None
     assert not_found(again) == []
 
 
-def test_a_replica_s_queue_that_only_waits_has_no_place_that_a_start_would_miss(
+def test_replica_s_queue_that_only_waits_has_no_place_that_a_start_would_miss(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It begins late, its first message is not on disk yet, and a power cut takes that."""

@@ -27,7 +27,7 @@ def patch(kit: Kit, path: Path, position: int, data: bytes) -> None:
     region.close()
 
 
-def test_a_clean_end_reads_almost_nothing() -> None:
+def test_clean_end_reads_almost_nothing() -> None:
     kit = Kit()
     store = kit.open()
     sent = put(store, 50)
@@ -37,7 +37,7 @@ def test_a_clean_end_reads_almost_nothing() -> None:
     assert bodies(again) == sent
 
 
-def test_a_killed_process_loses_nothing() -> None:
+def test_killed_process_loses_nothing() -> None:
     kit = Kit()
     sent = put(kit.open(), 50)
     kit.files.kill()
@@ -48,7 +48,7 @@ def test_a_killed_process_loses_nothing() -> None:
     assert put(again, 1, 50) == bodies(again)[-1:]
 
 
-def test_the_checkpoint_saves_reading() -> None:
+def test_checkpoint_saves_reading() -> None:
     kit = Kit(flush_consume_queue_thorough_interval=0)
     store = kit.open()
     sent = put(store, 30)
@@ -77,7 +77,7 @@ def test_queue_files_that_are_gone_are_made_again() -> None:
     assert again.recovery.entry_count == 40
 
 
-def test_a_queue_entry_that_lies_is_not_believed() -> None:
+def test_queue_entry_that_lies_is_not_believed() -> None:
     kit = Kit()
     store = kit.open()
     sent = put(store, 20)
@@ -87,7 +87,7 @@ def test_a_queue_entry_that_lies_is_not_believed() -> None:
     assert bodies(kit.open()) == sent
 
 
-def test_a_flipped_bit_costs_one_message() -> None:
+def test_flipped_bit_costs_one_message() -> None:
     kit = Kit()
     store = kit.open()
     sent = put(store, 20)
@@ -102,7 +102,7 @@ def test_a_flipped_bit_costs_one_message() -> None:
     assert again.max_offset(TOPIC, 0) == 20
 
 
-def test_a_torn_tail_goes_and_its_place_is_used_again() -> None:
+def test_torn_tail_goes_and_its_place_is_used_again() -> None:
     kit = Kit()
     store = kit.open()
     sent = put(store, 20)
@@ -131,7 +131,7 @@ def test_stale_bytes_behind_the_end_never_come_back() -> None:
     assert bodies(kit.open()) == kept + new
 
 
-def test_a_log_that_is_gone_empties_the_queues() -> None:
+def test_log_that_is_gone_empties_the_queues() -> None:
     kit = Kit()
     store = kit.open()
     put(store, 5)

@@ -70,7 +70,7 @@ def test_recovery_never_starts_before_the_log() -> None:
     assert kit.find() == FILE_BYTES
 
 
-def test_the_end_of_the_log_and_of_a_file_are_places_it_comes_to() -> None:
+def test_end_of_the_log_and_of_a_file_are_places_it_comes_to() -> None:
     kit = Kit(2 * PER_FILE)
     end = kit.log.max_phy_offset
     kit.vouch(end, end)
@@ -79,7 +79,7 @@ def test_the_end_of_the_log_and_of_a_file_are_places_it_comes_to() -> None:
     assert kit.find() == FILE_BYTES
 
 
-def test_the_end_of_the_last_file_is_a_place_it_comes_to_before_there_is_a_next() -> None:
+def test_end_of_the_last_file_is_a_place_it_comes_to_before_there_is_a_next() -> None:
     kit = Kit(PER_FILE + 1)
     kit.log.close()
     kit.files.remove(Path("/store/commitlog") / f"{FILE_BYTES:020d}")
@@ -89,7 +89,7 @@ def test_the_end_of_the_last_file_is_a_place_it_comes_to_before_there_is_a_next(
 
 
 @pytest.mark.parametrize("wrong", [at(20) + FILE_BYTES, at(11) + 5_000, 1 << 40])
-def test_a_checkpoint_of_another_log_is_not_believed(
+def test_checkpoint_of_another_log_is_not_believed(
     wrong: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     kit = Kit(10)
@@ -99,7 +99,7 @@ def test_a_checkpoint_of_another_log_is_not_believed(
     assert "not this log's" in caplog.text
 
 
-def test_the_checkpoint_says_how_many_entries_there_are_to_be() -> None:
+def test_checkpoint_says_how_many_entries_there_are_to_be() -> None:
     kit = Kit(12)
     kit.vouch(at(9), at(5), entry_count=5)
     start = kit.start()
@@ -154,7 +154,7 @@ def test_without_a_clean_end_there_is_a_margin(after_crash: bool) -> None:
     assert start.assumed_last_ms == 0
 
 
-def test_the_lesser_stamp_counts() -> None:
+def test_lesser_stamp_counts() -> None:
     kit = Kit(12)
     kit.stamp(T0_MS + 11 * SECOND_MS, T0_MS + 8 * SECOND_MS)
     assert kit.find() == at(5)
@@ -168,14 +168,14 @@ def test_recovery_starts_at_last_old_enough_message_of_queues() -> None:
     assert kit.start().by_time(T0_MS + 7 * SECOND_MS + 999) == at(7)
 
 
-def test_a_time_before_all_messages_has_everything_read() -> None:
+def test_time_before_all_messages_has_everything_read() -> None:
     kit = Kit(12)
     assert kit.start().by_time(T0_MS - 1) == 0
     assert kit.start().by_time(0) == 0
     assert kit.start().by_time(-5) == 0
 
 
-def test_an_entry_that_does_not_prove_itself_is_no_place_to_begin() -> None:
+def test_entry_that_does_not_prove_itself_is_no_place_to_begin() -> None:
     kit = Kit(6)
     queue = kit.table.get("T", 0)
     assert queue is not None
@@ -183,7 +183,7 @@ def test_an_entry_that_does_not_prove_itself_is_no_place_to_begin() -> None:
     assert kit.start().by_time(T0_MS + 100 * SECOND_MS) == at(5)
 
 
-def test_a_clock_that_was_set_back_does_not_hide_a_file() -> None:
+def test_clock_that_was_set_back_does_not_hide_a_file() -> None:
     """Messages of a time to come lie in a file before that place: reading begins there."""
     kit = Kit()
     for number in range(PER_FILE):
@@ -199,7 +199,7 @@ def test_a_clock_that_was_set_back_does_not_hide_a_file() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["its begin", "a file in its middle"])
-def test_a_queue_that_lost_a_file_has_everything_read_and_is_made_again_once(number: int) -> None:
+def test_queue_that_lost_a_file_has_everything_read_and_is_made_again_once(number: int) -> None:
     kit = Kit(280)
     kit.table.flush()
     kit.table.close()

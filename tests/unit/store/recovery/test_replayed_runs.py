@@ -56,7 +56,7 @@ def found(store: MessageStore, topic: str, key: str) -> list[int]:
     return store.query_index(topic, key, 2_000, 0, FOREVER).phy_offsets
 
 
-def test_an_index_that_is_gone_is_made_again_in_few_steps() -> None:
+def test_index_that_is_gone_is_made_again_in_few_steps() -> None:
     kit, places = killed_without_index(["T"] * 300)
     store = kit.open()
     files = len(kit.files.list_files(Path("/store/commitlog")))
@@ -96,7 +96,7 @@ def test_replay_continues_where_disk_was_full(
     assert found(store, "T", "all") == places[::-1]
 
 
-def test_a_deleted_topic_within_a_run_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_topic_within_a_run_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     kit = Kit(max_index_num=2_000, max_msgs_num_batch=2_000)
     store = kit.open()
     topics = ["T", "Gone"] * 40

@@ -22,7 +22,7 @@ from tests.unit.store.scan.kit import Written, written
         ("nobody > 3 OR KEYS = 'k9'", {9}),
     ],
 )
-def test_a_condition_on_properties(scan: Any, sql: str, wanted: set[int], tmp_path: Path) -> None:
+def test_condition_on_properties(scan: Any, sql: str, wanted: set[int], tmp_path: Path) -> None:
     written(tmp_path, 60)
     more: dict[str, Any] = {"keys": [f"k{n}" for n in range(60)]} if scan == "index" else {}
 
@@ -33,7 +33,7 @@ def test_a_condition_on_properties(scan: Any, sql: str, wanted: set[int], tmp_pa
     assert found.num_rows == len(wanted)
 
 
-def test_a_condition_that_is_none(tmp_path: Path) -> None:
+def test_condition_that_is_none(tmp_path: Path) -> None:
     written(tmp_path, 3)
 
     with pytest.raises(ExpressionError):
@@ -70,7 +70,7 @@ def test_lost_messages_are_marked_where_they_were(tmp_path: Path) -> None:
     assert len(to_arrow(tmp_path, starts=starts, on_data_loss="skip").read_all()) == len(left)
 
 
-def test_an_index_of_other_proportions(tmp_path: Path) -> None:
+def test_index_of_other_proportions(tmp_path: Path) -> None:
     store = Written(tmp_path)
     store.store.close()
     config = MessageStoreConfig(

@@ -19,7 +19,7 @@ def test_files_queues_and_index_of_a_store(tmp_path: Path) -> None:
     assert directory.index_files() == sorted((tmp_path / "index").iterdir())
 
 
-def test_a_file_that_was_deleted_since_it_was_listed_has_no_bytes(tmp_path: Path) -> None:
+def test_file_that_was_deleted_since_it_was_listed_has_no_bytes(tmp_path: Path) -> None:
     assert size_of(tmp_path / "gone") == 0
 
 
@@ -42,7 +42,7 @@ def test_files_that_overlap_are_refused(tmp_path: Path) -> None:
         StoreDirectory(tmp_path).log_files()
 
 
-def test_a_table_is_read_from_its_backup_when_it_is_damaged(tmp_path: Path) -> None:
+def test_table_is_read_from_its_backup_when_it_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     config = tmp_path / "config"
     config.mkdir()

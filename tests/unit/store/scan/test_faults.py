@@ -63,7 +63,7 @@ def test_damage_of_what_no_queue_file_knows_yet_costs_one_message(
 
 @pytest.mark.parametrize("topics", ["", "T"])
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_a_wrong_size_costs_no_record_behind_it(times: int, topics: str, tmp_path: Path) -> None:
+def test_wrong_size_costs_no_record_behind_it(times: int, topics: str, tmp_path: Path) -> None:
     """A damaged record is reported for every topic, because it may belong to it."""
     store, places = live(tmp_path)
     store.close()
@@ -103,7 +103,7 @@ def test_record_being_written_is_not_skipped(
     store.close()
 
 
-def test_a_record_within_a_body_is_no_record(tmp_path: Path) -> None:
+def test_record_within_a_body_is_no_record(tmp_path: Path) -> None:
     inner = Written(tmp_path / "inner")
     inner.put("T", 0, b"inner")
     inner.close()
@@ -133,7 +133,7 @@ def test_log_files_that_expire_while_they_are_read_are_data_loss(scan: Any, tmp_
     assert 100 < rows < 300
 
 
-def test_a_queue_file_that_is_deleted_while_it_is_looked_at(
+def test_queue_file_that_is_deleted_while_it_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path, 100)
@@ -154,7 +154,7 @@ def test_a_queue_file_that_is_deleted_while_it_is_looked_at(
 
 
 @pytest.mark.parametrize("number", [2, 7, 9])
-def test_an_entry_that_leads_to_an_earlier_message_is_not_followed(
+def test_entry_that_leads_to_an_earlier_message_is_not_followed(
     number: int, tmp_path: Path
 ) -> None:
     written(tmp_path, 10, queues=1)

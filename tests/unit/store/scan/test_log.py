@@ -36,7 +36,7 @@ def test_state_at_offset_by_kind_of_record(tmp_path: Path, places: list[int]) ->
     assert times == sorted(times, key=lambda each: each or 0)
 
 
-def test_the_end_is_behind_the_last_whole_record(tmp_path: Path, places: list[int]) -> None:
+def test_end_is_behind_the_last_whole_record(tmp_path: Path, places: list[int]) -> None:
     overwrite(tmp_path, places[30] + 4, bytes(4))
     log = opened(tmp_path)
 

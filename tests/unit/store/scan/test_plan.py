@@ -49,7 +49,7 @@ def test_pieces_are_sent_to_others_and_give_the_same_each_time(scan: Any, live: 
 
 
 @pytest.mark.parametrize("cut", [1, 50, 99, 100, 101, 114])
-def test_a_piece_in_two_parts(cut: int, live: Written) -> None:
+def test_piece_in_two_parts(cut: int, live: Written) -> None:
     (piece, _) = plan(StoreDirectory(live.root), WANTED, "queue")
     assert isinstance(piece, QueuePiece)
     assert (piece.start, piece.end) == (0, 115)

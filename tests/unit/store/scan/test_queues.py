@@ -43,7 +43,7 @@ def test_offsets_by_time_find_the_first_message_not_before_it(tmp_path: Path) ->
     assert found.offset_by_time(start + 1_000_000) == 30
 
 
-def test_a_queue_that_begins_late(tmp_path: Path) -> None:
+def test_queue_that_begins_late(tmp_path: Path) -> None:
     written(tmp_path, 100)
     path = tmp_path / "consumequeue" / "T" / "0"
     (path / f"{0:020d}").unlink()
@@ -60,7 +60,7 @@ def test_a_queue_that_begins_late(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["name", "length"])
-def test_a_file_that_is_none_of_a_queue(damage: str, tmp_path: Path) -> None:
+def test_file_that_is_none_of_a_queue(damage: str, tmp_path: Path) -> None:
     written(tmp_path, 100)
     path = tmp_path / "consumequeue" / "T" / "0"
     if damage == "name":
@@ -72,7 +72,7 @@ def test_a_file_that_is_none_of_a_queue(damage: str, tmp_path: Path) -> None:
         queue(tmp_path)
 
 
-def test_a_queue_without_files_is_empty(tmp_path: Path) -> None:
+def test_queue_without_files_is_empty(tmp_path: Path) -> None:
     written(tmp_path, 2)
     (tmp_path / "consumequeue" / "T" / "7").mkdir()
 
@@ -81,7 +81,7 @@ def test_a_queue_without_files_is_empty(tmp_path: Path) -> None:
     assert (found.begin, found.end) == (0, 0)
 
 
-def test_a_last_file_without_length_is_one_that_was_just_made(tmp_path: Path) -> None:
+def test_last_file_without_length_is_one_that_was_just_made(tmp_path: Path) -> None:
     written(tmp_path, 100)
     (tmp_path / "consumequeue" / "T" / "0" / f"{1200:020d}").touch()
 

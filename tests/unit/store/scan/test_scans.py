@@ -133,7 +133,7 @@ def test_keys_by_the_index(tmp_path: Path) -> None:
         to_arrow(tmp_path, scan="index")
 
 
-def test_a_key_of_too_many_messages_is_an_error_and_no_part_of_them(
+def test_key_of_too_many_messages_is_an_error_and_no_part_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path, 20)
@@ -164,7 +164,7 @@ def test_records_of_every_layout(tmp_path: Path) -> None:
     assert numbers(tmp_path, scan="log", topics="T") == [1, 2, 3]
 
 
-def test_a_store_in_use_is_read_as_it_is_and_left_alone(tmp_path: Path) -> None:
+def test_store_in_use_is_read_as_it_is_and_left_alone(tmp_path: Path) -> None:
     store = Written(tmp_path)
     store.fill("T", 50)
     store.flush()
@@ -207,7 +207,7 @@ def test_damaged_record_costs_itself_and_is_reported(scan: Any, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("scan", ["queue", "log"])
-def test_a_wrong_body_is_found_when_asked(scan: Any, tmp_path: Path) -> None:
+def test_wrong_body_is_found_when_asked(scan: Any, tmp_path: Path) -> None:
     store = Written(tmp_path)
     places = [store.put("T", 0, f"m-{n}".encode().ljust(100, b".")) for n in range(10)]
     store.close()
@@ -236,7 +236,7 @@ def _zeros(root: Path, place: int) -> None:
 @pytest.mark.parametrize("tear", [_cut_file, _zeros])
 @pytest.mark.parametrize("within", [0, 3, 30, 89, 300])
 @pytest.mark.parametrize("last", [3, 31])
-def test_a_torn_tail_is_where_the_log_ends(
+def test_torn_tail_is_where_the_log_ends(
     scan: Any, tear: Callable[[Path, int], None], within: int, last: int, tmp_path: Path
 ) -> None:
     store = Written(tmp_path)
@@ -291,7 +291,7 @@ def test_files_that_expire_between_plan_and_read(tmp_path: Path) -> None:
     assert 0 < skipping.read_all().num_rows < 300
 
 
-def test_a_deleted_topic_is_gone_from_every_scan(tmp_path: Path) -> None:
+def test_deleted_topic_is_gone_from_every_scan(tmp_path: Path) -> None:
     store = Written(tmp_path)
     store.fill("T", 20)
     store.fill("Gone", 20)
@@ -339,14 +339,14 @@ def test_path_that_is_not_a_store_is_rejected(tmp_path: Path) -> None:
             to_arrow(tmp_path / name)
 
 
-def test_an_empty_store_has_no_rows(tmp_path: Path) -> None:
+def test_empty_store_has_no_rows(tmp_path: Path) -> None:
     Written(tmp_path).close()
 
     assert to_arrow(tmp_path).read_all().num_rows == 0
     assert to_arrow(tmp_path, scan="log").read_all().num_rows == 0
 
 
-def test_a_mistyped_topic_names_the_nearest(tmp_path: Path) -> None:
+def test_mistyped_topic_names_the_nearest(tmp_path: Path) -> None:
     store = Written(tmp_path)
     store.fill("flights", 1)
     store.close()
@@ -407,7 +407,7 @@ def test_memory_does_not_grow_with_the_store(tmp_path: Path) -> None:
     "damage", [(4, b"\0\0\0\0"), (0, b"\0\1"), (0, b"\0" * 8), (85, b"\1"), (28, b"\7")]
 )
 @pytest.mark.parametrize("by_apache", [False, True])
-def test_a_damaged_last_record_of_a_closed_log_is_no_torn_tail(
+def test_damaged_last_record_of_a_closed_log_is_no_torn_tail(
     scan: Any, damage: tuple[int, bytes], by_apache: bool, tmp_path: Path
 ) -> None:
     """Apache's checkpoint does not say where the log ends: then what is left of the record does."""
@@ -429,7 +429,7 @@ def test_a_damaged_last_record_of_a_closed_log_is_no_torn_tail(
 
 @pytest.mark.parametrize("scan", ["queue", "log"])
 @pytest.mark.parametrize("kept", [3, 8, 60, 88, 300, 500])
-def test_a_torn_last_record_of_a_log_that_was_closed_since_is_its_end(
+def test_torn_last_record_of_a_log_that_was_closed_since_is_its_end(
     scan: Any, kept: int, tmp_path: Path
 ) -> None:
     """Apache's broker leaves it where it is, when it recovers and stops before a next message."""

@@ -55,7 +55,7 @@ def test_groups_come_from_the_copy_when_the_file_is_torn(tmp_path: Path) -> None
     ]
 
 
-def test_a_directory_without_configuration_has_empty_tables(tmp_path: Path) -> None:
+def test_directory_without_configuration_has_empty_tables(tmp_path: Path) -> None:
     written(tmp_path, 2)
     directory = StoreDirectory(tmp_path)
 

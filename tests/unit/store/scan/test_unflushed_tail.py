@@ -63,7 +63,7 @@ def test_after_apache_the_end_of_the_last_entry_counts(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_topic_deleted_meanwhile_does_not_come_back(tmp_path: Path) -> None:
+def test_topic_deleted_meanwhile_does_not_come_back(tmp_path: Path) -> None:
     store = Written(tmp_path)
     store.fill("T", 4)
     store.fill("Gone", 4)

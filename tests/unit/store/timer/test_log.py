@@ -41,7 +41,7 @@ def test_units_have_apaches_layout() -> None:
     assert unit(1).due_ms == 3_000
 
 
-def test_a_full_file_ends_with_a_blank_and_another_begins() -> None:
+def test_full_file_ends_with_a_blank_and_another_begins() -> None:
     files = SimFiles()
     log, positions = filled(files, 12)
     assert positions[4:6] == [208, FILE_BYTES]
@@ -96,7 +96,7 @@ def test_truncated_units_stay_deleted() -> None:
 @pytest.mark.parametrize(
     "garbage", [b"\xff" * 52, bytes(52), UNIT.pack(52, 0, 99, 0, 0, 0, 1, 0, 0)]
 )
-def test_a_scan_ends_where_no_unit_is(garbage: bytes) -> None:
+def test_scan_ends_where_no_unit_is(garbage: bytes) -> None:
     files = SimFiles()
     filled(files, 3)
     file = files.open_file(DIRECTORY / f"{0:020d}")
@@ -136,7 +136,7 @@ def test_files_of_deleted_messages_are_deleted() -> None:
     assert log.unit(positions[-1]) is not None
 
 
-def test_a_mark_changes_the_magic_only() -> None:
+def test_mark_changes_the_magic_only() -> None:
     files = SimFiles()
     log, positions = filled(files, 8)
     log.mark([positions[1], positions[7]], 5)

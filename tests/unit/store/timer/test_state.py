@@ -71,7 +71,7 @@ def test_units_of_one_slot_are_a_chain() -> None:
     assert kit.state.pending_count == 3
 
 
-def test_a_kill_keeps_what_was_added_since_the_last_flush() -> None:
+def test_kill_keeps_what_was_added_since_the_last_flush() -> None:
     kit = Kit()
     kit.add(5, 3)
     kit.flush()
@@ -88,7 +88,7 @@ def test_a_kill_keeps_what_was_added_since_the_last_flush() -> None:
     assert not kit.state.was_logged(300, 0)
 
 
-def test_a_log_behind_its_wheel_shortens_the_slots() -> None:
+def test_log_behind_its_wheel_shortens_the_slots() -> None:
     kit = Kit()
     kit.add(5, 2)
     kit.flush()
@@ -119,7 +119,7 @@ def test_units_of_messages_that_a_power_cut_took_are_cut_off() -> None:
     assert not kit.state.was_logged(400, 0)
 
 
-def test_a_log_that_is_gone_says_so() -> None:
+def test_log_that_is_gone_says_so() -> None:
     kit = Kit()
     kit.add(5, 2)
     kit.flush()
@@ -129,7 +129,7 @@ def test_a_log_that_is_gone_says_so() -> None:
     assert kit.chain(5) == []
 
 
-def test_a_lost_wheel_is_made_again_from_the_log() -> None:
+def test_lost_wheel_is_made_again_from_the_log() -> None:
     kit = Kit()
     kit.add(5, 60)
     kit.add(7, 60)
@@ -153,7 +153,7 @@ def test_nothing_is_written_while_only_time_goes_by() -> None:
     assert kit.state.marks.counter == 2
 
 
-def test_a_full_disk_is_tried_again() -> None:
+def test_full_disk_is_tried_again() -> None:
     kit = Kit()
     kit.add(5)
     create = kit.files.create_file
@@ -196,7 +196,7 @@ def test_delivered_units_are_skipped_by_next_reader() -> None:
     assert (found.magic, found.is_recall) == (5, True)
 
 
-def test_a_checkpoint_has_apaches_layout() -> None:
+def test_checkpoint_has_apaches_layout() -> None:
     files = SimFiles()
     checkpoint = TimerCheckpoint(ROOT / "config/timercheck", files)
     assert checkpoint.load() == TimerMarks()

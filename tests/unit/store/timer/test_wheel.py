@@ -20,7 +20,7 @@ def flush(wheel: TimerWheel) -> None:
     wheel.flushed(ok=True)
 
 
-def test_a_slot_has_apaches_layout_and_place() -> None:
+def test_slot_has_apaches_layout_and_place() -> None:
     files = SimFiles()
     wheel = opened(files)
     wheel.put(Slot(NOW, 52, 104, 2))
@@ -32,7 +32,7 @@ def test_a_slot_has_apaches_layout_and_place() -> None:
     assert data.count(0) > WHEEL_BYTES - 32
 
 
-def test_a_slot_counts_for_its_own_moment_only() -> None:
+def test_slot_counts_for_its_own_moment_only() -> None:
     wheel = opened(SimFiles())
     wheel.put(Slot(NOW, 0, 0, 1))
     assert wheel.get(NOW) == Slot(NOW, 0, 0, 1)
@@ -57,7 +57,7 @@ def test_slots_come_back_after_a_restart_and_are_all_found() -> None:
     assert again.get(NOW + 90_000) == Slot(NOW + 90_000, 3, 3, 1)
 
 
-def test_the_next_slot_is_found_over_many_empty_ones() -> None:
+def test_next_slot_is_found_over_many_empty_ones() -> None:
     wheel = opened(SimFiles())
     wheel.put(Slot(NOW + 100_000, 1, 1, 1))
     assert wheel.first_from(NOW, NOW + 200_000) == (NOW + 100_000, Slot(NOW + 100_000, 1, 1, 1))
@@ -88,7 +88,7 @@ def test_pages_that_could_not_be_written_are_written_later() -> None:
     assert opened(files).get(NOW) is not None
 
 
-def test_a_file_of_another_length_is_kept_aside_and_an_empty_one_dropped() -> None:
+def test_file_of_another_length_is_kept_aside_and_an_empty_one_dropped() -> None:
     files = SimFiles()
     files.write_bytes(PATH, b"x" * 100)
     assert opened(files).get(NOW) is None

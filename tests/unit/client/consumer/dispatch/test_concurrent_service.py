@@ -112,7 +112,7 @@ async def test_stop_waits_for_the_running_handler_and_starts_no_other() -> None:
     assert list(kit.queue.messages) == [1]
 
 
-async def test_a_handler_that_outlasts_the_stop_is_cancelled_and_nothing_given_back() -> None:
+async def test_handler_that_outlasts_the_stop_is_cancelled_and_nothing_given_back() -> None:
     kit = Kit()
     ended: list[str] = []
     began = asyncio.Event()

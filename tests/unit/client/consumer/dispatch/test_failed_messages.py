@@ -123,7 +123,7 @@ def test_consume_timeout_redelivers_message_and_ignores_late_result() -> None:
     run_sim(main)
 
 
-def test_a_sweep_that_fails_leaves_the_message_to_its_handler() -> None:
+def test_sweep_that_fails_leaves_the_message_to_its_handler() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         kit.brokers.failures = 1
@@ -139,7 +139,7 @@ def test_a_sweep_that_fails_leaves_the_message_to_its_handler() -> None:
     run_sim(main)
 
 
-def test_a_handler_that_ends_while_a_sweep_fails_is_followed_by_another() -> None:
+def test_handler_that_ends_while_a_sweep_fails_is_followed_by_another() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         kit.brokers.failures = 1
@@ -158,7 +158,7 @@ def test_a_handler_that_ends_while_a_sweep_fails_is_followed_by_another() -> Non
     run_sim(main)
 
 
-def test_a_giving_back_that_is_cancelled_leaves_the_message_here() -> None:
+def test_giving_back_that_is_cancelled_leaves_the_message_here() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         message = kit.messages[0]
@@ -172,7 +172,7 @@ def test_a_giving_back_that_is_cancelled_leaves_the_message_here() -> None:
     run_sim(main)
 
 
-def test_a_broadcast_message_is_dropped() -> None:
+def test_broadcast_message_is_dropped() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster, broadcast=True)
         await kit.returns.give_back(kit.queue, kit.messages[0], 0)

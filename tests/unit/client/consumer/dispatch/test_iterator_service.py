@@ -7,7 +7,7 @@ import pytest
 from tests.unit.client.consumer.dispatch.delivery_kit import Kit, turns
 
 
-async def test_a_message_of_an_iterator_is_done_when_the_next_is_asked_for() -> None:
+async def test_message_of_an_iterator_is_done_when_the_next_is_asked_for() -> None:
     kit = Kit()
     service = kit.iterator()
     service.deliver(kit.queue, kit.messages(0, 1))
@@ -37,7 +37,7 @@ async def test_settled_message_is_not_counted_again() -> None:
     assert await service.next() is None, "the rest belongs to a queue that was given up"
 
 
-async def test_a_cancelled_iteration_leaves_its_message_to_another() -> None:
+async def test_cancelled_iteration_leaves_its_message_to_another() -> None:
     kit = Kit()
     service = kit.iterator()
     one, two = asyncio.create_task(service.next()), asyncio.create_task(service.next())
@@ -52,7 +52,7 @@ async def test_a_cancelled_iteration_leaves_its_message_to_another() -> None:
     assert message.offset == 0
 
 
-async def test_a_failure_is_raised_once_and_a_stop_ends_every_iteration() -> None:
+async def test_failure_is_raised_once_and_a_stop_ends_every_iteration() -> None:
     kit = Kit()
     service = kit.iterator()
     waiting = [asyncio.create_task(service.next()) for _ in range(3)]

@@ -104,7 +104,7 @@ def key_of(message: ReceivedMessage) -> str | None:
     return message.properties.get("key")
 
 
-def test_a_queue_has_one_handler_at_a_time_and_queues_are_beside_each_other() -> None:
+def test_queue_has_one_handler_at_a_time_and_queues_are_beside_each_other() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         kit.put(0, "a", "b", "c")
@@ -150,7 +150,7 @@ def test_keys_are_in_order_also_across_queues_and_beside_each_other() -> None:
     run(main)
 
 
-def test_an_offset_does_not_pass_a_key_that_waits() -> None:
+def test_offset_does_not_pass_a_key_that_waits() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster, lane_of=key_lane(key_of))
         kit.failing = {"a1": [ValueError("no")]}
@@ -162,7 +162,7 @@ def test_an_offset_does_not_pass_a_key_that_waits() -> None:
     run(main)
 
 
-def test_a_batch_is_of_one_lane_and_one_queue() -> None:
+def test_batch_is_of_one_lane_and_one_queue() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster, batch=2, lane_of=key_lane(key_of))
         kit.put(0, "a1", "a2", "a3", a1="a", a2="a", a3="a")
@@ -212,7 +212,7 @@ def test_broadcasting_drops_a_message_after_its_last_retry() -> None:
     run(main)
 
 
-def test_a_queue_that_may_not_be_worked_on_waits_and_a_dropped_one_is_forgotten() -> None:
+def test_queue_that_may_not_be_worked_on_waits_and_a_dropped_one_is_forgotten() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         kit.blocked = True
@@ -230,7 +230,7 @@ def test_a_queue_that_may_not_be_worked_on_waits_and_a_dropped_one_is_forgotten(
     run(main)
 
 
-def test_a_queue_that_begins_afresh_waits_for_the_handler_of_its_former_life() -> None:
+def test_queue_that_begins_afresh_waits_for_the_handler_of_its_former_life() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         kit.put(0, "a", "b")
@@ -272,7 +272,7 @@ def test_nack_can_ask_for_the_dead_letters() -> None:
     run(main)
 
 
-def test_a_stop_waits_for_handlers_and_begins_no_more() -> None:
+def test_stop_waits_for_handlers_and_begins_no_more() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         kit.put(0, "a", "b")

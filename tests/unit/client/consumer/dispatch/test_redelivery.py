@@ -31,7 +31,7 @@ async def ask(
     return cluster.of_code(36)[-1].ext_fields
 
 
-def test_the_broker_that_has_it_is_asked_first() -> None:
+def test_broker_that_has_it_is_asked_first() -> None:
     async def main(cluster: Cluster) -> None:
         sent = await ask(cluster, 5)
         assert sent["group"] == "c"
@@ -66,7 +66,7 @@ def test_when_the_broker_fails_a_copy_goes_to_the_retry_topic() -> None:
 
 
 @pytest.mark.parametrize(("tries", "level"), [(16, 0), (0, -1)])
-def test_a_copy_after_the_last_try_or_for_the_dead_letters_becomes_one(
+def test_copy_after_the_last_try_or_for_the_dead_letters_becomes_one(
     tries: int, level: int
 ) -> None:
     async def main(cluster: Cluster) -> None:
@@ -102,7 +102,7 @@ def test_send_back_that_fails_everywhere_raises() -> None:
     run_sim(main, queues=1, topics=("t", "%RETRY%c"))
 
 
-def test_a_redelivery_knows_where_it_came_from() -> None:
+def test_redelivery_knows_where_it_came_from() -> None:
     first = MessageExt("t", offset_msg_id="A")
     again = MessageExt(
         "%RETRY%c",

@@ -17,6 +17,6 @@ def test_empty_poll_pause_subtracts_the_time_of_the_poll() -> None:
     assert [fruitless.pause_ms(was_empty=True, spent_ms=15_000) for _ in range(9)] == [0] * 9
 
 
-def test_a_broker_that_is_not_to_hold_anything_is_asked_quickly() -> None:
+def test_broker_that_is_not_to_hold_anything_is_asked_quickly() -> None:
     fruitless = EmptyPollBackoff(0, 1_000)
     assert [fruitless.pause_ms(was_empty=True, spent_ms=0) for _ in range(9)] == [20] * 9

@@ -14,7 +14,7 @@ FIRST, SECOND, THIRD = (MessageQueue("t", "broker-a", number) for number in rang
 OTHER = MessageQueue("u", "broker-a", 0)
 
 
-def test_the_last_word_counts_and_a_queue_s_own_before_its_topic_s() -> None:
+def test_last_word_counts_and_a_queue_s_own_before_its_topic_s() -> None:
     pauses = PausedQueues()
     assert not pauses.holds(FIRST)
     pauses.set(["t"], paused=True)
@@ -87,7 +87,7 @@ def test_paused_topic_leaves_others_running() -> None:
     run_sim(main, topics=("t", "u"))
 
 
-def test_a_pause_of_a_queue_survives_a_rebalance_and_a_moved_offset() -> None:
+def test_pause_of_a_queue_survives_a_rebalance_and_a_moved_offset() -> None:
     async def main(cluster: Cluster) -> None:
         got: list[MessageQueue] = []
 
@@ -114,7 +114,7 @@ def test_a_pause_of_a_queue_survives_a_rebalance_and_a_moved_offset() -> None:
     run_sim(main)
 
 
-def test_a_paused_queue_that_is_moved_by_its_broker_stays_paused() -> None:
+def test_paused_queue_that_is_moved_by_its_broker_stays_paused() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         async with cluster.client() as client:

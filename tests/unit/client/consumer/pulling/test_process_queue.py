@@ -41,7 +41,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_the_smallest_unfinished_offset_is_committed() -> None:
+def test_smallest_unfinished_offset_is_committed() -> None:
     assert make().commit_offset is None, "nothing is known of an offset yet"
     queue = make()
     a, b, c = put(queue, 5, 6, 9)
@@ -56,7 +56,7 @@ def test_the_smallest_unfinished_offset_is_committed() -> None:
     assert (queue.size_bytes, queue.messages) == (0, {})
 
 
-def test_the_lag_counts_what_is_unfinished_and_what_was_not_pulled() -> None:
+def test_lag_counts_what_is_unfinished_and_what_was_not_pulled() -> None:
     queue = make()
     assert queue.lag == 0
     first, _ = put(queue, 5, 6)
@@ -68,7 +68,7 @@ def test_the_lag_counts_what_is_unfinished_and_what_was_not_pulled() -> None:
     assert queue.lag == 0, "the broker's report may be older than the messages"
 
 
-def test_the_limits_are_those_of_apaches_clients() -> None:
+def test_limits_are_those_of_apaches_clients() -> None:
     config = ConsumerConfig("t", group="c")
     assert (config.max_cached_messages, config.max_span) == (1_000, 2_000)
     assert config.max_cached_bytes == 100 << 20
@@ -108,7 +108,7 @@ def test_one_message_far_from_the_last_does_not_forbid_pulling() -> None:
     assert queue.is_full() is None
 
 
-async def test_a_wait_for_space_ends_with_room_only() -> None:
+async def test_wait_for_space_ends_with_room_only() -> None:
     queue = make(Limits(messages=1))
     first, second, third = put(queue, 0, 1, 2)
     task = await waiting(queue)
@@ -121,7 +121,7 @@ async def test_a_wait_for_space_ends_with_room_only() -> None:
     queue.remove(second)
 
 
-async def test_a_pause_outlasts_room_and_ends_with_resume() -> None:
+async def test_pause_outlasts_room_and_ends_with_resume() -> None:
     queue = make(Limits(messages=1))
     first, _ = put(queue, 0, 1)
     queue.pause()
@@ -134,7 +134,7 @@ async def test_a_pause_outlasts_room_and_ends_with_resume() -> None:
     assert task.done()
 
 
-async def test_a_dropped_queue_waits_for_nothing() -> None:
+async def test_dropped_queue_waits_for_nothing() -> None:
     queue = make(Limits(messages=1))
     put(queue, 0, 1)
     queue.pause()
@@ -144,7 +144,7 @@ async def test_a_dropped_queue_waits_for_nothing() -> None:
     assert task.done()
 
 
-async def test_the_common_limit_wakes_every_queue_when_there_is_room() -> None:
+async def test_common_limit_wakes_every_queue_when_there_is_room() -> None:
     total = CacheTotal(1)
     full, one, two = make(total=total), make(total=total), make(total=total)
     messages = put(full, 0, 1)
@@ -173,7 +173,7 @@ async def test_queue_over_its_limit_is_woken_by_common_room_later() -> None:
     assert task.done()
 
 
-async def test_a_dropped_queue_gives_its_share_of_the_common_limit_back() -> None:
+async def test_dropped_queue_gives_its_share_of_the_common_limit_back() -> None:
     total = CacheTotal(1)
     dropped, other = make(total=total), make(total=total)
     kept = put(dropped, 0, 1)
@@ -205,7 +205,7 @@ def test_only_messages_whose_handlers_began_are_overdue_the_oldest_first() -> No
     assert queue.started_ms(second) is None, "it is finished"
 
 
-def test_a_message_is_given_back_by_one_only() -> None:
+def test_message_is_given_back_by_one_only() -> None:
     queue = make()
     first, second = put(queue, 5, 6)
     queue.begin([first], 1)

@@ -36,7 +36,7 @@ def collect(into: list[bytes]) -> Any:
     return handler
 
 
-def test_a_filter_that_changes_holds_from_the_next_pull_on() -> None:
+def test_filter_that_changes_holds_from_the_next_pull_on() -> None:
     async def main(cluster: Cluster) -> None:
         got: list[bytes] = []
         async with cluster.client() as client:
@@ -71,7 +71,7 @@ def test_lost_connection_refreshes_routes_and_heartbeat() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_broker_that_forgot_us_gets_a_heartbeat() -> None:
+def test_broker_that_forgot_us_gets_a_heartbeat() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=nothing) as consumer:
@@ -98,7 +98,7 @@ def test_flow_control_is_asked_again_soon_and_is_no_failure() -> None:
     run_sim(main, queues=1)
 
 
-def test_the_slave_a_broker_suggests_is_asked_and_gets_no_offset() -> None:
+def test_slave_a_broker_suggests_is_asked_and_gets_no_offset() -> None:
     async def main(cluster: Cluster) -> None:
         def suggest(_: str, request: RemotingCommand) -> RemotingCommand:
             fields = {
@@ -124,7 +124,7 @@ def test_the_slave_a_broker_suggests_is_asked_and_gets_no_offset() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_response_without_offsets_is_a_failure_that_health_shows() -> None:
+def test_response_without_offsets_is_a_failure_that_health_shows() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[PULL] = [lambda _, request: make_response(request, 0)] * 9
         async with cluster.client() as client:
@@ -302,7 +302,7 @@ def test_huge_inflated_response_is_taken_in_parts(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("code", [19, 20])
-def test_a_broker_that_holds_no_pull_is_not_asked_as_fast_as_it_answers(code: int) -> None:
+def test_broker_that_holds_no_pull_is_not_asked_as_fast_as_it_answers(code: int) -> None:
     async def main(cluster: Cluster) -> None:
         got: list[bytes] = []
 
@@ -329,7 +329,7 @@ def test_a_broker_that_holds_no_pull_is_not_asked_as_fast_as_it_answers(code: in
     run_sim(main, queues=1)
 
 
-def test_a_broker_that_moves_a_queue_again_and_again_does_not_set_the_pace() -> None:
+def test_broker_that_moves_a_queue_again_and_again_does_not_set_the_pace() -> None:
     async def main(cluster: Cluster) -> None:
         def move(_: str, request: RemotingCommand) -> RemotingCommand:
             cluster.script[PULL].append(move)

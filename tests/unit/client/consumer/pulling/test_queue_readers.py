@@ -25,7 +25,7 @@ def reset(client: object, offset: int) -> None:
     remoting.receive(make_request(220, header, body, oneway=True))
 
 
-def test_a_paused_consumer_stays_paused_when_its_offsets_are_reset() -> None:
+def test_paused_consumer_stays_paused_when_its_offsets_are_reset() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=nothing) as consumer:
@@ -43,7 +43,7 @@ def test_a_paused_consumer_stays_paused_when_its_offsets_are_reset() -> None:
     run_sim(main, queues=1)
 
 
-def test_a_queue_that_comes_while_everything_is_paused_is_paused_too() -> None:
+def test_queue_that_comes_while_everything_is_paused_is_paused_too() -> None:
     async def main(cluster: Cluster) -> None:
         got: list[bytes] = []
 
@@ -64,7 +64,7 @@ def test_a_queue_that_comes_while_everything_is_paused_is_paused_too() -> None:
     run_sim(main, queues=2)
 
 
-def test_an_offset_outside_the_queue_is_left_although_it_cannot_be_stored() -> None:
+def test_offset_outside_the_queue_is_left_although_it_cannot_be_stored() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         cluster.offsets["c", "broker-a", "t", 0] = 1
@@ -83,7 +83,7 @@ def test_an_offset_outside_the_queue_is_left_although_it_cannot_be_stored() -> N
     run_sim(main, queues=1)
 
 
-def test_a_pull_consumer_shows_its_queues_and_failures() -> None:
+def test_pull_consumer_shows_its_queues_and_failures() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
         async with cluster.client() as client:
@@ -137,7 +137,7 @@ def test_queues_of_one_pull_consumer_share_a_limit() -> None:
     run_sim(main, queues=4)
 
 
-def test_a_queue_given_up_leaves_room_for_the_others() -> None:
+def test_queue_given_up_leaves_room_for_the_others() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 400)
         first, second = (MessageQueue("t", "broker-a", n) for n in range(2))
@@ -157,7 +157,7 @@ def test_a_queue_given_up_leaves_room_for_the_others() -> None:
     run_sim(main, queues=2)
 
 
-def test_a_response_for_a_queue_given_up_meanwhile_does_not_count() -> None:
+def test_response_for_a_queue_given_up_meanwhile_does_not_count() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.pull_consumer(group="p", start="earliest") as consumer:
