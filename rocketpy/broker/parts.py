@@ -35,7 +35,7 @@ from rocketpy.broker.operation.send.send import SendOperation
 from rocketpy.broker.operation.send.send_back import SendBack
 from rocketpy.broker.pools import build_pools
 from rocketpy.broker.pop.feature import PopNeeds, build_pop
-from rocketpy.broker.pop.waiters import Listener
+from rocketpy.broker.pop.suspended_pops import Listener
 from rocketpy.broker.processor.client_manage import ClientManageProcessor
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.broker.processor.reply_message import ReplyMessageProcessor

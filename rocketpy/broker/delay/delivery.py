@@ -55,7 +55,8 @@ from rocketpy.proto.record.raw_record import RawRecord
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import no_wake
-from rocketpy.store.results import GetMessageResult, MessageFilter, PutMessage, PutMessageStatus
+from rocketpy.store.interfaces import QueueReader
+from rocketpy.store.results import PutMessage, PutMessageStatus
 
 _log = structlog.get_logger(__name__)
 
@@ -74,26 +75,14 @@ _QUIET_MS: Final = 10_000
 """Shortest time between two warnings about messages that cannot be stored."""
 
 
-class _Store(Protocol):
-    def get_message(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        max_count: int,
-        max_bytes: int,
-        filter: MessageFilter | None = None,  # noqa: A002 - as the store has it
-    ) -> GetMessageResult: ...
+class _Store(QueueReader, Protocol):
+    """Store of delayed messages."""
 
     def queue_entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int
     ) -> list[tuple[int, int, int]]: ...
 
     def recent_part(self, phy_offset: int) -> tuple[memoryview, int, int] | None: ...
-
-    def min_offset(self, topic: str, queue_id: int) -> int: ...
-
-    def max_offset(self, topic: str, queue_id: int) -> int: ...
 
 
 def _real_place(properties: Mapping[str, str]) -> tuple[str, int] | str:

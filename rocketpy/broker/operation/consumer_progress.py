@@ -11,18 +11,11 @@ from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.store.interfaces import QueueBounds, RecentMessages
 
 
-class QueueStart(Protocol):
-    """Interface of the store: start of a queue, and recent messages."""
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first offset of a queue."""
-        ...
-
-    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Return whether a message is recent enough to count as in memory."""
-        ...
+class QueueStart(QueueBounds, RecentMessages, Protocol):
+    """Store of consumer progress: ends of queues, and recent messages."""
 
 
 class ConsumerProgress:

@@ -6,13 +6,14 @@ event loop. It is bounded in records and bytes.
 Source: QueryMessageProcessor.java (5.4.0).
 """
 
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.record.message import decode_message
 from rocketpy.proto.record.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
 from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.store.interfaces import KeyIndex
 from rocketpy.store.results import QueryIndexResult
 
 _MAX_RECORDS_BYTES: Final = 15 * 1024 * 1024
@@ -20,26 +21,6 @@ _MAX_RECORDS_BYTES: Final = 15 * 1024 * 1024
 _UNIQUE_KEY: Final = "U"
 _KEY: Final = "K"
 _TAG: Final = "T"
-
-
-class MessageFinder(Protocol):
-    """Interface of the store: index and records."""
-
-    def query_index(
-        self,
-        topic: str,
-        key: str,
-        max_count: int,
-        begin_ms: int,
-        end_ms: int,
-        index_type: str | None = None,
-    ) -> QueryIndexResult:
-        """Find records by key."""
-        ...
-
-    def look_message(self, phy_offset: int) -> memoryview | None:
-        """Return one complete record."""
-        ...
 
 
 class KeyQuery(NamedTuple):
@@ -87,7 +68,7 @@ class QueryMessages:
         max_count: maximal number of results of any query.
     """
 
-    def __init__(self, store: MessageFinder, *, default_count: int, max_count: int) -> None:
+    def __init__(self, store: KeyIndex, *, default_count: int, max_count: int) -> None:
         self._store = store
         self._default_count = default_count
         self._max_count = max_count

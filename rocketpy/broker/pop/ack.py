@@ -19,14 +19,14 @@ from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.check_points import CheckPointBuffer
 from rocketpy.broker.pop.checks import bad_queue, no_topic
 from rocketpy.broker.pop.order_info import NOT_POPPED, OrderTable
-from rocketpy.broker.pop.positions import QueueEnds
-from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
+from rocketpy.broker.pop.pop_locks import GroupQueue, PopLocks
 from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS, ReviveLog, key_of
-from rocketpy.broker.pop.waiters import PopWaiters
+from rocketpy.broker.pop.suspended_pops import SuspendedPops
 from rocketpy.proto.bodies.pop import BatchAck, CheckPoint, PopAck
 from rocketpy.proto.pop import ORDER_REVIVE_QUEUE, PopHandle, parse_handle, real_topic
 from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
+from rocketpy.store.interfaces import QueueBounds
 from rocketpy.store.results import PutMessageResult, PutMessageStatus
 
 MAX_BIT_SET_CHARS: Final = 8_192
@@ -84,13 +84,13 @@ class AckOperation:
         self,
         *,
         topics: TopicTable,
-        ends: QueueEnds,
+        ends: QueueBounds,
         offsets: ConsumerOffsets,
         locks: PopLocks,
         order: OrderTable,
         buffer: CheckPointBuffer,
         revive_log: ReviveLog,
-        waiters: PopWaiters,
+        waiters: SuspendedPops,
         broker_name: str,
         sync_flush: bool,
         clock: Clock,

@@ -21,8 +21,8 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.pop.pop_locks import GroupQueue
 from rocketpy.broker.pop.positions import Advance, PopPositions
-from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.revive.revive_log import PopKey, ReviveLog, key_of
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.runtime.clock import Clock

@@ -20,14 +20,14 @@ from rocketpy.broker.pop.checks import PopChecks
 from rocketpy.broker.pop.order_info import OrderTable
 from rocketpy.broker.pop.peek import NotificationOperation, PeekOperation
 from rocketpy.broker.pop.pop import MakeFilter, PopOperation
-from rocketpy.broker.pop.positions import PopPositions, RecentMessages
-from rocketpy.broker.pop.queue_locks import PopLocks
+from rocketpy.broker.pop.pop_locks import PopLocks
+from rocketpy.broker.pop.positions import PopPositions
 from rocketpy.broker.pop.queues import PopQueues
 from rocketpy.broker.pop.requests import PopAckProcessor, PopMessageProcessor
 from rocketpy.broker.pop.revive.revive import RetryTopics, ReviveQueue, Reviver, ReviveService
 from rocketpy.broker.pop.revive.revive_log import ReviveLog, Timer
+from rocketpy.broker.pop.suspended_pops import Listener, SuspendedPops
 from rocketpy.broker.pop.take import QueueTaker
-from rocketpy.broker.pop.waiters import Listener, PopWaiters
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.broker.system_topics.put_retry import PutRetry
 from rocketpy.broker.system_topics.system_queue import SystemQueue
@@ -36,6 +36,7 @@ from rocketpy.proto.pop import revive_topic
 from rocketpy.proto.subscription import EXPRESSION_SQL92, is_tag_type
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.runtime.clock import Clock
+from rocketpy.store.interfaces import RecentMessages
 from rocketpy.store.message_store import MessageStore
 
 
@@ -99,7 +100,7 @@ def build_pop(
     buffer = _buffer(needs, revive_log, positions)
     pop_waits = _suspended("SuspendedPops", config, pool)
     notification_waits = _suspended("SuspendedNotifications", config, pool)
-    waiters = PopWaiters(pop_waits, listen)
+    waiters = SuspendedPops(pop_waits, listen)
     needs.offsets.on_reset.append(waiters.on_reset)
     queues = PopQueues(needs.topics, positions, order, store, config=config, clock=clock)
     checks = PopChecks(needs.topics, needs.groups)
@@ -108,7 +109,7 @@ def build_pop(
     notifications = NotificationOperation(
         checks,
         queues,
-        waiters=PopWaiters(notification_waits, listen),
+        waiters=SuspendedPops(notification_waits, listen),
         pops=waiters,
         config=config,
         clock=clock,
@@ -211,7 +212,7 @@ def _pops(
     checks: PopChecks,
     queues: PopQueues,
     taker: QueueTaker,
-    waiters: PopWaiters,
+    waiters: SuspendedPops,
     rng: random.Random,
 ) -> PopOperation:
     return PopOperation(
@@ -234,7 +235,7 @@ def _acks(
     order: OrderTable,
     buffer: CheckPointBuffer,
     revive_log: ReviveLog,
-    waiters: PopWaiters,
+    waiters: SuspendedPops,
 ) -> AckOperation:
     return AckOperation(
         topics=needs.topics,

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 import structlog
 
 from rocketpy.broker.metadata.json_document import JsonDocument, as_int, as_table
-from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.pop_locks import GroupQueue
 from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS
 from rocketpy.errors import BadBodyError, DiskFullError
 from rocketpy.proto.wire.json_body import Body, body

@@ -7,22 +7,23 @@ Source: PeekMessageProcessor.java, NotificationProcessor.java, PollingInfoProces
 
 import random
 from collections.abc import Hashable
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.long_polling.suspended_requests import RequestOwner
-from rocketpy.broker.operation.pull.pull import MAX_PULL_BYTES, MessageReader, PullCounter
+from rocketpy.broker.operation.pull.pull import MAX_PULL_BYTES, PullCounter
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.checks import PopChecks
-from rocketpy.broker.pop.positions import PopPositions, QueueEnds
-from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.pop_locks import GroupQueue
+from rocketpy.broker.pop.positions import PopPositions
 from rocketpy.broker.pop.queues import PERCENT, PopQueues, awaited_queues
+from rocketpy.broker.pop.suspended_pops import PopReply, SuspendedPop, SuspendedPops, keys_of
 from rocketpy.broker.pop.take import WRONG_POSITION
-from rocketpy.broker.pop.waiters import PopWaiters, Waiting, WaitingReply, keys_of
 from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.pop import INIT_MIN, MAX_POP_COUNT
 from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
+from rocketpy.store.interfaces import JoiningReader
 from rocketpy.store.results import GetMessageResult
 
 
@@ -69,10 +70,6 @@ class Peeked(NamedTuple):
     rest_count: int
 
 
-class PeekStore(MessageReader, QueueEnds, Protocol):
-    """Interface of the store: messages and ends of queues."""
-
-
 class PeekOperation:
     """Carries out peeks; safe from any thread.
 
@@ -91,7 +88,7 @@ class PeekOperation:
         checks: PopChecks,
         queues: PopQueues,
         positions: PopPositions,
-        store: PeekStore,
+        store: JoiningReader,
         *,
         stats: PullCounter,
         config: BrokerConfig,
@@ -204,8 +201,8 @@ class NotificationOperation:
         checks: PopChecks,
         queues: PopQueues,
         *,
-        waiters: PopWaiters,
-        pops: PopWaiters,
+        waiters: SuspendedPops,
+        pops: SuspendedPops,
         config: BrokerConfig,
         clock: Clock,
     ) -> None:
@@ -221,7 +218,7 @@ class NotificationOperation:
         self._config = config
 
     def notify(
-        self, wanted: NotificationRequest, owner: RequestOwner, reply: WaitingReply
+        self, wanted: NotificationRequest, owner: RequestOwner, reply: PopReply
     ) -> NotificationOutcome | None:
         """Report whether there is a message to pop, or suspend the request until there is one.
 
@@ -243,7 +240,7 @@ class NotificationOperation:
         if wanted.poll_ms <= 0 or wall_ms >= until_ms:
             return Notified(False)
         queues = awaited_queues(wanted.topic, wanted.group, wanted.queue_id)
-        waiting = Waiting(
+        waiting = SuspendedPop(
             wanted,
             keys_of(queues),
             owner,
@@ -254,7 +251,7 @@ class NotificationOperation:
         )
         return None if self._waiters.suspend(waiting, queues, now_ms) else Notified(False, True)
 
-    def resume(self, waiting: Waiting) -> NotificationOutcome | None:
+    def resume(self, waiting: SuspendedPop) -> NotificationOutcome | None:
         """Continue a resumed request; it is suspended again if the message was popped meanwhile."""
         self._waiters.suspended.release(waiting)
         return self.notify(waiting.wanted, waiting.owner, waiting.reply)

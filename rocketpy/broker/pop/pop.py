@@ -1,8 +1,9 @@
 """Pop requests: hand out messages that return to the group unless they are acked.
 
 A pop reads one queue of a topic or all of them, and the group's retry topic. A pop that finds no
-message is suspended as a `Waiting`; when it is resumed, all checks run again, because the topic or
-the group may have changed meanwhile. Checks run in Apache's order, so that clients get its codes.
+message is suspended as a `SuspendedPop`; when it is resumed, all checks run again, because the
+topic or the group may have changed meanwhile. Checks run in Apache's order, so that clients get its
+codes.
 
 Source: PopMessageProcessor.java (5.4.0).
 """
@@ -16,11 +17,11 @@ from rocketpy.broker.filters.message_filters import ConsumerFilter
 from rocketpy.broker.long_polling.suspended_requests import RequestOwner
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.checks import LATE_MS, PopChecks
-from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.pop_locks import GroupQueue
 from rocketpy.broker.pop.queues import PERCENT, PopQueues, awaited_queues
 from rocketpy.broker.pop.revive.revive_log import MAX_INVISIBLE_MS
+from rocketpy.broker.pop.suspended_pops import PopReply, SuspendedPop, SuspendedPops, keys_of
 from rocketpy.broker.pop.take import PopInProgress, Popped, PopRequest, QueueTaker
-from rocketpy.broker.pop.waiters import PopWaiters, Waiting, WaitingReply, keys_of
 from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.pop import MAX_POP_COUNT, ORDER_REVIVE_QUEUE
 from rocketpy.proto.subscription import EXPRESSION_SQL92
@@ -57,7 +58,7 @@ class PopOperation:
         checks: PopChecks,
         queues: PopQueues,
         taker: QueueTaker,
-        waiters: PopWaiters,
+        waiters: SuspendedPops,
         make_filter: MakeFilter,
         revive_queue_nums: int,
         has_timer: bool,
@@ -81,9 +82,7 @@ class PopOperation:
         """Apply changed settings."""
         self._config = config
 
-    def pop(
-        self, wanted: PopRequest, owner: RequestOwner, reply: WaitingReply
-    ) -> PopOutcome | None:
+    def pop(self, wanted: PopRequest, owner: RequestOwner, reply: PopReply) -> PopOutcome | None:
         """Pop messages.
 
         Args:
@@ -115,7 +114,7 @@ class PopOperation:
         wanted = wanted._replace(expression="", expression_type=None)
         return self._pop(wanted, message_filter, owner, reply)
 
-    def resume(self, waiting: Waiting) -> PopOutcome | None:
+    def resume(self, waiting: SuspendedPop) -> PopOutcome | None:
         """Continue a resumed pop; it is suspended again when there is still no message."""
         self._waiters.suspended.release(waiting)
         wanted: PopRequest = waiting.wanted
@@ -156,7 +155,7 @@ class PopOperation:
         wanted: PopRequest,
         message_filter: ConsumerFilter | None,
         owner: RequestOwner,
-        reply: WaitingReply,
+        reply: PopReply,
     ) -> PopOutcome | None:
         revive_queue_id = ORDER_REVIVE_QUEUE
         if not wanted.is_ordered:
@@ -174,7 +173,7 @@ class PopOperation:
             return Refusal(ResponseCode.SYSTEM_ERROR, remark)
         return self._wait(pop, owner, reply)
 
-    def _wait(self, pop: PopInProgress, owner: RequestOwner, reply: WaitingReply) -> Popped | None:
+    def _wait(self, pop: PopInProgress, owner: RequestOwner, reply: PopReply) -> Popped | None:
         wanted = pop.wanted
         wall_ms, now_ms = self._clock.time_ms(), self._clock.monotonic_ms()
         until_ms = wanted.born_ms + wanted.poll_ms
@@ -183,7 +182,7 @@ class PopOperation:
         # A client whose clock is ahead of ours waits as long as it asked for, and no longer.
         deadline_ms = now_ms + min(wanted.poll_ms, until_ms - wall_ms)
         queues = awaited_queues(wanted.topic, wanted.group, wanted.queue_id)
-        waiting = Waiting(
+        waiting = SuspendedPop(
             wanted,
             keys_of(queues),
             owner,

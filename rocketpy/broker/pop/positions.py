@@ -14,47 +14,19 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from rocketpy.broker.metadata.consumer_offsets import NO_OFFSET, ConsumerOffsets
-from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.pop_locks import GroupQueue
 from rocketpy.proto.pop import INIT_MIN
 from rocketpy.proto.topic_names import RETRY_PREFIX
 from rocketpy.runtime.service import no_wake
+from rocketpy.store.interfaces import LogFlush, QueueBounds, RecentMessages
 
 STEP_INTERVAL_MS: Final = 100
 IDLE_INTERVAL_MS: Final = 1_000
 """Interval of `step` while there is nothing to commit; `PopPositions.advance` cuts it short."""
 
 
-class QueueEnds(Protocol):
-    """Interface of the store: first and last offsets of queues."""
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first offset of a queue."""
-        ...
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset after the last message of a queue."""
-        ...
-
-
-class PopStore(QueueEnds, Protocol):
-    """Interface of the store: ends of queues, and flushing the log."""
-
-    @property
-    def flushed_phy_offset(self) -> int:
-        """End of the part of the log that is on disk."""
-        ...
-
-    def flush_log(self) -> bool:
-        """Flush everything appended so far; whether that succeeded."""
-        ...
-
-
-class RecentMessages(Protocol):
-    """Interface of the store: distinguishes recent messages from old ones."""
-
-    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Return whether a message is recent enough to count as in memory."""
-        ...
+class PopStore(QueueBounds, LogFlush, Protocol):
+    """Store of pops: ends of queues, and flushing the log."""
 
 
 class Advance:

@@ -9,12 +9,13 @@ from typing import Final, Protocol
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.pop.order_info import OrderTable
-from rocketpy.broker.pop.positions import PopPositions, QueueEnds
-from rocketpy.broker.pop.queue_locks import GroupQueue
-from rocketpy.broker.pop.waiters import ANY_QUEUE
+from rocketpy.broker.pop.pop_locks import GroupQueue
+from rocketpy.broker.pop.positions import PopPositions
+from rocketpy.broker.pop.suspended_pops import ANY_QUEUE
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.topic_names import pop_retry_topic_v1, pop_retry_topic_v2
 from rocketpy.runtime.clock import Clock
+from rocketpy.store.interfaces import QueueBounds
 
 PERCENT: Final = 100
 
@@ -70,7 +71,7 @@ class PopQueues:
         topics: TopicTable,
         positions: PopPositions,
         order: OrderTable,
-        ends: QueueEnds,
+        ends: QueueBounds,
         *,
         config: BrokerConfig,
         clock: Clock,

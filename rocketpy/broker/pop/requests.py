@@ -7,9 +7,9 @@ Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, Pollin
 AckMessageProcessor, ChangeInvisibleTimeProcessor (5.4.0).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.ack import AckOperation
@@ -22,9 +22,9 @@ from rocketpy.broker.pop.peek import (
     PeekRequest,
 )
 from rocketpy.broker.pop.pop import PopOperation, PopOutcome
-from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.pop_locks import GroupQueue
+from rocketpy.broker.pop.suspended_pops import SuspendedPop
 from rocketpy.broker.pop.take import Popped, PopRequest
-from rocketpy.broker.pop.waiters import Waiting
 from rocketpy.proto.bodies.pop import BatchAckMessageRequestBody
 from rocketpy.proto.headers.pop import (
     AckMessageRequestHeader,
@@ -44,20 +44,13 @@ from rocketpy.proto.wire.fastjson import loads_plain
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor, Response
 from rocketpy.runtime.clock import Clock
+from rocketpy.store.interfaces import Durability
 
 _NO_FIELDS: Final[dict[str, str]] = {}
 _NOTHING: Final = PopMessageResponseHeader(
     pop_time=0, invisible_time=0, revive_qid=0, rest_num=0
 ).to_ext()
 _NOT_STORED: Final = "the check points of the messages are not on disk"
-
-
-class Durability(Protocol):
-    """Interface of the store: durability."""
-
-    def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
-        """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
-        ...
 
 
 class PopMessageProcessor:
@@ -200,7 +193,7 @@ class PopMessageProcessor:
             self.on_close(channel)
 
     def _reply_to_pop(
-        self, channel: Channel, head: RemotingCommand, waiting: Waiting
+        self, channel: Channel, head: RemotingCommand, waiting: SuspendedPop
     ) -> bytes | None:
         try:
             outcome = self._pops.resume(waiting)
@@ -208,7 +201,7 @@ class PopMessageProcessor:
         except Exception as error:  # noqa: BLE001 - no caller above would answer the client
             return _failed(head, error)
 
-    def _reply_to_notification(self, head: RemotingCommand, waiting: Waiting) -> bytes | None:
+    def _reply_to_notification(self, head: RemotingCommand, waiting: SuspendedPop) -> bytes | None:
         try:
             outcome = self._notifications.resume(waiting)
             return None if outcome is None else encode_command(_notified(head, outcome))

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filters.message_filters import ConsumerFilter
-from rocketpy.broker.operation.pull.pull import MAX_PULL_BYTES, MessageReader, PullCounter
+from rocketpy.broker.operation.pull.pull import MAX_PULL_BYTES, PullCounter
 from rocketpy.broker.pop.check_points import CheckPointBuffer
 from rocketpy.broker.pop.order_info import OrderTable
+from rocketpy.broker.pop.pop_locks import GroupQueue, PopLocks
 from rocketpy.broker.pop.positions import PopPositions
-from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
 from rocketpy.broker.pop.revive.revive_log import ReviveLog
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.bodies.pop import CheckPoint
@@ -31,6 +31,7 @@ from rocketpy.proto.record.message import decode_message, encode_message
 from rocketpy.proto.record.properties import PROPERTY_POP_CK, encode_properties
 from rocketpy.proto.record.record import QUEUE_OFFSET_AT
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
+from rocketpy.store.interfaces import JoiningReader
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, PutMessageStatus
 
 
@@ -208,7 +209,7 @@ class QueueTaker:
 
     def __init__(  # noqa: PLR0913 - the parts a pop touches
         self,
-        store: MessageReader,
+        store: JoiningReader,
         *,
         positions: PopPositions,
         locks: PopLocks,

@@ -4,8 +4,6 @@ A missing queue is answered like an empty one, because clients ask before the fi
 Source: AdminBrokerProcessor.java (5.4.0).
 """
 
-from typing import Protocol
-
 from rocketpy.proto.headers.offset import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
@@ -18,32 +16,13 @@ from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
-
-
-class QueueEnds(Protocol):
-    """Interface of the store: offsets of queues."""
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first offset of a queue."""
-        ...
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset after the last message of a queue."""
-        ...
-
-    def offset_by_time(self, topic: str, queue_id: int, ts_ms: int, upper: bool = False) -> int:
-        """Return the first offset stored at or after a time."""
-        ...
-
-    def earliest_store_time_ms(self, topic: str, queue_id: int) -> int:
-        """Return the store time of the first message of a queue; -1 without messages."""
-        ...
+from rocketpy.store.interfaces import QueueTimes
 
 
 class OffsetProcessor:
     """Processes queries for the ends of queues."""
 
-    def __init__(self, store: QueueEnds) -> None:
+    def __init__(self, store: QueueTimes) -> None:
         self._store = store
 
     @property

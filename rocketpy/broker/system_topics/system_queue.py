@@ -4,32 +4,17 @@ Source: TransactionalMessageBridge.getMessage, ScheduleMessageService, PopRevive
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.record.message import MessageExt, decode_message
 from rocketpy.proto.record.raw_record import RawRecord, split_record
-from rocketpy.store.results import GetMessageResult, MessageFilter
+from rocketpy.store.interfaces import QueueReader
+from rocketpy.store.results import MessageFilter
 
 _log = structlog.get_logger(__name__)
-
-
-class _Store(Protocol):
-    def get_message(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        max_count: int,
-        max_bytes: int,
-        filter: MessageFilter | None = None,  # noqa: A002 - as the store has it
-    ) -> GetMessageResult: ...
-
-    def min_offset(self, topic: str, queue_id: int) -> int: ...
-
-    def max_offset(self, topic: str, queue_id: int) -> int: ...
 
 
 class SystemRead(NamedTuple):
@@ -64,7 +49,7 @@ class SystemQueue:
         queue_id: queue within the topic.
     """
 
-    def __init__(self, store: _Store, topic: str, queue_id: int) -> None:
+    def __init__(self, store: QueueReader, topic: str, queue_id: int) -> None:
         self._store = store
         self.topic = topic
         self.queue_id = queue_id

@@ -7,7 +7,7 @@ TransactionalMessageBridge.renewHalfMessageInner (5.4.0).
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from rocketpy.broker.property_templates import PropertyTemplate
 from rocketpy.proto.record.message import MessageExt, host_to_bytes
@@ -19,6 +19,7 @@ from rocketpy.proto.record.properties import (
 )
 from rocketpy.proto.record.raw_record import RawRecord
 from rocketpy.proto.record.tags import tags_code
+from rocketpy.store.interfaces import MessageWriter
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 
 NEVER_STORED: Final = frozenset(
@@ -26,12 +27,6 @@ NEVER_STORED: Final = frozenset(
 )
 """Results that another attempt does not change."""
 _PUT_OK: Final = PutMessageStatus.PUT_OK
-
-
-class _Store(Protocol):
-    def put_message(self, message: PutMessage) -> PutMessageResult: ...
-
-    def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None: ...
 
 
 def copy_of(
@@ -108,7 +103,7 @@ class SystemWriter:
         count: called with topic, number of messages and bytes.
     """
 
-    def __init__(self, store: _Store, count: Callable[[str, int, int], None]) -> None:
+    def __init__(self, store: MessageWriter, count: Callable[[str, int, int], None]) -> None:
         self._store = store
         self._count = count
 

@@ -37,6 +37,7 @@ from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLB
 from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
+from rocketpy.store.interfaces import RecordReader, Writability
 from rocketpy.store.results import PutMessage, PutMessageStatus
 
 _log = structlog.get_logger(__name__)
@@ -86,11 +87,8 @@ class _Half(NamedTuple):
     template: HalfTemplate
 
 
-class _Store(Protocol):
-    def look_message(self, phy_offset: int) -> memoryview | None: ...
-
-    @property
-    def is_writable(self) -> bool: ...
+class _Store(RecordReader, Writability, Protocol):
+    """Store of half messages."""
 
 
 class EndTransactions:

@@ -10,7 +10,7 @@ from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.pop.order_info import OrderTable
-from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.pop_locks import GroupQueue
 from rocketpy.broker.pop.revive.revive import RetryTopics, ReviveQueue, Reviver
 from rocketpy.broker.system_topics.put_retry import PutRetry
 from rocketpy.broker.system_topics.system_queue import SystemQueue

@@ -10,7 +10,7 @@ import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.pop_locks import GroupQueue
 from rocketpy.errors import ConfigError, DiskFullError
 from rocketpy.proto.bodies.lock import QueryAssignmentResponseBody
 from rocketpy.proto.bodies.pop import CheckPoint

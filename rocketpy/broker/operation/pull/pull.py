@@ -38,16 +38,11 @@ from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.record.record import properties_of
 from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
+from rocketpy.store.interfaces import JoiningReader, QueueReader
+from rocketpy.store.results import GetMessageResult, GetMessageStatus
 
 _MOST_WEIGHT: Final = 1_000
 """Bound on the conditions evaluated while one message is stored: some 20 ms for its sender."""
-
-
-class _Store(Protocol):
-    def get_message(
-        self, topic: str, queue_id: int, queue_offset: int, max_count: int, max_bytes: int
-    ) -> GetMessageResult: ...
 
 
 class LastArrival:
@@ -59,7 +54,7 @@ class LastArrival:
 
     __slots__ = ("_found", "_store", "_weight_left")
 
-    def __init__(self, store: _Store) -> None:
+    def __init__(self, store: QueueReader) -> None:
         self._store = store
         self._found: tuple[str, int, int, bytes | None] | None = None
         self._weight_left = _MOST_WEIGHT
@@ -140,32 +135,6 @@ _NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 
-class MessageReader(Protocol):
-    """Interface of the store: queues and their ends."""
-
-    def get_message(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        max_count: int,
-        max_bytes: int,
-        filter: MessageFilter | None = None,  # noqa: A002
-        *,
-        may_join: bool = False,
-    ) -> GetMessageResult:
-        """Read messages of a queue."""
-        ...
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first offset of a queue."""
-        ...
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset after the last message of a queue."""
-        ...
-
-
 class PullCounter(Protocol):
     """Interface of the statistics."""
 
@@ -184,7 +153,7 @@ class PullSources(NamedTuple):
         offsets: committed offsets and resets.
     """
 
-    store: MessageReader
+    store: JoiningReader
     arrived: LastArrival
     topics: TopicTable
     offsets: ConsumerOffsets
@@ -310,7 +279,7 @@ class PullOperation:
 
     def __init__(  # noqa: PLR0913 - the parts a pull touches
         self,
-        store: MessageReader,
+        store: JoiningReader,
         *,
         topics: TopicTable,
         groups: SubscriptionGroupTable,

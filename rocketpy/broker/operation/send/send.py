@@ -14,7 +14,7 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
@@ -43,12 +43,12 @@ from rocketpy.proto.topic_names import RETRY_PREFIX, TIMER_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
+from rocketpy.store.interfaces import BatchWriter
 from rocketpy.store.results import (
     BatchColumns,
     BatchEntry,
     PutBatch,
     PutMessage,
-    PutMessageResult,
     PutMessageStatus,
 )
 
@@ -81,31 +81,6 @@ _PUT_OK: Final = PutMessageStatus.PUT_OK
 _new: Final = tuple.__new__
 
 
-class MessagePutter(Protocol):
-    """Interface of the store: puts and durability."""
-
-    def put_message(self, message: PutMessage) -> PutMessageResult:
-        """Store one message."""
-        ...
-
-    def put_batch(self, batch: PutBatch) -> PutMessageResult:
-        """Store several messages next to each other."""
-        ...
-
-    def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
-        """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
-        ...
-
-    def delete_topics(self, topics: Sequence[str]) -> object:
-        """Delete the queues of topics."""
-        ...
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether puts may succeed."""
-        ...
-
-
 class SendOperation:
     """Stores messages of clients; safe from any thread.
 
@@ -131,7 +106,7 @@ class SendOperation:
 
     def __init__(  # noqa: PLR0913 - each is one thing that a send needs
         self,
-        store: MessagePutter,
+        store: BatchWriter,
         admission: SendAdmission,
         transforms: Sequence[PutTransform],
         count: Callable[[str, int, int], None],

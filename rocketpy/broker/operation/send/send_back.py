@@ -10,7 +10,7 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack (5.4.0).
 
 import random
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
@@ -34,6 +34,7 @@ from rocketpy.proto.record.properties import (
 )
 from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rocketpy.proto.wire.codes import ResponseCode
+from rocketpy.store.interfaces import RecordReader
 from rocketpy.store.results import PutMessage, PutMessageStatus
 
 _log = structlog.get_logger(__name__)
@@ -81,14 +82,6 @@ class Copied(NamedTuple):
     topic: str = ""
 
 
-class MessageLookup(Protocol):
-    """Interface of the store: records by position."""
-
-    def look_message(self, phy_offset: int) -> memoryview | None:
-        """Return one complete record."""
-        ...
-
-
 class SendBack:
     """Stores failed messages again for their groups; safe from any thread.
 
@@ -105,7 +98,7 @@ class SendBack:
 
     def __init__(
         self,
-        store: MessageLookup,
+        store: RecordReader,
         internal_put: SystemWriter,
         delay: Delay | None,
         *,

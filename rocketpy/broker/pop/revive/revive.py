@@ -32,7 +32,6 @@ import structlog
 from rocketpy.broker.metadata.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
-from rocketpy.broker.operation.pull.pull import MessageReader
 from rocketpy.broker.operation.scheduling.delivery_time import decimal
 from rocketpy.broker.pop.revive.revive_log import (
     CHECK_POINT_LEAD_MS,
@@ -67,6 +66,7 @@ from rocketpy.proto.record.tags import tags_code
 from rocketpy.proto.topic_names import RETRY_PREFIX, pop_retry_topic_v1, pop_retry_topic_v2
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
+from rocketpy.store.interfaces import JoiningReader, LogEnd
 from rocketpy.store.results import PutMessageStatus
 
 _RETRY_QUEUES: Final = 1  # as Apache
@@ -128,18 +128,8 @@ _POINTS_PER_STEP: Final = 64
 _log = structlog.get_logger(__name__)
 
 
-class ReviveStore(MessageReader, Protocol):
-    """Interface of the store: messages, and how much of the log is flushed and dispatched."""
-
-    @property
-    def flushed_phy_offset(self) -> int:
-        """End of the part of the log that is on disk."""
-        ...
-
-    @property
-    def max_phy_offset(self) -> int:
-        """End of the log."""
-        ...
+class ReviveStore(JoiningReader, LogEnd, Protocol):
+    """Store of a revive: messages, and how much of the log is flushed and dispatched."""
 
     @property
     def dispatch_behind_bytes(self) -> int:
@@ -202,7 +192,7 @@ class Reviver:
 
     def __init__(
         self,
-        store: MessageReader,
+        store: JoiningReader,
         put: SystemWriter,
         aside: PutRetry,
         log: ReviveLog,

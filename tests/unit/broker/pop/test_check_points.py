@@ -8,8 +8,8 @@ import pytest
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.pop.check_points import CheckPointBuffer
+from rocketpy.broker.pop.pop_locks import GroupQueue
 from rocketpy.broker.pop.positions import PopPositions
-from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.revive.revive_log import PopKey, ReviveLog, key_of
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.proto.pop import BATCH_ACK_TAG, CHECK_POINT_TAG

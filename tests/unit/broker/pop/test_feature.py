@@ -9,7 +9,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.pop.feature import PopNeeds, build_pop
-from rocketpy.broker.pop.waiters import Listener
+from rocketpy.broker.pop.suspended_pops import Listener
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.broker.system_topics.put_retry import PutRetry
 from rocketpy.broker.system_topics.system_writer import SystemWriter

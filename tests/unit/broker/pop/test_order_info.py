@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.pop.order_info import KEEP_MS, NOT_POPPED, OTHER_POP, OrderTable
-from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.pop_locks import GroupQueue
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 
 QUEUE = GroupQueue("T", "g", 0)

@@ -4,8 +4,8 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.pop.pop_locks import GroupQueue
 from rocketpy.broker.pop.positions import PopPositions
-from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.proto.pop import INIT_MAX, INIT_MIN
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 

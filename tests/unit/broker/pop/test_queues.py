@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.pop_locks import GroupQueue
 from rocketpy.broker.pop.queues import PopQueues, awaited_queues
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.pop import INIT_MAX, INIT_MIN

@@ -7,7 +7,7 @@ import pytest
 from rocketpy.broker.filters.message_filters import TagFilter
 from rocketpy.broker.operation.pull.pull import MAX_PULL_BYTES
 from rocketpy.broker.pop.check_points import CheckPointBuffer
-from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
+from rocketpy.broker.pop.pop_locks import GroupQueue, PopLocks
 from rocketpy.broker.pop.revive.revive_log import ReviveLog, key_of
 from rocketpy.broker.pop.take import PopInProgress, PopRequest, QueueTaker
 from rocketpy.proto.bodies.pop import CheckPoint

@@ -4,8 +4,8 @@ from typing import Any
 
 from rocketpy.broker.filters.message_filters import TagFilter
 from rocketpy.broker.long_polling.suspended_requests import SuspendedRequests
-from rocketpy.broker.pop.queue_locks import GroupQueue
-from rocketpy.broker.pop.waiters import Listener, PopWaiters, Waiting, keys_of
+from rocketpy.broker.pop.pop_locks import GroupQueue
+from rocketpy.broker.pop.suspended_pops import Listener, SuspendedPop, SuspendedPops, keys_of
 
 
 class Wanted:
@@ -48,7 +48,7 @@ class Kit:
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
         self.suspended = SuspendedRequests("pops", 100, 3)
-        self.waiters = PopWaiters(self.suspended, self.listeners.append)
+        self.waiters = SuspendedPops(self.suspended, self.listeners.append)
         self.source = Source()
         self.resumed: list[Any] = []
 
@@ -60,7 +60,7 @@ class Kit:
         owner: str = "owner",
     ) -> bool:
         queues = [GroupQueue("T", group, queue_id), GroupQueue(f"%RETRY%{group}_T", group, -1)]
-        waiting = Waiting(
+        waiting = SuspendedPop(
             Wanted(group, queue_id),
             keys_of(queues),
             Owner(owner, self.resumed),
@@ -77,7 +77,7 @@ class Kit:
         return list(self.resumed)
 
 
-def test_waiters_listen_once_from_first_suspension() -> None:
+def test_suspended_pops_listen_once_from_first_suspension() -> None:
     kit = Kit()
     assert not kit.listeners
     kit.suspend("g")
@@ -85,7 +85,7 @@ def test_waiters_listen_once_from_first_suspension() -> None:
     assert kit.listeners == [kit.waiters.on_arrival]
 
 
-def test_waiters_arrival_resumes_one_of_each_group() -> None:
+def test_suspended_pops_arrival_resumes_one_of_each_group() -> None:
     kit = Kit()
     for group in ("g", "g", "h"):
         kit.suspend(group)
@@ -97,7 +97,7 @@ def test_waiters_arrival_resumes_one_of_each_group() -> None:
     assert not kit.waiters.groups.get("T"), "groups that do not wait are not remembered"
 
 
-def test_waiters_lost_request_resumes_next() -> None:
+def test_suspended_pops_lost_request_resumes_next() -> None:
     kit = Kit()
     for owner in ("lost", "kept"):
         kit.suspend("g", owner=owner)
@@ -115,28 +115,28 @@ def test_waiters_lost_request_resumes_next() -> None:
     assert not kit.resumed, "it was not woken"
 
 
-def test_waiters_filter_selects_request() -> None:
+def test_suspended_pops_filter_selects_request() -> None:
     kit = Kit()
     kit.suspend("g", tags=frozenset({5}))
     assert not kit.arrive(tags_code=4)
     assert kit.arrive(tags_code=5)
 
 
-def test_waiters_retried_message_resumes_only_its_group() -> None:
+def test_suspended_pops_retried_message_resumes_only_its_group() -> None:
     kit = Kit()
     kit.suspend("g")
     kit.suspend("h")
     assert [group for group, _ in kit.arrive("%RETRY%h_T")] == ["h"]
 
 
-def test_waiters_requests_of_group_are_bounded() -> None:
+def test_suspended_pops_requests_of_group_are_bounded() -> None:
     kit = Kit()
     assert all(kit.suspend("g") for _ in range(3))
     assert not kit.suspend("g")
     assert kit.suspend("h")
 
 
-def test_waiters_message_before_suspension_is_not_missed() -> None:
+def test_suspended_pops_message_before_suspension_is_not_missed() -> None:
     kit = Kit()
     kit.source.ready = True
     kit.suspend("g")

@@ -18,7 +18,7 @@ from rocketpy.broker.long_polling.suspended_requests import (
     SuspendedRequest,
     SuspendedRequests,
 )
-from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.pop_locks import GroupQueue
 
 ANY_QUEUE: Final = -1
 
@@ -38,7 +38,7 @@ class Source(Protocol):
         ...
 
 
-class Waiting(SuspendedRequest):
+class SuspendedPop(SuspendedRequest):
     """A suspended request.
 
     Attributes:
@@ -57,7 +57,7 @@ class Waiting(SuspendedRequest):
         source: Source,
         *,
         message_filter: ConsumerFilter | None,
-        reply: "WaitingReply",
+        reply: "PopReply",
     ) -> None:
         size_bytes = 0 if message_filter is None else message_filter.size_bytes
         super().__init__(keys, owner, deadline_ms, reply, size_bytes)
@@ -77,10 +77,10 @@ class Waiting(SuspendedRequest):
         return self.deadline_ms if free_at_ms is None else max(free_at_ms, now_ms + 1)
 
 
-WaitingReply: TypeAlias = Reply[Waiting]
+PopReply: TypeAlias = Reply[SuspendedPop]
 
 
-class PopWaiters:
+class SuspendedPops:
     """Suspended requests of one kind, by topic and group; safe from any thread.
 
     Args:
@@ -100,7 +100,7 @@ class PopWaiters:
         """Topics, with the groups that wait for them now or did recently."""
         return self._groups
 
-    def suspend(self, waiting: Waiting, queues: Sequence[GroupQueue], now_ms: int) -> bool:
+    def suspend(self, waiting: SuspendedPop, queues: Sequence[GroupQueue], now_ms: int) -> bool:
         """Suspend a request; it may be resumed before this returns.
 
         Args:
@@ -141,7 +141,7 @@ class PopWaiters:
         """
         topic, group, _ = queue
 
-        def wants(one: Waiting) -> bool:
+        def wants(one: SuspendedPop) -> bool:
             return (
                 tags_code is None or one.filter is None or one.filter.matches_tags_code(tags_code)
             )
@@ -161,7 +161,7 @@ class PopWaiters:
         request of the group is resumed in its place.
         """
         for lost in self.suspended.release_owner(owner):
-            assert isinstance(lost, Waiting)
+            assert isinstance(lost, SuspendedPop)
             wanted = lost.wanted
             self.wake(GroupQueue(wanted.topic, wanted.group, max(ANY_QUEUE, wanted.queue_id)))
 
