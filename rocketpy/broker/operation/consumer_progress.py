@@ -89,6 +89,7 @@ class ConsumerProgress:
             group, topic, queue_id
         ):
             return "Offset has been previously reset"
+        # Write queues as well: a consumer drains them after the topic has shrunk.
         if not 0 <= queue_id < max(found.read_queue_nums, found.write_queue_nums):
             return None
         if not self._offsets.commit(group, topic, queue_id, offset):

@@ -40,6 +40,7 @@ class QueueLocking:
         member = None if members is None else members.find_client(client_id)
         if members is None or member is None:
             return []
+        # One time for all queues of the request, so that their locks expire together.
         now_ms = self._clock.monotonic_ms()
         held = []
         for queue in queues:

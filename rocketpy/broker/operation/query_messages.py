@@ -129,6 +129,7 @@ class QueryMessages:
 def _has_key(record: bytes, topic: str, key: str, index_type: str | None) -> bool:
     """Return whether a record has the key; the index contains only hashes, which collide."""
     message = decode_message(record, inflate=False)
+    # The index hashes topic and key together, so another topic's record may be found.
     if message.topic != topic:
         return False
     properties = message.properties

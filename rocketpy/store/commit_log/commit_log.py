@@ -150,6 +150,8 @@ class CommitLog:
         mapped = self.file
         position = 0 if mapped is None else mapped.write_position
         if mapped is None or position + size_bytes + BLANK_BYTES > mapped.size_bytes:
+            # The next file is ready before this one is closed with a blank: without space the log
+            # must stay as it is, so that a smaller record may still fit.
             following = self._next_file()
             self._allocate(following, size_bytes + BLANK_BYTES)
             if mapped is not None:
@@ -161,6 +163,7 @@ class CommitLog:
         self.limit = min(
             mapped.allocated, position + max(_POPULATE_BYTES, size_bytes + BLANK_BYTES)
         )
+        # Touching a fresh page costs 7 us, populating it 1 us; so pages are populated in steps.
         mapped.region.populate(position, self.limit)
         if position + self._step_bytes > mapped.allocated or position > mapped.size_bytes // 2:
             self.on_step()
@@ -169,6 +172,7 @@ class CommitLog:
     def _allocate(self, mapped: MappedFile, position: int) -> None:
         try:
             mapped.allocate(position, self._step_bytes)
+        # A nearly full disk may still have the few pages that this record needs.
         except DiskFullError:
             mapped.allocate(position, _SMALL_STEP_BYTES)
 
@@ -237,6 +241,7 @@ class CommitLog:
             topic_with_length,
             message.properties,
         )
+        # Published last: readers trust every byte before `appended`.
         mapped.write_position = position + size_bytes
         offsets = self.offsets
         offsets.appended = phy_offset + size_bytes
@@ -307,6 +312,7 @@ class CommitLog:
         """
         if not self.queue.files and phy_offset % self.file_bytes == 0:
             self.offsets.restart(phy_offset, 0)
+        # A gap or an overlap would shift every later record against its physical offset.
         if phy_offset != self.write_end:
             raise LogGapError(expected=self.write_end, got=phy_offset)
         rest = memoryview(data)
@@ -358,6 +364,7 @@ class CommitLog:
         ):  # a log with few messages does not need the memory
             mapped.warm()
         if mapped.write_position > mapped.size_bytes // 2:
+            # Shared with `_next_file`: both threads may make the next file at the same time.
             with self._roll_mutex:
                 if self._spare is None and self.queue.last is mapped:
                     self._spare = self._make_next()
@@ -369,6 +376,7 @@ class CommitLog:
             OSError: the disk failed; its content is unknown.
         """
         with self._flush_mutex:
+            # Read before the flush: records appended during it may not be covered.
             end = self.offsets.appended
             self.queue.flush()
             return end

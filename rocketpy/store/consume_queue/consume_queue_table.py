@@ -88,8 +88,10 @@ class ConsumeQueueTable:
         queue = self.get(topic, queue_id)
         if queue is not None:
             return queue
+        # A name from the network becomes a directory name here.
         if not is_safe_topic(topic) or not 0 <= queue_id <= _MAX_QUEUE_ID:
             raise StoreFormatError(f"invalid queue name: topic {topic!r}, queue id {queue_id}")
+        # Looked up again under the lock: two threads may create the same queue.
         with self._mutex:
             queues = self._topics.setdefault(topic, {})
             queue = queues.get(queue_id)
@@ -143,6 +145,7 @@ class ConsumeQueueTable:
                     self._batch.setdefault(topic, {})[int(name)] = queue
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
+        # Copies, because queues are created and removed by other threads during the iteration.
         for queues in list(self._topics.values()):
             yield from list(queues.values())
 

@@ -93,6 +93,7 @@ class JsonFile:
         """
         if self._main_is_whole is None:
             self._main_is_whole = self._read(self._path) is not None
+        # Written completely to another name first: the old content stays until the new is on disk.
         self._files.write_bytes(self._tmp, dump_pretty(value).encode())
         is_whole, self._main_is_whole = self._main_is_whole, None  # a failed save checks it again
         if is_whole:
@@ -101,6 +102,7 @@ class JsonFile:
             logger.warning("%s is damaged and kept as %s", self._path, self._damaged)
             self._files.rename(self._path, self._damaged)
         self._files.rename(self._tmp, self._path)
+        # The renames are durable only with their directory.
         self._files.sync_directories()
         self._main_is_whole = True
 

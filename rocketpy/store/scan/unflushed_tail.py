@@ -112,6 +112,7 @@ def tails(
         if len(rows):
             places = found.queue_offset[rows] - first
             entries = np.empty(int(places[-1]) + 1, ENTRIES)
+            # Offsets without a record keep this value: the entry exists, its message is lost.
             entries["phy_offset"], entries["size_bytes"] = _NOWHERE, LOST_SIZE
             entries["phy_offset"][places] = found.phy_offset[rows]
             entries["size_bytes"][places] = found.size_bytes[rows]

@@ -148,6 +148,7 @@ class TimerWheel:
                 WHEEL_BYTES,
                 aside,
             )
+            # Renamed, not removed, so that its cause can be examined.
             self._files.rename(self._path, aside)
             return False
         self._file = self._files.open_file(self._path)
@@ -195,6 +196,7 @@ class TimerWheel:
             last_tick: last tick to check.
         """
         while tick < last_tick:
+            # An empty page is skipped whole: after a long stop most of the wheel is empty.
             if self._page(tick % SLOTS // _PAGE_SLOTS) is None:
                 tick = min(last_tick, (tick // _PAGE_SLOTS + 1) * _PAGE_SLOTS)
                 continue
@@ -233,6 +235,7 @@ class TimerWheel:
     def forget_before(self, tick: int) -> None:
         """Drop the page before a tick's page from the cache; it is read again on demand."""
         number = (tick % SLOTS // _PAGE_SLOTS - 1) % _PAGES
+        # A page whose write is pending exists only here.
         if number not in self._dirty and number not in self._in_flush:
             self._pages.pop(number, None)
 

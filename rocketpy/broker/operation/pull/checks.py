@@ -170,6 +170,7 @@ class PullChecks:
         if not config.broker_permission & PERM_READ:
             remark = f"the broker[{config.broker_name}] pulling message is forbidden"
             raise PullRefused(PullForbidden(_FORBIDDEN_BROKER, remark))
+        # Official clients show the code of the first check that fails, so the order is Apache's.
         if wanted.is_lite and not config.lite_pull_message_enable:
             remark = f"the broker[{config.broker_name}] for lite pull consumer is forbidden"
             raise PullRefused(PullForbidden(_FORBIDDEN_BROKER, remark))
@@ -202,6 +203,7 @@ class PullChecks:
 
 def is_kept(wanted: PullRequest, allowed: AllowedPull) -> bool:
     """Return whether a result may be cached with its version."""
+    # SQL92 filters depend on registrations that have no version here.
     message_filter = allowed.message_filter
     if message_filter is not None and (
         isinstance(message_filter, SqlFilter) or len(message_filter.codes) > _KEPT_CODES

@@ -115,6 +115,7 @@ class PullFilters:
             if kind == EXPRESSION_SQL92 and (reason := self._why_none(expression)):
                 remark = f"{remark} {reason}"
             raise PullRefused.with_code(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
+        # As with tags: the filter is that of an older heartbeat.
         if registration.client_version < wanted.sub_version:
             remark = "the consumer's consumer filter data not latest"
             raise PullRefused.with_code(ResponseCode.FILTER_DATA_NOT_LATEST, remark)

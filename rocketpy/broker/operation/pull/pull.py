@@ -215,6 +215,7 @@ class SuspendedPull(SuspendedRequest):
             tags_code: tags code of one of them, and of all without a call of their own.
         """
         wanted, message_filter = self.wanted, self.message_filter
+        # The pull is at an offset in the future, for example after a truncation.
         if wanted.queue_offset >= next_offset:
             return False
         if message_filter is None:
@@ -224,6 +225,7 @@ class SuspendedPull(SuspendedRequest):
         begin, (store, arrived, *_) = self._looked_to, self._sources
         if next_offset <= begin:
             return False
+        # Bounded, because the sender of the message waits meanwhile.
         if next_offset - begin > _MAX_LOOKED_AT or not arrived.has_budget_for(
             message_filter.weight
         ):
@@ -310,10 +312,12 @@ class PullOperation:
 
     def on_arrival(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
         """Resume pulls for an arriving message; called by the store on the putting thread."""
+        # The sender waits for this call, so a broker without suspended pulls must leave at once.
         suspended = self._suspended
         if not suspended.count:
             return
         self._sources.arrived.forget()
+        # Pulls without a filter or with many tags first, then those of exactly this tag.
         for key in ((topic, queue_id, None), (topic, queue_id, tags_code)):
             suspended.wake(key, lambda one: one.wants(next_offset, tags_code))
 
@@ -351,6 +355,8 @@ class PullOperation:
         commit_offset = None if is_reset else wanted.commit_offset
         self.offsets.commit_read(*wanted[:3], read.next_begin_offset, commit_offset)
         if code == _NOT_FOUND and wanted.suspend_ms is not None:
+            # A long expression is dropped, since the compiled filter is kept beside it; this bounds
+            # the memory of suspended pulls.
             kept = wanted
             if wanted.expression is not None and len(wanted.expression) > KEPT_EXPRESSION_CHARS:
                 kept = wanted._replace(expression="")
@@ -399,6 +405,7 @@ class PullOperation:
         """
         wanted = pull.wanted
         try:
+            # Without the cached result: permissions may have changed while the pull was suspended.
             group, topic = self.checks.names(wanted)
             message_filter = (
                 self._filters.of_group(wanted, group)
@@ -408,6 +415,7 @@ class PullOperation:
             read = self._read(wanted, message_filter)
         except PullRefused as refused:
             return refused.outcome
+        # Released also when it is refused; otherwise it would count against the limits for ever.
         finally:
             self._suspended.release(pull)
         self.offsets.commit_read(*wanted[:3], read.next_begin_offset)
@@ -450,6 +458,7 @@ class PullOperation:
         reply: PullReply,
     ) -> bool:
         config = self._config
+        # Without long polling a pull waits once, briefly, as in Apache.
         wait_ms = config.short_polling_time_mills
         if config.long_polling_enable:
             wait_ms = max(0, min(suspend_ms, MAX_SUSPEND_MS))

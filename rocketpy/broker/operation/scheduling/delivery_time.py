@@ -50,6 +50,7 @@ def requested_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
 
 def slot_ms(deliver_ms: int, precision_ms: int) -> int:
     """Return the start of the slot of a delivery time: the last one that starts before it."""
+    # One less, so that a time on a slot's edge belongs to the slot before: it is due at its end.
     return (deliver_ms - 1) // precision_ms * precision_ms
 
 

@@ -132,6 +132,7 @@ class RecallOperation:
             uniq_key=handle.message_id,
             tags=_TAG,
         )
+        # Through the scheduler like the message itself, so that both get the same slot.
         refused = self._postponement.postpone(message)
         if refused is not None:
             return refused
@@ -141,8 +142,6 @@ class RecallOperation:
         remark = f"recall failed, execute error: {result.status.value}"
         return Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
-        # A time in the past means that the message was delivered.
-
     def _admit(self, request: RecallRequest) -> RecallHandle | Refusal:
         config, now_ms = self._config, self._clock.time_ms()
         if not config.recall_message_enable:
@@ -151,6 +150,7 @@ class RecallOperation:
             return _NOT_AVAILABLE
         if not config.broker_permission & PERM_WRITE:
             return _NOT_AVAILABLE
+        # Before the handle is decoded: Apache reports a missing topic first.
         if not self._topic_exists(request.topic):
             remark = f"recall failed, the topic[{request.topic}] not exist"
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
@@ -160,9 +160,11 @@ class RecallOperation:
             return _illegal(str(error))
         if handle.topic != request.topic:
             return _illegal("recall failed, topic not match")
+        # Each broker has its own timer wheel: the message is not in that of another broker.
         if handle.broker_name != config.broker_name:
             return _illegal("recall failed, broker service not available")
         moment_ms = decimal(handle.timestamp)
+        # A time in the past means that the message was delivered.
         limit_ms = self._postponement.timers.max_delay_ms
         if moment_ms is None or not 0 < moment_ms - now_ms < limit_ms:
             return _illegal("recall failed, timestamp invalid")

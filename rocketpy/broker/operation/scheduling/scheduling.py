@@ -61,6 +61,7 @@ class RecallCounts:
     def take(self, slot: int, slot_now: int) -> bool:
         """Count a recall; False when the slot has too many."""
         with self._lock:
+            # Counted under the lock: two threads must not both take the last place of a slot.
             if self._counts[slot] >= MAX_RECALLS_PER_SLOT:
                 return False
             self._counts[slot] += 1
@@ -173,11 +174,13 @@ class MessageScheduler:
         level = delay_level(properties)
         if isinstance(level, Refusal):
             return level
+        # A level wins over a delivery time, as in Apache.
         if level:
             self.delay(message, properties, level)
             return None
         if message.topic == TIMER_TOPIC or PROPERTY_TIMER_OUT_MS in properties:
             return None  # it was scheduled before, and is being delivered or rolled
+        # 0 also stands for a time that has passed: such a message is stored for delivery at once.
         slot = self._slot(properties)
         if isinstance(slot, Refusal):
             return slot
@@ -212,6 +215,7 @@ class MessageScheduler:
             return Refusal(ResponseCode.SYSTEM_ERROR, remark)
         now_ms = self._clock.time_ms()
         deliver_ms = requested_ms(properties, now_ms)
+        # The wheel covers `max_delay_ms`; a later slot would be taken for one of the next turn.
         if deliver_ms is None or deliver_ms - now_ms > timers.max_delay_ms:
             return self._illegal()
         if deliver_ms <= now_ms:
@@ -242,6 +246,7 @@ class MessageScheduler:
         # A level has precedence; a delivery time would schedule the message a second time.
         for name in TIMER_PROPERTIES:
             properties.pop(name, None)
+        # Clients may know more levels than this broker is configured with.
         level = min(level, self._max_level)
         properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
         message.delay_level = level
@@ -259,6 +264,8 @@ class MessageScheduler:
 
 
 def _store_in(message: PutMessage, properties: dict[str, str], topic: str, queue_id: int) -> None:
+    # The delivery reads the target from the properties: topic and queue of the record are the
+    # system topic's.
     properties[PROPERTY_REAL_TOPIC] = message.topic
     properties[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
     message.properties = encode_properties(properties)

@@ -73,6 +73,8 @@ class RetryRedirect:
     ) -> Refusal | None:
         """See `PutTransform`."""
         topic = message.topic
+        # Retried messages arrive here when a client sends to the retry topic itself: ordered
+        # consumers, and clients whose send-back failed.
         if not topic.startswith(RETRY_PREFIX):
             return None
         group_name = topic[len(RETRY_PREFIX) :]

@@ -97,6 +97,7 @@ class RewriteCache:
         )
 
     def _make(self, properties: dict[str, str], place: Hashable) -> _Rewrite | None:
+        # None is cached as well: the next message with these properties skips the attempt.
         if not _NOT_REMEMBERED.isdisjoint(properties) or _REMEMBERED.isdisjoint(properties):
             return None
         assert isinstance(place, tuple)

@@ -144,6 +144,7 @@ class SendOperation:
             PROPERTY_TRACE_SWITCH: "true" if config.trace_on else "false",
             PROPERTY_CLUSTER: config.broker_cluster_name,
         }
+        # Encoded once a configuration, since each message gets the same bytes.
         self._own_bytes = encode_properties(self._own)
         self._broker_name = config.broker_name
         # Cached results contain the properties of the old settings.
@@ -185,6 +186,7 @@ class SendOperation:
             or len(body) > self._admission.max_body_bytes
         ):
             return None
+        # The scanner has a template of these properties, so nothing is parsed from here on.
         uniq_key, summary, keys = scanned
         if not summary.is_plain:
             # A retried message may become a dead letter, which depends on more than is cached.
@@ -213,8 +215,10 @@ class SendOperation:
                 return admitted
             policy = admitted
         queue_id = request.queue_id
+        # The limit is the larger of read and write queues: a topic may be shrinking.
         if queue_id >= policy.queue_limit:
             return self._admission.bad_queue(request, policy)
+        # A negative id leaves the choice to the broker, as in Apache.
         if queue_id < 0:
             queue_id = self._rng.randrange(policy.write_queue_nums or 1)
         if request.is_batch:
@@ -266,6 +270,7 @@ class SendOperation:
         uniq_key = properties.get(PROPERTY_UNIQ_KEY) or self._new_uniq_key()
         full = self._completed(properties, uniq_key)
         stored = encode_properties(full)
+        # Checked with the broker's properties: all of them must fit the record.
         if len(request.body) > self._admission.max_body_bytes or len(stored) > MAX_PROPERTIES_BYTES:
             return self._admission.too_large()
         message = PutMessage(
@@ -430,6 +435,7 @@ def _batch_messages(scanner: PropertyScanner, body: bytes) -> BatchColumns | Ref
     """
     entries: list[BatchEntry] = []
     for flag, message_body, given in zip(*split_batch(body), strict=True):
+        # Messages of one batch mostly have the same property names, which the scanner knows.
         scanned = scanner.scan(given)
         if scanned is not None and scanned[1].is_plain:
             uniq_key, summary, keys = scanned

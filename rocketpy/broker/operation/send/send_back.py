@@ -148,6 +148,7 @@ class SendBack:
         if not is_writeable(self._config.broker_permission):
             remark = f"the broker[{self._config.broker_ip1}] sending message is forbidden"
             return Refusal(ResponseCode.NO_PERMISSION, remark)
+        # Success without a copy, as in Apache: the group asked for no retries.
         if group.retry_queue_nums <= 0:
             return Copied()
         retry_topic = RETRY_PREFIX + group.group_name
@@ -158,12 +159,14 @@ class SendBack:
         found = self._look_up(request)
         if isinstance(found, Refusal):
             return found
+        # The consumer's own limit wins over that of the group, as in Apache.
         limit = request.max_reconsume_times
         if limit is None:
             limit = group.retry_max_times
         if found.reconsume_times >= limit or request.delay_level < 0:
             return self._bury(group, found)
         level = request.delay_level or FIRST_RETRY_LEVEL + found.reconsume_times
+        # Spread over the queues, so that several members of the group share the retries.
         queue_id = self._rng.randrange(group.retry_queue_nums)
         return self._put(group, found, retry_topic, queue_id, level)
 
