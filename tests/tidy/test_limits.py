@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = sorted(ROOT.glob("rocketpy/**/*.py"))
 TESTS = sorted(ROOT.glob("tests/**/*.py"))
 FILE_LINES_MAX = 600
+SHORT_LINES = 60
+SHORT_MODULES = Path(__file__).with_name("short_modules.txt")
 FUNCTION_LINES_MAX = 60
 FOLDER_MODULES_MAX = 15
 """Modules of one folder of the package, its `__init__.py` not counted."""
@@ -49,6 +51,18 @@ def test_files_exceeding_the_line_limit_are_none() -> None:
     lines = {name(path): text_of(path).count("\n") for path in (*PACKAGE, *TESTS)}
     assert len(lines) > 900
     assert {file: count for file, count in lines.items() if count > FILE_LINES_MAX} == {}
+
+
+def test_short_modules_have_a_reason() -> None:
+    rows = [line for line in text_of(SHORT_MODULES).splitlines() if not line.startswith("#")]
+    reasons = dict(row.split(": ", 1) for row in rows)
+    short = {
+        name(path)
+        for path in PACKAGE
+        if path.name != "__init__.py" and text_of(path).count("\n") < SHORT_LINES
+    }
+    assert all(reasons.values())
+    assert set(reasons) == short
 
 
 def test_functions_exceeding_the_line_limit_are_none() -> None:
