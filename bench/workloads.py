@@ -66,53 +66,53 @@ _ROCKETMQ = ("-Drocketmq.serialize.type=ROCKETMQ",)
 _SYNC_FLUSH = ("flushDiskType=SYNC_FLUSH",)
 WORKLOADS = (
     Workload(
-        "sync-1", "sync, 1 caller, 100 B", ("send", "sync", "1", "100"), goal=Goal(1.3, 0.4, 1.1)
+        "sync-1", "sync, 1 caller, 100 B", ("send", "sync", "1", "100"), goal=Goal(1.3, 0.4, 0.7)
     ),
     Workload(
         "sync-32",
         "sync, 32 callers, 100 B",
         ("send", "sync", "32", "100"),
-        goal=Goal(1.7, 0.2, 1.0),
+        goal=Goal(1.7, 0.2, 0.7),
     ),
     Workload(
         "async",
         "async, 256 in flight, 100 B",
         ("send", "async", "256", "100"),
-        goal=Goal(1.7, 0.2, 1.0),
+        goal=Goal(1.7, 0.2, 0.7),
     ),
     Workload(
         "properties",
         "the same with KEYS, TAGS, two properties",
         ("send", "properties", "256", "100"),
-        goal=Goal(1.7, 0.2, 1.0),
+        goal=Goal(1.7, 0.2, 0.7),
     ),
     Workload(
         "1k",
         "async, 256 in flight, 1 KB",
         ("send", "async", "256", "1024"),
-        goal=Goal(1.5, 0.25, 1.0),
+        goal=Goal(1.5, 0.25, 0.7),
     ),
     Workload(
         "rocketmq",
         "async, 256 in flight, ROCKETMQ headers",
         ("send", "async", "256", "100"),
-        goal=Goal(1.5, 0.25, 0.9),
+        goal=Goal(1.5, 0.25, 0.7),
         java_options=_ROCKETMQ,
     ),
     Workload(
         "batch",
         "batches of 32, 4 callers, 100 B",
         ("send", "batch", "4", "100"),
-        goal=Goal(1.8, 0.3, 0.8),
+        goal=Goal(1.8, 0.3, 0.5),
     ),
-    Workload("drain", "drain", ("drain",), share=1.0, goal=Goal(1.1, 0.3, 1.0)),
+    Workload("drain", "drain", ("drain",), share=1.0, goal=Goal(1.1, 0.3, 0.7)),
     Workload(
         "groups",
         "drain by four groups at once",
         ("groups", "4"),
         topic=_DRAINED,
         share=2.0,
-        goal=Goal(1.1, 0.3, 1.0),
+        goal=Goal(1.1, 0.3, 0.7),
     ),
     Workload(
         "e2e",
@@ -125,7 +125,7 @@ WORKLOADS = (
         "sync-flush",
         "SYNC_FLUSH, async, 256 in flight, 100 B",
         ("send", "async", "256", "100"),
-        goal=Goal(1.5, 0.4, 1.0),
+        goal=Goal(1.5, 0.4, 0.7),
         defines=_SYNC_FLUSH,
     ),
 )

@@ -1,7 +1,7 @@
 """Interfaces of the message store: what its callers need, one protocol a capability.
 
-A caller names the smallest set it uses, so that a test can pass a small fake. Callers that need
-several combine them into a protocol of their own.
+A caller declares the smallest set it uses, so that a test can pass a small fake. Callers that need
+several combine these protocols.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +17,16 @@ from rocketpy.store.results import (
 )
 
 
-class QueueBounds(Protocol):
-    """First and last offsets of queues."""
+class QueueStart(Protocol):
+    """First offsets of queues."""
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first offset of a queue, or -1 when the queue does not exist."""
         ...
+
+
+class QueueBounds(QueueStart, Protocol):
+    """First and last offsets of queues."""
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset after the last message of a queue."""

@@ -11,11 +11,11 @@ from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.proto.wire.codes import ResponseCode
-from rocketpy.store.interfaces import QueueBounds, RecentMessages
+from rocketpy.store.interfaces import QueueStart, RecentMessages
 
 
-class QueueStart(QueueBounds, RecentMessages, Protocol):
-    """Store of consumer progress: ends of queues, and recent messages."""
+class ProgressStore(QueueStart, RecentMessages, Protocol):
+    """Store of consumer progress: starts of queues, and recent messages."""
 
 
 class ConsumerProgress:
@@ -31,7 +31,7 @@ class ConsumerProgress:
 
     def __init__(
         self,
-        store: QueueStart,
+        store: ProgressStore,
         *,
         configs: LiveBrokerConfig,
         topics: TopicTable,

@@ -198,7 +198,7 @@ class BulkRecovery:
         found = RunRead(base + records.end, records.last_ms, is_taken=True)
         queues = [QueueRun(*each) for each in records.queues()]
         # Checked for all queues before any entry is written: the general path must be able to
-        # start anew.
+        # start at the first record.
         if not all(map(self._fits, queues)):
             return found._replace(is_taken=False)
         for queue in queues:
