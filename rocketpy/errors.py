@@ -22,6 +22,7 @@
         - TooManyInFlightError      retriable
         - HalfNotStoredError        a transaction did not begin
         - PartlySentError           a batch failed half way; says the outcome of each message
+        - ServersFailedError        several servers were asked and some failed; says which
         - DataLossError             messages that were to be read are gone; says which
         - OffsetFileError           the file with a broadcasting group's offsets; retriable
         - ClosedError
@@ -44,7 +45,7 @@ to retry*, `code` and `remark` say *what the peer answered*. A programmer's mist
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
 from rocketpy.installation import require_own_package
@@ -86,6 +87,7 @@ __all__ = [
     "RequestTimeoutError",
     "ResourceShortError",
     "RocketPyError",
+    "ServersFailedError",
     "ServiceNotAvailableError",
     "StartError",
     "StoreError",
@@ -400,6 +402,23 @@ class PartlySentError(ClientError):
         self.outcomes: list[object] = list(outcomes)
         self.stored = stored
         self.retriable: bool = error.retriable
+
+
+class ServersFailedError(ClientError):
+    """Several servers were asked, and some of them failed; repeat the call if `retriable`.
+
+    Attributes:
+        done: results of the other servers by name; empty if none answered.
+        failures: errors of the servers that failed, by name.
+        retriable: whether every failure is.
+    """
+
+    def __init__(self, done: Mapping[str, object], failures: Mapping[str, RocketPyError]) -> None:
+        words = "; ".join(f"{name}: {error}" for name, error in failures.items())
+        super().__init__(words + (f"; done at {', '.join(done)}" if done else ""))
+        self.done: dict[str, object] = dict(done)
+        self.failures: dict[str, RocketPyError] = dict(failures)
+        self.retriable: bool = all(error.retriable for error in failures.values())
 
 
 class DataLossError(ClientError):

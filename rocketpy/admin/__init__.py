@@ -1,7 +1,9 @@
 """The operations of mqadmin as methods: `rocketpy.admin.connect("host:9876")`."""
 
 from rocketpy.admin.admin import Admin, connect
+from rocketpy.admin.dead_letters import DeadLetter
 from rocketpy.admin.results import (
+    Answers,
     BrokerStatus,
     GroupLag,
     GroupSummary,
@@ -15,7 +17,9 @@ from rocketpy.admin.results import (
 
 __all__ = [
     "Admin",
+    "Answers",
     "BrokerStatus",
+    "DeadLetter",
     "GroupLag",
     "GroupSummary",
     "Member",

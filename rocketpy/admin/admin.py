@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from rocketpy.admin import clusters as of_clusters
+from rocketpy.admin import dead_letters as of_dead_letters
 from rocketpy.admin import groups as of_groups
 from rocketpy.admin import key_values as of_key_values
 from rocketpy.admin import messages as of_messages
@@ -143,6 +144,8 @@ class Admin:
     create_group: Final = _operation(of_groups.create_group)
     update_group: Final = _operation(of_groups.update_group)
     delete_group: Final = _operation(of_groups.delete_group)
+    check_group: Final = _operation(of_groups.check_group)
+    group_names: Final = _operation(of_groups.group_names)
     groups: Final = _operation(of_groups.groups)
     group_lag: Final = _operation(of_groups.group_lag)
     queue_owners: Final = _operation(of_groups.queue_owners)
@@ -162,11 +165,18 @@ class Admin:
 
     message_by_offset_id: Final = _operation(of_messages.message_by_offset_id)
     message_by_unique_id: Final = _operation(of_messages.message_by_unique_id)
+    messages_by_unique_id: Final = _operation(of_messages.messages_by_unique_id)
     message_by_id: Final = _operation(of_messages.message_by_id)
     messages_by_key: Final = _operation(of_messages.messages_by_key)
     message_at: Final = _operation(of_messages.message_at)
+    queue_range: Final = _operation(of_messages.queue_range)
     peek: Final = _operation(of_messages.peek)
     trace: Final = _operation(of_messages.trace)
+
+    # ---- dead letters: dead_letters.py
+
+    dead_letters: Final = _operation(of_dead_letters.dead_letters)
+    requeue_dead_letter: Final = _operation(of_dead_letters.requeue_dead_letter)
 
     # ---- brokers and name servers: clusters.py
 

@@ -162,15 +162,31 @@ async def update_broker_config(servers: Servers, address: str, values: Mapping[s
 
 
 async def namesrv_config(servers: Servers) -> dict[str, dict[str, str]]:
-    """Return the configuration of every name server by its address (319)."""
-    responses = await servers.tell_namesrvs(RequestCode.GET_NAMESRV_CONFIG)
-    return {address: read_properties(response.body) for address, response in responses.items()}
+    """Return the configuration of every name server by its address (319).
+
+    Raises:
+        ServersFailedError: some did not answer; `done` has the others.
+    """
+
+    async def ask(address: str) -> dict[str, str]:
+        return read_properties((await servers.ask(address, RequestCode.GET_NAMESRV_CONFIG)).body)
+
+    return await servers.change(servers.namesrv_addresses(), ask)
 
 
-async def update_namesrv_config(servers: Servers, values: Mapping[str, str]) -> None:
-    """Change keys of every name server (318); raises BrokerError when one refuses."""
+async def update_namesrv_config(servers: Servers, values: Mapping[str, str]) -> dict[str, str]:
+    """Change keys of every name server (318).
+
+    Returns:
+        The addresses of the name servers, by themselves.
+
+    Raises:
+        BrokerError: all refused.
+        ServersFailedError: some failed; the others have the change.
+    """
     body = format_properties(values).encode()
-    await servers.tell_namesrvs(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+    done = await servers.tell_namesrvs(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+    return {address: address for address in done}
 
 
 # ---- cleaning

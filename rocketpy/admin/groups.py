@@ -5,13 +5,17 @@ ProducerConnectionSubCommand (5.4.0).
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
-from rocketpy.admin.results import GroupLag, GroupSummary, Member, QueueLag
+from rocketpy.admin.results import Answers, GroupLag, GroupSummary, Member, QueueLag
 from rocketpy.admin.servers import Servers
 from rocketpy.errors import (
     BrokerError,
     ConsumerNotOnlineError,
+    RocketPyError,
+    ServersFailedError,
     SubscriptionGroupNotExistError,
 )
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -35,6 +39,8 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import is_system_group, retry_topic
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 
+T = TypeVar("T")
+
 # ---- configuration
 
 
@@ -45,19 +51,42 @@ async def group_configs(servers: Servers, address: str) -> dict[str, Subscriptio
 
 
 async def group_config(servers: Servers, group: str) -> dict[str, SubscriptionGroupConfig]:
-    """Return the configuration of a group at each broker, by broker name.
+    """Return the configuration of a group at each broker that has it, by broker name.
+
+    Raises:
+        SubscriptionGroupNotExistError: no broker has it.
+        ServersFailedError: some brokers did not answer; `done` has the others.
+    """
+    found, failures = await _holders(servers, group)
+    if failures:
+        raise ServersFailedError(found, failures)
+    return found
+
+
+async def _holders(
+    servers: Servers, group: str
+) -> tuple[dict[str, SubscriptionGroupConfig], dict[str, RocketPyError]]:
+    """Return the configuration of a group by broker name, and failures of other brokers.
+
+    Raises:
+        SubscriptionGroupNotExistError: all brokers answered, and none has it.
+        RocketPyError: none has it, and some did not answer.
+    """
+    masters = await servers.broker_addresses()
+    tables, failures = await servers.each(masters, lambda address: group_configs(servers, address))
+    found = {name: table[group] for name, table in tables.items() if group in table}
+    if not found:
+        raise next(iter(failures.values()), no_group(group))
+    return found, failures
+
+
+async def check_group(servers: Servers, group: str) -> None:
+    """Check that a broker has a group, even if other brokers do not answer.
 
     Raises:
         SubscriptionGroupNotExistError: no broker has it.
     """
-    found = {}
-    for name, address in (await servers.broker_addresses()).items():
-        config = (await group_configs(servers, address)).get(group)
-        if config is not None:
-            found[name] = config
-    if not found:
-        raise no_group(group)
-    return found
+    await _holders(servers, group)
 
 
 async def create_group(
@@ -78,12 +107,23 @@ async def create_group(
 
     Returns:
         Addresses of the brokers that have it now, by broker name.
+
+    Raises:
+        ServersFailedError: some brokers failed; the others have it.
     """
     masters = await servers.broker_addresses(cluster=cluster, broker=broker)
     wanted = replace(config or SubscriptionGroupConfig(), group_name=group)
+
+    async def create(address: str) -> str:
+        await _put_group(servers, address, wanted)
+        return address
+
+    return await servers.change(masters, create)
+
+
+async def _put_group(servers: Servers, address: str, config: SubscriptionGroupConfig) -> None:
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    await servers.ask_all(list(masters.values()), code, body=wanted.encode())
-    return masters
+    await servers.ask(address, code, body=config.encode())
 
 
 async def update_group(
@@ -106,10 +146,14 @@ async def update_group(
 
     Returns:
         What was set, by broker name.
+
+    Raises:
+        SubscriptionGroupNotExistError: no broker has it.
+        ServersFailedError: some brokers failed; the others are changed.
     """
     masters = await servers.broker_addresses()
-    done = {}
-    for name, config in (await group_config(servers, group)).items():
+    holders, failures = await _holders(servers, group)
+    for config in holders.values():
         if retries is not None:
             config.retry_max_times = retries
         if consume is not None:
@@ -118,9 +162,26 @@ async def update_group(
             config.consume_broadcast_enable = broadcast
         if orderly is not None:
             config.consume_message_orderly = orderly
-        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        await servers.ask(masters[name], code, body=config.encode())
-        done[name] = config
+    by_address = {masters[name]: config for name, config in holders.items()}
+
+    async def update(address: str) -> SubscriptionGroupConfig:
+        await _put_group(servers, address, by_address[address])
+        return by_address[address]
+
+    wanted = {name: masters[name] for name in holders}
+    return await _change_holders(servers, wanted, failures, update)
+
+
+async def _change_holders(
+    servers: Servers,
+    holders: Mapping[str, str],
+    failures: Mapping[str, RocketPyError],
+    change: Callable[[str], Awaitable[T]],
+) -> dict[str, T]:
+    """Change the brokers that have a group; brokers that did not answer count as failed."""
+    done, failed = await servers.each(holders, change)
+    if failures or failed:
+        raise ServersFailedError(done, {**failures, **failed})
     return done
 
 
@@ -140,36 +201,56 @@ async def delete_group(
 
     Raises:
         SubscriptionGroupNotExistError: no broker has it.
+        ServersFailedError: some brokers failed; the others have deleted it, and routes still have
+            its retry topic.
     """
     masters = await servers.broker_addresses()
-    holders = {name: masters[name] for name in await group_config(servers, group)}
+    found, failures = await _holders(servers, group)
+    holders = {name: masters[name] for name in found}
     header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=not keep_offsets)
-    code = RequestCode.DELETE_SUBSCRIPTIONGROUP
-    await servers.ask_all(list(holders.values()), code, header)
+
+    async def delete(address: str) -> str:
+        await servers.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+        if not keep_offsets:
+            await servers.drop_topic_at(address, retry_topic(group))
+        return address
+
+    await _change_holders(servers, holders, failures, delete)
     if not keep_offsets:
-        await servers.drop_topic(retry_topic(group), list(holders.values()))
+        await servers.drop_route(retry_topic(group))
     return holders
 
 
 # ---- progress
 
 
-async def groups(servers: Servers, *, include_system: bool = False) -> list[GroupSummary]:
-    """Return a line about every group of every broker, sorted by name."""
-    names: set[str] = set()
-    for address in (await servers.broker_addresses()).values():
-        names |= (await group_configs(servers, address)).keys()
+async def group_names(servers: Servers, *, include_system: bool = False) -> Answers[str]:
+    """Return the names of all groups of the brokers that answer, sorted."""
+    masters = await servers.broker_addresses()
+    tables, failures = await servers.each(masters, lambda address: group_configs(servers, address))
+    names = {name for table in tables.values() for name in table}
     if not include_system:
         names = {name for name in names if not is_system_group(name)}
-    return list(await asyncio.gather(*(_summary(servers, name) for name in sorted(names))))
+    return Answers(sorted(names), failures)
 
 
-async def _summary(servers: Servers, group: str) -> GroupSummary:
-    progress = await group_lag(servers, group)
-    try:
-        connection = await consumer_connection(servers, group)
-    except ConsumerNotOnlineError:
-        connection = ConsumerConnection()
+async def groups(servers: Servers, *, include_system: bool = False) -> Answers[GroupSummary]:
+    """Return a line about every group of the brokers that answer, sorted by name."""
+    names = await group_names(servers, include_system=include_system)
+    found: Answers[GroupSummary] = Answers(failures=names.failures)
+    summaries = await asyncio.gather(*(_summary(servers, name, found.failures) for name in names))
+    found += summaries
+    return found
+
+
+async def _summary(
+    servers: Servers, group: str, failures: dict[str, RocketPyError]
+) -> GroupSummary:
+    """Return a line about one group; adds to `failures`."""
+    masters = await servers.group_masters(group)
+    progress = await _progress(servers, masters, group, "")
+    connection, failed = await _connection(servers, masters, group)
+    failures |= progress.failures | failed
     return GroupSummary(
         group=group,
         members=len({each.client_id for each in connection.connection_set}),
@@ -191,32 +272,40 @@ async def group_lag(
         owners: also ask the members which queues they have.
     """
     masters = await servers.group_masters(group)
+    found = await _progress(servers, masters, group, topic)
+    if not owners:
+        return found
+    clients = await queue_owners(servers, group)
+    queues = [replace(each, client_id=clients.get(each.queue, "")) for each in found.queues]
+    return replace(found, queues=queues)
+
+
+async def _progress(
+    servers: Servers, masters: Mapping[str, str], group: str, topic: str
+) -> GroupLag:
     header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic or None)
-    tables = await servers.bodies(
-        list(masters.values()), RequestCode.GET_CONSUME_STATS, ConsumeStats, header
+    tables, failures = await servers.bodies(
+        masters, RequestCode.GET_CONSUME_STATS, ConsumeStats, header
     )
-    clients = await queue_owners(servers, group) if owners else {}
     queues = [
-        _queue_lag(queue, offsets, clients.get(queue, ""))
+        _queue_lag(queue, offsets)
         for table in tables.values()
         for queue, offsets in table.offset_table.items()
     ]
     queues.sort(key=lambda each: each.queue)
     rate = sum(table.consume_tps for table in tables.values())
-    return GroupLag(group=group, queues=queues, out_tps=rate)
+    return GroupLag(group=group, queues=queues, out_tps=rate, failures=failures)
 
 
 async def queue_owners(servers: Servers, group: str) -> dict[MessageQueue, str]:
     """Return which member has which queue, as the members say (307)."""
-    try:
-        connection = await consumer_connection(servers, group)
-    except ConsumerNotOnlineError:
-        return {}
+    masters = await servers.group_masters(group)
+    connection, _ = await _connection(servers, masters, group)
     found: dict[MessageQueue, str] = {}
     for client_id in sorted({each.client_id for each in connection.connection_set}):
         try:
             info = await running_info(servers, group, client_id)
-        except BrokerError:
+        except RocketPyError:
             continue  # a member that left or does not answer must not hide the others
         found.update(dict.fromkeys(info.mq_table, client_id))
     return found
@@ -228,60 +317,80 @@ async def queue_owners(servers: Servers, group: str) -> dict[MessageQueue, str]:
 async def consumer_connection(servers: Servers, group: str) -> ConsumerConnection:
     """Return the connected members of a group and what they subscribe to (203).
 
+    Brokers that do not answer are left out if others know members.
+
     Raises:
         ConsumerNotOnlineError: no member is connected.
+        RocketPyError: no member is known, and some brokers did not answer.
     """
     masters = await servers.group_masters(group)
-    found: ConsumerConnection | None = None
-    for address in masters.values():
-        header = GetConsumerConnectionListRequestHeader(consumer_group=group)
-        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
-        try:
-            response = await servers.ask(address, code, header)
-        except ConsumerNotOnlineError:
-            continue
-        here = ConsumerConnection.decode(response.body)
-        if found is None:
-            found = here
-        else:
-            found.connection_set += here.connection_set
-    if found is None:
-        raise ConsumerNotOnlineError(
+    found, failures = await _connection(servers, masters, group)
+    if not found.connection_set:
+        missing = ConsumerNotOnlineError(
             ResponseCode.CONSUMER_NOT_ONLINE, f"group {group} has no connected member"
         )
+        raise next(iter(failures.values()), missing)
     return found
 
 
-async def group_members(servers: Servers, group: str) -> list[Member]:
-    """Return the connected members of a group, each once."""
-    found: dict[str, Member] = {}
-    for name, address in (await servers.group_masters(group)).items():
-        header = GetConsumerConnectionListRequestHeader(consumer_group=group)
-        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+async def _connection(
+    servers: Servers, masters: Mapping[str, str], group: str
+) -> tuple[ConsumerConnection, dict[str, RocketPyError]]:
+    """Return the members of a group at all brokers, and the failures by broker name."""
+    tables, failures = await _connections(servers, masters, group)
+    found = ConsumerConnection()
+    for here in tables.values():
+        if here.connection_set:
+            found = replace(here, connection_set=found.connection_set + here.connection_set)
+    return found, failures
+
+
+async def _connections(
+    servers: Servers, masters: Mapping[str, str], group: str
+) -> tuple[dict[str, ConsumerConnection], dict[str, RocketPyError]]:
+    header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+
+    async def ask(address: str) -> ConsumerConnection:
         try:
-            response = await servers.ask(address, code, header)
+            response = await servers.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
         except ConsumerNotOnlineError:
-            continue
-        for each in ConsumerConnection.decode(response.body).connection_set:
-            found.setdefault(each.client_id, _member(each, name))
-    return [found[client_id] for client_id in sorted(found)]
+            return ConsumerConnection()
+        return ConsumerConnection.decode(response.body)
+
+    return await servers.each(masters, ask)
 
 
-async def producer_connection(servers: Servers, group: str, topic: str) -> list[Member]:
+async def group_members(servers: Servers, group: str) -> Answers[Member]:
+    """Return the connected members of a group, each once."""
+    masters = await servers.group_masters(group)
+    tables, failures = await _connections(servers, masters, group)
+    return _members({name: each.connection_set for name, each in tables.items()}, failures)
+
+
+async def producer_connection(servers: Servers, group: str, topic: str) -> Answers[Member]:
     """Return the connected producers of a group, as brokers of a topic know them (204)."""
-    found: dict[str, Member] = {}
-    for name, address in (await servers.topic_masters(topic)).items():
-        header = GetProducerConnectionListRequestHeader(producer_group=group)
-        code = RequestCode.GET_PRODUCER_CONNECTION_LIST
+    header = GetProducerConnectionListRequestHeader(producer_group=group)
+
+    async def ask(address: str) -> list[Connection]:
         try:
-            response = await servers.ask(address, code, header)
+            response = await servers.ask(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
         except BrokerError as error:
             if error.code == ResponseCode.SYSTEM_ERROR:
-                continue  # the broker's response for an unknown group
+                return []  # the broker's response for an unknown group
             raise
-        for each in ProducerConnection.decode(response.body).connection_set:
+        return ProducerConnection.decode(response.body).connection_set
+
+    return _members(*await servers.each(await servers.topic_masters(topic), ask))
+
+
+def _members(
+    connections: Mapping[str, list[Connection]], failures: Mapping[str, RocketPyError]
+) -> Answers[Member]:
+    found: dict[str, Member] = {}
+    for name, here in connections.items():
+        for each in here:
             found.setdefault(each.client_id, _member(each, name))
-    return [found[client_id] for client_id in sorted(found)]
+    return Answers((found[client_id] for client_id in sorted(found)), failures)
 
 
 async def producers(servers: Servers, address: str) -> dict[str, list[ProducerInfo]]:
@@ -296,7 +405,7 @@ async def running_info(servers: Servers, group: str, client_id: str) -> Consumer
     Raises:
         BrokerError: it is not connected or does not answer.
     """
-    failure: BrokerError | None = None
+    failure: RocketPyError | None = None
     for address in (await servers.group_masters(group)).values():
         header = GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=False
@@ -304,7 +413,7 @@ async def running_info(servers: Servers, group: str, client_id: str) -> Consumer
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         try:
             response = await servers.ask(address, code, header)
-        except BrokerError as error:
+        except RocketPyError as error:
             failure = error
             continue
         return ConsumerRunningInfo.decode(response.body)
@@ -318,13 +427,12 @@ def no_group(group: str) -> SubscriptionGroupNotExistError:
     return SubscriptionGroupNotExistError(code, f"group {group} does not exist")
 
 
-def _queue_lag(queue: MessageQueue, offsets: OffsetWrapper, client_id: str) -> QueueLag:
+def _queue_lag(queue: MessageQueue, offsets: OffsetWrapper) -> QueueLag:
     return QueueLag(
         queue=queue,
         broker_offset=offsets.broker_offset,
         consumer_offset=offsets.consumer_offset,
         last_consumed_ms=offsets.last_timestamp,
-        client_id=client_id,
     )
 
 

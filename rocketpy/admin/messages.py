@@ -7,8 +7,10 @@ QueryMsgByOffsetSubCommand, PrintMessageSubCommand (5.4.0).
 import asyncio
 import ipaddress
 import socket
+from collections.abc import AsyncIterator
 from typing import Final
 
+from rocketpy.admin.results import Answers
 from rocketpy.admin.servers import Servers, checked
 from rocketpy.errors import ClientError, QueryNotFoundError
 from rocketpy.proto.headers.offset import (
@@ -49,6 +51,8 @@ _NOTHING_THERE: Final = frozenset(
     }
 )
 _PULL_COUNT: Final = 32
+_QUERY_COUNT: Final = 64
+"""Messages that a broker returns for a query (`maxMsgsNumBatch`), however many are asked for."""
 
 
 async def message_by_offset_id(servers: Servers, message_id: str) -> MessageExt:
@@ -80,12 +84,25 @@ async def message_by_unique_id(servers: Servers, topic: str, unique_id: str) -> 
 
     Raises:
         QueryNotFoundError: no broker of the topic has it.
+        RocketPyError: no broker that answers has it, and others did not answer.
     """
-    found = await _query(servers, topic, unique_id, 32, unique=True)
-    for message in found:
-        if message.properties.get(PROPERTY_UNIQ_KEY) == unique_id:
-            return message
+    found = await messages_by_unique_id(servers, topic, unique_id)
+    if found:
+        return found[0]
+    if found.failures:
+        raise next(iter(found.failures.values()))
     raise _not_found(f"topic {topic} has no message with the id {unique_id}")
+
+
+async def messages_by_unique_id(
+    servers: Servers, topic: str, unique_id: str
+) -> Answers[MessageExt]:
+    """Return all messages with a producer's id (12), oldest first: a repeated send has several."""
+    found = await _query(servers, topic, unique_id, 32, unique=True)
+    return Answers(
+        (each for each in found if each.properties.get(PROPERTY_UNIQ_KEY) == unique_id),
+        found.failures,
+    )
 
 
 async def message_by_id(servers: Servers, topic: str, message_id: str) -> MessageExt:
@@ -111,29 +128,35 @@ async def messages_by_key(
     max_count: int = 64,
     begin_ms: int = 0,
     end_ms: int = _LONG_MAX,
-) -> list[MessageExt]:
+) -> Answers[MessageExt]:
     """Return messages with a key (12), oldest first; those of one broker in stored order.
 
     Args:
         topic: topic to search.
         key: one of the keys the message was sent with.
-        max_count: per broker.
+        max_count: limit of all brokers together; the newest are returned. A broker returns 64
+            messages at most. `has_more` says whether there are others, or may be.
         begin_ms: earliest store time.
         end_ms: latest store time.
     """
-    found = await _query(servers, topic, key, max_count, begin_ms=begin_ms, end_ms=end_ms)
-    return [each for each in found if key in each.keys]
+    found = await _query(servers, topic, key, max_count + 1, begin_ms=begin_ms, end_ms=end_ms)
+    matching = [each for each in found if key in each.keys]
+    return Answers(
+        matching[-max_count:],
+        found.failures,
+        has_more=found.has_more or len(matching) > max_count,
+    )
 
 
 async def trace(
     servers: Servers, message_id: str, *, topic: str = TRACE_TOPIC, max_count: int = 64
-) -> list[TraceRecord]:
+) -> Answers[TraceRecord]:
     """Return the trace records of a message, in the order of time.
 
     Args:
         message_id: the producer's id, or one of the message's keys.
         topic: the trace topic.
-        max_count: trace messages per broker.
+        max_count: limit of trace messages.
 
     Raises:
         TopicNotExistError: the trace topic does not exist.
@@ -154,7 +177,7 @@ async def trace(
             return begins.get(record.request_id, 0) + record.cost_ms
         return record.time_ms
 
-    return sorted(records, key=when)
+    return Answers(sorted(records, key=when), found.failures, has_more=found.has_more)
 
 
 async def _query(
@@ -166,7 +189,7 @@ async def _query(
     unique: bool = False,
     begin_ms: int = 0,
     end_ms: int = _LONG_MAX,
-) -> list[MessageExt]:
+) -> Answers[MessageExt]:
     masters = await servers.topic_masters(topic)
     header = QueryMessageRequestHeader(
         topic=topic,
@@ -176,19 +199,21 @@ async def _query(
         end_timestamp=end_ms,
     )
     ext_fields = header.to_ext() | ({"_UNIQUE_KEY_QUERY": "true"} if unique else {})
-    responses = await asyncio.gather(
-        *(
-            servers.invoke(address, make_request(RequestCode.QUERY_MESSAGE, dict(ext_fields)))
-            for address in masters.values()
-        )
-    )
-    found: list[MessageExt] = []
-    for response in responses:
-        if response.code != ResponseCode.QUERY_NOT_FOUND:
-            found += decode_messages(checked(response).body)
+
+    async def query(address: str) -> list[MessageExt]:
+        request = make_request(RequestCode.QUERY_MESSAGE, dict(ext_fields))
+        response = await servers.invoke(address, request)
+        if response.code == ResponseCode.QUERY_NOT_FOUND:
+            return []
+        return decode_messages(checked(response).body)
+
+    tables, failures = await servers.each(masters, query)
+    found = [message for messages in tables.values() for message in messages]
     # A broker stores many messages in one millisecond, so the log offset breaks the tie.
-    return sorted(
-        found, key=lambda each: (each.store_timestamp_ms, each.store_host, each.phy_offset)
+    found.sort(key=lambda each: (each.store_timestamp_ms, each.store_host, each.phy_offset))
+    most = min(max_count, _QUERY_COUNT)
+    return Answers(
+        found, failures, has_more=any(len(messages) >= most for messages in tables.values())
     )
 
 
@@ -218,7 +243,7 @@ async def peek(
     offset: int | None = None,
     newest: bool = False,
     tag: str = "*",
-) -> list[MessageExt]:
+) -> Answers[MessageExt]:
     """Return messages of a topic without consuming them, oldest first.
 
     Args:
@@ -232,20 +257,30 @@ async def peek(
     """
     route = await servers.topic_route(topic)
     masters = await servers.topic_masters(topic)
-    found: list[MessageExt] = []
-    for data in route.queue_datas:
-        if data.broker_name not in masters or broker not in {"", data.broker_name}:
-            continue
-        if not is_readable(data.perm):
-            continue
-        for number in range(data.read_queue_nums):
-            if queue_id in {None, number}:
-                queue = MessageQueue(topic, data.broker_name, number)
-                address = masters[data.broker_name]
-                begin = await _begin(servers, address, queue, offset, max_count if newest else None)
-                found += await _read_many(servers, address, queue, begin, max_count, tag)
+    queues = {
+        masters[data.broker_name]: [
+            MessageQueue(topic, data.broker_name, number)
+            for number in range(data.read_queue_nums)
+            if queue_id in {None, number}
+        ]
+        for data in route.queue_datas
+        if data.broker_name in masters and broker in {"", data.broker_name}
+        if is_readable(data.perm)
+    }
+
+    async def read(address: str) -> list[MessageExt]:
+        here: list[MessageExt] = []
+        for queue in queues[address]:
+            begin = await _begin(servers, address, queue, offset, max_count if newest else None)
+            here += await _read_many(servers, address, queue, begin, max_count, tag)
+        return here
+
+    tables, failures = await servers.each(
+        {name: address for name, address in masters.items() if address in queues}, read
+    )
+    found = [message for messages in tables.values() for message in messages]
     found.sort(key=lambda each: (each.store_timestamp_ms, each.queue_id, each.queue_offset))
-    return found[-max_count:] if newest else found[:max_count]
+    return Answers(found[-max_count:] if newest else found[:max_count], failures)
 
 
 async def _begin(
@@ -253,14 +288,38 @@ async def _begin(
 ) -> int:
     if offset is not None:
         return offset
-    first = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-    low = await servers.ask(address, RequestCode.GET_MIN_OFFSET, first)
-    begin = max(0, OffsetResponseHeader.from_ext(low.ext_fields).offset)
     if back is None:
-        return begin
-    last = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-    high = await servers.ask(address, RequestCode.GET_MAX_OFFSET, last)
-    return max(begin, OffsetResponseHeader.from_ext(high.ext_fields).offset - back)
+        return await _first_offset(servers, address, queue)
+    begin, end = await queue_range(servers, address, queue)
+    return max(begin, end - back)
+
+
+async def _first_offset(servers: Servers, address: str, queue: MessageQueue) -> int:
+    header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+    response = await servers.ask(address, RequestCode.GET_MIN_OFFSET, header)
+    return max(0, OffsetResponseHeader.from_ext(response.ext_fields).offset)
+
+
+async def queue_range(servers: Servers, address: str, queue: MessageQueue) -> tuple[int, int]:
+    """Return the first offset of a queue, and that of the next message."""
+    begin = await _first_offset(servers, address, queue)
+    header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+    response = await servers.ask(address, RequestCode.GET_MAX_OFFSET, header)
+    return begin, OffsetResponseHeader.from_ext(response.ext_fields).offset
+
+
+async def read_range(
+    servers: Servers, address: str, queue: MessageQueue, begin: int, end: int
+) -> AsyncIterator[MessageExt]:
+    """Yield the messages of a queue from one offset to before another."""
+    while begin < end:
+        messages, next_offset = await _read(servers, address, queue, begin, _PULL_COUNT)
+        for message in messages:
+            if message.queue_offset < end:
+                yield message
+        if next_offset <= begin:
+            return
+        begin = next_offset
 
 
 async def _read_many(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
-from rocketpy.admin.groups import group_config, group_configs, group_lag, no_group
+from rocketpy.admin.groups import check_group, group_configs, group_lag, no_group
 from rocketpy.admin.results import OffsetMove, QueueLag
 from rocketpy.admin.servers import Servers
 from rocketpy.client.options.validation import fits
@@ -16,6 +16,7 @@ from rocketpy.errors import (
     ClientError,
     InvalidParameterError,
     QueryNotFoundError,
+    ServersFailedError,
 )
 from rocketpy.proto.bodies.offset import ResetOffsetBody
 from rocketpy.proto.bodies.topic import TopicOffset, TopicStatsTable
@@ -62,6 +63,7 @@ async def reset_offset(
         SubscriptionGroupNotExistError: the group does not exist.
         InvalidParameterError: the queue does not exist.
         BrokerError: the offset is outside the queue.
+        ServersFailedError: some brokers failed; the others are reset, and `done` has their moves.
     """
     _check_target(to)
     if isinstance(to, int) and queue is None:
@@ -72,22 +74,26 @@ async def reset_offset(
         if not masters:
             raise ClientError(f"broker {queue.broker_name} does not serve topic {topic}")
     before = {each.queue: each for each in (await group_lag(servers, group, topic)).queues}
-    after: dict[MessageQueue, int] = {}
-    for name, address in masters.items():
-        if dry_run:
-            if group not in await group_configs(servers, address):
-                raise no_group(group)
-            after |= await _reset_targets(servers, address, name, topic, to, queue)
+    names = {address: name for name, address in masters.items()}
+
+    async def reset(address: str) -> list[OffsetMove]:
+        if not dry_run:
+            after = await _reset_at(servers, address, group, topic, to, queue)
+        elif group in await group_configs(servers, address):
+            after = await _reset_targets(servers, address, names[address], topic, to, queue)
         else:
-            after |= await _reset_at(servers, address, group, topic, to, queue)
-    return [
-        OffsetMove(
-            queue=each,
-            from_offset=before[each].consumer_offset if each in before else -1,
-            to_offset=offset,
-        )
-        for each, offset in sorted(after.items())
-    ]
+            raise no_group(group)
+        return [
+            OffsetMove(
+                queue=each,
+                from_offset=before[each].consumer_offset if each in before else -1,
+                to_offset=offset,
+            )
+            for each, offset in sorted(after.items())
+        ]
+
+    moves = await servers.change(masters, reset)
+    return sorted((each for here in moves.values() for each in here), key=lambda move: move.queue)
 
 
 def _check_target(to: ResetTarget) -> None:
@@ -184,8 +190,11 @@ async def clone_offsets(
     """
     masters = await servers.topic_masters(topic)
     for group in (source, target):
-        await group_config(servers, group)
-    wanted = (await group_lag(servers, source, topic)).queues
+        await check_group(servers, group)
+    progress = await group_lag(servers, source, topic)
+    if progress.failures:  # a copy of some queues would look like a copy of all
+        raise ServersFailedError({}, progress.failures)
+    wanted = progress.queues
     before = {each.queue: each for each in (await group_lag(servers, target, topic)).queues}
     moves = [
         OffsetMove(

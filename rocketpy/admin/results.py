@@ -1,8 +1,37 @@
 """Results of admin operations; times are in ms since 1970 unless named otherwise."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from rocketpy.errors import RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
+
+T = TypeVar("T")
+
+
+class Answers(list[T]):
+    """Results of the servers that answered.
+
+    Attributes:
+        failures: why each other server did not answer, by its name.
+        has_more: whether a limit left results out, or may have.
+
+    Args:
+        results: of the servers that answered.
+        failures: of the others.
+    """
+
+    def __init__(
+        self,
+        results: Iterable[T] = (),
+        failures: Mapping[str, RocketPyError] | None = None,
+        *,
+        has_more: bool = False,
+    ) -> None:
+        super().__init__(results)
+        self.failures: dict[str, RocketPyError] = dict(failures or {})
+        self.has_more: bool = has_more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +81,17 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatus:
-    """Offsets of a topic's queues; `in_tps` is messages stored per second (5.x brokers)."""
+    """Offsets of a topic's queues.
+
+    Attributes:
+        in_tps: messages stored per second (5.x brokers).
+        failures: why brokers whose queues are absent did not answer, by broker name.
+    """
 
     topic: str
     queues: list[QueueStatus]
     in_tps: float
+    failures: dict[str, RocketPyError] = field(default_factory=dict)
 
     @property
     def messages(self) -> int:
@@ -102,11 +137,17 @@ class QueueLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLag:
-    """Progress of a group; `out_tps` is messages consumed per second."""
+    """Progress of a group.
+
+    Attributes:
+        out_tps: messages consumed per second.
+        failures: why brokers whose queues are absent did not answer, by broker name.
+    """
 
     group: str
     queues: list[QueueLag]
     out_tps: float
+    failures: dict[str, RocketPyError] = field(default_factory=dict)
 
     @property
     def lag(self) -> int:

@@ -4,12 +4,20 @@ Source: MQAdminImpl, DefaultMQAdminExtImpl (5.4.0).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from rocketpy.client.cluster.name_servers import NameServers
 from rocketpy.client.cluster.remoting import Remoting
-from rocketpy.errors import BrokerError, ClientError, NoRouteError, RocketPyError
+from rocketpy.errors import (
+    BrokerError,
+    ClientError,
+    NoRouteError,
+    RocketPyError,
+    ServersFailedError,
+    TopicNotExistError,
+    own_copy,
+)
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rocketpy.proto.headers.base import Header
 from rocketpy.proto.headers.namesrv import (
@@ -24,6 +32,7 @@ from rocketpy.proto.wire.json_body import Body
 from rocketpy.runtime.clock import Clock
 
 B = TypeVar("B", bound=Body)
+T = TypeVar("T")
 
 
 def checked(response: RemotingCommand) -> RemotingCommand:
@@ -50,6 +59,7 @@ class Servers:
         self._name_servers = name_servers
         self._remoting = remoting
         self._timeout_ms = timeout_ms
+        self._silent: dict[str, tuple[int, RocketPyError]] = {}
 
     async def close(self) -> None:
         """Close every connection; a second call does nothing."""
@@ -85,44 +95,109 @@ class Servers:
         """Send a request to every name server; they do not replicate.
 
         Raises:
-            RocketPyError: one of them failed; the others have the request.
+            ServersFailedError: some of them failed; the others have the request.
+            RocketPyError: all of them failed.
         """
-        return await self.ask_all(self._namesrv_addresses(), code, header, body)
-
-    async def ask_all(
-        self,
-        addresses: Sequence[str],
-        code: int,
-        header: Header | None = None,
-        body: bytes = b"",
-    ) -> dict[str, RemotingCommand]:
-        """Ask several servers concurrently; raises the first failure after all have answered."""
-        outcomes = await asyncio.gather(
-            *(self.ask(address, code, header, body) for address in addresses),
-            return_exceptions=True,
+        return await self.change(
+            self.namesrv_addresses(), lambda address: self.ask(address, code, header, body)
         )
-        responses: dict[str, RemotingCommand] = {}
-        for address, outcome in zip(addresses, outcomes, strict=True):
-            if isinstance(outcome, BaseException):
-                if isinstance(outcome, RocketPyError):
-                    outcome.add_note(f"asked at {address}")
-                raise outcome
-            responses[address] = outcome
-        return responses
+
+    async def each(
+        self, servers: Mapping[str, str], question: Callable[[str], Awaitable[T]]
+    ) -> tuple[dict[str, T], dict[str, RocketPyError]]:
+        """Ask several servers concurrently; a server that does not answer hides no other.
+
+        A server that let a request time out is not asked again for two time-outs, so that an
+        operation of many requests waits for it once.
+
+        Args:
+            servers: addresses by name.
+            question: requests to one address.
+
+        Returns:
+            The results and the failures, by name.
+
+        Raises:
+            ServersFailedError: none of several servers answered.
+            RocketPyError: the only server did not answer, or one of them refused.
+        """
+        outcomes = await asyncio.gather(
+            *(self._outcome(address, question) for address in servers.values())
+        )
+        done: dict[str, T] = {}
+        failures: dict[str, RocketPyError] = {}
+        for name, (result, error) in zip(servers, outcomes, strict=True):
+            if error is not None:
+                failures[name] = error
+            else:
+                done[name] = result[0]
+        if failures and not done:
+            refusals = [each for each in failures.values() if isinstance(each, BrokerError)]
+            if refusals or len(failures) == 1:
+                raise [*refusals, *failures.values()][0]
+            raise ServersFailedError({}, failures)
+        return done, failures
+
+    async def _outcome(
+        self, address: str, question: Callable[[str], Awaitable[T]]
+    ) -> tuple[tuple[T, ...], RocketPyError | None]:
+        """Return the result of a question as a tuple of one, or the failure."""
+        began_ms = self.clock.monotonic_ms()
+        until_ms, known = self._silent.get(address, (began_ms, None))
+        if known is not None and began_ms < until_ms:
+            return (), own_copy(known)
+        try:
+            result = await question(address)
+        except RocketPyError as error:
+            now_ms = self.clock.monotonic_ms()
+            if isinstance(error, ClientError) and 2 * (now_ms - began_ms) >= self._timeout_ms:
+                self._silent[address] = now_ms + 2 * self._timeout_ms, own_copy(error)
+            return (), error
+        self._silent.pop(address, None)
+        return (result,), None
+
+    async def change(
+        self, servers: Mapping[str, str], change: Callable[[str], Awaitable[T]]
+    ) -> dict[str, T]:
+        """Change several servers concurrently.
+
+        Args:
+            servers: addresses by name.
+            change: requests to one address.
+
+        Returns:
+            The results by name.
+
+        Raises:
+            ServersFailedError: some servers failed; the others have the change.
+            RocketPyError: all of them failed.
+        """
+        done, failures = await self.each(servers, change)
+        if failures:
+            raise ServersFailedError(done, failures)
+        return done
 
     async def bodies(
-        self, addresses: Sequence[str], code: int, kind: type[B], header: Header | None = None
-    ) -> dict[str, B]:
-        """Ask several servers for a body of one kind."""
-        responses = await self.ask_all(addresses, code, header)
-        return {address: kind.decode(response.body) for address, response in responses.items()}
+        self, servers: Mapping[str, str], code: int, kind: type[B], header: Header | None = None
+    ) -> tuple[dict[str, B], dict[str, RocketPyError]]:
+        """Ask several servers for a body of one kind; see `each`."""
+
+        async def body(address: str) -> B:
+            return kind.decode((await self.ask(address, code, header)).body)
+
+        return await self.each(servers, body)
 
     # ---- members of the cluster
 
-    def _namesrv_addresses(self) -> tuple[str, ...]:
+    def namesrv_addresses(self) -> dict[str, str]:
+        """Return the addresses of all name servers, by themselves, for `each` and `change`.
+
+        Raises:
+            ClientError: none is given.
+        """
         if not self._name_servers.addresses:
             raise ClientError("no name server given: pass one, or set NAMESRV_ADDR")
-        return self._name_servers.addresses
+        return {address: address for address in self._name_servers.addresses}
 
     async def cluster_info(self) -> ClusterInfo:
         """Return every broker, and the broker names of each cluster.
@@ -170,7 +245,10 @@ class Servers:
             TopicNotExistError: no broker serves it.
         """
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        response = await self.ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        try:
+            response = await self.ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        except TopicNotExistError as error:  # Apache's remark points to a page about clients
+            raise no_topic(topic) from error
         return TopicRouteData.decode(response.body)
 
     async def topic_masters(self, topic: str) -> dict[str, str]:
@@ -194,12 +272,29 @@ class Servers:
                 raise
         return await self.broker_addresses()
 
-    async def drop_topic(self, topic: str, addresses: Sequence[str], cluster: str = "") -> None:
-        """Delete a topic at brokers (215), then in the routes (216)."""
-        code = RequestCode.DELETE_TOPIC_IN_BROKER
-        await self.ask_all(addresses, code, DeleteTopicRequestHeader(topic=topic))
+    async def drop_topic(self, topic: str, brokers: Mapping[str, str], cluster: str = "") -> None:
+        """Delete a topic at brokers (215), then in the routes (216).
+
+        Raises:
+            ServersFailedError: some brokers failed, so that the routes still have the topic.
+        """
+        await self.change(brokers, lambda address: self.drop_topic_at(address, topic))
+        await self.drop_route(topic, cluster)
+
+    async def drop_topic_at(self, address: str, topic: str) -> None:
+        """Delete a topic at one broker (215)."""
+        header = DeleteTopicRequestHeader(topic=topic)
+        await self.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
+
+    async def drop_route(self, topic: str, cluster: str = "") -> None:
+        """Delete a topic in the routes of all name servers (216)."""
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster or None)
         await self.tell_namesrvs(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+
+
+def no_topic(topic: str) -> TopicNotExistError:
+    """Return the error for a topic that does not exist."""
+    return TopicNotExistError(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
 
 
 def _selected(info: ClusterInfo, cluster: str, broker: str) -> list[BrokerData]:

@@ -4,17 +4,16 @@ Source: UpdateTopicSubCommand, DeleteTopicSubCommand, TopicStatusSubCommand,
 UpdateOrderConfCommand, StatsAllSubCommand (5.4.0).
 """
 
-import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from rocketpy.admin.clusters import broker_stats
 from rocketpy.admin.groups import group_lag
 from rocketpy.admin.key_values import kv_delete, kv_get, kv_put
-from rocketpy.admin.results import QueueStatus, TopicStatistics, TopicStatus
-from rocketpy.admin.servers import Servers
-from rocketpy.errors import BrokerError, ClientError, TopicNotExistError
+from rocketpy.admin.results import Answers, QueueStatus, TopicStatistics, TopicStatus
+from rocketpy.admin.servers import Servers, no_topic
+from rocketpy.errors import BrokerError, ClientError, RocketPyError, ServersFailedError
 from rocketpy.proto.bodies.heartbeat import GroupList
 from rocketpy.proto.bodies.stats import BrokerStatsData
 from rocketpy.proto.bodies.topic import (
@@ -99,16 +98,15 @@ async def topic_config(servers: Servers, address: str, topic: str) -> TopicConfi
     return TopicConfig.decode(response.body)
 
 
-async def topic_groups(servers: Servers, topic: str) -> list[str]:
+async def topic_groups(servers: Servers, topic: str) -> Answers[str]:
     """Return the groups that consume a topic or have offsets in it (300)."""
-    masters = await servers.topic_masters(topic)
-    found = await servers.bodies(
-        list(masters.values()),
+    found, failures = await servers.bodies(
+        await servers.topic_masters(topic),
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
         GroupList,
         QueryTopicConsumeByWhoRequestHeader(topic=topic),
     )
-    return sorted(set().union(*(each.group_list for each in found.values())))
+    return Answers(sorted(set().union(*(each.group_list for each in found.values()))), failures)
 
 
 # ---- offsets and rates
@@ -120,9 +118,8 @@ async def topic_status(servers: Servers, topic: str) -> TopicStatus:
     Raises:
         TopicNotExistError: no broker serves it.
     """
-    masters = await servers.topic_masters(topic)
-    tables = await servers.bodies(
-        list(masters.values()),
+    tables, failures = await servers.bodies(
+        await servers.topic_masters(topic),
         RequestCode.GET_TOPIC_STATS_INFO,
         TopicStatsTable,
         GetTopicStatsInfoRequestHeader(topic=topic),
@@ -139,21 +136,25 @@ async def topic_status(servers: Servers, topic: str) -> TopicStatus:
     ]
     queues.sort(key=lambda each: each.queue)
     rate = sum(table.topic_put_tps for table in tables.values())
-    return TopicStatus(topic=topic, queues=queues, in_tps=rate)
+    return TopicStatus(topic=topic, queues=queues, in_tps=rate, failures=failures)
 
 
-async def topic_statistics(servers: Servers, topic: str) -> list[TopicStatistics]:
+async def topic_statistics(servers: Servers, topic: str) -> Answers[TopicStatistics]:
     """Return the rates of a topic, one row a group; a topic without groups has one row."""
-    masters = list((await servers.topic_masters(topic)).values())
-    stored = await _statistics(servers, masters, "TOPIC_PUT_NUMS", topic)
-    rows = []
-    for group in await topic_groups(servers, topic) or [""]:
+    masters = await servers.topic_masters(topic)
+    rows: Answers[TopicStatistics] = Answers()
+    stored = await _statistics(servers, masters, "TOPIC_PUT_NUMS", topic, rows.failures)
+    groups = await topic_groups(servers, topic)
+    rows.failures |= groups.failures
+    for group in groups or [""]:
         out_tps, out_24h, lag = 0.0, 0, 0
         if group:
             out_tps, out_24h = await _statistics(
-                servers, masters, "GROUP_GET_NUMS", f"{topic}@{group}"
+                servers, masters, "GROUP_GET_NUMS", f"{topic}@{group}", rows.failures
             )
-            lag = (await group_lag(servers, group, topic)).lag
+            progress = await group_lag(servers, group, topic)
+            rows.failures |= progress.failures
+            lag = progress.lag
         rows.append(
             TopicStatistics(
                 topic=topic,
@@ -169,12 +170,18 @@ async def topic_statistics(servers: Servers, topic: str) -> list[TopicStatistics
 
 
 async def _statistics(
-    servers: Servers, addresses: Iterable[str], name: str, key: str
+    servers: Servers,
+    masters: Mapping[str, str],
+    name: str,
+    key: str,
+    failures: dict[str, RocketPyError],
 ) -> tuple[float, int]:
-    found = await asyncio.gather(
-        *(broker_stats(servers, address, name, key) for address in addresses)
+    """Return the sum of a counter at all brokers; adds to `failures`."""
+    found, failed = await servers.each(
+        masters, lambda address: broker_stats(servers, address, name, key)
     )
-    known = [each for each in found if each is not None]
+    failures |= failed
+    known = [each for each in found.values() if each is not None]
     return sum((_tps(each) for each in known), 0.0), sum(_day(each) for each in known)
 
 
@@ -211,6 +218,7 @@ async def create_topic(  # noqa: PLR0913 - all but two are options
 
     Raises:
         InvalidParameterError: a broker does not allow the name or a value.
+        ServersFailedError: some brokers failed; the others have it.
     """
     masters = await servers.broker_addresses(cluster=cluster, broker=broker)
     config = TopicConfig(
@@ -220,12 +228,18 @@ async def create_topic(  # noqa: PLR0913 - all but two are options
         perm=perm,
         order=order,
     )
-    for address in masters.values():
+
+    async def put(address: str) -> str:
         await put_topic_config(servers, address, config, add_attributes=attributes)
+        return address
+
+    done, failures = await servers.each(masters, put)
     if order:
         value = ";".join(f"{name}:{queues}" for name in sorted(masters))
         await set_order_conf(servers, topic, value)
-    return masters
+    if failures:
+        raise ServersFailedError(done, failures)
+    return done
 
 
 async def update_topic(
@@ -254,14 +268,15 @@ async def update_topic(
 
     Raises:
         TopicNotExistError: no broker has it.
+        ServersFailedError: some brokers failed; the others are changed.
     """
     masters = await servers.topic_masters(topic)
     if broker:
         masters = {name: address for name, address in masters.items() if name == broker}
     if not masters:
         raise ClientError(f"broker {broker} does not serve topic {topic}")
-    done = {}
-    for name, address in masters.items():
+
+    async def update(address: str) -> TopicConfig:
         config = await topic_config(servers, address, topic)
         if queues is not None:
             reads = max(queues, config.read_queue_nums)
@@ -271,8 +286,9 @@ async def update_topic(
         if perm is not None:
             config = replace(config, perm=perm)
         await put_topic_config(servers, address, config, add_attributes=attributes)
-        done[name] = config
-    return done
+        return config
+
+    return await servers.change(masters, update)
 
 
 async def put_topic_config(
@@ -310,12 +326,14 @@ async def delete_topic(servers: Servers, topic: str, *, cluster: str = "") -> di
 
     Raises:
         TopicNotExistError: no name server and no broker has it.
+        ServersFailedError: some brokers failed; the others have deleted it.
     """
     masters = await servers.broker_addresses(cluster=cluster)
-    known = any([topic in await topic_configs(servers, each) for each in masters.values()])
+    tables, _ = await servers.each(masters, lambda address: topic_configs(servers, address))
+    known = any(topic in table for table in tables.values())
     if not known and topic not in await topics(servers, include_system=True):
-        raise TopicNotExistError(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
-    await servers.drop_topic(topic, list(masters.values()), cluster)
+        raise no_topic(topic)
+    await servers.drop_topic(topic, masters, cluster)
     if await order_conf(servers, topic) is not None:
         await delete_order_conf(servers, topic)
     return masters

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import rocketpy
+from rocketpy.admin.dead_letters import REQUEUED_FROM
 from rocketpy.proto.trace import TRACE_TOPIC
 from rocketpy.spark.jobs.audit import audit_with_spark
 from rocketpy.spark.jobs.audit_store import Store, by_message
-from rocketpy.spark.jobs.dlq import REQUEUED_FROM, dead_letters, to_requeue, triage
+from rocketpy.spark.jobs.dlq import dead_letters, to_requeue, triage
 from rocketpy.spark.jobs.replay import send
 from rocketpy.spark.jobs.rows import collected, topic_frame
 from rocketpy.spark.jobs.trace import consume_report, events_of, send_report

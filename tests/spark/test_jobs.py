@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rocketpy.admin.dead_letters import REQUEUED_FROM
 from rocketpy.proto.trace import (
     ConsumeBeginTrace,
     ConsumeEndTrace,
@@ -13,7 +14,7 @@ from rocketpy.proto.trace import (
     TraceRecord,
     encode_trace,
 )
-from rocketpy.spark.jobs.dlq import REQUEUED_FROM, dead_letters, to_requeue, triage
+from rocketpy.spark.jobs.dlq import dead_letters, to_requeue, triage
 from rocketpy.spark.jobs.replay import counts, rates_of, to_send
 from rocketpy.spark.jobs.rows import collected
 from rocketpy.spark.jobs.trace import consume_report, events_of, send_report

@@ -63,6 +63,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "ExpressionError": (("a number is missing", 3), {}),
     "ConnectError": (("refused",), {"retry_in_ms": 500}),
     "PartlySentError": (([],), {"stored": 0, "error": RequestTimeoutError("late")}),
+    "ServersFailedError": (({"broker-a": 1}, {"broker-b": RequestTimeoutError("late")}), {}),
     "CorruptRecordError": ((4096, "its checksum differs"), {}),
     "LogGapError": ((8, 16), {}),
     "QueueGapError": ((8, 16), {}),

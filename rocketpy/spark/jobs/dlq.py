@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rocketpy.admin.dead_letters import REQUEUED_FROM
 from rocketpy.errors import JobError
 from rocketpy.proto.record.properties import (
     PROPERTY_DLQ_ORIGIN_TOPIC,
@@ -35,8 +36,6 @@ from rocketpy.terminal.render import show
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-REQUEUED_FROM: Final = "REQUEUED_FROM"
-"""Property of a requeued message: `group/broker/queue/offset` of the dead letter."""
 _ORIGIN_ID_OF_DLQ: Final = "DLQ_ORIGIN_MESSAGE_ID"
 _REASONS: Final = ("exception", "EXCEPTION", "error", "ERROR", "reason", "_spark_error")
 

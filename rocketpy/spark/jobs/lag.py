@@ -44,7 +44,7 @@ async def sample(namesrv: str, groups: Sequence[str], topic: str, now_ms: int) -
         found = await asyncio.gather(*(admin.group_lag(name, topic) for name in names))
         for each in found:
             if groups and not each.queues:
-                await admin.group_config(each.group)  # raises if the group does not exist
+                await admin.check_group(each.group)  # raises if the group does not exist
     return [
         {
             "time_ms": now_ms,

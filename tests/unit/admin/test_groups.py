@@ -172,6 +172,10 @@ async def test_producers(admin: Admin, remoting: FakeRemoting) -> None:
     [member] = await admin.producer_connection("p", "t")
     assert (member.client_id, member.broker, member.language) == ("c", "broker-b", "")
     remoting.response(code, 16, remark="no")
+    members = await admin.producer_connection("p", "t")
+    assert [each.client_id for each in members] == ["c"]
+    assert list(members.failures) == ["broker-a"]
+    remoting.down = {B}
     with pytest.raises(NoPermissionError):
         await admin.producer_connection("p", "t")
     table = ProducerTableInfo(data={"p": [ProducerInfo(client_id="c", remote_ip="/1.1.1.1:2")]})

@@ -1,7 +1,7 @@
 import pytest
 
 from rocketpy.admin import Admin
-from rocketpy.errors import ClientError, QueryNotFoundError, SystemFaultError
+from rocketpy.errors import ClientError, ConnectError, QueryNotFoundError, SystemFaultError
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo
 from rocketpy.proto.headers.pull import PullMessageResponseHeader
 from rocketpy.proto.message_queue import MessageQueue
@@ -129,7 +129,37 @@ async def test_keys_are_exact_and_sorted_by_time(admin: Admin, remoting: FakeRem
     found = await admin.messages_by_key("t", "k", begin_ms=1, end_ms=2, max_count=3)
     assert [each.queue_offset for each in found] == [2, 1]
     fields = remoting.requests(RequestCode.QUERY_MESSAGE)[0][1].ext_fields
-    assert (fields["beginTimestamp"], fields["endTimestamp"], fields["maxNum"]) == ("1", "2", "3")
+    assert (fields["beginTimestamp"], fields["endTimestamp"], fields["maxNum"]) == ("1", "2", "4")
+    assert not found.has_more
+
+
+async def test_limit_of_a_query_is_of_all_brokers_together(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    body = b"".join(record(each) for each in (4, 2))
+    remoting.response(RequestCode.QUERY_MESSAGE, at=A, body=body)
+    remoting.response(RequestCode.QUERY_MESSAGE, at=B, body=record(3))
+    found = await admin.messages_by_key("t", "k", max_count=2)
+    assert [each.queue_offset for each in found] == [3, 4], "the newest, oldest first"
+    assert found.has_more
+    assert not (await admin.messages_by_key("t", "k", max_count=3)).has_more
+    full = b"".join(record(each) for each in range(64))
+    remoting.response(RequestCode.QUERY_MESSAGE, at=A, body=full)
+    found = await admin.messages_by_key("t", "k", max_count=1000)
+    assert (len(found), found.has_more) == (65, True), "a broker may have cut its answer"
+
+
+async def test_message_that_a_silent_broker_may_have_is_not_called_absent(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    remoting.response(RequestCode.QUERY_MESSAGE, 22, at=A)
+    remoting.down = {B}
+    with pytest.raises(ConnectError):
+        await admin.message_by_unique_id("t", "U")
+    remoting.response(RequestCode.QUERY_MESSAGE, at=A, body=record(2))
+    assert (await admin.message_by_unique_id("t", "U")).queue_offset == 2
+    found = await admin.messages_by_key("t", "k")
+    assert (len(found), list(found.failures)) == (1, ["broker-b"])
 
 
 async def test_message_at_returns_the_message_of_an_offset(

@@ -1,19 +1,23 @@
 """Servers of a cluster: queries by role or address, and failures."""
 
+import random
+
 import pytest
 
 from rocketpy.admin import Admin
 from rocketpy.errors import (
     BrokerError,
     ClientError,
-    ConnectError,
     NoNameServerError,
     NoRouteError,
+    ServersFailedError,
     TopicNotExistError,
 )
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import RemotingCommand
+from rocketpy.testing.sim_clock import SimClock
 from tests.unit.admin.fakes import BROKERS, NAMESRVS, FakeRemoting
 
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]
@@ -60,27 +64,15 @@ async def test_cluster_whose_masters_are_gone_has_none(
     assert await admin.broker_names() == {SLAVE_A: "broker-a"}
 
 
-async def test_one_request_to_many_is_answered_by_address(
-    admin: Admin, remoting: FakeRemoting
-) -> None:
+async def test_bodies_of_several_servers_are_by_name(admin: Admin, remoting: FakeRemoting) -> None:
     for address in (A, B):
         remoting.response(CODE, at=address, body=KVTable(table={"at": address}).encode())
-    found = await admin.servers.bodies([A, B], CODE, KVTable)
-    assert {address: each.table for address, each in found.items()} == {
-        A: {"at": A}, B: {"at": B},
+    found, failures = await admin.servers.bodies(BROKERS, CODE, KVTable)
+    assert {name: each.table for name, each in found.items()} == {
+        "broker-a": {"at": A}, "broker-b": {"at": B},
     }  # fmt: skip
-    assert await admin.servers.ask_all([], CODE) == {}
-
-
-async def test_failure_says_where_and_the_others_were_asked(
-    admin: Admin, remoting: FakeRemoting
-) -> None:
-    remoting.response(CODE)
-    remoting.down = {A}
-    with pytest.raises(ConnectError) as failed:
-        await admin.servers.ask_all([A, B], CODE)
-    assert failed.value.__notes__ == [f"asked at {A}"]
-    assert remoting.addresses(CODE) == [A, B]
+    assert failures == {}
+    assert await admin.servers.bodies({}, CODE, KVTable) == ({}, {})
 
 
 async def test_refusal_is_an_error_with_its_code(admin: Admin, remoting: FakeRemoting) -> None:
@@ -145,12 +137,66 @@ async def test_topic_is_dropped_at_the_brokers_before_the_routes(
 ) -> None:
     remoting.response(RequestCode.DELETE_TOPIC_IN_BROKER)
     remoting.response(RequestCode.DELETE_TOPIC_IN_NAMESRV)
-    await admin.servers.drop_topic("t", [A, B], "c1")
+    await admin.servers.drop_topic("t", BROKERS, "c1")
     assert [(address, request.code) for address, request in remoting.asked] == [
         (A, 215), (B, 215), (NAMESRVS[0], 216), (NAMESRVS[1], 216),
     ]  # fmt: skip
     assert remoting.asked[-1][1].ext_fields == {"topic": "t", "clusterName": "c1"}
     remoting.response(RequestCode.DELETE_TOPIC_IN_BROKER, 1, remark="busy")
     with pytest.raises(BrokerError, match="busy"):
-        await admin.servers.drop_topic("t", [A])
+        await admin.servers.drop_topic("t", {"broker-a": A})
     assert len(remoting.requests(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 2, "it is still there"
+
+
+class SlowRemoting(FakeRemoting):
+    """Lets the clock pass the time-out of a request to a server that is down."""
+
+    def __init__(self, clock: SimClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        if address in self.down:
+            self._clock.advance(timeout_ms)
+        return await super().invoke(address, command, timeout_ms)
+
+
+async def test_server_that_timed_out_is_not_asked_again_at_once() -> None:
+    clock = SimClock()
+    remoting = SlowRemoting(clock)
+    admin = Admin(NAMESRVS, remoting, clock=clock, rng=random.Random(1))
+    remoting.response(CODE)
+    remoting.down = {A}
+
+    async def ask() -> set[str]:
+        done, failures = await admin.servers.each(BROKERS, lambda at: admin.servers.ask(at, CODE))
+        assert done.keys() | failures.keys() == set(BROKERS)
+        return set(failures)
+
+    assert await ask() == await ask() == {"broker-a"}
+    assert remoting.addresses(CODE) == [A, B, B], "the second question waits for one server only"
+    remoting.down = set()
+    clock.advance(10_001)
+    assert await ask() == set()
+    assert remoting.addresses(CODE)[3:] == [A, B]
+
+
+async def test_failures_of_all_servers_are_one_error(admin: Admin, remoting: FakeRemoting) -> None:
+    remoting.down = {A, B}
+    with pytest.raises(
+        ServersFailedError, match=r"broker-a: cannot connect to .*; broker-b: "
+    ) as it:
+        await admin.servers.each(BROKERS, lambda at: admin.servers.ask(at, CODE))
+    assert (set(it.value.failures), it.value.done, it.value.retriable) == (set(BROKERS), {}, True)
+
+
+async def test_change_that_one_server_refuses_says_where_it_is_done(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    remoting.response(CODE)
+    remoting.response(CODE, 16, at=B, remark="no")
+    with pytest.raises(ServersFailedError, match=r"broker-b: \[16\] no; done at broker-a") as it:
+        await admin.servers.change(BROKERS, lambda at: admin.servers.ask(at, CODE))
+    assert (set(it.value.done), it.value.retriable) == ({"broker-a"}, False)
