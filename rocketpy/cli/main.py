@@ -32,7 +32,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "consume": (
         "rocketpy.cli.commands.consume:command",
-        "Receive messages of a topic as a member of a group and print them.",
+        "Receive messages of topics as a member of a group and print them.",
     ),
     "context": (
         "rocketpy.cli.commands.context:command",

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeVar
 
@@ -21,6 +21,9 @@ Position = Literal["earliest", "latest"] | datetime
 """Position in a queue: an end, or a time."""
 
 _AGO: Final = re.compile(r"(\d+)(s|m|h|d)\Z")
+_EARLIEST_MS: Final = 10**11
+"""A smaller number of ms is before March 1973, so it is an offset, seconds or a misspelt date."""
+_DATE_DIGITS: Final = 8
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -84,6 +87,8 @@ def own_group() -> str:
 def position(text: str) -> Position:
     """Read `earliest`, `latest`, ISO 8601, ms since 1970, or `30m` for half an hour ago.
 
+    Eight digits are a date, `20261127`.
+
     Raises:
         click.BadParameter: another text.
     """
@@ -95,7 +100,11 @@ def position(text: str) -> Position:
     try:
         if ago is not None:
             return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        if text.isdecimal():
+        if text.isdecimal() and len(text) != _DATE_DIGITS:
+            if int(text) < _EARLIEST_MS:
+                raise click.BadParameter(
+                    f"{text} ms since 1970 is too early for a time; use earliest for the beginning"
+                )
             return datetime.fromtimestamp(int(text) / 1000, UTC)
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError, OSError):
@@ -126,8 +135,35 @@ def key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
     return found
 
 
+def refuse_other_settings(
+    kind: str,
+    name: str,
+    wanted: Mapping[str, object],
+    found: Mapping[str, Mapping[str, object]],
+) -> None:
+    """Raise click.ClickException if a broker has a topic or group with other settings.
+
+    Args:
+        kind: `topic` or `group`.
+        name: its name.
+        wanted: settings asked for.
+        found: settings at each broker, with the same keys.
+    """
+    for broker, settings in found.items():
+        others = [
+            f"{key} {str(value).lower() if isinstance(value, bool) else value}"
+            for key, value in settings.items()
+            if value != wanted[key]
+        ]
+        if others:
+            raise click.ClickException(
+                f"{kind} {name} exists on {broker} with {', '.join(others)}: nothing was changed; "
+                f"--update replaces its settings, {kind} update changes some"
+            )
+
+
 def queue_of(topic: str, text: str) -> MessageQueue:
-    """Read `broker-a:3`; raises click.UsageError for anything else."""
+    """Read `broker-a:3`; raises click.UsageError for another text."""
     broker, _, number = text.rpartition(":")
     if not broker or not number.isdecimal():
         raise click.UsageError(f"--queue: {text!r} is not BROKER:NUMBER, such as broker-a:0")

@@ -82,12 +82,7 @@ def group_names(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
     """Complete the name of a consumer group."""
 
     async def ask(admin: "Admin") -> list[str]:
-        from rocketpy.proto.topic_names import is_system_group  # noqa: PLC0415 - as below
-
-        names: set[str] = set()
-        for address in (await admin.broker_addresses()).values():
-            names |= (await admin.group_configs(address)).keys()
-        return [name for name in names if not is_system_group(name)]
+        return await admin.group_names()
 
     return _names(ctx, incomplete, ask)
 

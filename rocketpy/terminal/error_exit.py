@@ -1,15 +1,24 @@
 """Error handling of commands: one sentence on standard error, and an exit code.
 
 Exit codes: 0 success; 1 failure (port taken, store locked, no permission, no response);
-2 wrong usage or configuration. Any other exception is a bug and shows its traceback.
+2 wrong usage or configuration. Any other exception is a bug and shows its traceback. A reader of
+standard output that is gone, as `head` after some lines, is success.
 """
 
+import contextlib
+import io
 import os
 import sys
 
 import click
 
-from rocketpy.errors import ConfigError, RocketPyError
+from rocketpy.errors import (
+    ConfigError,
+    ExpressionError,
+    IllegalMessageError,
+    RocketPyError,
+    ServersFailedError,
+)
 
 EXIT_CANNOT = 1
 EXIT_USAGE = 2
@@ -24,7 +33,18 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
         arguments: without the program's name; of the process by default.
     """
     refuse_optimised(name)
+    escape_unprintable_output()
     sys.exit(_exit_code(command, name, arguments))
+
+
+def escape_unprintable_output() -> None:
+    """Have characters that an output's encoding does not have written as escapes.
+
+    They may come from any message, and must not end a command.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def refuse_optimised(name: str) -> None:
@@ -39,33 +59,71 @@ def refuse_optimised(name: str) -> None:
 
 def _exit_code(command: click.Command, name: str, arguments: list[str] | None) -> int:
     try:
-        result = command.main(arguments, prog_name=name, standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return EXIT_USAGE if isinstance(error, click.UsageError) else EXIT_CANNOT
-    except click.Abort:
-        return _fail(name, "stopped")
-    except ConfigError as error:
+        # Not `command.main`, which ends the process with 1 when a reader is gone.
+        words = sys.argv[1:] if arguments is None else arguments
+        with command.make_context(name, list(words)) as context:
+            result = command.invoke(context)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a failure is reported, instead of at exit
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except (click.ClickException, click.Abort, KeyboardInterrupt) as error:
+        return _click_exit_code(error, name)
+    except (ConfigError, ExpressionError, IllegalMessageError) as error:
         _fail(name, str(error))
         return EXIT_USAGE
+    except ServersFailedError as error:
+        for server, failure in error.failures.items():
+            _fail(name, f"{server}: {failure}")
+        return EXIT_CANNOT
     except RocketPyError as error:
         return _fail(name, str(error))
     except BrokenPipeError:
         forget_output()
-        return EXIT_CANNOT
+        return 0
     except OSError as error:
+        forget_output()
         return _fail(name, _sentence(error))
     return result if isinstance(result, int) else 0
 
 
+def _click_exit_code(
+    error: click.ClickException | click.Abort | KeyboardInterrupt, name: str
+) -> int:
+    if not isinstance(error, click.ClickException):
+        return _fail(name, "stopped")
+    if not isinstance(error, click.UsageError):
+        return _fail(name, error.format_message())
+    if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2; its message is the help
+        error.show()
+        return EXIT_USAGE
+    if error.ctx is not None:
+        _tell(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n")
+    _fail(name, error.format_message())
+    return EXIT_USAGE
+
+
 def forget_output() -> None:
-    """Prevent a flush when the interpreter ends: the reader of standard output is gone."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Prevent a flush when the interpreter ends: standard output cannot be written."""
+    with contextlib.suppress(io.UnsupportedOperation, AttributeError):  # not a file, or closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def complain(sentence: str) -> None:
+    """Print one line on standard error, with the program's name before it."""
+    context = click.get_current_context(silent=True)
+    program = context.find_root().info_name if context is not None else None
+    _fail(program or "rocketpy", sentence)
 
 
 def _fail(name: str, sentence: str) -> int:
-    click.echo(f"{name}: {' '.join(sentence.split())}", err=True)
+    _tell(f"{name}: {' '.join(sentence.split())}")
     return EXIT_CANNOT
+
+
+def _tell(text: str) -> None:
+    with contextlib.suppress(OSError):  # an unwritable standard error changes no exit code
+        click.echo(text, err=True)
 
 
 def _sentence(error: OSError) -> str:

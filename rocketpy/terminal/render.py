@@ -1,6 +1,7 @@
 """Output of results: a table for people or JSON for programs, with the same stable keys."""
 
 import base64
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -26,7 +27,7 @@ def show(rows: Iterable[Row], output: str, *, columns: Sequence[str] = (), empty
     """
     every = list(rows)
     if output == "json":
-        click.echo(orjson.dumps(every, option=orjson.OPT_INDENT_2).decode())
+        click.echo(_json(every, orjson.OPT_INDENT_2))
         return
     if not every:
         if empty:
@@ -46,7 +47,8 @@ def table(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[str]:
     if not rows:
         return []
     names = list(columns) or list(rows[0])
-    cells = [[_cell(row[name]) for name in names] for row in rows]
+    cells = [[_cell(shown_body(row) if name == "body" else row[name]) for name in names]
+             for row in rows]  # fmt: skip
     widths = [max(len(name), *(len(line[at]) for line in cells)) for at, name in enumerate(names)]
     right = [type(rows[0][name]) in {int, float} for name in names]
     lines = []
@@ -59,9 +61,45 @@ def table(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[str]:
     return lines
 
 
-def as_json(row: Row) -> str:
-    """Return an object on one line, for commands that print continuously."""
-    return orjson.dumps(dict(row)).decode()
+def as_json(row: Row) -> bytes:
+    """Return an object on one line, for commands that print continuously.
+
+    JSON is UTF-8, also on a terminal with another encoding.
+    """
+    return _json(dict(row))
+
+
+def _json(value: object, option: int = 0) -> bytes:
+    try:
+        return orjson.dumps(value, option=option)
+    except orjson.JSONEncodeError:  # a lone surrogate, of text that is not valid UTF-8
+        return json.dumps(value, indent=2 if option else None).encode()
+
+
+def nothing_found(sentence: str, output: str) -> click.ClickException:
+    """Return the error of a search without a result; prints an empty array as JSON."""
+    show([], output)
+    return click.ClickException(sentence)
+
+
+def shown_body(row: Row) -> str:
+    """Return the body of a row for people: one that is not text says that it is in Base64."""
+    prefix = "base64:" if row.get("body_encoding") == "base64" else ""
+    return f"{prefix}{row['body']}"
+
+
+def print_message(row: Mapping[str, object]) -> None:
+    """Print a row of `message_row` for people: a line for each field, then the body."""
+    width = max(len(key) for key in row)
+    for key, value in row.items():
+        if key not in {"body", "properties"}:
+            text = " ".join(value) if isinstance(value, list) else str(value)
+            click.echo(f"{key:{width}}  {printable(text)}")
+    properties = row["properties"]
+    assert isinstance(properties, dict), "message_row makes it a dictionary"
+    for name, value in sorted(properties.items()):
+        click.echo(f"{'property':{width}}  {printable(f'{name}={value}')}")
+    click.echo("\n" + "\n".join(printable(line) for line in shown_body(row).split("\n")))
 
 
 def iso(time_ms: int) -> str:

@@ -14,6 +14,8 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 _TURNS: Final = 20
 _FIRST_PAUSE_S: Final = 0.0005
 _LONGEST_PAUSE_S: Final = 0.05
+_GONE_PAUSE_S: Final = 0.25
+"""Time between checks for a reader."""
 
 
 def _is_pipe(stream: BinaryIO) -> bool:
@@ -89,7 +91,7 @@ def is_read() -> bool:
         BrokenPipeError: not all of it was read, and the reader is gone.
     """
     sys.stdout.flush()
-    if sys.platform == "win32" or not _is_pipe(sys.stdout.buffer):
+    if not _is_watched():
         return True
     descriptor = sys.stdout.fileno()
     is_closed = _is_closed(descriptor)  # checked first: output that is unread then stays unread
@@ -98,6 +100,17 @@ def is_read() -> bool:
     if is_closed:
         raise BrokenPipeError
     return False
+
+
+async def until_reader_is_gone() -> None:
+    """Wait until nothing reads standard output any more; for ever if it is not a pipe."""
+    # No event announces a reader that is gone.
+    while not (_is_watched() and _is_closed(sys.stdout.fileno())):  # noqa: ASYNC110
+        await asyncio.sleep(_GONE_PAUSE_S)
+
+
+def _is_watched() -> bool:
+    return sys.platform != "win32" and _is_pipe(sys.stdout.buffer)
 
 
 def _unread_bytes(descriptor: int) -> int:

@@ -1,15 +1,31 @@
 """`rocketpy cluster`: state and health checks of brokers and name servers."""
 
+import asyncio
+from collections.abc import Iterable
+
 import click
 
 from rocketpy import admin as rocketpy_admin
+from rocketpy.admin.results import Answers
 from rocketpy.client.cluster.name_servers import parse_addresses
+from rocketpy.errors import ClientError, RocketPyError
+from rocketpy.terminal.cluster_calls import ask, exit_code
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.completion import broker_names, topic_names
+from rocketpy.terminal.parameters import server_address, topic_name
 from rocketpy.terminal.render import show
+from rocketpy.terminal.suggestions import HintingGroup
+
+_AT_ONCE = 32
+"""Limit of concurrent queries of topics."""
 
 
-@click.group("cluster", context_settings=CONTEXT, epilog="Example: rocketpy cluster list")
+@click.group(
+    "cluster",
+    cls=HintingGroup,
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy cluster list",
+)
 def command() -> None:
     """Show brokers and name servers."""
 
@@ -20,11 +36,7 @@ def command() -> None:
 @output_option
 def list_(*, cluster: str, namesrv: str, output: str) -> int:
     """List brokers with version and load."""
-
-    async def work() -> list[rocketpy_admin.BrokerStatus]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.brokers(cluster)
-
+    found = ask(namesrv, lambda admin: admin.brokers(cluster))
     rows = [
         {
             "cluster": each.cluster,
@@ -39,15 +51,27 @@ def list_(*, cluster: str, namesrv: str, output: str) -> int:
             "disk_ratio": each.disk_ratio,
             "error": each.error,
         }
-        for each in run(work())
+        for each in found
     ]
     table = [key for key in (rows[0] if rows else {}) if key != "disk_ratio"]
     show(rows, output, columns=table, empty="no brokers")
-    return 0
+    return exit_code(_silent(found))
+
+
+def _silent(found: Iterable[rocketpy_admin.BrokerStatus]) -> dict[str, RocketPyError]:
+    """Return the failures of brokers that did not answer, by name."""
+    return {
+        f"{each.broker}:{each.broker_id}" if each.broker_id else each.broker: ClientError(
+            each.error
+        )
+        for each in found
+        if each.error
+    }
 
 
 @command.command("ping", epilog="Example: rocketpy cluster ping -n 127.0.0.1:9876")
-@click.option("-b", "--broker", "brokers", multiple=True, metavar="HOST:PORT", help="Ask this.")
+@click.option("-b", "--broker", "brokers", multiple=True, type=server_address, metavar="HOST:PORT",
+              help="Ask this.")  # fmt: skip
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
@@ -63,19 +87,24 @@ def ping(*, brokers: tuple[str, ...], timeout: float, namesrv: str, output: str)
     Asks every name server, or with -b the given brokers. The exit code is 0 if all of them
     answer, else 1, as health checks expect.
     """
+    addresses = brokers or parse_addresses(namesrv)
 
-    async def work() -> list[dict[str, object]]:
-        rows: list[dict[str, object]] = []
+    async def work() -> tuple[dict[str, float], dict[str, RocketPyError]]:
         async with rocketpy_admin.connect(namesrv, timeout=timeout) as admin:
-            for address in brokers or parse_addresses(namesrv):
-                ask = admin.ping_broker if brokers else admin.ping_namesrv
-                took_ms = await ask(address) * 1_000
-                role = "broker" if brokers else "namesrv"
-                rows.append({"role": role, "address": address, "ms": round(took_ms, 3)})
-        return rows
+            return await admin.servers.each(
+                {address: address for address in addresses},
+                admin.ping_broker if brokers else admin.ping_namesrv,
+            )
 
-    show(run(work()), output)
-    return 0
+    took_s, failures = run(work())
+    role = "broker" if brokers else "namesrv"
+    rows = [
+        {"role": role, "address": address, "ms": round(took_s[address] * 1_000, 3)}
+        for address in addresses
+        if address in took_s
+    ]
+    show(rows, output)
+    return exit_code(failures)
 
 
 @command.command("brokers", epilog="Example: rocketpy cluster brokers --key putTps")
@@ -85,22 +114,17 @@ def ping(*, brokers: tuple[str, ...], timeout: float, namesrv: str, output: str)
     default="",
     shell_complete=broker_names,
     metavar="NAME",
-    help="Only this cluster.",
+    help="Only this broker.",
 )
 @click.option("--key", "keys", multiple=True, help="Only this key; may be repeated.")
 @namesrv_option
 @output_option
 def brokers(*, broker: str, keys: tuple[str, ...], namesrv: str, output: str) -> int:
     """Show the runtime values that brokers report."""
-
-    async def work() -> list[rocketpy_admin.BrokerStatus]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.brokers()
-
-    found = [each for each in run(work()) if broker in {"", each.broker}]
+    every = ask(namesrv, lambda admin: admin.brokers())
+    found = [each for each in every if broker in {"", each.broker}]
     if not found:
         raise click.ClickException(f"no broker {broker} is registered".rstrip())
-    silent = [each for each in found if each.error]
     rows = [
         {"broker": each.broker, "id": each.broker_id, "key": key, "value": value}
         for each in found
@@ -108,23 +132,31 @@ def brokers(*, broker: str, keys: tuple[str, ...], namesrv: str, output: str) ->
         if not keys or key in keys
     ]
     show(rows, output)
-    if silent:
-        raise click.ClickException(f"{silent[0].broker} does not answer: {silent[0].error}")
-    return 0
+    return exit_code(_silent(found))
 
 
 @command.command("stats", epilog="Example: rocketpy cluster stats orders")
-@click.argument("topics", nargs=-1, shell_complete=topic_names)
+@click.argument("topics", nargs=-1, type=topic_name, shell_complete=topic_names)
 @namesrv_option
 @output_option
 def stats(*, topics: tuple[str, ...], namesrv: str, output: str) -> int:
     """Show rates of topics and their groups (all topics by default)."""
 
-    async def work() -> list[rocketpy_admin.TopicStatistics]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            names = topics or await admin.topics()
-            return [row for name in names for row in await admin.topic_statistics(name)]
+    async def work(admin: rocketpy_admin.Admin) -> Answers[rocketpy_admin.TopicStatistics]:
+        gate = asyncio.Semaphore(_AT_ONCE)
 
+        async def statistics(topic: str) -> Answers[rocketpy_admin.TopicStatistics]:
+            async with gate:
+                return await admin.topic_statistics(topic)
+
+        names = topics or await admin.topics()
+        every: Answers[rocketpy_admin.TopicStatistics] = Answers()
+        for answers in await asyncio.gather(*map(statistics, names)):
+            every += answers
+            every.failures |= answers.failures
+        return every
+
+    found = ask(namesrv, work)
     rows = [
         {
             "topic": each.topic,
@@ -135,10 +167,10 @@ def stats(*, topics: tuple[str, ...], namesrv: str, output: str) -> int:
             "out_24h": each.out_24h,
             "lag": each.lag,
         }
-        for each in run(work())
+        for each in found
     ]
     show(rows, output, empty="no topics")
-    return 0
+    return exit_code(found.failures)
 
 
 @command.command("writable", epilog="Example: rocketpy cluster writable broker-a off")
@@ -149,12 +181,11 @@ def stats(*, topics: tuple[str, ...], namesrv: str, output: str) -> int:
 def writable(*, broker: str, state: str, namesrv: str, output: str) -> int:
     """Let producers send to a broker, or stop them (before maintenance)."""
 
-    async def work() -> int:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            await admin.broker_addresses(broker=broker)
-            if state == "on":
-                return await admin.add_write_permission(broker)
-            return await admin.wipe_write_permission(broker)
+    async def work(admin: rocketpy_admin.Admin) -> int:
+        await admin.broker_addresses(broker=broker)
+        if state == "on":
+            return await admin.add_write_permission(broker)
+        return await admin.wipe_write_permission(broker)
 
-    show([{"broker": broker, "writable": state == "on", "topics": run(work())}], output)
+    show([{"broker": broker, "writable": state == "on", "topics": ask(namesrv, work)}], output)
     return 0

@@ -4,13 +4,16 @@ import asyncio
 import contextlib
 import signal
 import string
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final
 
 import click
 
 import rocketpy
 from rocketpy import admin as rocketpy_admin
+from rocketpy.errors import RocketPyError, TopicNotExistError
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.terminal.cluster_calls import exit_code, unknown_name
 from rocketpy.terminal.common import (
     CONTEXT,
     Position,
@@ -22,11 +25,15 @@ from rocketpy.terminal.common import (
 )
 from rocketpy.terminal.completion import group_names, topic_names
 from rocketpy.terminal.error_exit import forget_output
-from rocketpy.terminal.render import as_json, message_row, printable
-from rocketpy.terminal.stdio import is_read, until_read
+from rocketpy.terminal.parameters import TextCommand, group_name, topic_name
+from rocketpy.terminal.render import as_json, message_row, printable, shown_body
+from rocketpy.terminal.stdio import is_read, until_read, until_reader_is_gone
 
 _Messages = AsyncGenerator[rocketpy.ReceivedMessage, None]
-_FIELDS: Final = ("topic", "broker", "queue", "offset", "tag", "keys", "stored", "msg_id", "body")
+_FIELDS: Final = (
+    "topic", "broker", "queue", "offset", "tag", "keys", "stored", "msg_id", "body",
+    "body_encoding",
+)  # fmt: skip
 
 
 def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
@@ -45,14 +52,26 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 
 @click.command(
     "consume",
+    cls=TextCommand,
     context_settings=CONTEXT,
     epilog="Example: rocketpy consume orders --group readers --from earliest --max 1",
 )
-@click.argument("topic", shell_complete=topic_names)
-@click.option(
-    "--group", shell_complete=group_names, help="Consumer group; one for each user by default."
+@click.argument(
+    "topics",
+    nargs=-1,
+    required=True,
+    type=topic_name,
+    shell_complete=topic_names,
+    metavar="TOPIC...",
 )
-@click.option("--no-group", is_flag=True, help="Read the topic without a group.")
+@click.option(
+    "--group",
+    type=group_name,
+    metavar="TEXT",
+    shell_complete=group_names,
+    help="Consumer group; one for each user by default.",
+)
+@click.option("--no-group", is_flag=True, help="Read the topics without a group.")
 @click.option("--filter", "tags", default="*", show_default=True, help='Tags, such as "a || b".')
 @click.option("--sql", help="SQL92 condition on properties, instead of tags.")
 @click.option(
@@ -64,7 +83,7 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     metavar="earliest|latest|TIME",
     help="Start of a new group: earliest, latest, ISO 8601, ms since 1970, or 30m (ago).",
 )
-@click.option("-e", "--end", is_flag=True, help="With --no-group: stop at the end of the topic.")
+@click.option("-e", "--end", is_flag=True, help="With --no-group: stop at the end of the topics.")
 @click.option("--max", "max_count", type=click.IntRange(1), help="Stop after this many messages.")
 @click.option(
     "--timeout",
@@ -80,7 +99,7 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 @output_option
 def command(  # noqa: PLR0913 - one argument an option
     *,
-    topic: str,
+    topics: tuple[str, ...],
     group: str | None,
     no_group: bool,
     tags: str,
@@ -94,19 +113,19 @@ def command(  # noqa: PLR0913 - one argument an option
     namesrv: str,
     output: str,
 ) -> int:
-    """Receive messages of a topic as a member of a group and print them.
+    """Receive messages of topics as a member of a group and print them.
 
     With -o json each message is one JSON object on one line. A message is consumed once it is
-    printed; in a pipe, once it is read from there. SIGTERM and Ctrl-C store the offsets and stop
-    the command. The exit code is 1 if --timeout passes before --max messages arrive, or if the
-    topic does not exist by then.
+    printed; in a pipe, once it is read from there. SIGTERM, Ctrl-C and the end of a pipe's reader
+    store the offsets and stop the command. The exit code is 1 if --timeout passes before --max
+    messages arrive, or if a topic does not exist by then.
     """
     if no_group and (group or tags != "*" or sql):
         raise click.UsageError("--no-group cannot be combined with --group, --filter or --sql")
     if end and not no_group:
         raise click.UsageError("--end needs --no-group, because members of a group share the topic")
     form = "body" if body_only else output
-    reader = _Reader(namesrv, topic, form, template)
+    reader = _Reader(namesrv, list(dict.fromkeys(topics)), form, template)
     wanted = reader.follow(start, at_end=end) if no_group else reader.consume(
         {"group": group or own_group(), "filter": tags, "sql": sql or "", "start": start}
     )  # fmt: skip
@@ -116,47 +135,65 @@ def command(  # noqa: PLR0913 - one argument an option
         # The reader of the pipe ended, as `head` does after some lines: stop as after Ctrl-C.
         forget_output()
         return 0
-    if reader.was_quiet and not count and not run(reader.has_topic()):
-        raise click.ClickException(f"topic {topic} does not exist")
+    if reader.was_quiet and not count:
+        run(reader.check_topics())
     if max_count is not None and count < max_count and reader.was_quiet:
         raise click.ClickException(
             f"{count} of {max_count} messages arrived; then none for {timeout:g} s"
         )
-    return 0
+    return exit_code(reader.failures)
 
 
 class _Reader:
-    """Prints the messages of a topic.
+    """Prints the messages of topics.
 
     Attributes:
         was_quiet: whether it ended for lack of messages.
+        failures: of brokers whose queues were not read, by broker name.
     """
 
-    def __init__(self, namesrv: str, topic: str, form: str, template: str | None) -> None:
+    def __init__(
+        self, namesrv: str, topics: Sequence[str], form: str, template: str | None
+    ) -> None:
         self.was_quiet = False
+        self.failures: dict[str, RocketPyError] = {}
         self._namesrv = namesrv
-        self._topic = topic
+        self._topics = topics
         self._form = form
         self._template = template
 
-    async def has_topic(self) -> bool:
-        """Return whether a broker serves the topic; a group may wait for a future topic."""
+    async def check_topics(self) -> None:
+        """Check at the end that the topics exist; a group may wait for a future topic.
+
+        Raises:
+            click.ClickException: one does not exist; suggests a similar name.
+        """
         async with rocketpy_admin.connect(self._namesrv) as admin:
-            return await admin.topic_exists(self._topic)
+            try:
+                for topic in self._topics:
+                    await admin.topic_route(topic)
+            except TopicNotExistError as error:
+                raise await unknown_name(admin, error) from error
 
     async def consume(self, options: Mapping[str, object]) -> _Messages:
         """Yield messages as a member of a group."""
         async with rocketpy.connect(self._namesrv) as client:
-            consumer = client.consumer(self._topic, **options)  # type: ignore[arg-type]
+            consumer = client.consumer(self._topics, **options)  # type: ignore[arg-type]
             async with consumer:
                 async for message in consumer:
                     yield message
 
     async def follow(self, start: Position, *, at_end: bool) -> _Messages:
         """Yield messages of all queues, without a group; with `at_end`, only the existing ones."""
+        ends: dict[MessageQueue, int] = {}
         async with rocketpy_admin.connect(self._namesrv) as admin:
-            status = await admin.topic_status(self._topic)
-        ends = {each.queue: each.max_offset for each in status.queues}
+            for topic in self._topics:
+                try:
+                    status = await admin.topic_status(topic)
+                except TopicNotExistError as error:
+                    raise await unknown_name(admin, error) from error
+                self.failures |= status.failures
+                ends |= {each.queue: each.max_offset for each in status.queues}
         async with rocketpy.connect(self._namesrv) as client:
             consumer = client.pull_consumer(group=own_group(), auto_commit=False, start="latest")
             async with consumer:
@@ -180,7 +217,11 @@ class _Reader:
         max_count: int | None,
         timeout_s: float | None,
     ) -> int:
-        """Print until the limit, the time-out or a signal; returns the number of messages."""
+        """Print until the limit, the time-out or a signal; returns the number of messages.
+
+        Raises:
+            BrokenPipeError: the reader of standard output is gone.
+        """
         count = 0
         loop = asyncio.get_running_loop()
         me = asyncio.current_task()
@@ -194,9 +235,13 @@ class _Reader:
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(RuntimeError, ValueError):
                 loop.add_signal_handler(number, stop)
+        # A write to a pipe fails without its reader, but a quiet topic leads to no write.
+        gone = loop.create_task(until_reader_is_gone())
+        gone.add_done_callback(lambda task: None if task.cancelled() else stop())
         printed: rocketpy.ReceivedMessage | None = None
+        limit = asyncio.timeout(timeout_s)
         try:
-            async with contextlib.aclosing(messages), asyncio.timeout(timeout_s) as limit:
+            async with contextlib.aclosing(messages), limit:
                 try:
                     async for message in messages:
                         self._print(message)
@@ -216,7 +261,14 @@ class _Reader:
                     if printed is not None and is_read():
                         await printed.ack()
         except TimeoutError:
+            if not limit.expired():  # of a request: a broker does not answer
+                raise
             self.was_quiet = True
+        finally:
+            is_gone = gone.done()
+            gone.cancel()
+        if is_gone:
+            raise BrokenPipeError
         return count
 
     def _print(self, message: rocketpy.ReceivedMessage) -> None:
@@ -231,8 +283,11 @@ class _Reader:
         if self._form == "json":
             click.echo(as_json(row))
             return
-        place = f"{row['broker']}:{row['queue']}+{row['offset']}"
+        location = f"{row['broker']}:{row['queue']}+{row['offset']}"
+        if len(self._topics) > 1:
+            location = f"{row['topic']}@{location}"
         keys = ",".join(message.keys)
         labels = [f"{message.tag}" if message.tag else "", f"[{keys}]" if keys else ""]
-        parts = [place, *(printable(each) for each in labels if each), printable(str(row["body"]))]
+        shown = [*(each for each in labels if each), shown_body(row)]
+        parts = [location, *(printable(each) for each in shown)]
         click.echo("  ".join(parts))

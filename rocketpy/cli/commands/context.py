@@ -14,10 +14,14 @@ from rocketpy.terminal import contexts
 from rocketpy.terminal.cluster_selection import context_names
 from rocketpy.terminal.common import CONTEXT, output_option
 from rocketpy.terminal.render import show
+from rocketpy.terminal.suggestions import HintingGroup
 
 
 @click.group(
-    "context", context_settings=CONTEXT, epilog="Example: rocketpy context add prod mq1:9876"
+    "context",
+    cls=HintingGroup,
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy context add prod mq1:9876",
 )
 def command() -> None:
     """Manage named clusters, and select the one that commands use.

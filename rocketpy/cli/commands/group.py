@@ -4,7 +4,11 @@ import click
 
 from rocketpy import admin as rocketpy_admin
 from rocketpy.admin.offsets import ResetTarget
+from rocketpy.admin.results import Answers
+from rocketpy.cli.commands import dead_letters
+from rocketpy.errors import RocketPyError, ServersFailedError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.terminal.cluster_calls import ask, done_at, exit_code
 from rocketpy.terminal.common import (
     CONTEXT,
     Position,
@@ -13,29 +17,37 @@ from rocketpy.terminal.common import (
     output_option,
     position,
     queue_of,
-    run,
+    refuse_other_settings,
     yes_option,
 )
 from rocketpy.terminal.completion import group_names, topic_names
+from rocketpy.terminal.parameters import group_name, topic_name
 from rocketpy.terminal.render import iso, show
-
-_YOUNGEST_MS = 10**11
-"""A smaller number of ms is before March 1973, so the user means an offset, or seconds."""
+from rocketpy.terminal.suggestions import HintingGroup
 
 
 def _reset_target(text: str) -> Position:
-    """Read a position; raises click.BadParameter for a number that cannot be a time."""
-    if text.isdecimal() and int(text) < _YOUNGEST_MS:
-        raise click.BadParameter(
-            f"{text} ms since 1970 is too early for a time; "
-            "use --to-offset with --queue for an offset, earliest for the beginning"
-        )
-    return position(text)
+    """Read a position; the error for a number that is no time names the option for offsets."""
+    try:
+        return position(text)
+    except click.BadParameter as error:
+        if not text.isdecimal():
+            raise
+        words = f"{error.message}; use --to-offset with --queue for an offset"
+        raise click.BadParameter(words) from None
 
 
-@click.group("group", context_settings=CONTEXT, epilog="Example: rocketpy group lag readers")
+@click.group(
+    "group",
+    cls=HintingGroup,
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy group lag readers",
+)
 def command() -> None:
     """Show, create, change, move and delete consumer groups."""
+
+
+command.add_command(dead_letters.command)
 
 
 @command.command("list", epilog="Example: rocketpy group list")
@@ -44,11 +56,7 @@ def command() -> None:
 @output_option
 def list_(*, every: bool, namesrv: str, output: str) -> int:
     """List groups with members and lag."""
-
-    async def work() -> list[rocketpy_admin.GroupSummary]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.groups(include_system=every)
-
+    found = ask(namesrv, lambda admin: admin.groups(include_system=every))
     rows = [
         {
             "group": each.group,
@@ -58,28 +66,30 @@ def list_(*, every: bool, namesrv: str, output: str) -> int:
             "consume_type": each.consume_type,
             "message_model": each.message_model,
         }
-        for each in run(work())
+        for each in found
     ]
     show(rows, output, empty="no groups")
-    return 0
+    return exit_code(found.failures)
+
+
+def _settings(config: SubscriptionGroupConfig) -> dict[str, object]:
+    return {
+        "retries": config.retry_max_times,
+        "consume": config.consume_enable,
+        "broadcast": config.consume_broadcast_enable,
+        "orderly": config.consume_message_orderly,
+    }
 
 
 def _config_rows(configs: dict[str, SubscriptionGroupConfig]) -> list[dict[str, object]]:
     return [
-        {
-            "group": config.group_name,
-            "broker": name,
-            "retries": config.retry_max_times,
-            "consume": config.consume_enable,
-            "broadcast": config.consume_broadcast_enable,
-            "orderly": config.consume_message_orderly,
-        }
+        {"group": config.group_name, "broker": name, **_settings(config)}
         for name, config in sorted(configs.items())
     ]
 
 
 @command.command("create", epilog="Example: rocketpy group create readers --retries 5")
-@click.argument("group")
+@click.argument("group", type=group_name)
 @click.option("--retries", type=click.IntRange(0), default=16, show_default=True)
 @click.option("--broadcast/--no-broadcast", default=True, help="Whether broadcasting is allowed.")
 @click.option("--orderly/--no-orderly", default=False, help="Whether pop consumers keep the order.")
@@ -107,45 +117,30 @@ def create(
         consume_message_orderly=orderly,
     )
 
-    async def work() -> dict[str, str]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            masters = await admin.broker_addresses()
-            tables = {name: await admin.group_configs(at) for name, at in masters.items()}
-            found = {name: table[group] for name, table in tables.items() if group in table}
-            if not may_change:
-                _refuse_another(config, found)
-            kept = {} if may_change else found
-            for name in masters.keys() - kept.keys():
-                await admin.create_group(group, config=config, broker=name)
-            results = {name: "changed" if name in found else "created" for name in masters}
-            return results | dict.fromkeys(kept, "exists")
+    failures: dict[str, RocketPyError] = {}
 
-    results = run(work())
+    async def work(admin: rocketpy_admin.Admin) -> dict[str, str]:
+        masters = await admin.broker_addresses()
+        tables, failed = await admin.servers.each(masters, admin.group_configs)
+        failures.update(failed)
+        found = {name: table[group] for name, table in tables.items() if group in table}
+        if not may_change:
+            others = {name: _settings(each) for name, each in found.items()}
+            refuse_other_settings("group", group, _settings(config), others)
+        results = dict.fromkeys({} if may_change else found, "exists")
+        for name in tables.keys() - results.keys():
+            if await done_at(admin.create_group(group, config=config, broker=name), failures):
+                results[name] = "changed" if name in found else "created"
+        return results
+
+    results = ask(namesrv, work)
     rows = _config_rows(dict.fromkeys(results, config))
     show([row | {"result": results[str(row["broker"])]} for row in rows], output)
-    return 0
-
-
-def _refuse_another(
-    wanted: SubscriptionGroupConfig, found: dict[str, SubscriptionGroupConfig]
-) -> None:
-    """Raise click.ClickException when a broker has the group with other settings."""
-    [asked] = _config_rows({"": wanted})
-    for row in _config_rows(found):
-        others = [
-            f"{key} {str(value).lower()}"
-            for key, value in row.items()
-            if key not in {"group", "broker"} and value != asked[key]
-        ]
-        if others:
-            raise click.ClickException(
-                f"group {row['group']} exists on {row['broker']} with {', '.join(others)}: "
-                "nothing was changed; --update replaces its settings, group update changes some"
-            )
+    return exit_code(failures)
 
 
 @command.command("update", epilog="Example: rocketpy group update readers --no-consume")
-@click.argument("group", shell_complete=group_names)
+@click.argument("group", type=group_name, shell_complete=group_names)
 @click.option("--retries", type=click.IntRange(0), help="Deliveries after the first one.")
 @click.option("--consume/--no-consume", default=None, help="Whether members get messages.")
 @click.option("--broadcast/--no-broadcast", default=None, help="Whether broadcasting is allowed.")
@@ -166,18 +161,20 @@ def update(
     if all(each is None for each in (retries, consume, broadcast, orderly)):
         raise click.UsageError("nothing to change: give --retries, --no-consume, ...")
 
-    async def work() -> dict[str, SubscriptionGroupConfig]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.update_group(
-                group, retries=retries, consume=consume, broadcast=broadcast, orderly=orderly
-            )
+    failures: dict[str, RocketPyError] = {}
 
-    show(_config_rows(run(work())), output)
-    return 0
+    async def work(admin: rocketpy_admin.Admin) -> dict[str, SubscriptionGroupConfig]:
+        change = admin.update_group(
+            group, retries=retries, consume=consume, broadcast=broadcast, orderly=orderly
+        )
+        return await done_at(change, failures)
+
+    show(_config_rows(ask(namesrv, work)), output)
+    return exit_code(failures)
 
 
 @command.command("delete", epilog="Example: rocketpy group delete readers --yes")
-@click.argument("group", shell_complete=group_names)
+@click.argument("group", type=group_name, shell_complete=group_names)
 @click.option("--keep-offsets", is_flag=True, help="A new group of that name continues from there.")
 @yes_option
 @namesrv_option
@@ -185,21 +182,21 @@ def update(
 def delete(*, group: str, keep_offsets: bool, yes: bool, namesrv: str, output: str) -> int:
     """Delete a group and its offsets."""
     confirm(f"Delete group {group}?", yes=yes)
-
-    async def work() -> dict[str, str]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.delete_group(group, keep_offsets=keep_offsets)
-
+    failures: dict[str, RocketPyError] = {}
+    deleted = ask(
+        namesrv,
+        lambda admin: done_at(admin.delete_group(group, keep_offsets=keep_offsets), failures),
+    )
     rows = [
         {"group": group, "broker": name, "address": address, "result": "deleted"}
-        for name, address in sorted(run(work()).items())
+        for name, address in sorted(deleted.items())
     ]
     show(rows, output)
-    return 0
+    return exit_code(failures)
 
 
 @command.command("lag", epilog="Example: rocketpy group lag readers --topic orders")
-@click.argument("group", shell_complete=group_names)
+@click.argument("group", type=group_name, shell_complete=group_names)
 @click.option("--topic", default="", shell_complete=topic_names, help="Only this topic.")
 @click.option("--owners", is_flag=True, help="Ask the members which queues they have.")
 @namesrv_option
@@ -207,14 +204,13 @@ def delete(*, group: str, keep_offsets: bool, yes: bool, namesrv: str, output: s
 def lag(*, group: str, topic: str, owners: bool, namesrv: str, output: str) -> int:
     """Show offsets and lag of a group in every queue."""
 
-    async def work() -> rocketpy_admin.GroupLag:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            found = await admin.group_lag(group, topic, owners=owners)
-            if not found.queues:
-                await admin.group_config(group)  # raises if the group does not exist
-            return found
+    async def work(admin: rocketpy_admin.Admin) -> rocketpy_admin.GroupLag:
+        found = await admin.group_lag(group, topic, owners=owners)
+        if not found.queues and not found.failures:
+            await admin.check_group(group)
+        return found
 
-    found = run(work())
+    found = ask(namesrv, work)
     rows = [
         {
             "topic": each.queue.topic,
@@ -231,23 +227,26 @@ def lag(*, group: str, topic: str, owners: bool, namesrv: str, output: str) -> i
     show(rows, output, empty=f"group {group} has no offsets yet")
     if output == "table" and rows:
         click.echo(f"{found.lag:,} messages behind, {found.out_tps:,.1f} consumed a second")
-    return 0
+    return exit_code(found.failures)
 
 
 @command.command("members", epilog="Example: rocketpy group members readers")
-@click.argument("group", shell_complete=group_names)
+@click.argument("group", type=group_name, shell_complete=group_names)
 @click.option("--producer-of", metavar="TOPIC", help="GROUP is a producer group of this topic.")
 @namesrv_option
 @output_option
 def members(*, group: str, producer_of: str | None, namesrv: str, output: str) -> int:
     """List the connected clients of a group."""
 
-    async def work() -> list[rocketpy_admin.Member]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            if producer_of:
-                return await admin.producer_connection(group, producer_of)
-            return await admin.group_members(group)
+    async def work(admin: rocketpy_admin.Admin) -> Answers[rocketpy_admin.Member]:
+        if producer_of:
+            return await admin.producer_connection(group, producer_of)
+        found = await admin.group_members(group)
+        if not found and not found.failures:
+            await admin.check_group(group)
+        return found
 
+    found = ask(namesrv, work)
     rows = [
         {
             "client_id": each.client_id,
@@ -256,15 +255,15 @@ def members(*, group: str, producer_of: str | None, namesrv: str, output: str) -
             "version": each.version,
             "broker": each.broker,
         }
-        for each in run(work())
+        for each in found
     ]
     show(rows, output, empty=f"group {group} has no connected member")
-    return 0
+    return exit_code(found.failures)
 
 
 @command.command("reset", epilog="Example: rocketpy group reset readers orders --to 2h --yes")
-@click.argument("group", shell_complete=group_names)
-@click.argument("topic", shell_complete=topic_names)
+@click.argument("group", type=group_name, shell_complete=group_names)
+@click.argument("topic", type=topic_name, shell_complete=topic_names)
 @click.option(
     "--to",
     type=_reset_target,
@@ -301,18 +300,26 @@ def reset(  # noqa: PLR0913 - one argument an option
         question = f"Move group {group} to {where} in {queue or 'all queues'} of topic {topic}?"
         confirm(question, yes=yes)
 
-    async def work() -> list[rocketpy_admin.OffsetMove]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.reset_offset(group, topic, target, queue=wanted, dry_run=dry_run)
+    failures: dict[str, RocketPyError] = {}
 
-    show(_moves(run(work())), output)
-    return 0
+    async def work(admin: rocketpy_admin.Admin) -> list[rocketpy_admin.OffsetMove]:
+        try:
+            return await admin.reset_offset(group, topic, target, queue=wanted, dry_run=dry_run)
+        except ServersFailedError as error:
+            if not error.done:
+                raise
+            failures.update(error.failures)
+            done: dict[str, list[rocketpy_admin.OffsetMove]] = error.done  # type: ignore[assignment]
+            return [move for moves in done.values() for move in moves]
+
+    show(_moves(ask(namesrv, work)), output)
+    return exit_code(failures)
 
 
 @command.command("clone", epilog="Example: rocketpy group clone readers readers2 orders --yes")
-@click.argument("source", shell_complete=group_names)
-@click.argument("target", shell_complete=group_names)
-@click.argument("topic", shell_complete=topic_names)
+@click.argument("source", type=group_name, shell_complete=group_names)
+@click.argument("target", type=group_name, shell_complete=group_names)
+@click.argument("topic", type=topic_name, shell_complete=topic_names)
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @yes_option
 @namesrv_option
@@ -323,12 +330,7 @@ def clone(
     """Copy the offsets of SOURCE to TARGET, which must exist without members. Asks first."""
     if not dry_run:
         confirm(f"Move group {target} to where {source} is in topic {topic}?", yes=yes)
-
-    async def work() -> list[rocketpy_admin.OffsetMove]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.clone_offsets(source, target, topic, dry_run=dry_run)
-
-    moves = run(work())
+    moves = ask(namesrv, lambda admin: admin.clone_offsets(source, target, topic, dry_run=dry_run))
     if not moves:
         raise click.ClickException(f"group {source} has no offsets in topic {topic}")
     show(_moves(moves), output)

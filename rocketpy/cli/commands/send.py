@@ -1,16 +1,18 @@
 """`rocketpy send`: sends messages from the command line or standard input."""
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import BinaryIO, Final
 
 import click
 
 import rocketpy
+from rocketpy import admin as rocketpy_admin
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.sending.result import SendResult
-from rocketpy.errors import IllegalMessageError
+from rocketpy.errors import ClientError, IllegalMessageError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.terminal.common import (
     CONTEXT,
@@ -22,8 +24,11 @@ from rocketpy.terminal.common import (
     run,
 )
 from rocketpy.terminal.completion import topic_names
+from rocketpy.terminal.error_exit import complain
+from rocketpy.terminal.parameters import TextCommand, group_name, raw_bytes, topic_name
 from rocketpy.terminal.render import show
 from rocketpy.terminal.stdio import Lines
+from rocketpy.terminal.suggestions import hint
 
 _ROWS_SHOWN: Final = 20
 _ROWS_KEPT: Final = 100_000
@@ -32,11 +37,12 @@ _ROWS_KEPT: Final = 100_000
 
 @click.command(
     "send",
+    cls=TextCommand,
     context_settings=CONTEXT,
     epilog='Example: rocketpy send orders "hello" --tag paid --key o1',
 )
-@click.argument("topic", shell_complete=topic_names)
-@click.argument("body", required=False)
+@click.argument("topic", type=topic_name, shell_complete=topic_names)
+@click.argument("body", required=False, type=raw_bytes)
 @click.option("--tag", default="", help="Tag, which consumers filter by.")
 @click.option("--key", "keys", multiple=True, help="Key, for queries; may be repeated.")
 @click.option(
@@ -62,7 +68,9 @@ _ROWS_KEPT: Final = 100_000
 @click.option("--order-key", help="Messages with the same key keep their order.")
 @click.option("--delay", type=click.FloatRange(0, min_open=True), help="Deliver after N seconds.")
 @click.option("--delay-level", type=click.IntRange(1, 18), help="Deliver after the N-th delay.")
-@click.option("--group", help="Producer group; one for each user by default.")
+@click.option(
+    "--group", type=group_name, metavar="TEXT", help="Producer group; one for each user by default."
+)
 @click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
     help="Time-out of each message, seconds.",
@@ -72,7 +80,7 @@ _ROWS_KEPT: Final = 100_000
 def command(  # noqa: PLR0913 - one argument an option
     *,
     topic: str,
-    body: str | None,
+    body: bytes | None,
     tag: str,
     keys: tuple[str, ...],
     headers: tuple[str, ...],
@@ -93,7 +101,8 @@ def command(  # noqa: PLR0913 - one argument an option
 
     BODY is the text to send; - reads all of standard input, which is the default if that is not a
     terminal. With --lines, empty lines are skipped and counted. With -T and -K a line is TAG, KEY
-    and body, in this order.
+    and body, in this order. A topic that does not exist is created, if the brokers allow it, and
+    named on standard error.
     """
     if not lines and (key_separator or tag_separator):
         raise click.UsageError("-K and -T need --lines")
@@ -111,7 +120,10 @@ def command(  # noqa: PLR0913 - one argument an option
         if body is not None or count != 1:
             raise click.UsageError("--lines cannot be combined with BODY or --count")
         reader = _Lines(tag_separator, key_separator, options)
-        return run(reader.send(namesrv, group, topic, timeout, output))
+        try:
+            return run(reader.send(namesrv, group, topic, timeout, output))
+        except IllegalMessageError as error:  # of a line, not of the command
+            raise click.ClickException(str(error)) from error
     results = run(_send(namesrv, group, topic, [_body(body)] * count, options, timeout))
     rows = [_row(each) for each in results]
     if output == "table" and len(rows) > _ROWS_SHOWN:
@@ -121,12 +133,44 @@ def command(  # noqa: PLR0913 - one argument an option
     return 0
 
 
-def _body(body: str | None) -> bytes:
-    if body is None and sys.stdin.isatty():
+def _body(body: bytes | None) -> bytes:
+    if body is None and (sys.stdin is None or sys.stdin.isatty()):
         raise click.UsageError("BODY is missing (- reads standard input)")
-    if body is None or body == "-":
-        return sys.stdin.buffer.read()
-    return body.encode()
+    if body is None or body == b"-":
+        return _input().read()
+    return body
+
+
+def _input() -> BinaryIO:
+    if sys.stdin is None:
+        raise click.UsageError("standard input is closed")
+    return sys.stdin.buffer
+
+
+class _NewTopic:
+    """Notice of a topic that a send creates, because its name may be misspelt.
+
+    Args:
+        namesrv: name servers of the cluster.
+        topic: its name.
+    """
+
+    def __init__(self, namesrv: str, topic: str) -> None:
+        self._namesrv = namesrv
+        self._topic = topic
+        self._known: list[str] | None = None
+
+    async def check(self) -> None:
+        """Check before the first send whether the topic exists."""
+        with contextlib.suppress(RocketPyError):  # the send reports it
+            async with rocketpy_admin.connect(self._namesrv) as admin:
+                if not await admin.topic_exists(self._topic):
+                    self._known = await admin.topics()
+
+    def report(self) -> None:
+        """Name the topic on standard error after a send, if it did not exist before."""
+        if self._known is not None:
+            complain(f"created topic {self._topic}{hint(self._topic, self._known)}")
 
 
 class _Lines:
@@ -156,9 +200,11 @@ class _Lines:
         self, namesrv: str, group: str, topic: str, timeout_s: float, output: str
     ) -> int:
         """Send until the input ends or a send fails; prints counts of sent and skipped lines."""
+        new_topic = _NewTopic(namesrv, topic)
+        await new_topic.check()
         async with rocketpy.connect(namesrv, group=group) as client:
             producer = client.producer(timeout=timeout_s)
-            lines = self._input = Lines(sys.stdin.buffer, producer.flush)
+            lines = self._input = Lines(_input(), producer.flush)
             while line := await lines.next():
                 parsed = self._parsed(line.rstrip(b"\r\n"))
                 if parsed is None:
@@ -177,7 +223,9 @@ class _Lines:
                 click.echo("no messages")
         else:
             click.echo(f"sent {self._sent:,} messages to {topic}")
-        self._tell_skipped()
+        self._report_skipped()
+        if self._sent:
+            new_topic.report()
         if self._failure is not None:
             raise self._failure
         return 1 if self._malformed else 0
@@ -209,13 +257,13 @@ class _Lines:
         if len(self._rows) < _ROWS_KEPT:
             self._rows.append(_row(sent.result()))
 
-    def _tell_skipped(self) -> None:
+    def _report_skipped(self) -> None:
         for count, why in (
             (self._empty, "empty"),
             (self._malformed, "without a separator, or without a body after it"),
         ):
             if count:
-                click.echo(f"rocketpy: skipped {count:,} lines: {why}", err=True)
+                complain(f"skipped {count:,} lines: {why}")
 
 
 def _choose_queue(options: SendOptions, topic: str, text: str) -> None:
@@ -228,7 +276,7 @@ def _choose_queue(options: SendOptions, topic: str, text: str) -> None:
         for each in queues:
             if each.queue_id == number:
                 return each
-        raise IllegalMessageError(f"topic {topic} has no queue {number}")
+        raise ClientError(f"topic {topic} has no queue {number}")
 
     options["selector"] = by_number
 
@@ -241,6 +289,8 @@ async def _send(
     options: SendOptions,
     timeout_s: float,
 ) -> list[SendResult]:
+    new_topic = _NewTopic(namesrv, topic)
+    await new_topic.check()
     async with rocketpy.connect(namesrv, group=group) as client:
         producer = client.producer(timeout=timeout_s)
         futures = []
@@ -250,7 +300,9 @@ async def _send(
             await _in_order(futures[-1], options)
             if futures[0].done() and futures[0].exception() is not None:
                 break  # the others would fail for the same reason
-        return [await future for future in futures]
+        results = [await future for future in futures]
+    new_topic.report()
+    return results
 
 
 async def _in_order(sent: asyncio.Future[SendResult], options: SendOptions) -> None:

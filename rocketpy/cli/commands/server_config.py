@@ -1,19 +1,21 @@
 """`rocketpy broker-config` and `namesrv-config`: configuration of running servers."""
 
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 
 import click
 
 from rocketpy import admin as rocketpy_admin
-from rocketpy.errors import NoPermissionError
-from rocketpy.terminal.common import CONTEXT, key_values, namesrv_option, output_option, run
+from rocketpy.errors import NoPermissionError, RocketPyError
+from rocketpy.terminal.cluster_calls import ask, done_at, exit_code
+from rocketpy.terminal.common import CONTEXT, key_values, namesrv_option, output_option
 from rocketpy.terminal.completion import broker_names
 from rocketpy.terminal.render import show
+from rocketpy.terminal.suggestions import HintingGroup, hint
 
 
 @click.group(
     "broker-config",
+    cls=HintingGroup,
     context_settings=CONTEXT,
     epilog="Example: rocketpy broker-config get -b broker-a flushDiskType",
 )
@@ -23,6 +25,7 @@ def broker_command() -> None:
 
 @click.group(
     "namesrv-config",
+    cls=HintingGroup,
     context_settings=CONTEXT,
     epilog="Example: rocketpy namesrv-config get listenPort",
 )
@@ -48,9 +51,8 @@ def _why_not(broker: str, values: Mapping[str, str], known: Collection[str]) -> 
     """Return an error text: keys that a broker does not have, or cannot change while it runs."""
     unknown = [key for key in values if key not in known]
     if unknown:
-        near = get_close_matches(unknown[0], known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return f"{broker} has no key {', '.join(unknown)}{hint}; nothing was changed"
+        words = f"{broker} has no key {', '.join(unknown)}{hint(unknown[0], known)}"
+        return f"{words}; nothing was changed"
     keys = ", ".join(values)
     return (
         f"{broker} cannot change {keys} while it runs: set it in the configuration file and "
@@ -82,13 +84,14 @@ async def _addresses(admin: rocketpy_admin.Admin, broker: str) -> dict[str, str]
 def broker_get(*, keys: tuple[str, ...], broker: str, namesrv: str, output: str) -> int:
     """Show configuration keys (all by default)."""
 
-    async def work() -> dict[str, dict[str, str]]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            masters = await _addresses(admin, broker)
-            return {name: await admin.broker_config(at) for name, at in masters.items()}
+    async def work(
+        admin: rocketpy_admin.Admin,
+    ) -> tuple[dict[str, dict[str, str]], dict[str, RocketPyError]]:
+        return await admin.servers.each(await _addresses(admin, broker), admin.broker_config)
 
-    show(_rows(run(work()), keys, "broker"), output)
-    return 0
+    found, failures = ask(namesrv, work)
+    show(_rows(found, keys, "broker"), output)
+    return exit_code(failures)
 
 
 @broker_command.command(
@@ -114,19 +117,23 @@ def broker_set(
         raise click.UsageError("give --broker or --all")
     values = key_values(pairs, "KEY=VALUE")
 
-    async def work() -> dict[str, str]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            masters = await _addresses(admin, broker)
-            for name, address in masters.items():
-                try:
-                    await admin.update_broker_config(address, values)
-                except NoPermissionError as error:
-                    known = await admin.broker_config(address)
-                    raise click.ClickException(_why_not(name, values, known)) from error
-            return masters
+    failures: dict[str, RocketPyError] = {}
 
-    show(_rows(dict.fromkeys(run(work()), values), (), "broker"), output)
-    return 0
+    async def work(admin: rocketpy_admin.Admin) -> list[str]:
+        masters = await _addresses(admin, broker)
+        names = {address: name for name, address in masters.items()}
+
+        async def change(address: str) -> None:
+            try:
+                await admin.update_broker_config(address, values)
+            except NoPermissionError as error:
+                known = await admin.broker_config(address)
+                raise click.ClickException(_why_not(names[address], values, known)) from error
+
+        return list(await done_at(admin.servers.change(masters, change), failures))
+
+    show(_rows(dict.fromkeys(ask(namesrv, work), values), (), "broker"), output)
+    return exit_code(failures)
 
 
 @namesrv_command.command("get", epilog="Example: rocketpy namesrv-config get listenPort")
@@ -135,13 +142,10 @@ def broker_set(
 @output_option
 def namesrv_get(*, keys: tuple[str, ...], namesrv: str, output: str) -> int:
     """Show configuration keys of every name server (all keys by default)."""
-
-    async def work() -> dict[str, dict[str, str]]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.namesrv_config()
-
-    show(_rows(run(work()), keys, "namesrv"), output)
-    return 0
+    failures: dict[str, RocketPyError] = {}
+    found = ask(namesrv, lambda admin: done_at(admin.namesrv_config(), failures))
+    show(_rows(found, keys, "namesrv"), output)
+    return exit_code(failures)
 
 
 @namesrv_command.command(
@@ -154,10 +158,7 @@ def namesrv_set(*, pairs: tuple[str, ...], namesrv: str, output: str) -> int:
     """Change keys of every running name server."""
     values = key_values(pairs, "KEY=VALUE")
 
-    async def work() -> list[str]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            await admin.update_namesrv_config(values)
-            return list(await admin.namesrv_config())
-
-    show(_rows(dict.fromkeys(run(work()), values), (), "namesrv"), output)
-    return 0
+    failures: dict[str, RocketPyError] = {}
+    changed = ask(namesrv, lambda admin: done_at(admin.update_namesrv_config(values), failures))
+    show(_rows(dict.fromkeys(changed, values), (), "namesrv"), output)
+    return exit_code(failures)

@@ -160,9 +160,7 @@ async def take(admin: rocketpy_admin.Admin) -> Sample:
         return await admin.group_lag(name), len(await admin.group_members(name))
 
     brokers = await admin.brokers()
-    names = [each for each in brokers if each.broker_id == 0 and not each.error]
-    tables = await asyncio.gather(*(admin.group_configs(each.address) for each in names))
-    groups = sorted({name for each in tables for name in each if not _is_of_the_system(name)})
+    groups = await admin.group_names() if any(not each.error for each in brokers) else []
     topics = await asyncio.gather(*(asked(admin.topic_status(x)) for x in await admin.topics()))
     progress = await asyncio.gather(*(asked(group(name)) for name in groups))
     return Sample(
@@ -171,12 +169,6 @@ async def take(admin: rocketpy_admin.Admin) -> Sample:
         topics=[each for each in topics if each is not None],
         groups=[each for each in progress if each is not None],
     )
-
-
-def _is_of_the_system(group: str) -> bool:
-    from rocketpy.proto.topic_names import is_system_group  # noqa: PLC0415 - --help is quick
-
-    return is_system_group(group)
 
 
 class Screen:

@@ -1,12 +1,20 @@
 """`rocketpy topic`: creates, shows, changes and deletes topics."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import click
 
 from rocketpy import admin as rocketpy_admin
+from rocketpy.admin.results import Answers
+from rocketpy.admin.topics import ORDER_TOPIC_CONFIG
+from rocketpy.errors import RocketPyError, ServersFailedError, TopicNotExistError
+from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.perm import perm_to_string
+from rocketpy.proto.record.message import MessageExt
+from rocketpy.terminal.cluster_calls import ask, done_at, exit_code
 from rocketpy.terminal.common import (
     CONTEXT,
     confirm,
@@ -15,17 +23,24 @@ from rocketpy.terminal.common import (
     output_option,
     permission,
     queue_of,
-    run,
+    refuse_other_settings,
     yes_option,
 )
 from rocketpy.terminal.completion import broker_names, topic_names
+from rocketpy.terminal.parameters import topic_name
 from rocketpy.terminal.render import iso, message_row, show
+from rocketpy.terminal.suggestions import HintingGroup
 
+_AT_ONCE: Final = 32
+"""Limit of concurrent requests to the name servers."""
 _QUEUES = click.IntRange(1, 65_535)
 
 
 @click.group(
-    "topic", context_settings=CONTEXT, epilog="Example: rocketpy topic create orders --queues 8"
+    "topic",
+    cls=HintingGroup,
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy topic create orders --queues 8",
 )
 def command() -> None:
     """Create, show, change and delete topics."""
@@ -37,35 +52,41 @@ def command() -> None:
 @namesrv_option
 @output_option
 def list_(*, every: bool, cluster: str, namesrv: str, output: str) -> int:
-    """List topics."""
+    """List topics, as the name servers know them; no broker is asked."""
 
-    async def work() -> list[dict[str, object]]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            names = await admin.topics(cluster=cluster, include_system=every)
-            tables: dict[str, dict[str, TopicConfig]] = {}
-            if names:
-                masters = await admin.broker_addresses(cluster=cluster)
-                tables = {name: await admin.topic_configs(at) for name, at in masters.items()}
-        return [_topic_row(name, tables) for name in names]
+    async def work(admin: rocketpy_admin.Admin) -> list[dict[str, object]]:
+        names = await admin.topics(cluster=cluster, include_system=every)
+        ordered = await admin.kv_list(ORDER_TOPIC_CONFIG)
+        gate = asyncio.Semaphore(_AT_ONCE)
 
-    show(run(work()), output, empty="no topics")
+        async def row(name: str) -> dict[str, object]:
+            async with gate:
+                try:
+                    route = await admin.topic_route(name)
+                except TopicNotExistError:  # deleted meanwhile, or its brokers are gone
+                    route = TopicRouteData()
+            return _topic_row(name, route, cluster) | {"order": name in ordered}
+
+        return await asyncio.gather(*map(row, names))
+
+    show(ask(namesrv, work), output, empty="no topics")
     return 0
 
 
-def _topic_row(topic: str, tables: dict[str, dict[str, TopicConfig]]) -> dict[str, object]:
-    found = {broker: table[topic] for broker, table in tables.items() if topic in table}
-    perms = {perm_to_string(each.perm) for each in found.values()}
+def _topic_row(topic: str, route: TopicRouteData, cluster: str) -> dict[str, object]:
+    brokers = {each.broker_name for each in route.broker_datas if cluster in {"", each.cluster}}
+    found = [each for each in route.queue_datas if each.broker_name in brokers]
     return {
         "topic": topic,
-        "queues": sum(each.write_queue_nums for each in found.values()),
-        "perm": "/".join(sorted(perms)),
-        "order": any(each.order for each in found.values()),
-        "brokers": sorted(found),
+        "queues": sum(each.write_queue_nums for each in found),
+        "perm": "/".join(sorted({perm_to_string(each.perm) for each in found})),
+        "order": False,
+        "brokers": sorted(each.broker_name for each in found),
     }
 
 
 @command.command("create", epilog="Example: rocketpy topic create orders --queues 8")
-@click.argument("topic", shell_complete=topic_names)
+@click.argument("topic", type=topic_name, shell_complete=topic_names)
 @click.option("--queues", type=_QUEUES, default=8, show_default=True, help="Number on each broker.")
 @click.option("--read-queues", type=_QUEUES, help="Number read; --queues by default.")
 @click.option("--perm", type=permission, default="rw", show_default=True, metavar="r|w|rw")
@@ -108,57 +129,50 @@ def create(  # noqa: PLR0913 - one argument an option
         attributes=added,
     )
 
-    async def work() -> list[dict[str, object]]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            masters = await admin.broker_addresses(cluster=cluster, broker=broker)
-            found = await _existing(admin, topic, masters)
-            results = {each: "changed" if each in found else "created" for each in masters}
-            if may_change and found:
-                await _confirm_hiding(admin, topic, reads, found, yes=yes)
-            elif found:
-                _refuse_another(topic, wanted, found)
-                results |= dict.fromkeys(found, "exists")
-            if set(results.values()) != {"exists"}:
-                await admin.create_topic(
-                    topic,
-                    queues,
-                    read_queues=read_queues,
-                    perm=perm,
-                    order=order,
-                    attributes=added,
-                    cluster=cluster,
-                    broker=broker,
-                )
-            return _changed(topic, masters, results)
+    failures: dict[str, RocketPyError] = {}
 
-    show(run(work()), output)
-    return 0
+    async def work(admin: rocketpy_admin.Admin) -> list[dict[str, object]]:
+        masters = await admin.broker_addresses(cluster=cluster, broker=broker)
+        found = await _existing(admin, topic, masters, failures)
+        results = {each: "changed" if each in found else "created" for each in masters}
+        if may_change and found:
+            await _confirm_hiding(admin, topic, reads, found, yes=yes)
+        elif found:
+            refuse_other_settings(
+                "topic",
+                topic,
+                _settings(wanted, added),
+                {name: _settings(config, added) for name, config in found.items()},
+            )
+            results |= dict.fromkeys(found, "exists")
+        if set(results.values()) != {"exists"}:
+            change = admin.create_topic(
+                topic,
+                queues,
+                read_queues=read_queues,
+                perm=perm,
+                order=order,
+                attributes=added,
+                cluster=cluster,
+                broker=broker,
+            )
+            masters = await done_at(change, failures)
+        return _changed(topic, masters, results)
+
+    show(ask(namesrv, work), output)
+    return exit_code(failures)
 
 
 async def _existing(
-    admin: rocketpy_admin.Admin, topic: str, masters: Mapping[str, str]
+    admin: rocketpy_admin.Admin,
+    topic: str,
+    masters: Mapping[str, str],
+    failures: dict[str, RocketPyError],
 ) -> dict[str, TopicConfig]:
-    """Return the configuration of the topic at each broker that has it, by broker name."""
-    tables = {name: await admin.topic_configs(address) for name, address in masters.items()}
+    """Return the topic's configuration by name of the broker that has it; adds to `failures`."""
+    tables, failed = await admin.servers.each(masters, admin.topic_configs)
+    failures |= failed
     return {name: table[topic] for name, table in tables.items() if topic in table}
-
-
-def _refuse_another(topic: str, wanted: TopicConfig, found: Mapping[str, TopicConfig]) -> None:
-    """Raise click.ClickException when a broker has the topic with other settings."""
-    for name, config in found.items():
-        values = _settings(config, wanted.attributes)
-        others = [
-            f"{key} {value}"
-            for (key, value), asked in zip(
-                values.items(), _settings(wanted, wanted.attributes).values(), strict=True
-            )
-            if value != asked
-        ]
-        if others:
-            raise click.ClickException(
-                f"topic {topic} exists on {name} with {', '.join(others)}: nothing was changed; "
-                "--update replaces its settings, topic update changes some"
-            )
 
 
 def _settings(config: TopicConfig, attributes: Iterable[str]) -> dict[str, object]:
@@ -182,9 +196,12 @@ async def _confirm_hiding(
     """Ask before queues with messages become unreadable; raises click.Abort."""
     if yes or all(config.read_queue_nums <= reads for config in found.values()):
         return
+    status = await admin.topic_status(topic)
+    if status.failures:  # their messages cannot be counted, so the question would be wrong
+        raise ServersFailedError({}, status.failures)
     hidden = [
         each
-        for each in (await admin.topic_status(topic)).queues
+        for each in status.queues
         if each.queue.broker_name in found
         and reads <= each.queue.queue_id < found[each.queue.broker_name].read_queue_nums
     ]
@@ -204,7 +221,7 @@ def _changed(
 
 
 @command.command("update", epilog="Example: rocketpy topic update orders --perm r")
-@click.argument("topic", shell_complete=topic_names)
+@click.argument("topic", type=topic_name, shell_complete=topic_names)
 @click.option("--queues", type=_QUEUES, help="Number on each broker.")
 @click.option("--read-queues", type=_QUEUES, help="Number read; never lowered by --queues.")
 @click.option("--perm", type=permission, metavar="r|w|rw")
@@ -233,22 +250,24 @@ def update(  # noqa: PLR0913 - one argument an option
     if queues is None and read_queues is None and perm is None and not attributes:
         raise click.UsageError("nothing to change: give --queues, --perm or --attribute")
 
-    async def work() -> dict[str, TopicConfig]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            if read_queues is not None and not yes:
-                masters = await admin.broker_addresses(broker=broker)
-                found = await _existing(admin, topic, masters)
-                await _confirm_hiding(admin, topic, read_queues, found, yes=yes)
-            return await admin.update_topic(
-                topic,
-                queues=queues,
-                read_queues=read_queues,
-                perm=perm,
-                attributes=key_values(attributes, "--attribute"),
-                broker=broker,
-            )
+    failures: dict[str, RocketPyError] = {}
 
-    changed = run(work())
+    async def work(admin: rocketpy_admin.Admin) -> dict[str, TopicConfig]:
+        if read_queues is not None and not yes:
+            masters = await admin.broker_addresses(broker=broker)
+            found = await _existing(admin, topic, masters, failures)
+            await _confirm_hiding(admin, topic, read_queues, found, yes=yes)
+        change = admin.update_topic(
+            topic,
+            queues=queues,
+            read_queues=read_queues,
+            perm=perm,
+            attributes=key_values(attributes, "--attribute"),
+            broker=broker,
+        )
+        return await done_at(change, failures)
+
+    changed = ask(namesrv, work)
     rows = [
         {
             "topic": topic,
@@ -267,11 +286,11 @@ def update(  # noqa: PLR0913 - one argument an option
             f"--read-queues {queues} ends that",
             err=True,
         )
-    return 0
+    return exit_code(failures)
 
 
 @command.command("delete", epilog="Example: rocketpy topic delete orders --yes")
-@click.argument("topic", shell_complete=topic_names)
+@click.argument("topic", type=topic_name, shell_complete=topic_names)
 @click.option("--cluster", default="", help="Only on this cluster.")
 @yes_option
 @namesrv_option
@@ -280,58 +299,48 @@ def delete(*, topic: str, cluster: str, yes: bool, namesrv: str, output: str) ->
     """Delete a topic and all its messages."""
     confirm(f"Delete topic {topic} and all its messages?", yes=yes)
 
-    async def work() -> dict[str, str]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.delete_topic(topic, cluster=cluster)
-
-    deleted = run(work())
+    failures: dict[str, RocketPyError] = {}
+    deleted = ask(
+        namesrv, lambda admin: done_at(admin.delete_topic(topic, cluster=cluster), failures)
+    )
     show(_changed(topic, deleted, dict.fromkeys(deleted, "deleted")), output)
-    return 0
+    return exit_code(failures)
 
 
 @command.command("route", epilog="Example: rocketpy topic route orders")
-@click.argument("topic", shell_complete=topic_names)
+@click.argument("topic", type=topic_name, shell_complete=topic_names)
 @namesrv_option
 @output_option
 def route(*, topic: str, namesrv: str, output: str) -> int:
     """Show which brokers serve a topic."""
-
-    async def work() -> list[dict[str, object]]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            found = await admin.topic_route(topic)
-        queues = {each.broker_name: each for each in found.queue_datas}
-        return [
-            {
-                "topic": topic,
-                "cluster": data.cluster,
-                "broker": data.broker_name,
-                "id": broker_id,
-                "address": address,
-                "read_queues": queues[data.broker_name].read_queue_nums,
-                "write_queues": queues[data.broker_name].write_queue_nums,
-                "perm": perm_to_string(queues[data.broker_name].perm),
-            }
-            for data in sorted(found.broker_datas, key=lambda each: each.broker_name)
-            for broker_id, address in sorted(data.broker_addrs.items())
-            if data.broker_name in queues
-        ]
-
-    show(run(work()), output)
+    found = ask(namesrv, lambda admin: admin.topic_route(topic))
+    queues = {each.broker_name: each for each in found.queue_datas}
+    rows = [
+        {
+            "topic": topic,
+            "cluster": data.cluster,
+            "broker": data.broker_name,
+            "id": broker_id,
+            "address": address,
+            "read_queues": queues[data.broker_name].read_queue_nums,
+            "write_queues": queues[data.broker_name].write_queue_nums,
+            "perm": perm_to_string(queues[data.broker_name].perm),
+        }
+        for data in sorted(found.broker_datas, key=lambda each: each.broker_name)
+        for broker_id, address in sorted(data.broker_addrs.items())
+        if data.broker_name in queues
+    ]
+    show(rows, output)
     return 0
 
 
 @command.command("status", epilog="Example: rocketpy topic status orders")
-@click.argument("topic", shell_complete=topic_names)
+@click.argument("topic", type=topic_name, shell_complete=topic_names)
 @namesrv_option
 @output_option
 def status(*, topic: str, namesrv: str, output: str) -> int:
     """Show the offsets of every queue."""
-
-    async def work() -> rocketpy_admin.TopicStatus:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.topic_status(topic)
-
-    found = run(work())
+    found = ask(namesrv, lambda admin: admin.topic_status(topic))
     rows = [
         {
             "topic": topic,
@@ -347,11 +356,11 @@ def status(*, topic: str, namesrv: str, output: str) -> int:
     show(rows, output)
     if output == "table":
         click.echo(f"{found.messages:,} messages, {found.in_tps:,.1f} more a second")
-    return 0
+    return exit_code(found.failures)
 
 
 @command.command("peek", epilog="Example: rocketpy topic peek orders --newest --max 10")
-@click.argument("topic", shell_complete=topic_names)
+@click.argument("topic", type=topic_name, shell_complete=topic_names)
 @click.option("--max", "max_count", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--queue", metavar="[BROKER:]N", help="Only this queue.")
 @click.option("--offset", type=click.IntRange(0), help="First offset in each queue.")
@@ -377,20 +386,20 @@ def peek(
     elif queue is not None:
         _, broker, number = queue_of(topic, queue)
 
-    async def work() -> list[dict[str, object]]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            found = await admin.peek(
-                topic,
-                max_count=max_count,
-                broker=broker,
-                queue_id=number,
-                offset=offset,
-                newest=newest,
-                tag=tag,
-            )
-            names = await admin.broker_names()
-            return [message_row(each, names) for each in found]
+    async def work(admin: rocketpy_admin.Admin) -> tuple[Answers[MessageExt], dict[str, str]]:
+        found = await admin.peek(
+            topic,
+            max_count=max_count,
+            broker=broker,
+            queue_id=number,
+            offset=offset,
+            newest=newest,
+            tag=tag,
+        )
+        return found, await admin.broker_names()
 
+    found, names = ask(namesrv, work)
     columns = ("broker", "queue", "offset", "tag", "keys", "stored", "body")
-    show(run(work()), output, columns=columns, empty="no messages")
-    return 0
+    rows = [message_row(each, names) for each in found]
+    show(rows, output, columns=columns, empty="no messages")
+    return exit_code(found.failures)

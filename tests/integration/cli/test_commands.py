@@ -118,12 +118,12 @@ def test_topics(cli: Cli) -> None:
 
     assert cli.json("topic", "delete", "a", "--yes")[0]["result"] == "deleted"
     cli("topic", "route", "a", code=1)
-    assert cli.err.startswith("rocketpy: [17] No topic route info in name server")
+    assert cli.err == "rocketpy: topic a does not exist\n"
     assert cli.err.count("\n") == 1
     cli("topic", "delete", "a", "--yes", code=1)
     assert "topic a does not exist" in cli.err
     cli("topic", "update", "a", code=2)
-    cli("topic", "create", "no blanks", code=1)
+    cli("topic", "create", "no blanks", code=2)
 
 
 def test_topic_create_changes_an_existing_topic_with_update_only(cli: Cli) -> None:
@@ -184,7 +184,7 @@ def test_send_lines_have_keys_and_tags_and_skipped_lines_are_counted(
     last = cli.json("topic", "peek", "t")[-1]
     assert (last["keys"], last["body"]) == (["o4"], "by tab")
     stdin(b"x\n")
-    assert cli("send", "gone?", "--lines", code=1) == ""
+    assert cli("send", "gone?", "--lines", code=2) == ""
     stdin(b"\n")
     assert cli("send", "t", "--lines") == "no messages\n"
     cli("send", "t", "x", "-K", ":", code=2)
@@ -212,7 +212,7 @@ def test_consume_without_group_stops_at_the_end(cli: Cli) -> None:
 
 def test_condition_that_the_broker_refuses_is_one_sentence(cli: Cli) -> None:
     cli("topic", "create", "t")
-    cli("consume", "t", "--sql", "a >", code=1)
+    cli("consume", "t", "--sql", "a >", code=2)
     assert cli.err.startswith("rocketpy: at character ")
     assert cli.err.count("\n") == 1
     cli("broker-config", "set", "--all", "enablePropertyFilter=false")
@@ -365,13 +365,13 @@ def test_messages(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
     assert text.endswith("\n\nbody\\x07\n")
 
     for question in (["--key", "none"], ["--queue", f"{BROKER}:0", "--offset", "9"]):
-        cli("message", "find", "t", *question, code=1)
-        assert cli.err.startswith("rocketpy: [22] ")
+        assert cli("message", "find", "t", *question, "-o", "json", code=1) == "[]\n"
+        assert " has no message " in cli.err
     assert cli("message", "find", "t", "--key", "k1", "--until", "1h", code=1) == ""
     cli("message", "find", "t", code=2)
     cli("message", "get", sent["msg_id"], code=1)  # a producer's id names no broker
     assert "not a broker of this cluster" in cli.err
-    cli("message", "get", "nonsense", code=1)
+    cli("message", "get", "nonsense", code=2)
 
 
 def test_brokers_that_are_known_by_a_host_name(

@@ -1,6 +1,7 @@
 """Commands in pipes and under signals, as separate processes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -128,3 +129,95 @@ def test_top_shows_page_after_page_until_a_signal_comes(cluster: ClusterThread) 
     assert [row["messages"] for row in first["topics"] + second["topics"]] == [3, 3]
     assert second["topics"][0]["in_per_s"] == 0.0
     assert [row["broker"] for row in page["brokers"]] == ["broker-a"]
+
+
+def test_consume_ends_without_a_message_when_its_reader_is_gone(cluster: ClusterThread) -> None:
+    fill(cluster, 2)
+    consume = ("consume", "t", "--group", "g", "--from", "earliest", "--body-only")
+    with start(cluster, *consume, stdout=subprocess.PIPE) as it:
+        assert it.stdout is not None
+        assert [it.stdout.readline() for _ in range(2)] == [b"line 0\n", b"line 1\n"]
+        it.stdout.close()
+        assert it.wait(WAIT_S) == 0
+        assert it.stderr is not None
+        assert it.stderr.read() == b""
+    assert lag(cluster, "g") == 0
+
+
+@pytest.mark.parametrize("words", ["topic list --all", "topic peek t", "group list -o json"])
+def test_closed_reader_of_a_list_is_success(cluster: ClusterThread, words: str) -> None:
+    fill(cluster, 1)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with start(cluster, *words.split(), stdout=writer) as it:
+        os.close(writer)
+        _, err = it.communicate(timeout=WAIT_S)
+    assert (it.returncode, err) == (0, b"")
+
+
+def test_output_in_another_encoding_is_escaped(cluster: ClusterThread) -> None:
+    with connect(cluster.namesrv) as client:
+        client.producer().send("t", "zoë ✓", keys="schlüssel✓")
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    line = "zoë \\u2713".encode("latin-1")
+    consume = ["consume", "t", "--no-group", "--end", "--from", "earliest"]
+    for words, expected in (
+        (["topic", "peek", "t"], line),
+        (consume, line),
+        ([*consume, "--format", "{body} {keys}"], line),
+        (["topic", "peek", "t", "-o", "json"], "zoë ✓".encode()),
+        (["message", "find", "t", "--key", "✗✓"], b"has no message with the key \\u2717\\u2713"),
+    ):
+        with start(cluster, *words, stdout=subprocess.PIPE, env=latin) as it:
+            out, err = it.communicate(timeout=WAIT_S)
+        assert expected in out + err, words
+        assert b"Traceback" not in err
+
+
+def test_bytes_of_the_command_line_are_sent_or_refused(cluster: ClusterThread) -> None:
+    none = {"stdout": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+
+    def send(*words: bytes, **pipes: Any) -> tuple[int, bytes]:
+        with subprocess.Popen(
+            [sys.executable, "-m", "rocketpy", "send", "-n", cluster.namesrv, *words],
+            stderr=subprocess.PIPE,
+            **{**none, **pipes},
+        ) as it:
+            _, err = it.communicate(timeout=WAIT_S)
+        assert b"Traceback" not in err
+        return it.returncode, err
+
+    assert send(b"t", b"\xff\x80") == (0, b"")
+    for wrong in ([b"--tag", b"\xff"], [b"--key", b"\xff"], [b"--header", b"a=\xff"]):
+        code, err = send(b"t", b"x", *wrong)
+        assert code == 2
+        assert b"is not text" in err
+    assert send(b"\xff", b"x")[0] == 2
+    assert send(b"t", b"")[0] == 2
+    code, err = send(b"t", preexec_fn=lambda: os.close(0))
+    assert code == 2
+    assert err.splitlines()[-1].startswith(b"rocketpy: ")
+    with connect(cluster.namesrv) as client:
+        with client.pop_consumer("t", group="g", start="earliest") as consumer:
+            assert next(iter(consumer)).body == b"\xff\x80"
+
+
+def test_consume_reads_several_topics(cluster: ClusterThread) -> None:
+    cluster.create_topic("u", queues=1)
+    with connect(cluster.namesrv) as client:
+        for topic in ("t", "u"):
+            client.producer().send(topic, topic)
+    for options in (["--no-group", "--end"], ["--group", "g", "--max", "2"]):
+        words = ("consume", "t", "u", *options, "--from", "earliest")
+        with start(cluster, *words, stdout=subprocess.PIPE) as it:
+            out, _ = it.communicate(timeout=WAIT_S)
+        assert sorted(out.split()) == [b"t", b"t@broker-a:0+0", b"u", b"u@broker-a:0+0"]
+
+
+def test_send_names_a_topic_that_it_creates(cluster: ClusterThread) -> None:
+    for expected in (b"rocketpy: created topic orders\n", b""):
+        with start(cluster, "send", "orders", "x", stdout=subprocess.PIPE) as it:
+            assert it.communicate(timeout=WAIT_S)[1] == expected
+    with start(cluster, "send", "ordesr", "x", stdout=subprocess.PIPE) as it:
+        _, err = it.communicate(timeout=WAIT_S)
+    assert err == b"rocketpy: created topic ordesr; did you mean orders?\n"

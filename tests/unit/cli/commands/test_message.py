@@ -20,9 +20,9 @@ class Recorded:
     def __init__(self, *records: TraceRecord) -> None:
         self._records = list(records)
 
-    async def trace(self, message_id: str, *, topic: str) -> list[TraceRecord]:
+    async def trace(self, message_id: str, *, topic: str) -> admin.Answers[TraceRecord]:
         assert (message_id, topic) == ("id", "RMQ_SYS_TRACE_TOPIC")
-        return self._records
+        return admin.Answers(self._records)
 
 
 def traced(monkeypatch: pytest.MonkeyPatch, *records: TraceRecord, output: str = "table") -> str:

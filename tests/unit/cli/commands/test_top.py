@@ -115,9 +115,8 @@ class Cluster:
         away = BrokerStatus(cluster="c", broker="b", broker_id=0, address="h:2", error="silent")
         return [BROKER, away]
 
-    async def group_configs(self, address: str) -> dict[str, object]:
-        assert address == "h:1"
-        return dict.fromkeys(("g", "silent", "TOOLS_CONSUMER"))
+    async def group_names(self) -> list[str]:
+        return ["g", "silent"]
 
     async def topics(self) -> list[str]:
         return [f"t{n}" for n in range(100)]

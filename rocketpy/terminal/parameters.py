@@ -1,0 +1,63 @@
+"""Parameter types of commands: names and addresses that are checked before a request."""
+
+import os
+
+import click
+
+from rocketpy.proto.validators import check_group, check_topic
+
+
+def topic_name(text: str) -> str:
+    """Return the name of a topic; raises click.BadParameter if no server allows it."""
+    return _checked("topic", text, check_topic(text))
+
+
+def group_name(text: str) -> str:
+    """Return the name of a group; raises click.BadParameter if no server allows it."""
+    return _checked("group", text, check_group(text))
+
+
+def _checked(kind: str, text: str, reason: str | None) -> str:
+    if reason is None:
+        return text
+    raise click.BadParameter(f"{text!r} is not the name of a {kind}: {reason.rstrip('.')}")
+
+
+def server_address(text: str) -> str:
+    """Return `host:port`; raises click.BadParameter for another text."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT")
+    return text
+
+
+def raw_bytes(text: str) -> bytes:
+    """Return the bytes that the shell passed as an argument, in any encoding."""
+    return os.fsencode(text)
+
+
+class TextCommand(click.Command):
+    """Command whose parameters are text: one that is not valid in the locale is wrong usage.
+
+    Python keeps such bytes of the command line as lone surrogates, which no request can carry.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; raises click.BadParameter for one that is no text."""
+        rest = super().parse_args(ctx, args)
+        for param in self.params:
+            value = ctx.params.get(param.name or "")
+            if isinstance(param.type, click.Path):
+                continue
+            for each in value if isinstance(value, tuple) else (value,):
+                if isinstance(each, str) and not _is_text(each):
+                    raise click.BadParameter(f"{each!r} is not text", ctx, param)
+        return rest
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
