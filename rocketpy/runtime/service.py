@@ -141,8 +141,8 @@ class ServiceThread:
 
     def start(self) -> None:
         """Start the thread, which runs the first step immediately."""
-        self._started = True
         self._thread.start()
+        self._started = True
 
     def wake(self) -> None:
         """Run the next step now, before it is due; on any thread."""

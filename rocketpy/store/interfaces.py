@@ -86,8 +86,10 @@ class KeyIndex(RecordReader, Protocol):
         begin_ms: int,
         end_ms: int,
         index_type: str | None = None,
+        *,
+        accept: Callable[[int], bool] | None = None,
     ) -> QueryIndexResult:
-        """Find records by key."""
+        """Find records by key; `accept` rejects records with another key of the same hash."""
         ...
 
 

@@ -9,10 +9,9 @@ remove the abort file). A simulation leaves `start` out and calls `step` of `ser
 Source: DefaultMessageStore (5.4.0).
 """
 
-import dataclasses
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +24,13 @@ from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.files.store_files import DiskUsage, FileLock, StoreFiles
 from rocketpy.store.parts import StoreParts
 from rocketpy.store.read.message_reader import MessageReader
-from rocketpy.store.recovery.missing_files import check_log_is_there
+from rocketpy.store.recovery.foreign_store import check_kind
+from rocketpy.store.recovery.missing_files import (
+    check_log_is_there,
+    has_log,
+    missing_log,
+    trace_of_messages,
+)
 from rocketpy.store.recovery.recovery import RecoveryReport
 from rocketpy.store.results import (
     GetMessageResult,
@@ -64,37 +69,58 @@ class MessageStore:
 
     # -- life ------------------------------------------------------------------------------
 
-    def open(self) -> None:
+    def open(self, *, start_empty: bool = False) -> None:
         """Lock the directory, load it, and recover from the last process.
+
+        Args:
+            start_empty: whether to start with an empty commit log if it is missing.
 
         Raises:
             StoreLockedError: another process uses the directory.
             StoreFormatError: files that do not fit this configuration.
             DiskFullError: no space to recover.
         """
+        check_kind(self._root, self._files)
         self._files.make_directories(self._root)
         # Before anything is read: another process may be writing.
         self._lock = self._files.lock(self._root / "lock")
         try:
-            self._load()
+            self._load(start_empty=start_empty)
         except BaseException:
             self._let_go()
             raise
         # Last: no put may happen before recovery is complete.
         self._gate.set_open(True)
 
-    def _load(self) -> None:
+    def _load(self, *, start_empty: bool) -> None:
         parts, log, checkpoint = self._parts, self._log, self._parts.checkpoint
         after_crash, power_cut = self._last_end()
         checkpoint.load()
         # Before the log is mapped, because loading removes empty files.
-        check_log_is_there(log.directory, log.file_bytes, self._files, checkpoint.log_phy_offset)
+        log.queue.check_no_directories()
+        started_empty = False
+        if has_log(log.directory, self._files):
+            check_log_is_there(
+                log.directory, log.file_bytes, self._files, checkpoint.log_phy_offset
+            )
+        elif (trace := trace_of_messages(self._root, self._files, checkpoint, power_cut)) is None:
+            pass  # a new store
+        elif start_empty:
+            started_empty = True
+            logger.warning(
+                "missing commit log replaced by an empty one: path=%s trace=%s",
+                log.directory,
+                trace,
+            )
+        else:
+            raise missing_log(log.directory, trace)
         log.load()
         self._table.load(after_crash=after_crash)
         parts.deleted.load()
         if self._index is not None:
             self._index.load(after_crash, checkpoint.index_ms, checkpoint.index_phy_offset)
         self.recovery = parts.recovery(after_crash=after_crash, power_cut=power_cut).run()
+        self.recovery.started_empty = started_empty
         mark = f"{os.getpid()}\n{self._files.boot_id()}"
         # After recovery: until then the mark of the previous process must stay.
         self._files.write_bytes(self._root / "abort", mark.encode())
@@ -305,8 +331,10 @@ class MessageStore:
         begin_ms: int,
         end_ms: int,
         index_type: str | None = None,
+        *,
+        accept: Callable[[int], bool] | None = None,
     ) -> QueryIndexResult:
-        """Find messages by key; the result may include hash collisions.
+        """Find messages by key.
 
         Args:
             topic: stored topic.
@@ -315,14 +343,32 @@ class MessageStore:
             begin_ms: earliest store time.
             end_ms: latest store time.
             index_type: see `key`.
+            accept: returns whether the record at a physical offset has the key; None accepts every
+                record with the key's hash, which other keys may have as well.
         """
         if self._index is None:
             return QueryIndexResult([])
-        found = self._index.query(topic, key, max_count, begin_ms, end_ms, index_type)
         covers = self._parts.deleted.covers
-        # The index still holds entries of deleted topics.
-        kept = [each for each in found.phy_offsets if not covers(topic, each)]
-        return dataclasses.replace(found, phy_offsets=kept)
+
+        def is_wanted(phy_offset: int) -> bool:
+            # The index still holds entries of deleted topics.
+            return not covers(topic, phy_offset) and (accept is None or accept(phy_offset))
+
+        return self._index.query(
+            topic, key, max_count, begin_ms, end_ms, index_type, accept=is_wanted
+        )
+
+    def set_unread_by(self, unread_by: Callable[[int], Collection[str]]) -> None:
+        """Set the function that returns the groups with unread messages before an offset.
+
+        Retention calls it with the physical end of a file, before it deletes the file.
+        """
+        self._parts.clean_log.unread_by = unread_by
+
+    def queue_offset_from(self, topic: str, queue_id: int, phy_offset: int) -> int:
+        """Return the first queue offset whose message is at or after a physical offset; or -1."""
+        queue = self._table.get(topic, queue_id)
+        return -1 if queue is None else queue.entries_before(phy_offset)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset, -1 if the queue does not exist."""

@@ -212,7 +212,10 @@ class StoreParts:
 
     def disk_ratios(self) -> DiskRatios:
         """Return the used part of the file systems of commit log and queues."""
-        return DiskRatios(self._used_ratio(self.log.directory), self._used_ratio(self._root))
+        log = self.log.directory
+        return DiskRatios(
+            self._used_ratio(log), self._used_ratio(self._root), str(log), str(self._root)
+        )
 
     def _used_ratio(self, directory: Path) -> float:
         path = directory if self._files.exists(directory) else self._root

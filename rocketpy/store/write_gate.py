@@ -48,7 +48,7 @@ class WriteGate:
 
     def __init__(self, latch: ReadOnlyLatch) -> None:
         self._latch = latch
-        self._disk_full = False
+        self._disk_full: str | None = None
         self.is_open: bool = False
         self.refusal: str | None = None
         self._mutex = threading.Lock()
@@ -60,12 +60,15 @@ class WriteGate:
         self.is_open = is_open
         self._decide()
 
-    def set_disk_full(self, is_full: bool) -> None:
-        """Close the gate while the disk is nearly full."""
-        if is_full != self._disk_full:
-            self._disk_full = is_full
+    def set_disk_full(self, reason: str | None) -> None:
+        """Close the gate while the disk is nearly full.
+
+        Args:
+            reason: the text for clients; None opens the gate.
+        """
+        if reason != self._disk_full:
+            self._disk_full = reason
             self._decide()
-            logger.warning("disk usage crossed the warning level: puts_rejected=%s", is_full)
 
     def _decide(self) -> None:
         with self._mutex:
@@ -74,4 +77,4 @@ class WriteGate:
             elif self._latch.reason is not None:
                 self.refusal = self._latch.reason
             else:
-                self.refusal = "the disk is nearly full" if self._disk_full else None
+                self.refusal = self._disk_full

@@ -262,7 +262,9 @@ def test_sink_body_over_the_brokers_limit_fails_alone(spark: SparkSession, tmp_p
 def test_sink_full_broker_fails_the_job(spark: SparkSession, tmp_path: Any) -> None:
     with ClusterThread(tmp_path, properties={"diskSpaceWarningLevelRatio": "0"}) as full:
         full.create_topic("t", 1)
-        full.brokers[0].parts.store._gate.set_disk_full(True)  # as the next check would find
+        full.brokers[0].parts.store._gate.set_disk_full(
+            "the disk is nearly full"
+        )  # as the next check would find
         with pytest.raises(PySparkException, match="rows 0 to 9 of the partition") as raised:
             write(rows(spark, 10, 1), full.namesrv, topic="t", sendTimeoutMs="2s", retries=1)
         assert "disk" in str(raised.value)

@@ -9,6 +9,7 @@ COMMANDS = "integration/cli/test_commands.py"
 STANDS_FOR = {
     "cli/commands/bench.py": "integration/cli/test_bench.py",
     "cli/commands/cluster.py": COMMANDS,
+    "cli/servers/broker.py": "unit/cli/servers/test_check_config.py",
     "cli/servers/daemon.py": "integration/cli/test_daemon.py",
     "cli/commands/group.py": COMMANDS,
     "cli/measure/loads.py": "integration/cli/test_bench.py",

@@ -33,6 +33,9 @@ _IDLE_MS: Final = 1_000
 _DEADLINE_INTERVAL_MS: Final = 100
 # Unflushed queue entries that trigger a complete flush: 0.3 s of recovery.
 _MUCH_DIRTY_BYTES: Final = 32_768 * ENTRY_BYTES
+# Bytes of the log since the last complete flush that trigger the next one. Readers of the files of
+# a running store take the rest from the log, at most 1 GiB; this leaves room for a slow disk.
+_MUCH_LOG_BYTES: Final = 256 << 20
 # Checks an interval under high load: the rate determines how much recovery has to read.
 _CHECKS_WHEN_MUCH: Final = 4
 
@@ -191,7 +194,8 @@ class FlushConsumeQueueService:
         if self._last_thorough_ms is None:
             self._last_thorough_ms = now_ms
         is_old = now_ms - self._last_thorough_ms >= self._thorough_ms
-        is_much = self._table.dirty_bytes >= _MUCH_DIRTY_BYTES
+        log_bytes = self._offsets.dispatched - self._checkpoint.queues_phy_offset
+        is_much = self._table.dirty_bytes >= _MUCH_DIRTY_BYTES or log_bytes >= _MUCH_LOG_BYTES
         thorough = is_old or is_much
         if self.flush(thorough=thorough) and thorough:
             self._last_thorough_ms = now_ms

@@ -37,6 +37,7 @@ from rocketpy.store.files.mapped_file import MappedFile
 from rocketpy.store.files.mapped_file_queue import MappedFileQueue
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.results import PutBatch, PutMessage
+from rocketpy.store.retention import OldestFile
 from rocketpy.store.store_offsets import StoreOffsets
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -475,6 +476,15 @@ class CommitLog:
         """Return the last modification of the oldest file, ms since 1970."""
         first = self.queue.first
         return 0 if first is None else self._files.modified_ms(first.path)
+
+    def oldest_file(self) -> OldestFile:
+        """Describe the oldest file."""
+        first = self.queue.first
+        assert first is not None, "the log has no file"
+        found = next(iter(self.scan(first.base_offset, first.end_offset)), None)
+        first_ms = 0 if found is None else self.store_time_ms(found[0], found[1].size_bytes)
+        modified_ms = self._files.modified_ms(first.path)
+        return OldestFile(str(first.path), first.end_offset, max(0, first_ms), modified_ms)
 
     def delete_oldest(self) -> bool:
         """Delete the oldest file, unless it is the one being written."""

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import mmap
 import os
+import struct
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ from rocketpy.store.files.store_files import DiskUsage, FileLock
 
 _CHUNK_BYTES: Final = 1 << 20
 _WARM_BYTES: Final = 1 << 18
+_FLOCK: Final = struct.Struct("hhqqi0q")  # type, whence, start, length, pid
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; the mmap module does not name it
 
 
@@ -553,11 +555,14 @@ class RealFiles:
             fd = self._reserve.open(path, os.O_RDWR | os.O_CREAT)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
+            holder = _lock_holder(fd)
             if fd >= 0:
                 os.close(fd)
             with _locked_mutex:
                 _locked_here.discard(path)
-            raise StoreLockedError(f"another process uses the store: {path} is locked") from error
+            raise StoreLockedError(
+                f"another process{holder} uses the store: {path} is locked"
+            ) from error
         # Apache writes the same text.
         os.pwrite(fd, b"lock", 0)
         return _RealLock(fd, path)
@@ -565,3 +570,16 @@ class RealFiles:
     def _touched(self, directory: Path) -> None:
         with self._mutex:
             self._unsynced.add(directory)
+
+
+def _lock_holder(fd: int) -> str:
+    """Return the process that locks the first byte of a file, as words; empty when unknown."""
+    if fd < 0 or not sys.platform.startswith("linux"):
+        return ""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    try:
+        pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))[4]
+    except OSError:
+        return ""
+    # 0 or -1 is a process of another machine or another pid namespace.
+    return f" (pid {pid})" if pid > 0 else ""

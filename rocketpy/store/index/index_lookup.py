@@ -18,6 +18,7 @@ which ignores older files once one starts before the range.
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from rocketpy.store.index.index_file import IndexFile
@@ -32,6 +33,8 @@ _PAST_RANGE: Final = 64
 _SECOND_MS: Final = 1_000
 _CHUNK_ENTRIES: Final = 8_192
 _HASH: Final = struct.Struct(">i")
+# Reading a record to compare its keys costs as much as this many entries of a chain.
+_RECORD_STEPS: Final = 16
 
 
 class IndexLookup:
@@ -51,6 +54,7 @@ class IndexLookup:
         *,
         max_steps: int = _STEPS,
         max_searched_bytes: int = _SEARCHED_BYTES,
+        accept: Callable[[int], bool] | None = None,
     ) -> None:
         """Prepare a look-up.
 
@@ -61,6 +65,8 @@ class IndexLookup:
             end_ms: latest store time.
             max_steps: most entries of chains to follow.
             max_searched_bytes: most bytes of entries to search.
+            accept: returns whether the record at a physical offset has the key, because other keys
+                have the same hash; others are skipped and do not count. None accepts all.
         """
         self.phy_offsets: list[int] = []
         self.is_complete: bool = True
@@ -68,6 +74,7 @@ class IndexLookup:
         self._max_count = max_count
         self._begin_ms = begin_ms
         self._end_ms = end_ms
+        self._accept = accept
         self._steps_left = max_steps
         self._bytes_left = max_searched_bytes
 
@@ -103,8 +110,18 @@ class IndexLookup:
                 too_new += 1
                 if too_new == _JUMP_AFTER:
                     above, number = self._jump(file, above, previous)
-            elif entry_hash == self._key_hash and (not found or found[-1] != phy_offset):
+            elif (
+                entry_hash == self._key_hash
+                and (not found or found[-1] != phy_offset)
+                and self._is_accepted(phy_offset)
+            ):
                 found.append(phy_offset)
+
+    def _is_accepted(self, phy_offset: int) -> bool:
+        if self._accept is None:
+            return True
+        self._steps_left -= _RECORD_STEPS
+        return self._accept(phy_offset)
 
     def _jump(self, file: IndexFile, above: int, previous: int) -> tuple[int, int]:
         """Return the entry at which to resume a chain that is still newer than the range."""

@@ -341,8 +341,10 @@ class IndexService:
         begin_ms: int,
         end_ms: int,
         index_type: str | None = None,
+        *,
+        accept: Callable[[int], bool] | None = None,
     ) -> QueryIndexResult:
-        """Return candidate offsets of messages with a key, newest first, without a lock.
+        """Return offsets of messages with a key, newest first, without a lock.
 
         Args:
             topic: the stored topic.
@@ -351,6 +353,8 @@ class IndexService:
             begin_ms: earliest store time.
             end_ms: latest store time.
             index_type: "T" for a tag.
+            accept: returns whether the record at an offset has the key; None accepts every record
+                with the key's hash.
         """
         key = f"T#{key}" if index_type == INDEX_TYPE_TAG else key
         files = self._index_files
@@ -361,6 +365,7 @@ class IndexService:
             min(max_count, self._query_max),
             begin_ms,
             end_ms,
+            accept=accept,
         )
         for file in reversed(files):
             # From the newest file on, which answers most look-ups.

@@ -1,7 +1,8 @@
 """Checks for missing files at a start, before the log is read.
 
-- Log: its files must reach the offset up to which the checkpoint covers it. If the whole directory
-  is missing, the operator wanted an empty store.
+- Log: its files must reach the offset up to which the checkpoint covers it. If there is no file,
+  nothing else may show that the store had messages: a wrong path or an unmounted volume would
+  otherwise empty the queues, and lower the offsets of groups.
 - Queues: the sum of their lengths must match the checkpoint (`recovery.recovery`), they must have
   no gap (`consume_queue.queue_files`) and start where the log starts, because retention deletes
   only files without messages in the log.
@@ -12,6 +13,7 @@ Parts that the log still holds are rebuilt from it; otherwise the start fails.
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -19,10 +21,11 @@ from typing import Final
 from rocketpy.errors import StoreFormatError
 from rocketpy.proto.record.record_check import RecordCheck
 from rocketpy.store.append.dispatch import has_index_entries, read_back
+from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.consume_queue_table import is_safe_topic
-from rocketpy.store.consume_queue.queue_entry import BLANK_SIZE
+from rocketpy.store.consume_queue.queue_entry import BLANK_SIZE, ENTRY_BYTES
 from rocketpy.store.files.mapped_file_queue import file_name
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.index.index_file import IndexHeader
@@ -30,6 +33,65 @@ from rocketpy.store.index.index_file import IndexHeader
 logger: logging.Logger = logging.getLogger(__name__)
 
 _INDEX_GAP_BYTES: Final = 4 << 20
+_COMMITTED: Final = re.compile(rb'"[^"@]+@[^"]+"\s*:\s*\{[^{}]*:\s*[1-9]')
+"""A committed offset above 0 in consumerOffset.json."""
+
+
+def has_log(directory: Path, files: StoreFiles) -> bool:
+    """Return whether a directory has a log file with content."""
+    return any(
+        name.isdecimal() and files.size_bytes(directory / name)
+        for name in (files.list_files(directory) if files.exists(directory) else ())
+    )
+
+
+def trace_of_messages(
+    root: Path, files: StoreFiles, checkpoint: Checkpoint, power_cut: bool | None
+) -> str | None:
+    """Return what shows that a store without a log had messages; None for a new store.
+
+    Args:
+        root: the store directory.
+        files: the file system.
+        checkpoint: the loaded checkpoint.
+        power_cut: whether the machine was restarted. The first seconds of a store may then have
+            left queues and offsets on disk without the log; only the checkpoint is written after
+            it.
+    """
+    if checkpoint.physic_ms > 0 or checkpoint.log_phy_offset > 0:
+        return f"{root / 'checkpoint'} says that messages were on disk"
+    if power_cut:
+        return None
+    queues = root / "consumequeue"
+    for topic in files.list_directories(queues):
+        for queue_id in files.list_directories(queues / topic):
+            for name in files.list_files(queues / topic / queue_id):
+                path = queues / topic / queue_id / name
+                if _begins_with_entry(path, files):
+                    return f"{path} has entries"
+    offsets = root / "config" / "consumerOffset.json"
+    if files.exists(offsets) and _COMMITTED.search(files.read_bytes(offsets)):
+        return f"{offsets} has offsets of groups"
+    return None
+
+
+def _begins_with_entry(path: Path, files: StoreFiles) -> bool:
+    if not files.size_bytes(path):
+        return False
+    file = files.open_file(path)
+    try:
+        return any(file.read(0, ENTRY_BYTES))
+    finally:
+        file.close()
+
+
+def missing_log(directory: Path, trace: str) -> StoreFormatError:
+    """Return the error about a log that is missing although the store had messages."""
+    return StoreFormatError(
+        f"{directory} has no log file, but {trace}: it would be emptied. Check storePathCommitLog, "
+        "or mount or restore the directory; to give up its messages and continue with an empty "
+        "log, start once with --start-empty"
+    )
 
 
 def check_log_is_there(
@@ -46,7 +108,7 @@ def check_log_is_there(
     Raises:
         StoreFormatError: files at the end are missing, or empty.
     """
-    if on_disk_to <= 0 or not files.exists(directory):
+    if on_disk_to <= 0:
         return
     names = [name for name in files.list_files(directory) if name.isdecimal()]
     ends = [int(name) + file_bytes for name in names if files.size_bytes(directory / name)]

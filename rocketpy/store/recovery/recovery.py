@@ -58,6 +58,7 @@ class RecoveryReport:
         entry_count: queue entries written.
         damaged: physical offsets of damaged records.
         holes: physical offset and size of skipped bytes.
+        started_empty: whether a missing commit log was replaced by an empty one.
     """
 
     after_crash: bool = False
@@ -67,6 +68,7 @@ class RecoveryReport:
     entry_count: int = 0
     damaged: list[int] = field(default_factory=list)
     holes: list[tuple[int, int]] = field(default_factory=list)
+    started_empty: bool = False
 
 
 class Recovery:

@@ -234,7 +234,10 @@ def test_warning_level_stops_puts_and_space_starts_them() -> None:
     kit.clock.advance(70_000)
     kit.step(store, "CleanCommitLogService")
     assert store.put_message(message(b"x")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-    assert store.read_only_reason == "the disk is nearly full"
+    reason = store.read_only_reason
+    assert reason is not None
+    assert reason.startswith("the disk is nearly full: ")
+    assert "/store" not in reason, "clients see it"
     kit.files.capacity_bytes = None
     kit.clock.advance(70_000)
     kit.step(store, "CleanCommitLogService")

@@ -92,7 +92,7 @@ def test_disk_is_looked_at_where_log_and_queues_are(usage: int, ratio: float) ->
     files.make_directories(Path("/store/commitlog"))
     if usage:
         files.write_bytes(Path("/store/big"), b"x" * usage)
-    assert made.disk_ratios() == DiskRatios(ratio, ratio)
+    assert made.disk_ratios() == DiskRatios(ratio, ratio, "/store/commitlog", "/store")
 
 
 def test_disk_that_cannot_be_asked_has_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_disk_that_cannot_be_asked_has_no_ratio(monkeypatch: pytest.MonkeyPatch)
         raise OSError("stale handle")
 
     monkeypatch.setattr(files, "disk_usage", refuse)
-    assert parts(files).disk_ratios() == DiskRatios(-1.0, -1.0)
+    assert parts(files).disk_ratios() == DiskRatios(-1.0, -1.0, "/store/commitlog", "/store")
 
 
 def test_log_is_asked_for_at_its_root_while_there_is_none() -> None:

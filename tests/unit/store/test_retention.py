@@ -9,6 +9,7 @@ from rocketpy.store.retention import (
     CleanCommitLogService,
     CleanConsumeQueueService,
     DiskRatios,
+    OldestFile,
     RetentionPolicy,
 )
 
@@ -21,6 +22,7 @@ NOW_MS = 1_000 * DAY_MS
 class FakeLog:
     modified_ms: list[int]
     stuck: bool = False
+    deleted: int = 0
 
     def file_count(self) -> int:
         return len(self.modified_ms)
@@ -28,7 +30,12 @@ class FakeLog:
     def oldest_modified_ms(self) -> int:
         return self.modified_ms[0]
 
+    def oldest_file(self) -> OldestFile:
+        first_ms = self.modified_ms[0] - HOUR_MS
+        return OldestFile(f"/log/{self.deleted}", 100 * self.deleted, first_ms, self.modified_ms[0])
+
     def delete_oldest(self) -> bool:
+        self.deleted += not self.stuck
         if not self.stuck:
             self.modified_ms.pop(0)
         return not self.stuck
@@ -43,7 +50,7 @@ class World:
     hour: int = 12
     wall_ms: int = NOW_MS
     policy: RetentionPolicy = field(default_factory=RetentionPolicy)
-    full: list[bool] = field(default_factory=list)
+    full: list[str | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.service = CleanCommitLogService(
@@ -128,7 +135,7 @@ def test_disk_ratios(used: float, expired: bool, left: int, full: bool, partitio
     world = World(log, ratios=ratios)
     world.run(5)
     assert log.file_count() == left
-    assert world.full[0] is full
+    assert bool(world.full[0]) is full
 
 
 def test_recovered_disk_space_is_reported() -> None:
@@ -136,7 +143,8 @@ def test_recovered_disk_space_is_reported() -> None:
     world.run()
     world.ratios = DiskRatios(0.2, 0.1)
     world.run()
-    assert world.full == [True, False]
+    text = "the disk is nearly full: 95.0% used, messages are rejected above 90%"
+    assert world.full == [text, None]
 
 
 def test_fresh_files_stay_when_forcing_is_off() -> None:
@@ -144,7 +152,7 @@ def test_fresh_files_stay_when_forcing_is_off() -> None:
     world = World(FakeLog([NOW_MS] * 5), ratios=DiskRatios(0.99, 0.1), policy=policy)
     world.run(5)
     assert world.log.file_count() == 5
-    assert world.full[0] is True
+    assert world.full[0]
 
 
 def test_file_that_cannot_go_ends_the_round() -> None:
@@ -204,3 +212,77 @@ def test_dependents_follow_in_order_and_only_when_the_start_moves() -> None:
     service.step(20_005)
     assert calls == [("queues", 4096), ("index", 4096)]
     assert service.deleted_count == 4
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(one.levelname, one.getMessage()) for one in caplog.records]
+
+
+def test_expired_files_are_logged_once_a_round_with_span_and_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    world = World(old_log(4), hour=4)
+    world.run(4)
+    assert messages(caplog) == [
+        (
+            "INFO",
+            (
+                "log files deleted: count=3 before_expiry=0 first=/log/0 last=/log/2 "
+                "messages_from=1972-09-22T23:00:00+00:00 messages_to=1972-09-23T00:00:00+00:00 "
+                "retention_hours=72 reason=hour of deleteWhen unread_by=none"
+            ),
+        )
+    ]
+
+
+def test_unread_or_unexpired_files_are_a_warning_that_names_the_groups(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(FakeLog([NOW_MS] * 3), ratios=DiskRatios(0.876, 0.1, "/data/log", "/data"))
+    world.service.unread_by = lambda end: [f"g{number}" for number in range(12)] if end else []
+    world.run(3)
+    [(level, text)] = [one for one in messages(caplog) if one[1].startswith("log files deleted")]
+    assert level == "WARNING"
+    assert "count=2 before_expiry=2 " in text
+    assert "reason=disk /data/log is 87.6% full" in text
+    assert "unread_by=g0,g1,g10,g11,g2,g3,g4,g5,g6,g7 and 2 more" in text
+
+
+def test_each_disk_level_is_logged_when_it_is_crossed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    world = World(FakeLog([NOW_MS]), ratios=DiskRatios(0.1, 0.5, "/log", "/store"))
+    for used in (0.76, 0.77, 0.91, 0.92, 0.92, 0.92, 0.92, 0.92, 0.92, 0.1):
+        world.ratios = DiskRatios(0.1, used, "/log", "/store")
+        world.run()
+    lines = [text for _, text in messages(caplog) if text.startswith("disk use")]
+    assert lines[0] == (
+        "disk use rose above a limit: path=/store used_percent=76.0 limit_percent=75 "
+        "key=diskMaxUsedSpaceRatio "
+        "consequence=expired log files are deleted at any hour"
+    )
+    assert [line.split("key=")[1].split()[0] for line in lines] == [
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+    ] * 2
+    assert all("fell below a limit" in line for line in lines[3:])
+
+
+def test_disk_use_around_a_level_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(FakeLog([NOW_MS]))
+    for number in range(60):
+        world.ratios = DiskRatios(0.76 if number % 2 else 0.74, 0.1, "/log", "/store")
+        world.run()
+    assert 5 <= len(messages(caplog)) <= 22
+
+
+def test_disk_without_files_to_delete_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(FakeLog([NOW_MS]), ratios=DiskRatios(0.99, 0.1, "/log", "/store"))
+    world.run(12)
+    stuck = [text for _, text in messages(caplog) if text.startswith("no log file can")]
+    assert stuck == ["no log file can be deleted: path=/log used_percent=99.0 log_files=1"] * 2

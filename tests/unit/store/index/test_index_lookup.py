@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def in_range(hashes: list[int], key_hash: int, begin: int, end: int) -> list[int
 
 
 def look(
-    file: IndexFile, key_hash: int, begin: int, end: int, **limits: int
+    file: IndexFile, key_hash: int, begin: int, end: int, **limits: Any
 ) -> tuple[list[int], bool, int]:
     """Places, whether that is all, and how many entries were read."""
     reads = []
@@ -109,3 +110,18 @@ def test_file_that_is_written_meanwhile_is_read_as_far_as_it_was() -> None:
     lookup = IndexLookup(BUSY, 1_000, 0, FOREVER)
     lookup.look_into(file)
     assert len(lookup.phy_offsets) == 100
+
+
+def test_records_that_are_not_accepted_do_not_count() -> None:
+    """Other keys have the same hash; 200 newer records of one must not hide the wanted one."""
+    file = index_file([BUSY] * 300)
+    lookup = IndexLookup(BUSY, 2, 0, FOREVER, accept=lambda phy_offset: phy_offset < 1_000)
+    lookup.look_into(file)
+    assert (lookup.phy_offsets, lookup.is_complete) == ([900, 800], True)
+
+
+def test_records_that_are_not_accepted_cost_steps() -> None:
+    file = index_file([BUSY] * 300)
+    lookup = IndexLookup(BUSY, 2, 0, FOREVER, max_steps=1_000, accept=lambda _: False)
+    lookup.look_into(file)
+    assert (lookup.phy_offsets, lookup.is_complete) == ([], False)

@@ -81,13 +81,75 @@ def test_without_its_checkpoint_a_shorter_log_opens() -> None:
     assert 100 < len(found) < 250
 
 
-def test_only_log_file_is_missed_and_the_whole_directory_is_not() -> None:
+def content(kit: Kit, directory: Path = Path("/store")) -> dict[Path, bytes]:
+    found = {
+        directory / name: kit.files.read_bytes(directory / name)
+        for name in kit.files.list_files(directory)
+    }
+    for name in kit.files.list_directories(directory):
+        found |= content(kit, directory / name)
+    return found
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+@pytest.mark.parametrize("how", ["file removed", "file empty", "directory removed"])
+@pytest.mark.parametrize("kept", ["everything", "queues", "offsets"])
+def test_lost_log_beside_traces_of_messages_is_refused_and_nothing_changes(
+    how: str, end: str, kept: str
+) -> None:
     kit, _ = stored(10)
-    kit.files.remove(file_of(kit, LOG, 0))
-    with pytest.raises(StoreFormatError, match="00000000000000000000 is missing"):
+    if end == "kill":
         kit.open()
+        kit.files.kill()
+    if how == "directory removed":
+        kit.files.remove_tree(LOG)
+    elif how == "file empty":
+        write_empty(kit, file_of(kit, LOG, 0))
+    else:
+        kit.files.remove(file_of(kit, LOG, 0))
+    if kept != "everything":
+        kit.files.remove(Path("/store/checkpoint"))
+    if kept == "offsets":
+        kit.files.remove_tree(QUEUES)
+        kit.files.make_directories(Path("/store/config"))
+        offsets = b'{"dataVersion":{"counter":3},"offsetTable":{"T@g":{0:0,1:7}}}'
+        kit.files.write_bytes(Path("/store/config/consumerOffset.json"), offsets)
+    before = content(kit)
+    for _ in range(2):
+        with pytest.raises(StoreFormatError, match=rf"{LOG} has no log file, .* --start-empty"):
+            kit.open()
+        assert content(kit) == before
+
+
+def test_lost_log_starts_empty_when_requested() -> None:
+    kit, _ = stored(10)
     kit.files.remove_tree(LOG)
-    assert kit.open().max_offset(TOPIC, 0) == 0
+    store = MessageStore(kit.config, clock=kit.clock, files=kit.files)
+    store.open(start_empty=True)
+    assert store.recovery.started_empty
+    assert store.max_offset(TOPIC, 0) <= 0
+    sent = put_many(store, 3)
+    store.close()
+    again = kit.open()
+    assert bodies(again) == sent
+    assert not again.recovery.started_empty
+
+
+def test_start_empty_keeps_a_log_that_is_there() -> None:
+    kit, sent = stored(10)
+    store = MessageStore(kit.config, clock=kit.clock, files=kit.files)
+    store.open(start_empty=True)
+    assert bodies(store) == sent
+    assert not store.recovery.started_empty
+
+
+def test_new_store_and_offsets_of_zero_need_no_log() -> None:
+    kit = Kit()
+    kit.files.make_directories(Path("/store/config"))
+    offsets = b'{"dataVersion":{"counter":3},"offsetTable":{"T@g":{0:0}}}'
+    kit.files.write_bytes(Path("/store/config/consumerOffset.json"), offsets)
+    kit.open().close()
+    kit.open().close()
 
 
 def test_checkpoint_of_apache_is_not_asked() -> None:

@@ -1,0 +1,67 @@
+"""Store directories of another kind, which would open as a store without most of its messages.
+
+Apache keeps queues, topics and offsets in RocksDB with `storeType=defaultRocksDB`, the log of a
+DLedger group in a separate directory, and the epochs of a controller in a file beside the log.
+The names are checked before anything is written, so that the directory stays as it is.
+
+Source: StorePathConfigHelper, ConfigRocksDBStorage, DLedgerConfig, AutoSwitchHAService (5.4.0)
+"""
+
+from pathlib import Path
+from typing import Final
+
+from rocketpy.errors import StoreFormatError
+from rocketpy.store.files.store_files import StoreFiles
+
+_ROCKSDB_MARK: Final = "CURRENT"
+_ROCKSDB_QUEUES: Final = ("consumequeue", "consumequeue_rocksdb", "consumequeue_r")
+_ROCKSDB_TABLES: Final = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb")
+_DLEDGER: Final = "dledger-"
+_EPOCHS: Final = ("epochFileCheckpoint", "epochFileCheckpoint.bak")
+
+
+def check_kind(root: Path, files: StoreFiles) -> None:
+    """Reject a directory of a store of another kind; change nothing.
+
+    Args:
+        root: the store directory; may be missing.
+        files: the file system.
+
+    Raises:
+        StoreFormatError: it is such a directory.
+    """
+    if not files.exists(root):
+        return
+    for path in (
+        *(root / name / _ROCKSDB_MARK for name in _ROCKSDB_QUEUES),
+        *(root / "config" / name / _ROCKSDB_MARK for name in _ROCKSDB_TABLES),
+    ):
+        if files.exists(path):
+            raise _rocksdb(path)
+    tables = set(files.list_directories(root / "config")) & set(_ROCKSDB_TABLES)
+    if tables:
+        raise _rocksdb(root / "config" / min(tables))
+    for name in files.list_directories(root):
+        if name.startswith(_DLEDGER):
+            raise StoreFormatError(
+                f"{root / name} is the log of a DLedger group of Apache (enableDLegerCommitLog), "
+                "which RocketPy cannot read: let Apache's brokers serve it until it is consumed, "
+                "and use another storePathRootDir"
+            )
+    for name in _EPOCHS:
+        if files.exists(root / name) and files.size_bytes(root / name):
+            raise StoreFormatError(
+                f"{root / name}: a controller of Apache manages this store (enableControllerMode), "
+                "and another replica may be its master with newer messages. To use it without "
+                "copies: stop all replicas, take the directory of the last master, and move "
+                f"{', '.join(_EPOCHS)} out of it"
+            )
+
+
+def _rocksdb(path: Path) -> StoreFormatError:
+    return StoreFormatError(
+        f"{path} belongs to a store of Apache with storeType=defaultRocksDB or "
+        "configManagerVersion=v2: its queues, topics and offsets are in RocksDB, which RocketPy "
+        "cannot read. Migrate it with Apache's broker to storeType=default, or use another "
+        "storePathRootDir"
+    )
