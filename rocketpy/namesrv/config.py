@@ -3,6 +3,7 @@
 Source: NamesrvConfig (5.4.0); RocketPy's additional keys are marked with (ours).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -68,6 +69,10 @@ class NamesrvConfig:
     server: RemotingServerConfig = field(
         default_factory=lambda: RemotingServerConfig(listen_port=DEFAULT_PORT)
     )
+
+    def config_warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield keys, and why their values do less than they seem to."""
+        return self.server.config_warnings()
 
     @property
     def kv_config_file(self) -> Path:

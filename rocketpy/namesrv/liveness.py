@@ -7,6 +7,8 @@ connection of a broker closes, `server.py` removes it immediately.
 Source: RouteInfoManager.scanNotActiveBroker (5.4.0)
 """
 
+from collections.abc import Callable
+
 import structlog
 
 from rocketpy.namesrv.route_table import RouteTable
@@ -21,17 +23,27 @@ class Liveness:
     Args:
         routes: the table to clean.
         interval_ms: time between two scans.
+        take_over: called after brokers were removed.
     """
 
     name = "namesrv-liveness"
 
-    def __init__(self, routes: RouteTable, interval_ms: int) -> None:
+    def __init__(
+        self,
+        routes: RouteTable,
+        interval_ms: int,
+        take_over: Callable[[], None] = lambda: None,
+    ) -> None:
         self._routes = routes
+        self._take_over = take_over
         self._interval_ms = interval_ms
 
     def step(self, now_ms: int) -> int:
         """Remove every broker with an expired timeout; due again after the interval."""
-        for broker, connection in self._routes.expire(now_ms):
+        expired = self._routes.expire(now_ms)
+        if expired:
+            self._take_over()
+        for broker, connection in expired:
             _logger.warning("broker expired", cluster=broker.cluster, address=broker.address)
             if isinstance(connection, Channel):
                 connection.close("broker expired")

@@ -7,6 +7,10 @@ Requests and the liveness scan change it under one lock:
     clusters  cluster -> broker names
     live      (cluster, address) -> time of its last request, its data version, its connection
 
+Two live brokers of one name and id would take the routes from each other with each registration.
+The first one keeps them while its connection is open and it registers in time; the registration of
+the second one waits (`waiting`) and is applied at once when the first one leaves.
+
 A broker's topics are applied when it registers for the first time or its data version changed.
 The module has no clock and no network: the caller passes the time.
 
@@ -53,6 +57,14 @@ class _Live:
     is_whole: bool
 
 
+class _Waiting(NamedTuple):
+    """Registration of a second live broker with one name and id."""
+
+    registration: Registration
+    connection: object
+    heard_ms: int
+
+
 class _Begun(NamedTuple):
     """Registration in progress, with topics still to apply.
 
@@ -86,6 +98,7 @@ class RouteTable:
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[BrokerKey, _Live] = {}
+        self._waiting: dict[BrokerKey, _Waiting] = {}
 
     @property
     def limits(self) -> RouteLimits:
@@ -156,19 +169,17 @@ class RouteTable:
     ) -> RegisterResult | _Begun:
         """Apply everything except the topics."""
         key = BrokerKey(registration.cluster, registration.address)
+        holder = self._live_holder(registration, connection)
+        if holder is not None:
+            return self._wait(key, registration, connection, now_ms, holder)
+        self._waiting.pop(key, None)
         known = self._live.get(key)
         if known is not None and known.broker_name != registration.broker_name:
             self._remove(key, known.broker_name)  # one address is one broker
             known = None
         old = self._brokers.get(registration.broker_name)
-        addresses = dict(old.broker_addrs) if old else {}
-        lowest_before = min(addresses, default=registration.broker_id)
-        # A slave became master: remove its address under the old id.
-        addresses = {
-            number: address
-            for number, address in addresses.items()
-            if address != registration.address or number == registration.broker_id
-        }
+        lowest_before = min(old.broker_addrs if old else {}, default=registration.broker_id)
+        addresses = _other_addresses(registration, old)
         refused = self._refuse(registration, key, addresses)
         if refused is not None:
             return RegisterResult(refused)
@@ -203,11 +214,75 @@ class RouteTable:
                 registration.broker_name, addresses, None, registration.ha_address
             )
         result = RegisterResult(
-            RegisterOutcome.OK, master_address, ha_address, known is None, min_change=change
+            RegisterOutcome.OK,
+            master_address,
+            ha_address,
+            known is None,
+            min_change=change,
+            rival=self._rival_of(registration),
         )
         serves = registration.broker_id == MASTER_ID or is_prime_slave
         wipe = is_prime_slave and bool(registration.enable_acting_master)
         return _Begun(key, live, result, serves=serves, changed=changed, wipe=wipe)
+
+    def _live_holder(self, registration: Registration, connection: object) -> str | None:
+        """Return the address of another live broker with the name and id, which keeps its routes.
+
+        A broker with another state version is not a rival: it was elected later or earlier. A
+        new address on the same connection is the same process.
+        """
+        broker = self._brokers.get(registration.broker_name)
+        address = None if broker is None else broker.broker_addrs.get(registration.broker_id)
+        if broker is None or address is None or address == registration.address:
+            return None
+        live = self._live.get(BrokerKey(broker.cluster, address))
+        if live is None or live.connection is connection:
+            return None
+        versions = live.data_version.state_version, registration.data_version.state_version
+        return address if versions[0] == versions[1] else None
+
+    def _wait(
+        self,
+        key: BrokerKey,
+        registration: Registration,
+        connection: object,
+        now_ms: int,
+        holder: str,
+    ) -> RegisterResult:
+        """Keep the registration of a second broker until the first one leaves."""
+        known = self._waiting.get(key)
+        if known is None and len(self._waiting) + len(self._live) >= self.limits.max_brokers:
+            return RegisterResult(RegisterOutcome.FULL)
+        if len(registration.topics) == 1:  # one changed topic
+            before = known.registration.topics if known is not None else {}
+            registration = replace(registration, topics={**before, **registration.topics})
+        self._waiting[key] = _Waiting(registration, connection, now_ms)
+        return RegisterResult(RegisterOutcome.WAITING, is_new=known is None, rival=holder)
+
+    def _rival_of(self, registration: Registration) -> str:
+        """Return the address of a broker that waits for the name and id; empty without one."""
+        for key, waiting in self._waiting.items():
+            other = waiting.registration
+            if other.broker_name == registration.broker_name and (
+                other.broker_id == registration.broker_id and key.address != registration.address
+            ):
+                return key.address
+        return ""
+
+    def take_over(self) -> list[tuple[Registration, RegisterResult]]:
+        """Apply the registrations that wait for a name and id that is free now; return them."""
+        applied = []
+        for key, waiting in list(self._waiting.items()):
+            told = waiting.registration
+            with self._lock:
+                is_free = (
+                    self._waiting.get(key) is waiting
+                    and self._live_holder(told, waiting.connection) is None
+                )
+            if is_free:
+                result = self.register(told, waiting.connection, waiting.heard_ms)
+                applied.append((told, result))
+        return applied
 
     def _put_broker(
         self, registration: Registration, addresses: dict[int, str], old: BrokerData | None
@@ -284,6 +359,9 @@ class RouteTable:
             live = self._live.get(key)
             if live is not None:
                 live.heard_ms = now_ms
+            waiting = self._waiting.get(key)
+            if waiting is not None:
+                self._waiting[key] = waiting._replace(heard_ms=now_ms)
 
     def data_version(self, key: BrokerKey) -> DataVersion | None:
         """Return a broker's registered data version; None until all topics are applied."""
@@ -296,6 +374,8 @@ class RouteTable:
     def unregister(self, key: BrokerKey, broker_name: str) -> MinBrokerChange | None:
         """Remove a broker address, and topics without another broker."""
         with self._lock:
+            if self._waiting.pop(key, None) is not None and key not in self._live:
+                return None
             return self._remove(key, broker_name)
 
     def connection_closed(
@@ -303,6 +383,8 @@ class RouteTable:
     ) -> list[tuple[BrokerKey, MinBrokerChange | None]]:
         """Remove the brokers that last registered over this connection; return them."""
         with self._lock:
+            for key in [k for k, each in self._waiting.items() if each.connection is connection]:
+                del self._waiting[key]
             gone = [
                 (key, live.broker_name)
                 for key, live in self._live.items()
@@ -320,7 +402,12 @@ class RouteTable:
             ]
             for key, live in late:
                 self._remove(key, live.broker_name)
-            return [(key, live.connection) for key, live in late]
+            gone: list[tuple[BrokerKey, object]] = [(key, live.connection) for key, live in late]
+            for key, waiting in list(self._waiting.items()):
+                if now_ms - waiting.heard_ms > waiting.registration.timeout_ms:
+                    del self._waiting[key]
+                    gone.append((key, waiting.connection))
+            return gone
 
     def _remove(self, key: BrokerKey, broker_name: str) -> MinBrokerChange | None:
         self._live.pop(key, None)
@@ -453,6 +540,15 @@ class RouteTable:
                 for topic, queues in self._routes.items()
                 if queues and matches(next(iter(queues.values())).topic_sys_flag)
             )
+
+
+def _other_addresses(registration: Registration, old: BrokerData | None) -> dict[int, str]:
+    """Return the addresses of a set; a slave that became master loses the one of its old id."""
+    return {
+        number: address
+        for number, address in (old.broker_addrs if old else {}).items()
+        if address != registration.address or number == registration.broker_id
+    }
 
 
 def _wiped(perm: int) -> int:

@@ -20,6 +20,7 @@ class RegisterOutcome(enum.Enum):
     NOT_YET_REGISTERED = "not yet registered"  # one topic from a broker without a full list
     FULL = "full"  # no room for another broker
     OVERTAKEN = "overtaken"  # the broker registered again, or left, before all topics were applied
+    WAITING = "waiting"  # another live broker has its name and id; it takes over when that leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class RegisterResult:
         is_new: whether this address was unknown.
         dropped_topics: topics dropped because the table is full.
         min_change: set when the lowest id changed.
+        rival: address of another live broker with the same name and id; empty without one.
     """
 
     outcome: RegisterOutcome
@@ -68,3 +70,4 @@ class RegisterResult:
     is_new: bool = False
     dropped_topics: int = 0
     min_change: MinBrokerChange | None = None
+    rival: str = ""

@@ -12,7 +12,7 @@ from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.kv_config import KvConfig
 from rocketpy.namesrv.liveness import Liveness
 from rocketpy.namesrv.notifier import MinBrokerNotifier
-from rocketpy.namesrv.processor.brokers import BrokerProcessor
+from rocketpy.namesrv.processor.brokers import BrokerProcessor, take_over
 from rocketpy.namesrv.processor.config import ConfigProcessor
 from rocketpy.namesrv.processor.kv import KvProcessor
 from rocketpy.namesrv.processor.routes import RouteProcessor
@@ -151,7 +151,10 @@ class NameServer:
         self._notifier.start()
         await self._remoting.start()
         interval_ms = self.settings.current.scan_not_active_broker_interval
-        self._services = run_services_on_loop([Liveness(self.routes, interval_ms)], self._clock)
+        self._services = run_services_on_loop(
+            [Liveness(self.routes, interval_ms, lambda: take_over(self.routes, self._notifier))],
+            self._clock,
+        )
 
     async def stop(self) -> None:
         """Stop listening and close every connection; idempotent, also before `start`."""
@@ -175,3 +178,4 @@ class NameServer:
             _logger.warning("broker connection closed", cluster=key.cluster, address=key.address)
             if change is not None:
                 self._notifier.notify(change)
+        take_over(self.routes, self._notifier)

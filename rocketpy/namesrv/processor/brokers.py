@@ -92,6 +92,7 @@ class BrokerProcessor:
         )
         if not channel.is_open:  # the connection has closed, so its broker would never be removed
             self._routes.connection_closed(channel)
+            take_over(self._routes, self._notifier)
         _log(told, result)
         if result.outcome in _FAILED:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -100,8 +101,12 @@ class BrokerProcessor:
         response = RegisterBrokerResponseHeader(
             ha_server_addr=result.ha_address or None, master_addr=result.master_address or None
         )
+        # Apache's brokers ignore the remark of a successful response.
         return make_response(
-            request, ext_fields=response.to_ext(), body=self._order_configuration()
+            request,
+            remark=_rival_remark(told, result),
+            ext_fields=response.to_ext(),
+            body=self._order_configuration(),
         )
 
     def _order_configuration(self) -> bytes:
@@ -121,6 +126,7 @@ class BrokerProcessor:
         _logger.info("broker left", broker=header.broker_name[:300], address=key.address[:300])
         if change is not None:
             self._notifier.notify(change)
+        take_over(self._routes, self._notifier)
         return make_response(request)
 
     def query_data_version(self, channel: Channel, request: RemotingCommand) -> Response:
@@ -190,10 +196,46 @@ def _registration(
     )
 
 
+def take_over(routes: RouteTable, notifier: MinBrokerNotifier) -> None:
+    """Apply the registrations that waited for a broker that has left."""
+    for registration, result in routes.take_over():
+        _logger.warning(
+            "second broker took over",
+            broker=registration.broker_name,
+            id=registration.broker_id,
+            address=registration.address,
+            topics=len(registration.topics),
+        )
+        if result.min_change is not None:
+            notifier.notify(result.min_change)
+
+
+def _rival_remark(registration: Registration, result: RegisterResult) -> str | None:
+    """Return the text for a broker that shares its name and id with another live one."""
+    if not result.rival:
+        return None
+    effect = "has no routes until that one leaves"
+    if result.outcome is RegisterOutcome.OK:
+        effect = "keeps its routes, and the other one has none"
+    return (
+        f"brokerName {registration.broker_name} with brokerId {registration.broker_id} "
+        f"is also registered by {result.rival}: this broker {effect}"
+    )
+
+
 def _log(told: Registration, result: RegisterResult) -> None:
     """Log new or invalid registrations, but not the repetitions every 30 s."""
     names = {"broker": told.broker_name, "id": told.broker_id, "address": told.address}
-    if result.outcome is not RegisterOutcome.OK:
+    if result.outcome is RegisterOutcome.WAITING:
+        if result.is_new:
+            _logger.warning(
+                "broker name conflict: a second live broker has the same name and id, and no "
+                "routes until the first one leaves",
+                **names,
+                first=result.rival,
+                cluster=told.cluster,
+            )
+    elif result.outcome is not RegisterOutcome.OK:
         _logger.warning("registration rejected", **names, reason=result.outcome.value)
     elif result.is_new:
         _logger.info("broker registered", **names, cluster=told.cluster, topics=len(told.topics))

@@ -372,3 +372,105 @@ def test_register_of_a_leaving_broker_leaves_nothing(table: RouteTable) -> None:
     assert ended.value.value.outcome is RegisterOutcome.OVERTAKEN
     assert table.topics() == []
     assert table.brokers() == {}
+
+
+# ---- two live brokers of one name and id
+
+COPY = BrokerKey("c1", "copy:10910")
+
+
+def copy(**changes: object) -> Registration:
+    return replace(
+        broker(address="copy:10910", topics=topics("t1", "t2", "t3")),
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def test_second_live_broker_waits_and_the_first_keeps_its_routes(table: RouteTable) -> None:
+    register(table, broker())
+    result = table.register(copy(), "other", 10)
+    assert (result.outcome, result.rival) == (RegisterOutcome.WAITING, "broker-a:10910")
+    assert result.is_new
+    assert not table.register(copy(), "other", 20).is_new
+    assert table.members("broker-a") == {0: "broker-a:10910"}
+    assert table.topics() == ["t1", "t2"]
+    again = table.register(broker(), f"connection of {KEY.address}", 30)
+    assert (again.outcome, again.rival) == (RegisterOutcome.OK, "copy:10910")
+    assert table.take_over() == []
+
+
+@pytest.mark.parametrize("end", ["unregisters", "connection closes", "expires"])
+def test_second_broker_takes_over_at_once_when_the_first_leaves(
+    table: RouteTable, end: str
+) -> None:
+    first = object()
+    table.register(broker(), first, 0)
+    table.register(copy(), "other", 110_000)
+    table.register(copy(topics=topics("t4"), data_version=DataVersion(1, 2)), "other", 110_001)
+    if end == "unregisters":
+        table.unregister(KEY, "broker-a")
+    elif end == "connection closes":
+        table.connection_closed(first)
+    else:
+        assert [key for key, _ in table.expire(120_001)] == [KEY]
+    [(told, result)] = table.take_over()
+    assert (told.address, result.outcome) == ("copy:10910", RegisterOutcome.OK)
+    assert table.members("broker-a") == {0: "copy:10910"}
+    assert table.topics() == ["t1", "t2", "t3", "t4"]
+    assert table.data_version(COPY) == DataVersion(1, 2)
+    assert table.take_over() == []
+
+
+@pytest.mark.parametrize("end", ["unregisters", "connection closes", "expires"])
+def test_second_broker_that_leaves_changes_nothing(table: RouteTable, end: str) -> None:
+    register(table, broker())
+    table.register(copy(), "other", 0)
+    table.touch(KEY, 119_000)
+    if end == "unregisters":
+        assert table.unregister(COPY, "broker-a") is None
+    elif end == "connection closes":
+        assert table.connection_closed("other") == []
+    else:
+        assert table.expire(120_001) == [(COPY, "other")]
+    table.unregister(KEY, "broker-a")
+    assert table.take_over() == []
+    assert table.members("broker-a") == {}
+
+
+def test_restarted_broker_replaces_itself(table: RouteTable) -> None:
+    register(table, broker())
+    assert table.register(broker(), "new connection", 1).outcome is RegisterOutcome.OK
+    assert table.register(copy(), "new connection", 2).outcome is RegisterOutcome.OK, (
+        "a new address on the same connection"
+    )
+    assert table.members("broker-a") == {0: "copy:10910"}
+    table.connection_closed("new connection")
+    assert table.register(broker(), "third", 3).outcome is RegisterOutcome.OK
+
+
+def test_elected_master_replaces_the_former_one(table: RouteTable) -> None:
+    register(table, broker())
+    elected = copy(data_version=DataVersion(1, 1, state_version=2))
+    assert register(table, elected) is RegisterOutcome.OK
+    assert register(table, broker()) is RegisterOutcome.STALE
+
+
+def test_second_broker_of_another_cluster_waits_as_well(table: RouteTable) -> None:
+    register(table, broker())
+    assert register(table, copy(cluster="c2")) is RegisterOutcome.WAITING
+    assert table.clusters() == {"c1": ["broker-a"]}
+
+
+def test_waiting_brokers_are_bounded(table: RouteTable) -> None:
+    table.limits = RouteLimits(max_brokers=2)
+    register(table, broker())
+    assert register(table, copy()) is RegisterOutcome.WAITING
+    assert register(table, broker(address="third:1")) is RegisterOutcome.FULL
+
+
+def test_heartbeat_of_a_waiting_broker_counts(table: RouteTable) -> None:
+    register(table, broker())
+    table.register(copy(), "other", 0)
+    table.touch(KEY, 100_000)
+    table.touch(COPY, 100_000)
+    assert table.expire(130_000) == []

@@ -176,3 +176,24 @@ def test_register_on_a_closed_connection_leaves_no_broker(world: Any) -> None:
     world.channel.is_open = False
     world.register()
     assert world.routes.brokers() == {}
+
+
+def test_register_second_live_broker_is_answered_with_a_remark_and_logged_once(
+    world: Any, events: list[Any]
+) -> None:
+    world.register()
+    first = world.channel
+    world.channel = type(first)()
+    response = world.register(brokerAddr="10.0.0.9:10911")
+    assert response.code == 0, "a broker of Apache takes any other code for a failure"
+    assert "is also registered by 10.0.0.1:10911: this broker has no routes" in response.remark
+    world.register(brokerAddr="10.0.0.9:10911")
+    warned = [each for each in events if each["event"].startswith("broker name conflict")]
+    assert [(each["log_level"], each["first"]) for each in warned] == [
+        ("warning", "10.0.0.1:10911")
+    ]
+    world.channel = first
+    assert "is also registered by 10.0.0.9:10911: this broker keeps" in world.register().remark
+    world.ask(world.brokers.unregister, **WHO)
+    assert world.routes.members("broker-a") == {0: "10.0.0.9:10911"}
+    assert events[-1]["event"] == "second broker took over"
