@@ -22,7 +22,7 @@ from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.requests import build_requests
-from rocketpy.errors import StoreError
+from rocketpy.errors import StartError, StoreError
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
@@ -31,6 +31,7 @@ from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.runtime.config.live_config import LiveSettings
+from rocketpy.runtime.os_resources import shortage_of
 from rocketpy.runtime.service import (
     LoopService,
     LoopServices,
@@ -68,6 +69,7 @@ class Broker:
         threads: False runs services and requests on the loop that calls `start`, whatever the
             sizes of the pools, so that a simulation is repeatable.
         run: creates the runner of a background service; the default depends on `threads`.
+        start_empty: whether to start with an empty commit log if it is missing.
 
     Attributes:
         requests: all requests that it answers.
@@ -87,12 +89,14 @@ class Broker:
         network: Network | None = None,
         threads: bool = True,
         run: Callable[[Service, Clock], ServiceRunner] | None = None,
+        start_empty: bool = False,
     ) -> None:
         self._network = network
         self._run: Callable[[Service, Clock], ServiceRunner] = run or (
             ServiceThread if threads else LoopService
         )
         self._threads = threads
+        self._start_empty = start_empty
         self._clock = clock = clock or SystemClock()
         self._rng = rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         server_config = replace(
@@ -149,13 +153,13 @@ class Broker:
             StartError: the port is in use.
         """
         parts = self._parts
-        parts.store.open()
+        parts.store.open(start_empty=self._start_empty)
         try:
             for table in (parts.topics, parts.groups, parts.offsets, parts.modes):
                 table.load()
             stored = set(parts.store.topics())
             parts.offsets.keep_topics(lambda name: name in stored or bool(parts.topics.get(name)))
-            if parts.store.recovery.after_crash:
+            if parts.store.recovery.after_crash or parts.store.recovery.started_empty:
                 parts.offsets.cut_to(parts.store.max_offset)
             for feature in parts.features:
                 for state in feature.states:
@@ -167,13 +171,11 @@ class Broker:
                 feature.release()
             parts.store.close()
             raise
-        parts.store.start(self._run)
-        self._loop_services = run_services_on_loop(parts.loop_services, self._clock)
-        for service in parts.background_services:
-            runner = self._run(service, self._clock)
-            connect(service, runner.wake)
-            runner.start()
-            self._background.append(runner)
+        try:
+            self._start_services()
+        except RuntimeError as error:  # the system refuses a thread
+            await self.stop()
+            raise StartError(shortage_of(error) or str(error)) from error
         await parts.name_servers.start()
         logger.info(
             "broker started",
@@ -182,6 +184,16 @@ class Broker:
             address=parts.identity.address,
             name_servers=";".join(parts.name_servers.addresses),
         )
+
+    def _start_services(self) -> None:
+        parts = self._parts
+        parts.store.start(self._run)
+        self._loop_services = run_services_on_loop(parts.loop_services, self._clock)
+        for service in parts.background_services:
+            runner = self._run(service, self._clock)
+            connect(service, runner.wake)
+            runner.start()
+            self._background.append(runner)
 
     async def stop(self) -> None:
         """Unregister, finish requests in progress, write the tables, close the store."""
@@ -220,9 +232,14 @@ class Broker:
     async def _call(self, work: Callable[[], None]) -> None:
         """Run a blocking call, on another thread unless everything runs on the loop."""
         if self._threads:
-            await asyncio.get_running_loop().run_in_executor(None, work)
-        else:
-            work()
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, work)
+            except RuntimeError as error:
+                if shortage_of(error) is None:
+                    raise
+            else:
+                return
+        work()
 
     async def _listen(self) -> None:
         runs = self._compiled_path(self._configs.server, None)

@@ -401,6 +401,13 @@ class BrokerParts:
         self.store.on_arrival = arrival_listener(self.features, pulls.on_arrival)
         self.offsets.on_reset.append(pulls.offset_reset)
         self.configs.add_listener(pulls.configure)
+        store = self.store
+        store.set_unread_by(
+            lambda end: self.offsets.groups_behind(
+                lambda topic, queue_id: store.queue_offset_from(topic, queue_id, end),
+                store.min_offset,
+            )
+        )
         return PullMessageProcessor(pulls)
 
     def _build_clients(self) -> ClientManageProcessor:

@@ -107,7 +107,7 @@ class ConsumeStatsAdmin:
                 tps = self._stats.group_get_tps(group, name)
                 of_group.append(ConsumeStats(table, tps))
                 for one in table.values():
-                    total_diff += one.broker_offset - one.consumer_offset
+                    total_diff += max(0, one.broker_offset - one.consumer_offset)
                     total_in_flight += one.pull_offset - one.consumer_offset
             listed.append({group: of_group})
         return ok(

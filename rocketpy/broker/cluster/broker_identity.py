@@ -9,6 +9,7 @@ import socket
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.errors import StartError
 from rocketpy.remoting.connection.channel import format_address, host_bytes
+from rocketpy.runtime.os_resources import DESCRIPTOR_LIMIT_NAMES, has_descriptor
 
 _SOMEWHERE = ("192.0.2.1", 9)
 """Unassigned address (RFC 5737): connecting a UDP socket selects a route and sends nothing."""
@@ -57,6 +58,10 @@ def _resolved(host: str) -> str:
     try:
         found = socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
+        if not has_descriptor():
+            # The resolver reports a missing descriptor as an unknown name.
+            reason = f"no file descriptor is left: raise {DESCRIPTOR_LIMIT_NAMES}"
+            raise StartError(reason) from error
         reason = f"brokerIP1: the host name {host!r} cannot be resolved to an address: {error}"
         raise StartError(reason) from error
     addresses = sorted(found, key=lambda each: each[0] != socket.AF_INET)

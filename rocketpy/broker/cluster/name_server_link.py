@@ -73,6 +73,7 @@ class NameServerLink:
         self._unreachable: set[str] = set()
         self._answered: set[str] = set()
         self._missed: set[str] = set()
+        self._conflicts: dict[str, str] = {}
         self._building = asyncio.Lock()
 
     @property
@@ -265,7 +266,24 @@ class NameServerLink:
                 code=response.code,
                 remark=response.remark,
             )
+        if response is not None and response.code == 0:
+            self._note_conflict(address, response.remark or "")
         return response is not None and response.code == 0
+
+    def _note_conflict(self, address: str, remark: str) -> None:
+        """Log when a name server begins or ends to report a second broker of this name and id."""
+        if remark == self._conflicts.get(address, ""):
+            return
+        if remark:
+            self._conflicts[address] = remark
+            logger.warning(
+                "broker name conflict: stop one of the two brokers, or change its brokerName",
+                name_server=address,
+                remark=remark,
+            )
+        else:
+            del self._conflicts[address]
+            logger.info("broker name conflict ended", name_server=address)
 
     async def _say_goodbye(self, address: str) -> None:
         identity = self._identity

@@ -269,6 +269,24 @@ class ConsumerOffsets:
         for queue_id, offset in self.query_all(source_group, topic).items():
             self.commit(target_group, topic, queue_id, offset)
 
+    def groups_behind(
+        self, first_kept: Callable[[str, int], int], min_offset: Callable[[str, int], int]
+    ) -> set[str]:
+        """Return the groups that lose unread messages when the start of queues is deleted.
+
+        Args:
+            first_kept: queue offset of the first message that stays, by topic and queue.
+            min_offset: queue offset of the first message now.
+        """
+        with self._lock:
+            pairs = [(key, dict(queues)) for key, queues in self._table.queues.items()]
+        return {
+            group
+            for (topic, group), queues in pairs
+            for queue_id, offset in queues.items()
+            if first_kept(topic, queue_id) > max(offset, min_offset(topic, queue_id))
+        }
+
     def remove_group(self, group: str) -> None:
         """Remove a group, on disk too."""
         self._remove_where(lambda _, owner: owner == group)

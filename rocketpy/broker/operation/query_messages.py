@@ -86,8 +86,10 @@ class QueryMessages:
             query.begin_ms,
             query.end_ms,
             index_type,
+            # The index contains only hashes, which collide.
+            accept=lambda phy_offset: self._record(phy_offset, query, index_type) is not None,
         )
-        records = self._records(found, query.topic, query.key, index_type)
+        records = self._records(found, query, index_type)
         if not records:
             remark = "can not find message, maybe time range not correct"
             return Refusal(ResponseCode.QUERY_NOT_FOUND, remark)
@@ -104,19 +106,26 @@ class QueryMessages:
             return Refusal(ResponseCode.SYSTEM_ERROR, remark)
         return bytes(record)
 
+    def _record(self, phy_offset: int, query: KeyQuery, index_type: str | None) -> bytes | None:
+        """Return the record at an offset; None if it has another key, is damaged or deleted."""
+        try:
+            view = self._store.look_message(phy_offset)
+            record = None if view is None else bytes(view)
+            if record is None or not _has_key(record, query.topic, query.key, index_type):
+                return None
+        except RocketPyError:
+            # A damaged record must not hide the others.
+            return None
+        return record
+
     def _records(
-        self, found: QueryIndexResult, topic: str, key: str, index_type: str | None
+        self, found: QueryIndexResult, query: KeyQuery, index_type: str | None
     ) -> list[bytes]:
         records: list[bytes] = []
         size_bytes = 0
         for phy_offset in found.phy_offsets:
-            try:
-                view = self._store.look_message(phy_offset)
-                record = None if view is None else bytes(view)
-                if record is None or not _has_key(record, topic, key, index_type):
-                    continue
-            except RocketPyError:
-                # A damaged record must not hide the others.
+            record = self._record(phy_offset, query, index_type)
+            if record is None:
                 continue
             size_bytes += len(record)
             # The first record is returned whatever its size.
@@ -127,7 +136,7 @@ class QueryMessages:
 
 
 def _has_key(record: bytes, topic: str, key: str, index_type: str | None) -> bool:
-    """Return whether a record has the key; the index contains only hashes, which collide."""
+    """Return whether a record has the key."""
     message = decode_message(record, inflate=False)
     # The index hashes topic and key together, so another topic's record may be found.
     if message.topic != topic:

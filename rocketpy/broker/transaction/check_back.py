@@ -23,6 +23,7 @@ AbstractTransactionalMessageCheckListener.sendCheckMessage, ProducerManager.getA
 Broker2Client.checkProducerTransactionState (5.4.0).
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -84,12 +85,17 @@ class AskProducer:
     Args:
         producers: table of connected producers.
         broker_name: name of this broker, part of the request.
+        clock: limits how often transactions without a producer are logged.
     """
 
-    def __init__(self, producers: _Producers, broker_name: str) -> None:
+    def __init__(self, producers: _Producers, broker_name: str, clock: Clock) -> None:
         self._producers = producers
         self._broker_name = broker_name
+        self._clock = clock
         self._turn = 0
+        self._mutex = threading.Lock()
+        self._skipped: dict[str, int] = {}
+        self._skipped_logged_ms: int | None = None
 
     def __call__(self, half: MessageExt) -> None:
         """Ask a producer about a half message; does nothing when none is connected."""
@@ -97,7 +103,7 @@ class AskProducer:
         group = half.properties.get(PROPERTY_PRODUCER_GROUP, "")
         member = self._next_member(group)
         if member is None or place is None:
-            _log.info("check-back skipped: no producer", group=group, msg_id=half.msg_id)
+            self._note_skipped(group)
             return
         header = CheckTransactionStateRequestHeader(
             tran_state_table_offset=half.queue_offset,
@@ -114,6 +120,20 @@ class AskProducer:
         )
         member.channel.invoke_oneway(request)
 
+    def _note_skipped(self, group: str) -> None:
+        """Count a transaction without a producer; log the counts at most once in a minute."""
+        now_ms = self._clock.monotonic_ms()
+        with self._mutex:
+            known = group in self._skipped or len(self._skipped) < _LOGGED_NAMES
+            name = group if known else "others"
+            self._skipped[name] = self._skipped.get(name, 0) + 1
+            last_ms = self._skipped_logged_ms
+            if last_ms is not None and now_ms - last_ms < _SKIPPED_INTERVAL_MS:
+                return
+            self._skipped_logged_ms = now_ms
+            skipped, self._skipped = self._skipped, {}
+        _log.info("check-backs skipped: no producer connected", count_by_group=skipped)
+
     def _next_member(self, group: str) -> ClientChannel | None:
         """Return the next member that can be written to; a slow one must not delay the others."""
         members = [one for one in self._producers.clients(group) if one.channel.is_open]
@@ -129,6 +149,8 @@ class AskProducer:
 
 _log = structlog.get_logger(__name__)
 
+_LOGGED_NAMES: Final = 10
+_SKIPPED_INTERVAL_MS: Final = 60_000
 READ_COUNT: Final = 32
 """Maximal number of half messages that one step reads."""
 _MAX_PAUSE_MS: Final = 1_000
@@ -218,6 +240,8 @@ class CheckBack:
         self._max_phy_offset = max_phy_offset
         self._flush_log = flush_log
         self._is_in_round = False
+        self._abandoned_count = 0
+        self._abandoned: dict[str, str] = {}
         self._round_began_ms = -1
         self._round_time_ms = 0
         self._round_end = 0
@@ -261,6 +285,8 @@ class CheckBack:
             self._round_end = self._queue.max_offset
         asked: list[MessageExt] = []
         pause_ms = self._check_next(asked)
+        if not self._is_in_round:
+            self._report_abandoned()
         self._position = self._ledger.limit_progress(self._position)
         # Everything stored for the halves before `_position` is in the log by now, and so are
         # their own records. If a power cut removes one of those, its queue offset belongs to
@@ -364,14 +390,24 @@ class CheckBack:
         if self._store(abandoned_half(half)) is None:
             self._ledger.record_move(place, None)
             return _MAX_PAUSE_MS
-        self._counts.add(half.properties.get(PROPERTY_REAL_TOPIC, ""), -1)
-        _log.warning(
-            "transaction abandoned",
-            topic=half.properties.get(PROPERTY_REAL_TOPIC),
-            message_id=half.msg_id,
-            checks=checks,
-        )
+        topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
+        self._counts.add(topic, -1)
+        self._abandoned_count += 1
+        if len(self._abandoned) < _LOGGED_NAMES:
+            self._abandoned.setdefault(topic, half.msg_id)
+        _log.debug("transaction abandoned", topic=topic, message_id=half.msg_id, checks=checks)
         return None
+
+    def _report_abandoned(self) -> None:
+        """Log the transactions that were given up in a round."""
+        if self._abandoned_count:
+            _log.warning(
+                "transactions given up, their messages are not delivered",
+                count=self._abandoned_count,
+                first_message_by_topic=self._abandoned,
+                kept_in=TRANS_CHECK_MAX_TIME_TOPIC,
+            )
+        self._abandoned_count, self._abandoned = 0, {}
 
     def _store(self, message: PutMessage) -> PutMessageResult | None:
         result = self._put.put(message)

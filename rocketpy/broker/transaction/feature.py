@@ -85,7 +85,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
     check_back = CheckBack(
         SystemQueue(store, TRANS_HALF_TOPIC, 0),
         internal_put,
-        AskProducer(producers, identity.broker_name),
+        AskProducer(producers, identity.broker_name, clock),
         topics=topics,
         ledger=ledger,
         ops=ops,

@@ -192,7 +192,9 @@ class FakeStore:
     def earliest_store_time_ms(self, topic: str, queue_id: int) -> int:
         return -1
 
-    def query_index(self, *args: Any) -> QueryIndexResult:
+    def query_index(
+        self, *args: Any, accept: Callable[[int], bool] | None = None
+    ) -> QueryIndexResult:
         self.queries.append(args)
         return self.index
 

@@ -31,6 +31,7 @@ class FakeClient:
         self.closed = False
         self.bodies: dict[int, bytes] = {}
         self.codes: dict[int, int] = {}
+        self.remark: str | None = None
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int
@@ -39,7 +40,7 @@ class FakeClient:
             raise self.failure
         self.calls.append((address, command))
         code, body = self.codes.get(command.code, 0), self.bodies.get(command.code, b"")
-        return make_response(command, code, body=body)
+        return make_response(command, code, self.remark, body=body)
 
     async def close(self) -> None:
         self.closed = True
@@ -383,4 +384,19 @@ async def test_link_complete_table_replaces_missed_change() -> None:
     await turns()
     assert len(kit.sent(103)) == count + 1
     assert queues_at(kit.sent(103), "n1:1", "changed") == 8
+    await kit.link.stop()
+
+
+async def test_link_conflict_is_logged_when_it_begins_and_ends() -> None:
+    kit = Kit("n1:1")
+    with capture_logs() as events:
+        await kit.link.start()
+        kit.client.remark = "brokerName b with brokerId 0 is also registered by 10.0.0.9:1"
+        await kit.link.register_all()
+        await kit.link.register_all()
+        kit.client.remark = None
+        await kit.link.register_all()
+    found = [each for each in events if each["event"].startswith("broker name conflict")]
+    assert [each["log_level"] for each in found] == ["warning", "info"]
+    assert "10.0.0.9:1" in found[0]["remark"]
     await kit.link.stop()

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from structlog.testing import capture_logs
+
 from rocketpy.broker.clients.client_registry import ClientChannel
 from rocketpy.broker.transaction.check_back import AskProducer
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
 from rocketpy.proto.record.message import MessageExt, decode_message
-from tests.unit.broker.fakes import FakeChannel
+from tests.unit.broker.fakes import FakeChannel, FakeClock
 
 HALF = MessageExt(
     topic="RMQ_SYS_TRANS_HALF_TOPIC",
@@ -29,7 +31,7 @@ class Producers:
 
 def test_ask_producer_sends_half_under_its_real_topic() -> None:
     producers = Producers(1)
-    AskProducer(producers, "b")(HALF)
+    AskProducer(producers, "b", FakeClock())(HALF)
     (request,) = producers.channels[0].oneway
     header = CheckTransactionStateRequestHeader.from_ext(request.ext_fields)
     assert (request.code, header.tran_state_table_offset, header.commit_log_offset) == (39, 7, 900)
@@ -42,7 +44,7 @@ def test_ask_producer_sends_half_under_its_real_topic() -> None:
 
 def test_ask_producer_rotates_members_and_skips_slow_ones() -> None:
     producers = Producers(3)
-    ask = AskProducer(producers, "b")
+    ask = AskProducer(producers, "b", FakeClock())
     for _ in range(6):
         ask(HALF)
     assert [len(channel.oneway) for channel in producers.channels] == [2, 2, 2]
@@ -57,8 +59,19 @@ def test_ask_producer_rotates_members_and_skips_slow_ones() -> None:
 
 
 def test_ask_producer_without_members_sends_nothing() -> None:
-    AskProducer(Producers(0), "b")(HALF)
+    AskProducer(Producers(0), "b", FakeClock())(HALF)
     half = MessageExt(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties={"PGROUP": "p"})
     producers = Producers(1)
-    AskProducer(producers, "b")(half)
+    AskProducer(producers, "b", FakeClock())(half)
     assert producers.channels[0].oneway == []
+
+
+def test_ask_producer_without_members_logs_counts_once_a_minute() -> None:
+    clock = FakeClock()
+    ask = AskProducer(Producers(0), "b", clock)
+    with capture_logs() as events:
+        for _ in range(500):
+            ask(HALF)
+        clock.now_ms += 60_000
+        ask(HALF)
+    assert [each["count_by_group"] for each in events] == [{"p": 1}, {"p": 500}]
