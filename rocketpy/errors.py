@@ -504,6 +504,9 @@ class ConfigError(RocketPyError):
         source: file or option that sets it.
         line: line number from 1, or None.
         key: the configuration key.
+        reason: the text without source, line and key.
+        all_errors: texts of all errors of the same configuration, this one first.
+        warnings: texts of its warnings.
     """
 
     def __init__(
@@ -514,6 +517,9 @@ class ConfigError(RocketPyError):
         self.source = source
         self.line = line
         self.key = key
+        self.reason = reason
+        self.all_errors: tuple[str, ...] = (str(self),)
+        self.warnings: tuple[str, ...] = ()
 
 
 class StartError(RocketPyError):

@@ -29,6 +29,7 @@ from rocketpy.client.config import (
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.runtime.config.config import Option, camel_case, options_of
+from rocketpy.runtime.config.refused_keys import REFUSALS
 from rocketpy.runtime.config.values import allowed, value_text
 from rocketpy.store.config import MessageStoreConfig
 
@@ -91,9 +92,10 @@ Highest precedence first:
 
 - A wrong value is one sentence with file, line and key, and exit code 2; so is a violated rule between keys.
 - An unknown key in a file is a warning with the nearest known key; `--strict-config` makes it an error. On the command line it is always an error.
-- A key of Apache's without effect in RocketPy is a warning.
+- A key of Apache's without effect in RocketPy is a warning, unless it decides what is stored, where, how many copies there are, or which clients may connect: then a value other than Apache's default is an error ([below](#refused-keys)). `--accept-ignored KEY`, repeatable, makes it a warning.
 - An environment variable `ROCKETPY_...` without a matching key is ignored, because other programs may use the prefix.
-- `--print-config` prints every effective value, with secrets hidden; at start the log lists all values that differ from their defaults.
+- `--check-config` prints every error and warning, rules between keys included, starts nothing, and ends with 0 (none), 1 (warnings only) or 2 (errors; with `--strict-config` also warnings). It is meant for CI: `rocketpy broker -c broker.conf --check-config`.
+- `--print-config` prints every effective value, with secrets hidden, and warnings on standard error; at start the log lists all values that differ from their defaults.
 
 Each case has a test: [bad-input.md](bad-input.md).
 
@@ -102,6 +104,29 @@ Each case has a test: [bad-input.md](bad-input.md).
 *Live* keys may be changed while the server runs, by UPDATE_BROKER_CONFIG (25) or UPDATE_NAMESRV_CONFIG (318); other keys are refused with code 16. Names, units and defaults are Apache's unless the last column says otherwise; "(ours)" marks keys that Apache does not have.
 Times are milliseconds and sizes bytes unless the table says otherwise; options of the client are seconds or a timedelta.
 """
+
+
+REFUSED = """
+## Refused keys
+
+Keys of Apache's that RocketPy does not have and must not ignore, for broker and name server alike, also from the environment. Apache's default (off, empty, one copy) is accepted silently. Any other value is an error with exit code 2, until it is removed or accepted with `--accept-ignored KEY`.
+
+| keys | why | what to do |
+|---|---|---|
+"""
+
+
+def refused_table() -> str:
+    """Return the section about refused keys."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for key, refusal in REFUSALS.items():
+        groups.setdefault((refusal.reason, refusal.advice), []).append(f"`{key}`")
+    rows = [f"| {', '.join(keys)} | {why} | {do} |\n" for (why, do), keys in groups.items()]
+    rows.append(
+        "| `configBlackList` | it names keys that clients can change while the server runs "
+        "| protect the port by the network and remove the key |\n"
+    )
+    return REFUSED + "".join(rows)
 
 
 def main() -> int:
@@ -131,6 +156,7 @@ def render() -> str:
         ("Name server", "`namesrv.conf`, `rocketpy namesrv -c`.", [NamesrvConfig]),
     ):
         parts.append(f"\n## {title}\n\n{words}\n\n" + "".join(map(file_table, classes)))
+    parts.append(refused_table())
     parts.append(
         "\n## Client\n\nThe client is configured in Python: keyword arguments of `rocketpy.connect` and of the client's methods below;\n"
         "connections by `remoting=RemotingClientConfig(...)`. `NAMESRV_ADDR` is used when no name server is given.\n"

@@ -131,8 +131,13 @@ class QueueLag:
 
     @property
     def lag(self) -> int:
-        """Number of messages not consumed yet."""
-        return self.broker_offset - max(0, self.consumer_offset)
+        """Number of messages not consumed yet; 0 if the group is beyond the end of the queue."""
+        return max(0, self.broker_offset - max(0, self.consumer_offset))
+
+    @property
+    def is_beyond_end(self) -> bool:
+        """Whether the queue ends before the group's offset, because the broker lost messages."""
+        return self.consumer_offset > self.broker_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

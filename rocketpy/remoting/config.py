@@ -7,6 +7,7 @@ Source: NettyServerConfig, NettyClientConfig, TlsSystemConfig (5.4.0).
 """
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rocketpy.errors import ConfigError
@@ -145,6 +146,16 @@ class RemotingServerConfig:
             self.write_buffer_high_water_mark,
             self.write_buffer_hard_limit_bytes,
         )
+
+    def config_warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield keys, and why their values do less than they seem to."""
+        tls = self.tls
+        if tls.mode is TlsMode.PERMISSIVE and tls.need_client_auth is ClientAuth.REQUIRE:
+            reason = (
+                "protects nothing while tls.server.mode is permissive: a client that connects in "
+                "plain text shows no certificate; set tls.server.mode=enforcing"
+            )
+            yield "tls.server.need.client.auth", reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ so that the store can still open files. glibc's heap is tuned so that memory of 
 returns to the system.
 """
 
+import errno
 import os
 import resource
 from typing import Final
@@ -12,6 +13,12 @@ from typing import Final
 from rocketpy.runtime.clock import Clock
 
 _MAX_RESERVE = 1_024
+DESCRIPTOR_LIMIT_NAMES: Final = "ulimit -n, LimitNOFILE= (systemd) or ulimits.nofile (containers)"
+"""Names of the setting that limits descriptors."""
+THREAD_LIMIT_NAMES: Final = (
+    "ulimit -v (address space), ulimit -u, TasksMax= (systemd) or pids_limit (containers)"
+)
+"""Names of the settings that limit threads."""
 _LISTED_FOR_MS = 100
 _LISTED_FOR_TAKEN = 32
 _DESCRIPTORS_DIR = "/dev/fd"
@@ -28,6 +35,26 @@ def raise_descriptor_limit() -> int:
         # Some systems report a hard limit (infinity) that they do not grant.
         return soft
     return hard
+
+
+def shortage_of(error: BaseException) -> str | None:
+    """Return a sentence about an error that a limit of the process has caused; None for others."""
+    if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+        return f"no file descriptor is left: raise {DESCRIPTOR_LIMIT_NAMES}"
+    if isinstance(error, ImportError) and os.strerror(errno.EMFILE) in str(error):
+        return f"no file descriptor is left: raise {DESCRIPTOR_LIMIT_NAMES}"
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return f"the system starts no more threads: raise {THREAD_LIMIT_NAMES}"
+    return None
+
+
+def has_descriptor() -> bool:
+    """Return whether this process can open another file."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
 
 
 class DescriptorGauge:

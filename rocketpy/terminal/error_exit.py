@@ -19,6 +19,7 @@ from rocketpy.errors import (
     RocketPyError,
     ServersFailedError,
 )
+from rocketpy.runtime.os_resources import shortage_of
 
 EXIT_CANNOT = 1
 EXIT_USAGE = 2
@@ -83,7 +84,12 @@ def _exit_code(command: click.Command, name: str, arguments: list[str] | None) -
         return 0
     except OSError as error:
         forget_output()
-        return _fail(name, _sentence(error))
+        return _fail(name, shortage_of(error) or _sentence(error))
+    except (RuntimeError, ImportError) as error:
+        shortage = shortage_of(error)
+        if shortage is None:
+            raise
+        return _fail(name, shortage)
     return result if isinstance(result, int) else 0
 
 

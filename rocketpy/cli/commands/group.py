@@ -227,6 +227,14 @@ def lag(*, group: str, topic: str, owners: bool, namesrv: str, output: str) -> i
     show(rows, output, empty=f"group {group} has no offsets yet")
     if output == "table" and rows:
         click.echo(f"{found.lag:,} messages behind, {found.out_tps:,.1f} consumed a second")
+    for each in found.queues:
+        if each.is_beyond_end:
+            click.echo(
+                f"warning: {each.queue.topic} queue {each.queue.queue_id} on "
+                f"{each.queue.broker_name} ends at {each.broker_offset}, before the group's offset "
+                f"{each.consumer_offset}: the broker has lost messages, or its log is missing",
+                err=True,
+            )
     return exit_code(found.failures)
 
 

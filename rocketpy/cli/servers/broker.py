@@ -1,16 +1,20 @@
 """`rocketpy-broker` and `rocketpy broker`: run one broker."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from rocketpy.cli.servers.daemon import (
+    F,
+    check_configuration,
     collect_seldom,
     common_options,
+    print_configuration,
     report_configuration,
     run_server,
 )
@@ -38,6 +42,7 @@ def load_config(
     overrides: Sequence[str],
     environ: Mapping[str, str],
     defaults: Mapping[str, str] | None = None,
+    accepted: Sequence[str] = (),
 ) -> ConfigSet:
     """Load `broker.conf`, live changes, environment and command line.
 
@@ -48,6 +53,7 @@ def load_config(
         overrides: `key=value` texts of the command line, the last one strongest.
         environ: the environment.
         defaults: texts by key that replace built-in defaults.
+        accepted: keys of `--accept-ignored`.
 
     Raises:
         ConfigError: an invalid value.
@@ -55,7 +61,9 @@ def load_config(
     weakest = dict(defaults or {})
     if environ.get("NAMESRV_ADDR"):
         weakest["namesrvAddr"] = environ["NAMESRV_ADDR"]
-    sources = Sources.from_file(path, environ=environ, overrides=overrides, defaults=weakest)
+    sources = Sources.from_file(
+        path, environ=environ, overrides=overrides, defaults=weakest, accepted=accepted
+    )
     return load_with_live_file(sources, broker_classes(), _live_file)
 
 
@@ -65,12 +73,27 @@ def _live_file(loaded: ConfigSet) -> Path:
     return loaded.get(MessageStoreConfig).live_settings_file
 
 
-def build_broker(loaded: ConfigSet, *, namesrv_addr: str | None = None) -> "Broker":
+def check_rules(_name: str, loaded: ConfigSet) -> None:
+    """Check rules between keys, and the files that they name.
+
+    Raises:
+        ConfigError: a broken rule.
+    """
+    from rocketpy.remoting.config import RemotingServerConfig  # noqa: PLC0415
+    from rocketpy.remoting.network.tls_context import server_context  # noqa: PLC0415
+
+    server_context(loaded.get(RemotingServerConfig).tls)
+
+
+def build_broker(
+    loaded: ConfigSet, *, namesrv_addr: str | None = None, start_empty: bool = False
+) -> "Broker":
     """Make the broker of a loaded configuration.
 
     Args:
         loaded: filled by `load_config`.
         namesrv_addr: used if the configuration has no name server.
+        start_empty: whether to start with an empty commit log if it is missing.
     """
     from rocketpy.broker.broker import Broker  # noqa: PLC0415
     from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
@@ -86,7 +109,15 @@ def build_broker(loaded: ConfigSet, *, namesrv_addr: str | None = None) -> "Brok
         store_config=loaded.get(MessageStoreConfig),
         server_config=loaded.get(RemotingServerConfig),
         clock=SystemClock(),
+        start_empty=start_empty,
     )
+
+
+start_empty_option: Callable[[F], F] = click.option(
+    "--start-empty",
+    is_flag=True,
+    help="If the commit log is missing, start with an empty one and give up its messages.",
+)
 
 
 @click.command(
@@ -104,27 +135,33 @@ def build_broker(loaded: ConfigSet, *, namesrv_addr: str | None = None) -> "Brok
 @click.option(
     "-n", "--namesrv", metavar="HOST:PORT[;HOST:PORT...]", help="Name servers to register with."
 )
+@start_empty_option
 @common_options
-def command(
+def command(  # noqa: PLR0913 - one argument an option
     *,
     config_path: Path | None,
     namesrv: str | None,
+    start_empty: bool,
     overrides: tuple[str, ...],
     log_format: logs.LogFormat,
     log_level: str,
     strict_config: bool,
     print_config: bool,
+    check_config: bool,
+    accepted: tuple[str, ...],
 ) -> int:
     """Run a broker: it stores messages and serves producers and consumers."""
     collect_seldom()
     more = [] if namesrv is None else [f"namesrvAddr={namesrv}"]
-    loaded = load_config(config_path, [*overrides, *more], os.environ)
+    load = partial(load_config, config_path, [*overrides, *more], os.environ, accepted=accepted)
+    if check_config:
+        return check_configuration({"broker": load}, check_rules, strict=strict_config)
+    loaded = load()
     if print_config:
-        click.echo(loaded.as_properties(), nl=False)
-        return 0
+        return print_configuration({"broker": loaded}, strict=strict_config)
     logs.configure(level=log_level, log_format=log_format)
     report_configuration({"broker": loaded}, strict=strict_config)
-    broker = build_broker(loaded)
+    broker = build_broker(loaded, start_empty=start_empty)
     return run_server(broker, lambda: {"broker": broker.address, "sends": broker.send_path})
 
 

@@ -18,13 +18,21 @@ import click
 
 from rocketpy.errors import ConfigError
 from rocketpy.runtime import logs
-from rocketpy.runtime.config.config import ConfigSet
+from rocketpy.runtime.config.config import ConfigSet, ConfigWarning
 from rocketpy.runtime.logs import structlog
-from rocketpy.runtime.os_resources import raise_descriptor_limit, set_mmap_threshold
+from rocketpy.runtime.os_resources import (
+    DESCRIPTOR_LIMIT_NAMES,
+    raise_descriptor_limit,
+    set_mmap_threshold,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FORCED_EXIT: Final = 130
+_EXIT_WARNINGS: Final = 1
+_EXIT_ERRORS: Final = 2
+_FEW_DESCRIPTORS: Final = 4_096
+"""Below it some thousand clients and topics exhaust the descriptors."""
 _WHILE_STARTING: Final = 500_000
 """Threshold of the garbage collector during the start: more objects than imports create."""
 _USUAL_THRESHOLDS: Final = gc.get_threshold()
@@ -69,6 +77,19 @@ def common_options(function: F) -> F:
         click.option(
             "--print-config", is_flag=True, help="Print the effective configuration and exit."
         ),
+        click.option(
+            "--check-config",
+            is_flag=True,
+            help="Print all errors and warnings of the configuration and exit: "
+            "0 without any, 1 with warnings, 2 with errors.",
+        ),
+        click.option(
+            "--accept-ignored",
+            "accepted",
+            multiple=True,
+            metavar="KEY",
+            help="Start although this key asks for what RocketPy does not have. Repeatable.",
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -96,16 +117,73 @@ def report_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> N
     """
     for name, loaded in configs.items():
         for warning in loaded.warnings:
-            if strict:
-                raise ConfigError(
-                    warning.reason, source=warning.source, line=warning.line, key=warning.key
-                )
+            refuse_warning(warning, strict=strict)
             _logger.warning("configuration", server=name, problem=str(warning))
         _logger.info("configuration", server=name, non_defaults=loaded.non_defaults())
         if loaded.from_live_file:
             shown = loaded.as_dict()
             changed = {key: shown[key] for key in sorted(loaded.from_live_file)}
             _logger.info("settings changed in an earlier run", server=name, settings=changed)
+
+
+def check_configuration(
+    loaders: Mapping[str, Callable[[], ConfigSet]],
+    check: Callable[[str, ConfigSet], None],
+    *,
+    strict: bool,
+) -> int:
+    """Print every error and warning of a configuration.
+
+    Args:
+        loaders: functions that load the sets, by the name of their server.
+        check: checks rules between keys; raises `ConfigError`.
+        strict: whether a warning is an error.
+
+    Returns:
+        The exit code: 2 with errors, 1 with warnings only, 0 without any.
+    """
+    errors: list[str] = []
+    warnings: list[str] = []
+    for name, load in loaders.items():
+        try:
+            loaded = load()
+            warnings += map(str, loaded.warnings)
+            check(name, loaded)
+        except ConfigError as error:
+            errors += error.all_errors
+            warnings += error.warnings
+    for kind, texts in (("error", errors), ("warning", warnings)):
+        for text in dict.fromkeys(texts):
+            click.echo(f"{kind}: {text}")
+    click.echo(f"{len(errors)} errors, {len(warnings)} warnings")
+    if errors or (strict and warnings):
+        return _EXIT_ERRORS
+    return _EXIT_WARNINGS if warnings else 0
+
+
+def print_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> int:
+    """Print the effective configuration, and its warnings on standard error.
+
+    Raises:
+        ConfigError: a warning, when strict.
+    """
+    for name, loaded in configs.items():
+        for warning in loaded.warnings:
+            refuse_warning(warning, strict=strict)
+            click.echo(f"warning: {warning}", err=True)
+        head = f"# {name}\n" if len(configs) > 1 else ""
+        click.echo(head + loaded.as_properties(), nl=False)
+    return 0
+
+
+def refuse_warning(warning: ConfigWarning, *, strict: bool) -> None:
+    """Raise a warning as an error, when strict.
+
+    Raises:
+        ConfigError: the warning.
+    """
+    if strict:
+        raise ConfigError(warning.reason, source=warning.source, line=warning.line, key=warning.key)
 
 
 def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> int:
@@ -123,7 +201,15 @@ def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> in
     """
     from rocketpy.remoting.network.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
 
-    _logger.info("descriptors", limit=raise_descriptor_limit())
+    limit = raise_descriptor_limit()
+    if limit < _FEW_DESCRIPTORS:
+        _logger.warning(
+            "few file descriptors, connections will be refused when they are used up",
+            limit=limit,
+            hint=f"raise {DESCRIPTOR_LIMIT_NAMES} to {_FEW_DESCRIPTORS} or more",
+        )
+    else:
+        _logger.info("descriptors", limit=limit)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(server, addresses))
 

@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
 from rocketpy.cli.servers.daemon import (
+    check_configuration,
     collect_seldom,
     common_options,
+    print_configuration,
     report_configuration,
     run_server,
 )
@@ -19,7 +22,11 @@ from rocketpy.terminal.error_exit import run_command
 
 
 def load_config(
-    path: Path | None, overrides: Sequence[str], *, port: int | None = None
+    path: Path | None,
+    overrides: Sequence[str],
+    *,
+    port: int | None = None,
+    accepted: Sequence[str] = (),
 ) -> ConfigSet:
     """Load `namesrv.conf`, environment and command line.
 
@@ -27,6 +34,7 @@ def load_config(
         path: the file, or None.
         overrides: `key=value` texts.
         port: of the command line, which overrides all others; None to leave it to them.
+        accepted: keys of `--accept-ignored`.
 
     Raises:
         ConfigError: an invalid value.
@@ -34,10 +42,24 @@ def load_config(
     from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
 
     more = [] if port is None else [f"listenPort={port}"]
-    sources = Sources.from_file(path, environ=os.environ, overrides=[*overrides, *more])
+    sources = Sources.from_file(
+        path, environ=os.environ, overrides=[*overrides, *more], accepted=accepted
+    )
     return load_with_live_file(
         sources, [NamesrvConfig], lambda loaded: loaded.get(NamesrvConfig).live_settings_file
     )
+
+
+def check_rules(_name: str, loaded: ConfigSet) -> None:
+    """Check rules between keys, and the files that they name.
+
+    Raises:
+        ConfigError: a broken rule.
+    """
+    from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
+    from rocketpy.remoting.network.tls_context import server_context  # noqa: PLC0415
+
+    server_context(loaded.get(NamesrvConfig).server.tls)
 
 
 @click.command(
@@ -56,7 +78,7 @@ def load_config(
     help="Properties file with Apache's keys.",
 )
 @common_options
-def command(
+def command(  # noqa: PLR0913 - one argument an option
     *,
     port: int | None,
     config_path: Path | None,
@@ -65,13 +87,17 @@ def command(
     log_level: str,
     strict_config: bool,
     print_config: bool,
+    check_config: bool,
+    accepted: tuple[str, ...],
 ) -> int:
     """Run a name server: the directory of brokers and topics for clients."""
     collect_seldom()
-    loaded = load_config(config_path, overrides, port=port)
+    load = partial(load_config, config_path, overrides, port=port, accepted=accepted)
+    if check_config:
+        return check_configuration({"namesrv": load}, check_rules, strict=strict_config)
+    loaded = load()
     if print_config:
-        click.echo(loaded.as_properties(), nl=False)
-        return 0
+        return print_configuration({"namesrv": loaded}, strict=strict_config)
     from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
     from rocketpy.namesrv.server import NameServer  # noqa: PLC0415
     from rocketpy.runtime.clock import SystemClock  # noqa: PLC0415

@@ -6,15 +6,25 @@ Below the data directory, `store` is the broker's and `namesrv` the name server'
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rocketpy.cli.servers.broker import broker_classes, build_broker, load_config
+from rocketpy.cli.servers import broker as broker_servers
+from rocketpy.cli.servers import namesrv as namesrv_servers
+from rocketpy.cli.servers.broker import (
+    broker_classes,
+    build_broker,
+    load_config,
+    start_empty_option,
+)
 from rocketpy.cli.servers.daemon import (
+    check_configuration,
     collect_seldom,
     common_options,
+    print_configuration,
     report_configuration,
     run_server,
 )
@@ -38,14 +48,16 @@ class Standalone:
         namesrv: configuration of the name server.
         broker: configuration of the broker, which registers with that name server unless it
             has others.
+        start_empty: whether to start with an empty commit log if it is missing.
     """
 
-    def __init__(self, namesrv: ConfigSet, broker: ConfigSet) -> None:
+    def __init__(self, namesrv: ConfigSet, broker: ConfigSet, *, start_empty: bool = False) -> None:
         from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
         from rocketpy.namesrv.server import NameServer  # noqa: PLC0415
         from rocketpy.runtime.clock import SystemClock  # noqa: PLC0415
 
         self._broker_config = broker
+        self._start_empty = start_empty
         self._namesrv = NameServer(namesrv.get(NamesrvConfig), clock=SystemClock())
         self._broker: Broker | None = None
 
@@ -56,9 +68,15 @@ class Standalone:
             StartError: a port is taken.
             StoreError: the store directory cannot be used.
         """
+        # First: a second process on one directory would take the port of the name server.
+        check_unlocked(self._broker_config)
         with _ports_as_options("--namesrv-port"):
             await self._namesrv.start()
-        broker = build_broker(self._broker_config, namesrv_addr=self._namesrv.address)
+        broker = build_broker(
+            self._broker_config,
+            namesrv_addr=self._namesrv.address,
+            start_empty=self._start_empty,
+        )
         try:
             with _ports_as_options("--port"):
                 await broker.start()
@@ -81,6 +99,33 @@ class Standalone:
             "broker": self._broker.address,
             "sends": self._broker.send_path,
         }
+
+
+def check_unlocked(broker: ConfigSet) -> None:
+    """Check that no other process uses the store directory.
+
+    Raises:
+        StoreLockedError: another process uses it.
+    """
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415 - keeps --help quick
+    from rocketpy.store.files.real_files import RealFiles  # noqa: PLC0415
+
+    path = Path(broker.get(MessageStoreConfig).store_path_root_dir) / "lock"
+    if path.is_file():
+        RealFiles().lock(path).close()
+
+
+def check_rules(name: str, loaded: ConfigSet) -> None:
+    """Check rules between keys, and the files that they name.
+
+    Raises:
+        ConfigError: a broken rule.
+    """
+    if name == "broker":
+        broker_servers.check_rules(name, loaded)
+    else:
+        refuse_enforcing(loaded)
+        namesrv_servers.check_rules(name, loaded)
 
 
 def refuse_enforcing(namesrv: ConfigSet) -> None:
@@ -148,6 +193,7 @@ def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 )
 @click.option("--namesrv-port", type=click.IntRange(0, 65_535), default=9876, show_default=True)
 @click.option("--port", type=click.IntRange(0, 65_535), default=10_911, show_default=True)
+@start_empty_option
 @common_options
 def command(  # noqa: PLR0913 - one argument an option
     *,
@@ -155,50 +201,55 @@ def command(  # noqa: PLR0913 - one argument an option
     host: str,
     namesrv_port: int,
     port: int,
+    start_empty: bool,
     overrides: tuple[str, ...],
     log_format: logs.LogFormat,
     log_level: str,
     strict_config: bool,
     print_config: bool,
+    check_config: bool,
+    accepted: tuple[str, ...],
 ) -> int:
     """Run a name server and a broker in one process."""
     collect_seldom()
     for_namesrv, for_broker = split_overrides(overrides)
-    namesrv, broker = _load(data, host, (namesrv_port, port), for_namesrv, for_broker)
+    loaders = {
+        "namesrv": partial(_load_namesrv, data, host, namesrv_port, for_namesrv, accepted),
+        "broker": partial(_load_broker, data, host, port, for_broker, accepted),
+    }
+    if check_config:
+        return check_configuration(loaders, check_rules, strict=strict_config)
+    namesrv, broker = (load() for load in loaders.values())
     if print_config:
-        click.echo(f"# name server\n{namesrv.as_properties()}\n# broker\n", nl=False)
-        click.echo(broker.as_properties(), nl=False)
-        return 0
+        return print_configuration({"namesrv": namesrv, "broker": broker}, strict=strict_config)
     refuse_enforcing(namesrv)
     logs.configure(level=log_level, log_format=log_format)
     report_configuration({"namesrv": namesrv, "broker": broker}, strict=strict_config)
-    server = Standalone(namesrv, broker)
+    server = Standalone(namesrv, broker, start_empty=start_empty)
     return run_server(server, server.addresses)
 
 
-def _load(
-    data: Path,
-    host: str,
-    ports: tuple[int, int],
-    for_namesrv: Sequence[str],
-    for_broker: Sequence[str],
-) -> tuple[ConfigSet, ConfigSet]:
+def _load_namesrv(
+    data: Path, host: str, port: int, overrides: Sequence[str], accepted: Sequence[str]
+) -> ConfigSet:
     from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
 
-    root = data.absolute()
-    fixed = [f"dataDir={root / 'namesrv'}", f"bindAddress={host}", f"listenPort={ports[0]}"]
-    sources = Sources(environ=os.environ, overrides=[*fixed, *for_namesrv])
-    namesrv = load_with_live_file(
+    directory = data.absolute() / "namesrv"
+    fixed = [f"dataDir={directory}", f"bindAddress={host}", f"listenPort={port}"]
+    sources = Sources(environ=os.environ, overrides=[*fixed, *overrides], accepted=accepted)
+    return load_with_live_file(
         sources, [NamesrvConfig], lambda loaded: loaded.get(NamesrvConfig).live_settings_file
     )
-    fixed = [
-        f"storePathRootDir={root / 'store'}",
-        f"bindAddress={host}",
-        f"listenPort={ports[1]}",
-    ]
+
+
+def _load_broker(
+    data: Path, host: str, port: int, overrides: Sequence[str], accepted: Sequence[str]
+) -> ConfigSet:
+    directory = data.absolute() / "store"
+    fixed = [f"storePathRootDir={directory}", f"bindAddress={host}", f"listenPort={port}"]
     if host not in _WILDCARDS:
         fixed.append(f"brokerIP1={host}")
     # NAMESRV_ADDR is for clients of other clusters; this broker registers here.
     environ = {name: text for name, text in os.environ.items() if name != "NAMESRV_ADDR"}
-    broker = load_config(None, [*fixed, *for_broker], environ, {"brokerName": "broker-a"})
-    return namesrv, broker
+    defaults = {"brokerName": "broker-a"}
+    return load_config(None, [*fixed, *overrides], environ, defaults, accepted)

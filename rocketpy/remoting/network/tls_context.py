@@ -23,6 +23,12 @@ def server_context(config: TlsServerConfig) -> ssl.SSLContext | None:
             raise ConfigError(
                 "enforcing needs tls.server.keyPath and tls.server.certPath", key="tls.server.mode"
             )
+        if config.need_client_auth is ClientAuth.REQUIRE:
+            raise ConfigError(
+                "require needs tls.server.keyPath and tls.server.certPath: without them the server "
+                "takes plain text only, and checks no client",
+                key="tls.server.need.client.auth",
+            )
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _load_key(context, config.cert_path, config.key_path, config.key_password, "tls.server.keyPath")

@@ -9,20 +9,23 @@ Sources of values, in order of precedence: command line (`-D key=value`), enviro
 (`ROCKETPY_<KEY>`, upper or lower case, underscores ignored), live file (changes at run time:
 `rocketpy.runtime.config.live_config`), file, default.
 
-An invalid value is a `ConfigError` with file, line and key. Unknown keys, and keys of Apache
-without an effect, are warnings.
+An invalid value is a `ConfigError` with file, line and key, and so is a value of a key of Apache's
+that must not be ignored (`refused_keys`). Unknown keys, and other keys of Apache without an effect,
+are warnings.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, get_type_hints
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, get_type_hints
 
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.properties_file import format_properties, parse_properties
+from rocketpy.runtime.config.refused_keys import REFUSABLE_KEYS, refusal_of
+from rocketpy.runtime.config.suggestions import plain_key, suggestion
 from rocketpy.runtime.config.values import OptionType, allowed, parse_value, value_text
 
 T = TypeVar("T")
@@ -157,6 +160,10 @@ def options_of(config_class: type) -> tuple[Option, ...]:
     return tuple(found)
 
 
+_Options: TypeAlias = Mapping[str, Sequence[tuple[type, Option]]]
+"""Options by key, each with its dataclass."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Setting `key=value` with its source."""
@@ -195,6 +202,7 @@ class Sources:
         name: file name, for errors.
         environ: environment variables; only `ROCKETPY_*` are used.
         overrides: `key=value` texts of the command line.
+        accepted: keys with values that may be ignored although they are refused otherwise.
     """
 
     text: str = ""
@@ -204,6 +212,7 @@ class Sources:
     defaults: Mapping[str, str] = field(default_factory=dict)
     live_text: str = ""
     live_name: str = ""
+    accepted: Collection[str] = ()
 
     @classmethod
     def from_file(
@@ -213,6 +222,7 @@ class Sources:
         environ: Mapping[str, str] | None = None,
         overrides: Sequence[str] = (),
         defaults: Mapping[str, str] | None = None,
+        accepted: Collection[str] = (),
     ) -> "Sources":
         """Read a file; without one only environment and command line are used.
 
@@ -235,6 +245,7 @@ class Sources:
             environ=environ or {},
             overrides=overrides,
             defaults=defaults or {},
+            accepted=accepted,
         )
 
     def settings(self, keys: Iterable[str]) -> list[Setting]:
@@ -255,10 +266,10 @@ class Sources:
             Setting(each.key, each.value, self.live_name, each.line, from_live_file=True)
             for each in parse_properties(self.live_text, source=self.live_name)
         ]
-        by_env_name = {_plain(key): key for key in keys}
+        by_env_name = {plain_key(key): key for key in keys}
         for name in sorted(self.environ):
             if name.upper().startswith(_ENV_PREFIX):
-                key = by_env_name.get(_plain(name[len(_ENV_PREFIX) :]))
+                key = by_env_name.get(plain_key(name[len(_ENV_PREFIX) :]))
                 if key is not None:
                     found.append(Setting(key, self.environ[name], f"environment {name}"))
         for text in self.overrides:
@@ -267,10 +278,6 @@ class Sources:
                 raise ConfigError(f"expected key=value, not {text!r}", source="-D")
             found.append(Setting(key.strip(), value.strip(), "-D"))
         return found
-
-
-def _plain(key: str) -> str:
-    return key.replace("_", "").replace(".", "").lower()
 
 
 class ConfigSet:
@@ -339,7 +346,7 @@ class ConfigSet:
                 (owner, each) for owner in values for each in options_of(owner) if each.key == key
             ]
             if not found:
-                raise ConfigError("no such key" + _nearest(key, self.as_dict()), key=key)
+                raise ConfigError("no such key" + suggestion(key, self.as_dict()), key=key)
             if live_only and not any(each.live for _, each in found):
                 raise ConfigError("cannot be changed while running", key=key)
             if len(text) > _MAX_REMOTE_VALUE_CHARS or not (text.isprintable() or not text):
@@ -376,25 +383,13 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
     for config_class in classes:
         for each in options_of(config_class):
             options.setdefault(each.key, []).append((config_class, each))
-    others = frozenset(elsewhere)
-    warnings: list[ConfigWarning] = []
-    values: dict[type, dict[tuple[str, ...], Any]] = {each: {} for each in classes}
-    settings = sources.settings(options)
-    from_live_file: dict[str, bool] = {}
+    # Refused keys are read from the environment as well: ignoring one there is as dangerous.
+    settings = sources.settings([*options, *REFUSABLE_KEYS])
+    loading = _Loading(sources, options, frozenset(elsewhere))
     for setting in settings:
-        if setting.from_live_file and not _may_change(setting.key, options):
-            reason = "has no effect here: it cannot be changed while running"
-            warnings.append(ConfigWarning(setting.key, reason, setting.source, setting.line))
-        elif setting.key in options:
-            from_live_file[setting.key] = setting.from_live_file
-            for config_class, each in options[setting.key]:
-                values[config_class][each.path] = _parse(each, setting)
-        elif setting.key not in others:
-            warnings.append(_warn(setting, options))
-    try:
-        built = [_rebuilt(each, values[each], sources.name) for each in classes]
-    except ConfigError as error:
-        raise _located(error, settings) from None
+        loading.read(setting)
+    built = loading.build(classes, settings)
+    warnings = [*loading.warnings, *_of_rules(built, settings)]
     for setting in settings:
         for config_class, each in options.get(setting.key, ()):
             value = built[classes.index(config_class)]
@@ -404,10 +399,120 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
                 )
                 reason = f"has no effect while {key} is {_at(value, each.only_with)}"
                 warnings.append(ConfigWarning(setting.key, reason, setting.source, setting.line))
-    return ConfigSet(built, warnings, (key for key, live in from_live_file.items() if live))
+    return ConfigSet(built, warnings, loading.from_live_file)
 
 
-def _may_change(key: str, options: Mapping[str, Sequence[tuple[type, Option]]]) -> bool:
+class _Loading:
+    """Values, warnings and errors of one `load`; all errors are collected before one is raised."""
+
+    def __init__(self, sources: Sources, options: _Options, others: Collection[str]) -> None:
+        self._sources = sources
+        self._options = options
+        self._others = others
+        self._values: dict[type, dict[tuple[str, ...], Any]] = {}
+        self._live: dict[str, bool] = {}
+        self._errors: list[ConfigError] = list(_unknown_accepted(sources.accepted))
+        self.warnings: list[ConfigWarning] = []
+
+    @property
+    def from_live_file(self) -> list[str]:
+        """Keys whose value comes from the live file."""
+        return [key for key, is_live in self._live.items() if is_live]
+
+    def read(self, setting: Setting) -> None:
+        """Take a setting; a later one of the same key replaces it."""
+        options = self._options
+        try:
+            accepted = _refuse(setting, self._sources.accepted, options)
+            if accepted is not None:
+                self.warnings.append(accepted)
+            if setting.from_live_file and not _may_change(setting.key, options):
+                self._warn(setting, "has no effect here: it cannot be changed while running")
+            elif setting.key in options:
+                self._live[setting.key] = setting.from_live_file
+                for config_class, each in options[setting.key]:
+                    of_class = self._values.setdefault(config_class, {})
+                    of_class[each.path] = _parse(each, setting)
+            elif setting.key not in self._others and setting.key not in REFUSABLE_KEYS:
+                self.warnings.append(_warn(setting, options))
+        except ConfigError as error:
+            self._errors.append(error)
+
+    def _warn(self, setting: Setting, reason: str) -> None:
+        self.warnings.append(ConfigWarning(setting.key, reason, setting.source, setting.line))
+
+    def build(self, classes: Sequence[type], settings: Sequence[Setting]) -> list[Any]:
+        """Return a value of each class.
+
+        Raises:
+            ConfigError: the first of all errors.
+        """
+        built: list[Any] = []
+        for config_class in classes:
+            values = self._values.get(config_class, {})
+            try:
+                built.append(_rebuilt(config_class, values, self._sources.name))
+            except ConfigError as error:
+                self._errors.append(_located(error, settings))
+        if self._errors:
+            raise _all_of(self._errors, self.warnings)
+        return built
+
+
+def _of_rules(built: Iterable[Any], settings: Sequence[Setting]) -> Iterator[ConfigWarning]:
+    """Yield values that do less than they seem to because of another key."""
+    for value in built:
+        for key, reason in getattr(value, "config_warnings", tuple)():
+            place = next((each for each in reversed(settings) if each.key == key), None)
+            source, line = (place.source, place.line) if place else ("", None)
+            yield ConfigWarning(key, reason, source, line)
+
+
+def _unknown_accepted(accepted: Iterable[str]) -> Iterator[ConfigError]:
+    for key in accepted:
+        if key not in REFUSABLE_KEYS:
+            reason = "is not a key that is refused" + suggestion(key, REFUSABLE_KEYS)
+            yield ConfigError(reason, source="--accept-ignored", key=key)
+
+
+def _refuse(
+    setting: Setting,
+    accepted: Collection[str],
+    options: Mapping[str, Sequence[tuple[type, Option]]],
+) -> ConfigWarning | None:
+    """Return the warning about an accepted value; None if the value needs no acceptance.
+
+    Raises:
+        ConfigError: the value must not be ignored, and the operator has not accepted it.
+    """
+    if setting.key not in REFUSABLE_KEYS:
+        return None
+    live_keys = [key for key in options if _may_change(key, options)]
+    refusal = refusal_of(setting.key, setting.text, live_keys)
+    if refusal is None:
+        return None
+    if setting.key in accepted:
+        reason = f"{setting.text} is ignored, as accepted by --accept-ignored: {refusal.reason}"
+        return ConfigWarning(setting.key, reason, setting.source, setting.line)
+    reason = (
+        f"{setting.text!r} is not supported: {refusal.reason}. Either {refusal.advice}; "
+        f"or accept that it is ignored, with --accept-ignored {setting.key}"
+    )
+    raise ConfigError(reason, source=setting.source, line=setting.line, key=setting.key)
+
+
+def _all_of(errors: Sequence[ConfigError], warnings: Sequence[ConfigWarning]) -> ConfigError:
+    """Return the first error, with the number of the others in its text."""
+    first = errors[0]
+    if len(errors) > 1:
+        reason = f"{first.reason} ({len(errors) - 1} more; --check-config prints all)"
+        first = ConfigError(reason, source=first.source, line=first.line, key=first.key)
+    first.all_errors = tuple(map(str, errors))
+    first.warnings = tuple(map(str, warnings))
+    return first
+
+
+def _may_change(key: str, options: _Options) -> bool:
     return any(each.live for _, each in options.get(key, ()))
 
 
@@ -416,8 +521,7 @@ def _located(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
     key = camel_case(error.key)
     for setting in reversed(settings):
         if key and setting.key == key and not error.source:
-            reason = str(error).removeprefix(f"{error.key}: ")
-            return ConfigError(reason, source=setting.source, line=setting.line, key=key)
+            return ConfigError(error.reason, source=setting.source, line=setting.line, key=key)
     return error
 
 
@@ -429,19 +533,12 @@ def _warn(setting: Setting, known: Iterable[str]) -> ConfigWarning:
         reason = f"has no effect: {unsupported_reason(setting.key)}"
     elif setting.source == "-D":
         raise ConfigError(
-            "no such key" + _nearest(setting.key, known), source="-D", key=setting.key
+            "no such key" + suggestion(setting.key, known), source="-D", key=setting.key
         )
     else:
-        reason = "unknown key, ignored" + _nearest(setting.key, [*known, *APACHE_KEYS])
+        # Keys without an effect are not proposed: following the advice would change nothing.
+        reason = "unknown key, ignored" + suggestion(setting.key, known)
     return ConfigWarning(setting.key, reason, setting.source, setting.line)
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    import difflib  # noqa: PLC0415 - as above
-
-    by_lowered = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(key.lower(), by_lowered, n=1, cutoff=0.7)
-    return f"; did you mean {by_lowered[close[0]]}?" if close else ""
 
 
 def _parse(each: Option, setting: Setting) -> Any:  # noqa: ANN401 - any field's value

@@ -9,6 +9,7 @@ from rocketpy.errors import ConfigError, StartError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.server import NameServer
 from rocketpy.runtime.config.config import ConfigSet
+from rocketpy.store.config import MessageStoreConfig
 
 
 def test_each_server_gets_the_keys_it_knows() -> None:
@@ -87,5 +88,7 @@ async def test_port_in_use_names_the_option_that_changes_it(
 
     monkeypatch.setattr(NameServer, "start", taken)
     namesrv = ConfigSet.of(NamesrvConfig(data_dir=str(tmp_path)))
+    store = MessageStoreConfig(store_path_root_dir=str(tmp_path / "store"))
+    server = Standalone(namesrv, ConfigSet.of(store))
     with pytest.raises(StartError, match="or change --namesrv-port"):
-        await Standalone(namesrv, ConfigSet.of()).start()
+        await server.start()

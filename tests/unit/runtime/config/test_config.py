@@ -172,12 +172,12 @@ def test_key_without_effect_because_of_another_is_a_warning(config_class: type) 
 
 
 def test_unknown_and_unsupported_keys_are_different_warnings() -> None:
-    loaded = load_text("brokerNam=x\nenableLmq=true\nzzzzzzz=1\nautoCreateTopicEnable=true")
+    loaded = load_text("brokerNam=x\nenableLmqStats=true\nzzzzzzz=1\ndebugLockEnable=true")
     assert [str(each) for each in loaded.warnings] == [
         "b.conf:1: brokerNam: unknown key, ignored; did you mean brokerName?",
-        "b.conf:2: enableLmq: has no effect: light message queues are not supported",
+        "b.conf:2: enableLmqStats: has no effect: light message queues are not supported",
         "b.conf:3: zzzzzzz: unknown key, ignored",
-        "b.conf:4: autoCreateTopicEnable: has no effect: not used by this part of RocketPy",
+        "b.conf:4: debugLockEnable: has no effect: it tunes locks of the JVM",
     ]
     sources = Sources(text="elsewhereKey=1")
     assert load(sources, [Net], elsewhere=["elsewhereKey"]).warnings == ()

@@ -1,0 +1,62 @@
+"""Suggestions for misspelt keys."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_WORDS: Final = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_SHORT_WORD: Final = 3
+_LONG_WORD: Final = 6
+_LONG_KEY: Final = 8
+_MAX_SLIPS: Final = 2
+
+
+def plain_key(key: str) -> str:
+    """Return a key in lower case without underscores and dots."""
+    return key.replace("_", "").replace(".", "").lower()
+
+
+def suggestion(key: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown key: the known key that it misspells, if any.
+
+    Args:
+        key: the unknown key.
+        known: keys that have an effect.
+    """
+    near = next((each for each in known if _is_misspelt(key, each)), None)
+    return f"; did you mean {near}?" if near else ""
+
+
+def _is_misspelt(key: str, meant: str) -> bool:
+    """Return whether a key is another one with slips of the pen, and no other word.
+
+    A ratio of equal letters would propose `transactionCheckMax` for `transactionCheckMin`, which
+    means the opposite; so words are compared one by one.
+    """
+    if plain_key(key) == plain_key(meant):
+        return True
+    words, others = _WORDS.findall(key), _WORDS.findall(meant)
+    if len(words) != len(others):  # a slip in the case of a letter: compare as one word
+        return len(key) >= _LONG_KEY and _is_slip(plain_key(key), plain_key(meant))
+    pairs = [(a.lower(), b.lower()) for a, b in zip(words, others, strict=True)]
+    wrong = [(a, b) for a, b in pairs if a != b]
+    return len(wrong) <= _MAX_SLIPS and all(_is_slip(a, b) for a, b in wrong)
+
+
+def _is_slip(typed: str, meant: str) -> bool:
+    """Return whether two words differ by one letter too many, too few, swapped, or replaced.
+
+    Words of one or two letters must be equal (in, on), and a replaced letter counts in words of
+    six or more only (pull, poll).
+    """
+    if min(len(typed), len(meant)) < _SHORT_WORD or abs(len(typed) - len(meant)) > 1:
+        return False
+    at = next((i for i, (a, b) in enumerate(zip(typed, meant, strict=False)) if a != b), None)
+    if at is None:
+        return True
+    if len(typed) != len(meant):
+        shorter, longer = sorted((typed, meant), key=len)
+        return shorter[at:] == longer[at + 1 :]
+    if typed[at + 1 :] == meant[at + 1 :]:
+        return len(meant) >= _LONG_WORD
+    return typed[at : at + 2] == meant[at : at + 2][::-1] and typed[at + 2 :] == meant[at + 2 :]

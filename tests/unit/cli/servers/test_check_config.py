@@ -1,0 +1,82 @@
+"""`--check-config`, `--print-config` and `--accept-ignored` of all servers."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rocketpy.cli.main import command
+from rocketpy.errors import ConfigError
+
+SERVERS = ["broker", "namesrv", "standalone"]
+
+
+def invoke(server: str, tmp_path: Path, *arguments: str, text: str = "") -> Result:
+    more: list[str] = []
+    if server == "standalone":
+        more = ["--data", str(tmp_path / "data")]
+        more += [word for line in text.splitlines() for word in ("-D", line)]
+    else:
+        path = tmp_path / "server.conf"
+        path.write_text(text)
+        more = ["-c", str(path)]
+    return CliRunner().invoke(command, [server, *more, *arguments], standalone_mode=False)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_check_of_a_good_configuration_returns_0(server: str, tmp_path: Path) -> None:
+    done = invoke(server, tmp_path, "--check-config")
+    assert (done.return_value, done.output) == (0, "0 errors, 0 warnings\n")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_check_prints_warnings_and_returns_1_or_2_when_strict(server: str, tmp_path: Path) -> None:
+    text = "useEpollNativeSelector=true\nserverWorkerThreads=9"
+    done = invoke(server, tmp_path, "--check-config", text=text)
+    assert done.return_value == 1
+    assert done.output.count("warning: ") == 2
+    assert "useEpollNativeSelector: has no effect: it tunes Netty" in done.output
+    strict = invoke(server, tmp_path, "--check-config", "--strict-config", text=text)
+    assert strict.return_value == 2
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_check_prints_every_error_and_returns_2(server: str, tmp_path: Path) -> None:
+    text = "aclEnable=true\nserverSelectorThreads=x\nserverWorkerThreads=9"
+    done = invoke(server, tmp_path, "--check-config", text=text)
+    assert done.return_value == 2
+    assert "error: " in done.output
+    assert "aclEnable: 'true' is not supported" in done.output
+    assert "serverSelectorThreads: 'x' is not allowed here" in done.output
+    assert "warning: " in done.output
+
+
+@pytest.mark.parametrize("server", ["broker", "namesrv"])
+def test_check_covers_rules_between_keys(server: str, tmp_path: Path) -> None:
+    done = invoke(server, tmp_path, "--check-config", text="tls.server.mode=enforcing")
+    assert done.return_value == 2
+    assert "error: tls.server.mode: enforcing needs tls.server.keyPath" in done.output
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_print_config_shows_warnings_and_fails_when_strict(server: str, tmp_path: Path) -> None:
+    text = "useEpollNativeSelector=true"
+    done = invoke(server, tmp_path, "--print-config", text=text)
+    assert done.return_value == 0
+    assert "warning: " in done.output
+    strict = invoke(server, tmp_path, "--print-config", "--strict-config", text=text)
+    assert isinstance(strict.exception, ConfigError)
+    assert "useEpollNativeSelector" in str(strict.exception)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_accept_ignored_turns_an_error_into_a_warning(server: str, tmp_path: Path) -> None:
+    text = "aclEnable=true"
+    done = invoke(server, tmp_path, "--print-config", text=text)
+    assert isinstance(done.exception, ConfigError)
+    options = ("--accept-ignored", "aclEnable", "--check-config")
+    done = invoke(server, tmp_path, *options, text=text)
+    assert done.return_value == 1
+    assert "warning: " in done.output
+    assert "aclEnable: true is ignored, as accepted" in done.output

@@ -1,0 +1,171 @@
+"""Values of Apache's keys that change what is stored, where, how often, or for which clients."""
+
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.errors import ConfigError
+from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.runtime.config.apache_keys import APACHE_KEYS
+from rocketpy.runtime.config.config import ConfigSet, Sources, load
+from rocketpy.runtime.config.refused_keys import REFUSALS
+from rocketpy.store.config import MessageStoreConfig
+
+BROKER = [BrokerConfig, MessageStoreConfig, RemotingServerConfig]
+
+
+def broker(text: str, *accepted: str, **environ: str) -> ConfigSet:
+    return load(Sources(text=text, name="b.conf", environ=environ, accepted=accepted), BROKER)
+
+
+DANGEROUS = [
+    "aclEnable=true",
+    "aclEnable=yes",
+    "authenticationEnabled=TRUE",
+    "authorizationEnabled=true",
+    "migrateAuthFromV1Enabled=true",
+    "tls.enable=true",
+    "tls.config.file=/etc/rocketmq/tls.properties",
+    "storeType=defaultRocksDB",
+    "configManagerVersion=v2",
+    "storePathCommitLog=/a,/b",
+    "storePathCommitLog=/a,",
+    "readOnlyCommitLogStorePaths=/old",
+    "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
+    "enableDLegerCommitLog=true",
+    "enableControllerMode=true",
+    "duplicationEnable=true",
+    "totalReplicas=2",
+    "inSyncReplicas=2",
+    "minInSyncReplicas=3",
+    "allAckInSyncStateSet=true",
+    "enableSlaveActingMaster=true",
+    "enableLmq=true",
+    "enableMultiDispatch=true",
+    "enableConsumeQueueExt=true",
+    "timerRocksDBEnable=true",
+    "transRocksDBEnable=true",
+    "indexRocksDBEnable=true",
+    "rocksdbCQDoubleWriteEnable=true",
+    "combineCQPreferCQType=defaultRocksDB",
+    "combineCQLoadingCQTypes=defaultRocksDB",
+    "popConsumerKVServiceEnable=true",
+    "timerWheelSnapshotFlush=true",
+    "enabledAppendPropCRC=true",
+    "forceVerifyPropCRC=true",
+    "clearRetryTopicWhenDeleteTopic=false",
+    "fetchNamesrvAddrByAddressServer=true",
+    "fetchNameSrvAddrByDnsLookup=true",
+    "configBlackList=fileReservedTime;brokerConfigPath",
+]
+
+
+@pytest.mark.parametrize("line", DANGEROUS)
+def test_dangerous_value_is_refused_with_place_key_and_advice(line: str) -> None:
+    key, _, value = line.partition("=")
+    with pytest.raises(ConfigError) as caught:
+        broker(f"# one\n{line}\n")
+    text = str(caught.value)
+    assert text.startswith(f"b.conf:2: {key}: {value!r} is not supported: ")
+    assert f"--accept-ignored {key}" in text
+    assert "this part of RocketPy" not in text
+
+
+@pytest.mark.parametrize("line", DANGEROUS)
+def test_accepted_value_is_a_warning(line: str) -> None:
+    key, _, value = line.partition("=")
+    [warning] = broker(line, key).warnings
+    assert str(warning).startswith(f"b.conf:1: {key}: {value} is ignored, as accepted by ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "aclEnable=false",
+        "authenticationEnabled=",
+        "storeType=default",
+        "storePathCommitLog=/data/commitlog",
+        "enableControllerMode=False",
+        "totalReplicas=1",
+        "messageStorePlugIn=",
+        "clearRetryTopicWhenDeleteTopic=true",
+        "combineCQLoadingCQTypes=default;defaultRocksDB",
+        "configBlackList=configBlackList;brokerConfigPath",
+    ],
+)
+def test_harmless_value_is_silent(line: str) -> None:
+    assert broker(line).warnings == ()
+
+
+def test_all_refused_values_are_reported_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        broker("aclEnable=true\nlistenPort=x\nzzzzzz=1\nauthenticationEnabled=true\n")
+    assert "(2 more; --check-config prints all)" in str(caught.value)
+    assert [text.split(": ")[1] for text in caught.value.all_errors] == [
+        "aclEnable",
+        "listenPort",
+        "authenticationEnabled",
+    ]
+    assert caught.value.warnings == ("b.conf:3: zzzzzz: unknown key, ignored",)
+
+
+def test_refused_value_in_the_environment_or_on_the_command_line_counts() -> None:
+    with pytest.raises(ConfigError, match="environment ROCKETPY_ACL_ENABLE: aclEnable"):
+        broker("", ROCKETPY_ACL_ENABLE="true")
+    with pytest.raises(ConfigError, match="-D: storeType"):
+        load(Sources(overrides=["storeType=defaultRocksDB"]), BROKER)
+
+
+def test_name_server_refuses_a_controller_and_access_control() -> None:
+    for line in ("enableControllerInNamesrv=true", "authenticationEnabled=true"):
+        with pytest.raises(ConfigError, match="is not supported"):
+            load(Sources(text=line, name="n.conf"), [NamesrvConfig])
+
+
+def test_accept_ignored_names_a_refused_key_only() -> None:
+    with pytest.raises(ConfigError, match=r"--accept-ignored: brokerName: is not a key that is"):
+        broker("", "brokerName")
+    with pytest.raises(ConfigError, match=r"did you mean aclEnable\?"):
+        broker("", "aclEnabel")
+    assert broker("", "aclEnable").warnings == ()
+
+
+def test_every_refused_key_is_apaches_and_says_what_to_do() -> None:
+    assert set(REFUSALS) <= APACHE_KEYS
+    for refusal in REFUSALS.values():
+        assert refusal.reason
+        assert refusal.advice
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
+        ("brokername", "brokerName"),
+        ("broker_name", "brokerName"),
+        ("fileReserveTime", "fileReservedTime"),
+        ("flushDiskTpye", "flushDiskType"),
+        ("tls.server.mod", "tls.server.mode"),
+        ("transactionCheckMin", ""),
+        ("checkTransactionMessageEnable", ""),
+        ("slowConsumerThreshold", ""),
+        ("maxTransferCountOnMessageOnDisk", ""),
+        ("pollMessageThreadPoolNums", ""),
+        ("disableBrokerFastFailure", ""),
+        ("autoCreateTopicDisable", ""),
+        ("authenticationEnable", ""),
+    ],
+)
+def test_suggestion_is_a_misspelt_key_with_an_effect_or_none(typed: str, meant: str) -> None:
+    [warning] = broker(f"{typed}=1").warnings
+    hint = f"; did you mean {meant}?" if meant else ""
+    assert str(warning) == f"b.conf:1: {typed}: unknown key, ignored{hint}"
+
+
+def test_client_certificates_that_plain_text_evades_are_a_warning() -> None:
+    text = "tls.server.need.client.auth=require"
+    [warning] = broker(text).warnings
+    assert str(warning).startswith("b.conf:1: tls.server.need.client.auth: protects nothing while")
+    assert broker(f"{text}\ntls.server.mode=enforcing").warnings == ()
+    loaded = load(Sources(text=text, name="n.conf"), [NamesrvConfig])
+    assert [each.key for each in loaded.warnings] == ["tls.server.need.client.auth"]
