@@ -11,13 +11,14 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import StartPosition
+from rocketpy.client.consumer.queue_locks import by_broker
 from rocketpy.errors import (
     BadBodyError,
     ClientError,
@@ -242,21 +243,31 @@ async def checked_offset(instance: Instance, queue: MessageQueue, offset: int) -
 class StartFinder:
     """Finds the first offset to pull.
 
-    Where nothing is stored, it is what the start setting says, with two exceptions, without
-    which messages would be lost. A queue that came while the consumer was there (a broker or a
-    queue more, a topic that its first message made) begins with its first message. So does a
-    retry topic: all its messages belong to the group.
+    Where nothing is stored, it is what the start setting says, with three exceptions, without
+    which messages would be lost:
+
+    - A queue that came while the consumer was there (a broker or a queue more, a topic that its
+      first message made) begins with its first message.
+    - So does a queue of a topic in whose other queues the group has offsets: it came while the
+      group was away.
+    - So does a retry topic: all its messages belong to the group.
 
     Args:
         instance: connections and routes.
         store: stored offsets.
         start: where to begin without one.
-        keep: store what was found, so that a member that dies before its first commit has not
-            moved the group's beginning past messages that came meanwhile.
+        keep: stores what was found. Otherwise a member that dies before its first commit had moved
+            the group's beginning past messages that came meanwhile; and a queue without messages
+            would begin with its first one after a restart, old ones included.
     """
 
     def __init__(
-        self, instance: Instance, store: OffsetStore, start: StartPosition, *, keep: bool
+        self,
+        instance: Instance,
+        store: OffsetStore,
+        start: StartPosition,
+        *,
+        keep: Callable[[MessageQueue, int], Awaitable[None]],
     ) -> None:
         self._keep = keep
         self._instance = instance
@@ -264,11 +275,26 @@ class StartFinder:
         self._start = start
         self._time_ms = start_time_ms(start)
         self._first_seen: dict[str, frozenset[MessageQueue]] = {}
+        self._has_offsets: dict[str, bool] = {}  # by topic, when it was seen first
+        self._unanswered: dict[str, RocketPyError] = {}  # by topic, why that is not known yet
+        self._noted: dict[MessageQueue, int] = {}  # what `start` meant meanwhile
 
-    def saw(self, topic: str, queues: Iterable[MessageQueue]) -> None:
-        """Note the queues that a topic has; those that are there the first time are not new."""
-        if topic not in self._first_seen:
-            self._first_seen[topic] = frozenset(queues)
+    async def saw(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Note the queues that a topic has; those that are there the first time are not new.
+
+        Must be called before members of a new group store their first offsets, which would look
+        like offsets of an old group: in a round, before the pause for former owners.
+        """
+        first_seen = self._first_seen.setdefault(topic, frozenset(queues))
+        is_decided = self._start == "earliest" or topic.startswith(RETRY_PREFIX) or not first_seen
+        if is_decided or topic in self._has_offsets:
+            return
+        try:
+            self._has_offsets[topic] = await self._has_any_offset(queues)
+        except RocketPyError as error:
+            self._unanswered[topic] = error
+        else:
+            self._unanswered.pop(topic, None)
 
     async def find(self, queue: MessageQueue) -> int:
         """Return where to begin.
@@ -279,16 +305,63 @@ class StartFinder:
         stored = await self._store.load(queue)
         if stored is not None:
             return stored
-        if self._start == "earliest" or queue.topic.startswith(RETRY_PREFIX):
+        topic = queue.topic
+        if self._start == "earliest" or topic.startswith(RETRY_PREFIX):
             return 0
-        is_new = queue not in self._first_seen.get(queue.topic, (queue,))
-        offset = 0 if is_new else await self._asked(queue)
-        if self._keep:
-            await self._store.save({queue: offset}, final=True)
+        if queue not in self._first_seen.get(topic, (queue,)):
+            offset = 0
+        elif self._has_offsets.get(topic):
+            offset = max(0, await self._instance.api.min_offset(self._address(queue), queue))
+        elif topic in self._unanswered:
+            # If the group turns out to be new, messages from now on are its own.
+            if queue not in self._noted:
+                self._noted[queue] = await self._asked(queue)
+            raise ClientError(
+                f"whether the group has offsets in other queues of topic {topic} is not known: "
+                f"{self._unanswered[topic]!r}; its brokers are asked again"
+            )
+        else:
+            offset = self._noted[queue] if queue in self._noted else await self._asked(queue)
+        await self._keep(queue, offset)
         return offset
 
+    async def _has_any_offset(self, queues: Sequence[MessageQueue]) -> bool:
+        """Return whether an offset of a queue is stored; all brokers are asked at once.
+
+        Raises:
+            RocketPyError: no offset was found, and a broker did not answer.
+        """
+        searches = [asyncio.create_task(self._search(each)) for each in by_broker(queues).values()]
+        failure: RocketPyError | None = None
+        try:
+            for search in asyncio.as_completed(searches):
+                found = await search
+                if found is True:
+                    return True
+                if isinstance(found, RocketPyError):
+                    failure = found
+        finally:
+            for task in searches:
+                task.cancel()
+        if failure is not None:
+            raise failure
+        return False
+
+    async def _search(self, queues: list[MessageQueue]) -> bool | RocketPyError:
+        """Return whether an offset of queues is stored, or why that is not known."""
+        try:
+            for queue in queues:
+                if await self._store.load(queue) is not None:
+                    return True
+        except RocketPyError as error:
+            return error
+        return False
+
+    def _address(self, queue: MessageQueue) -> str:
+        return read_address(self._instance, queue)
+
     async def _asked(self, queue: MessageQueue) -> int:
-        address = read_address(self._instance, queue)
+        address = self._address(queue)
         if self._time_ms is None:
             return await self._instance.api.max_offset(address, queue)
         return await self._instance.api.search_offset(address, queue, self._time_ms)

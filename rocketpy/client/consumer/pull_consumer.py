@@ -143,7 +143,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         self.config = config
         self._instance = instance
         self._store = BrokerOffsetStore(instance, group)
-        self._finder = StartFinder(instance, self._store, config.start, keep=False)
+        self._finder = StartFinder(instance, self._store, config.start, keep=self._keep_start)
         self._hooks = AssignmentHooks(group, config.on_assigned, config.on_revoked)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribes = False
@@ -151,6 +151,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         self._arrived: deque[ReceivedMessage] = deque()
         self._positions: dict[MessageQueue, int] = {}  # after what poll handed out
         self._committable: dict[MessageQueue, int] = {}  # handed out by an earlier poll
+        self._starts: dict[MessageQueue, int] = {}  # of queues without a stored offset
         self._last_commit_ms = instance.clock.monotonic_ms()
         self._waiter: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
@@ -308,8 +309,11 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         wanted = set(queues)
         for queue in sorted(self._readers.queues.keys() - wanted):
             await self._drop(queue)
-        for queue in sorted(wanted - self._readers.queues.keys()):
-            await self._instance.routes.subscribe_queues(queue.topic)
+        fresh = sorted(wanted - self._readers.queues.keys())
+        for topic in dict.fromkeys(queue.topic for queue in fresh):
+            if queues_of_topic := await self._instance.routes.subscribe_queues(topic):
+                await self._finder.saw(topic, queues_of_topic)
+        for queue in fresh:
             await self._acquire(queue)
 
     @property
@@ -465,11 +469,12 @@ class PullConsumer(AsyncLifecycle, PollMixin):
     async def _auto_commit(self) -> None:
         now = self._instance.clock.monotonic_ms()
         is_due = now - self._last_commit_ms >= to_ms(self.config.auto_commit_interval)
-        if self.config.auto_commit and self._committable and is_due:
+        if self.config.auto_commit and is_due and (self._committable or self._starts):
             self._last_commit_ms = now
             await self._store_committable()
 
     async def _store_committable(self) -> None:
+        await self._commit_starts()
         offsets = dict(self._committable)
         await self._store.save(offsets, final=True)
         for queue, offset in offsets.items():
@@ -481,6 +486,25 @@ class PullConsumer(AsyncLifecycle, PollMixin):
     async def _acquire(self, queue: MessageQueue) -> bool:
         self._readers.begin(queue, await self._finder.find(queue))
         return True
+
+    async def _keep_start(self, queue: MessageQueue, offset: int) -> None:
+        self._starts[queue] = offset
+
+    async def _commit_starts(self) -> None:
+        """Store where queues began from which nothing was handed out; failures are repeated."""
+        starts = {each: at for each, at in self._starts.items() if each not in self._positions}
+        self._starts = starts
+        if not starts:
+            return
+        try:
+            await self._store.save(starts, final=True)
+        except RocketPyError as error:
+            logger.info(
+                "first offsets not stored, repeated: group=%(group)s error=%(error)r",
+                {"group": self.group, "error": error},
+            )
+        else:
+            self._starts = {}
 
     def _make_queue(self, queue: MessageQueue) -> ProcessQueue:
         return ProcessQueue(queue, self._limits, total=self._total)
@@ -515,12 +539,15 @@ class PullConsumer(AsyncLifecycle, PollMixin):
 
     async def _drop(self, queue: MessageQueue) -> None:
         await self._readers.stop(queue)
+        self._starts.pop(queue, None)
         self._positions.pop(queue, None)
         self._committable.pop(queue, None)
 
     async def _release(self, process_queue: ProcessQueue) -> bool:
         queue = process_queue.queue
         await self._hooks.revoked([queue])
+        if self.config.auto_commit:
+            await self._commit_starts()
         done = self._committable.get(queue)
         if done is not None and self.config.auto_commit:
             await self._store.save({queue: done}, final=True)

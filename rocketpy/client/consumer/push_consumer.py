@@ -69,7 +69,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         self._store = make_offset_store(
             instance, group, broadcast=config.broadcast, directory=config.offset_dir
         )
-        self._finder = StartFinder(instance, self._store, config.start, keep=True)
+        self._finder = StartFinder(instance, self._store, config.start, keep=self._keep_start)
         self._redelivery = Redelivery(instance, group, config.max_retries)
         self._returns = self._make_returns()
         self._give_back: GiveBack = self._returns.give_back
@@ -265,6 +265,9 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             return False
         self._readers.begin(queue, await self._finder.find(queue))
         return True
+
+    async def _keep_start(self, queue: MessageQueue, offset: int) -> None:
+        await self._store.save({queue: offset}, final=True)
 
     def _may_run(self, entry: ProcessQueue) -> bool:
         """Whether a handler may begin with a message of the queue."""

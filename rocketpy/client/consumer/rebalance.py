@@ -164,7 +164,7 @@ class Rebalancer:
         instance: connections and routes.
         group: whose queues.
         allocate: the group's common rule; None means every queue is ours (broadcasting).
-        saw: called with the queues of a topic in each round.
+        saw: called with the queues of a topic in each round, before any is acquired.
         owned: the queues we have; changed by `acquire` and `release` only.
         acquire: starts on a queue; False when it is not to be had yet. It may raise
             RocketPyError. Either way it is tried again.
@@ -182,7 +182,7 @@ class Rebalancer:
         allocate: Allocation | None,
         owned: Mapping[MessageQueue, ProcessQueue],
         *,
-        saw: Callable[[str, Sequence[MessageQueue]], None],
+        saw: Callable[[str, Sequence[MessageQueue]], Awaitable[None]],
         acquire: Callable[[MessageQueue], Awaitable[bool]],
         release: Callable[[ProcessQueue], Awaitable[bool]],
         takeover_pause_ms: int,
@@ -223,8 +223,8 @@ class Rebalancer:
 
     async def _topic_round(self, topic: str) -> Balance:
         queues = await self._instance.routes.subscribe_queues(topic)
-        self._saw(topic, queues)
         self.unserved.note(topic, is_served=bool(queues))
+        await self._saw(topic, queues)
         if not queues:
             return Balance.ABSENT
         alone = True

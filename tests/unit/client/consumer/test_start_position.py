@@ -1,12 +1,27 @@
 """Start of a group: stored offset, configured position, never past a message of its retry topic."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rocketpy.client.messages.message import ReceivedMessage
-from tests.unit.client.sim import Cluster, pass_time, run_sim
+from rocketpy.errors import ConnectError
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.wire.command import RemotingCommand, make_response
+from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, until
+
+GET_MIN_OFFSET = 31
+KINDS: dict[str, dict[str, Any]] = {
+    "push": {},
+    "ordered": {"ordered": True},
+    "by key": {"order_by_key": True},
+    "broadcast": {"broadcast": True},
+    "subscribe": {},
+    "assign": {},
+}
 
 
 class Reader:
@@ -114,3 +129,163 @@ def test_retries_are_never_skipped(start: Any) -> None:
         assert reader.got == [b"failed before"]
 
     run_sim(main, queues=1, topics=("t", "%RETRY%c"))
+
+
+async def receive(client: Any, kind: str, seconds: int, directory: Path) -> list[bytes]:
+    """Be a member of the group for a while; return what it received."""
+    reader = Reader()
+    if kind in {"subscribe", "assign"}:
+        async with client.pull_consumer(group="c") as consumer:
+            if kind == "subscribe":
+                await consumer.subscribe("t")
+            else:
+                await consumer.assign(await consumer.queues("t"))
+            for _ in range(seconds):
+                reader.got += [each.body for each in await consumer.poll(timeout=1)]
+            await pass_time(1)
+        return reader.got
+    async with reader.consumer(client, offset_dir=str(directory), **KINDS[kind]):
+        await pass_time(seconds)
+    return reader.got
+
+
+async def begin_group(cluster: Cluster, kind: str, directory: Path) -> None:
+    """Have the group consume one message of queue 0, and leave."""
+    async with cluster.client(instance_name="i") as client:
+        member = asyncio.create_task(receive(client, kind, 10, directory))
+        await pass_time(5)
+        cluster.put("t", b"consumed")
+        assert await member == [b"consumed"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_queues_that_came_while_the_group_was_away_begin_with_their_first_message(
+    kind: str, tmp_path: Path
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 2)  # before the group began
+        await begin_group(cluster, kind, tmp_path)
+        cluster.create_topic("t", 4)
+        await pass_time(2)
+        sent = [b"%d" % number for number in range(10, 18)]
+        for number, body in enumerate(sent):
+            cluster.put("t", body, queue_id=number % 4)
+        async with cluster.client(instance_name="i") as client:
+            assert sorted(await receive(client, kind, 10, tmp_path)) == sent
+
+    run_sim(main, queues=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_queues_of_another_broker_begin_with_their_first_message(kind: str, tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        first = cluster.world.brokers[0].broker.parts.topics
+        first.put(TopicConfig(topic_name="t", read_queue_nums=1, write_queue_nums=1))
+        await pass_time(2)
+        await begin_group(cluster, kind, tmp_path)
+        cluster.create_topic("t", 1)
+        await pass_time(2)
+        cluster.put("t", b"elsewhere", broker="broker-b")
+        async with cluster.client(instance_name="i") as client:
+            assert await receive(client, kind, 10, tmp_path) == [b"elsewhere"]
+
+    run_sim(main, brokers=2, topics=())
+
+
+def test_queue_that_lost_its_first_messages_begins_with_the_oldest(tmp_path: Path) -> None:
+    def second(_: str, request: RemotingCommand) -> RemotingCommand:
+        return make_response(request, 0, ext_fields={"offset": "1"})
+
+    async def main(cluster: Cluster) -> None:
+        await begin_group(cluster, "push", tmp_path)
+        cluster.create_topic("t", 2)
+        await pass_time(2)
+        for body in (b"deleted", b"oldest", b"newest"):
+            cluster.put("t", body, queue_id=1)
+        cluster.script[GET_MIN_OFFSET] = [second]
+        async with cluster.client() as client:
+            assert await receive(client, "push", 10, tmp_path) == [b"oldest", b"newest"]
+
+    run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize("kind", ["push", "ordered", "subscribe"])
+def test_queue_is_not_begun_while_the_broker_with_the_offsets_does_not_answer(
+    kind: str, tmp_path: Path
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        first = cluster.world.brokers[0].broker.parts.topics
+        first.put(TopicConfig(topic_name="t", read_queue_nums=1, write_queue_nums=1))
+        await pass_time(2)
+        await begin_group(cluster, kind, tmp_path)
+        cluster.create_topic("t", 1)
+        await pass_time(2)
+        cluster.put("t", b"elsewhere", broker="broker-b")
+        cluster.down.add(BROKER_A)
+        async with cluster.client() as client:
+            member = asyncio.create_task(receive(client, kind, 60, tmp_path))
+            await pass_time(20)
+            cluster.down.clear()
+            assert await member == [b"elsewhere"]
+
+    run_sim(main, brokers=2, topics=())
+
+
+def test_new_group_begins_where_it_joined_when_a_broker_answers_late(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"old", broker="broker-b")
+        cluster.down.add(BROKER_A)
+        async with cluster.client() as client:
+            member = asyncio.create_task(receive(client, "push", 60, tmp_path))
+            await pass_time(10)
+            cluster.put("t", b"new", broker="broker-b")
+            await pass_time(10)
+            cluster.down.clear()
+            assert await member == [b"new"]
+
+    run_sim(main, brokers=2, queues=1)
+
+
+def test_members_of_a_new_group_that_join_together_get_nothing_old(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 40)
+        clients = [cluster.client() for _ in range(3)]
+        for client in clients:
+            await client.start()
+        try:
+            got = await asyncio.gather(
+                *(receive(client, "push", 30, tmp_path) for client in clients)
+            )
+        finally:
+            for client in clients:
+                await client.close()
+        assert got == [[], [], []]
+
+    run_sim(main, queues=8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_quiet_queue_of_a_group_stays_where_the_group_began(kind: str, tmp_path: Path) -> None:
+    """Not all of a group's queues get messages: their old ones are still not the group's."""
+
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 8)
+        await begin_group(cluster, kind, tmp_path)
+        async with cluster.client(instance_name="i") as client:
+            assert await receive(client, kind, 10, tmp_path) == []
+
+    run_sim(main, queues=4)
+
+
+def test_start_whose_offset_lookup_fails_is_repeated(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        await begin_group(cluster, "push", tmp_path)
+        cluster.create_topic("t", 2)
+        await pass_time(2)
+        cluster.put("t", b"new", queue_id=1)
+        cluster.script[14] = [ConnectError("gone")] * 4
+        cluster.script[GET_MIN_OFFSET] = [ConnectError("gone")]
+        async with cluster.client() as client:
+            assert await receive(client, "push", 60, tmp_path) == [b"new"]
+
+    run_sim(main, queues=1)
