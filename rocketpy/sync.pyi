@@ -22,7 +22,7 @@ from rocketpy.client.credentials import Credentials
 from rocketpy.client.health import ClientHealth, ConsumerHealth
 from rocketpy.client.messages.message import Message
 from rocketpy.client.messages.message import ReceivedMessage as AsyncReceivedMessage
-from rocketpy.client.messages.outcomes import TxState
+from rocketpy.client.messages.outcomes import Backoff, TxState
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.options.durations import Duration
@@ -54,6 +54,7 @@ class Client(ClosableFacade):
         order_by_key: bool | Callable[[AsyncReceivedMessage], Hashable | None] = False,
         ordered_retry_pause: Duration = 1.0,
         max_retries: int = -1,
+        retry_backoff: Backoff | None = None,
         broadcast: bool = False,
         offset_dir: str = "",
         allocation: AllocationName | Allocation = "avg",
@@ -96,6 +97,7 @@ class Client(ClosableFacade):
         invisible_time: Duration = 60.0,
         renew: bool = False,
         max_retries: int = -1,
+        retry_backoff: Backoff | None = None,
         serializer: Serializer = ...,
         pop_batch: int = 32,
         pop_wait: Duration = 15.0,
@@ -169,6 +171,7 @@ class Client(ClosableFacade):
         order_by_key: bool | Callable[[AsyncReceivedMessage], Hashable | None] = False,
         ordered_retry_pause: Duration = 1.0,
         max_retries: int = -1,
+        retry_backoff: Backoff | None = None,
         broadcast: bool = False,
         offset_dir: str = "",
         allocation: AllocationName | Allocation = "avg",
@@ -314,7 +317,7 @@ class ReceivedMessage(AsyncReceivedMessage):
     def __init__(self, thread: LoopThread, wrapped: AsyncReceivedMessage) -> None: ...
     def ack(self) -> None: ...  # type: ignore[override]
     def in_progress(self) -> None: ...  # type: ignore[override]
-    def nack(self, delay_level: int = 0) -> None: ...  # type: ignore[override]
+    def nack(self, delay_level: int = 0, *, delay: Duration | None = None) -> None: ...  # type: ignore[override]
 
 class Transaction(BlockingFacade):
     def commit(self) -> None: ...

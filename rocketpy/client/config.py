@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, cast
 
-from rocketpy.client.callbacks.handlers import ErrorHandler, Handler
+from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
 from rocketpy.client.callbacks.hooks import AssignmentHook, RetryHook, TxChecker
 from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddleware
 from rocketpy.client.credentials import Credentials
 from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Backoff
 from rocketpy.client.messages.serializers import PLAIN, Serializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.validation import described, fits, refuse_generators, takes
@@ -114,6 +115,10 @@ class Checked:
         if handler is not None and not takes(handler, 1, 2):
             reason = "a handler takes a message, or a decoded body and a message"
             raise ConfigError(reason, key="handler")
+        backoff = values.get("retry_backoff")
+        if backoff is not None and (not takes(backoff, 1) or is_coroutine_function(backoff)):
+            reason = "a plain function of the retry's number that returns a delay"
+            raise ConfigError(reason, key="retry_backoff")
         refuse_generators(values)
         middlewares = values.get("middlewares", ())
         if not all(takes(each, 2) for each in middlewares):
@@ -296,6 +301,11 @@ class ConsumerConfig(Checked):
         ordered_retry_pause: see `ordered`.
         max_retries: deliveries after the first one, then the dead letter queue; -1 means 16, and
             without limit when `ordered` or `order_by_key`.
+        retry_backoff: returns the delay of a retry, in seconds or as a timedelta, given its number
+            (1 for the first), where the handler chooses none; None for the usual delays, from 10 s
+            to 2 h. A delay is rounded up to the
+            broker's next level, 2 h at most; that of an `ordered` or `order_by_key` consumer is
+            exact and takes the place of `ordered_retry_pause`.
         broadcast: every member gets every message; offsets stay in `offset_dir`.
         offset_dir: of a broadcasting group; empty means `~/.rocketmq_offsets`. Several such
             members on one machine need an `instance_name` each.
@@ -340,6 +350,7 @@ class ConsumerConfig(Checked):
     order_by_key: bool | Callable[[ReceivedMessage], Hashable | None] = False
     ordered_retry_pause: Duration = 1.0
     max_retries: int = -1
+    retry_backoff: Backoff | None = None
     broadcast: bool = False
     offset_dir: str = ""
     allocation: AllocationName | Allocation = "avg"
@@ -450,6 +461,9 @@ class PopConsumerConfig(Checked):
             waits for its handler stays ours for longer, while some message is begun in each.
         renew: keep messages that handlers have for longer than that, too.
         max_retries: deliveries after the first one, then the dead letter queue; -1 means 16.
+        retry_backoff: returns the delay of a retry, in seconds or as a timedelta, given its number
+            (1 for the first), where the handler chooses none; None for the usual delays, from 10 s
+            to 2 h. Not rounded to levels, 2 h at most.
         serializer: reads bodies in `message.decode()` and for handlers of two parameters.
         pop_batch: messages a pop asks for, at most 32.
         pop_wait: how long a broker may wait for a message.
@@ -475,6 +489,7 @@ class PopConsumerConfig(Checked):
     invisible_time: Duration = 60.0
     renew: bool = False
     max_retries: int = -1
+    retry_backoff: Backoff | None = None
     serializer: Serializer = PLAIN
     pop_batch: int = 32
     pop_wait: Duration = 15.0

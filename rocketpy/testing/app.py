@@ -23,9 +23,10 @@ from rocketpy.client.callbacks.handlers import make_invoke
 from rocketpy.client.callbacks.middleware import Sending, surrounded
 from rocketpy.client.config import ConsumerConfig, ResponderConfig
 from rocketpy.client.consumer.dispatch.concurrent_service import run_handler
-from rocketpy.client.consumer.dispatch.redelivery import FIRST_RETRY_LEVEL
+from rocketpy.client.consumer.dispatch.failure_log import FailureLog
+from rocketpy.client.consumer.dispatch.redelivery import FIRST_RETRY_LEVEL, level_of
 from rocketpy.client.messages.message import Message, ReceivedMessage
-from rocketpy.client.messages.outcomes import DEAD_LETTER
+from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import Duration, to_ms
 from rocketpy.client.options.validation import checked_subscription
@@ -56,7 +57,7 @@ class _Line:
         wanted = checked_subscription("any", self.config.filter, self.config.sql, 0)
         self._tags = set() if self.config.sql else wanted.tags_set
         self._condition = compile_condition(self.config.sql) if self.config.sql else None
-        self._levels: dict[int, int | None] = {}
+        self._rejections: dict[int, Rejection | None] = {}
         self._later = later
         self._requests = requests
         self.waiting: deque[ReceivedMessage] = deque()
@@ -93,9 +94,9 @@ class _Line:
             middlewares=self.config.middlewares,
             answer=self._answer if self.is_responder else None,
         )
-        level = await run_handler(invoke, messages)
+        rejection = await run_handler(invoke, messages, FailureLog(SystemClock()))
         for message in messages:
-            self._end(message, self._levels.pop(id(message), level))
+            self._end(message, self._rejections.pop(id(message), rejection))
         return count
 
     async def _answer(self, message: ReceivedMessage, body: object) -> None:
@@ -111,30 +112,34 @@ class _Line:
         sending = Sending(kind="reply", topic=message.topic, body=body, options={})
         await surrounded(config.reply_middlewares, last)(sending)
 
-    def _end(self, message: ReceivedMessage, level: int | None) -> None:
+    def _end(self, message: ReceivedMessage, rejection: Rejection | None) -> None:
         limit = _MAX_RETRIES if self.config.max_retries < 0 else self.config.max_retries
-        if level is None:
+        if rejection is None:
             self.acked.append(message)
-        elif level == DEAD_LETTER or message.retries >= limit:
+        elif rejection.is_dead_letter or message.retries >= limit:
             self.dead.append(message)
         else:
             self.retried.append(message)
             again = self.received(message.ext)
             again.retries = message.retries + 1
-            delay_ms = level_ms(level or FIRST_RETRY_LEVEL + message.retries)
-            if self.config.is_ordered:
+            rejection = rejection.backed_off(self.config.retry_backoff, again.retries)
+            if not self.config.is_ordered:
+                delay_ms = level_ms(level_of(rejection) or FIRST_RETRY_LEVEL + message.retries)
+            elif rejection.delay_s is None:
                 delay_ms = to_ms(self.config.ordered_retry_pause)
+            else:
+                delay_ms = to_ms(rejection.delay_s)
             self._later.add(delay_ms, lambda: self.waiting.append(again))
 
     # ---- settlement of messages
 
     def ack(self, message: ReceivedMessage) -> None:
         """Record that a handler acked the message."""
-        self._levels.setdefault(id(message), None)
+        self._rejections.setdefault(id(message), None)
 
-    async def nack(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def nack(self, message: ReceivedMessage, rejection: Rejection) -> None:
         """Record that a handler or an error handler nacked the message."""
-        self._levels.setdefault(id(message), delay_level)
+        self._rejections.setdefault(id(message), rejection)
 
     def in_progress(self, message: ReceivedMessage) -> None:
         """Do nothing: no time passes."""

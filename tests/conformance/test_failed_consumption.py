@@ -5,6 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import rocketpy
 from rocketpy.client.messages.message import ReceivedMessage
 from tests.conformance.worlds import World
@@ -146,5 +148,100 @@ def test_failed_send_back_is_retried_until_a_broker_takes_it(
             async with client.consumer("t", group="c", start="earliest", handler=handler):
                 await world.until(lambda: len(tries) == 5, 300)
         assert [topic for _, topic in tries] == ["t"] * 4 + ["%RETRY%c"]
+
+    run_simulated(case)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ordered", "by key", "pop"])
+def test_dead_letter_says_why_when_and_where_it_failed(
+    run_simulated: Callable[..., Any], kind: str
+) -> None:
+    options: dict[str, Any] = {"ordered": {"ordered": True}, "by key": {"order_by_key": True}}
+    expected = {
+        b'"raise"': ("LookupError", "no such sku"),
+        b'"say"': ("ToDLQ", "why"),
+        b'"nack"': (None, "the consumer called nack()"),
+        b"broken": ("UnreadableBodyError", "cannot be read"),
+    }
+
+    async def handler(body: str, message: ReceivedMessage) -> None:
+        if body == "nack":
+            await message.nack(-1)
+        if body == "say":
+            raise rocketpy.ToDLQ("why")
+        if body == "raise":
+            raise LookupError("no such sku")
+
+    async def case(world: World) -> None:
+        world.create_topic("t", queues=1)
+        dead: dict[bytes, ReceivedMessage] = {}
+
+        async def bury(message: ReceivedMessage) -> None:
+            dead[message.body] = message
+
+        async with world.client() as client:
+            began_ms = world.clock.time_ms()
+            for body in expected:
+                await client.producer().send("t", body, headers={"mine": "kept"})
+            make = client.pop_consumer if kind == "pop" else client.consumer
+            async with (
+                make(
+                    "t",
+                    group="c",
+                    start="earliest",
+                    handler=handler,
+                    max_retries=0,
+                    serializer=rocketpy.json,
+                    **options.get(kind, {}),
+                ),
+                client.consumer("%DLQ%c", group="d", start="earliest", handler=bury),
+            ):
+                await world.until(lambda: len(dead) == len(expected))
+            for body, (exception, reason) in expected.items():
+                properties = dead[body].properties
+                assert properties.get("DLQ_EXCEPTION") == exception
+                assert reason in properties["DLQ_REASON"]
+                assert began_ms <= int(properties["DLQ_TIME"]) <= world.clock.time_ms()
+                assert properties["DLQ_MEMBER"] == client.client_id
+                assert dead[body].headers == {"mine": "kept"}
+
+    run_simulated(case)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ordered", "pop"])
+def test_backoff_sets_the_delays_of_retries(run_simulated: Callable[..., Any], kind: str) -> None:
+    async def case(world: World) -> None:
+        world.create_topic("t", queues=1)
+        times_s: list[float] = []
+
+        async def handler(message: ReceivedMessage) -> None:
+            times_s.append(world.clock.time_ms() / 1000)
+            if message.retries == 2:
+                raise rocketpy.Retry(delay=50)
+            raise ValueError
+
+        async with world.client() as client:
+            await client.producer().send("t", b"x")
+            make = client.pop_consumer if kind == "pop" else client.consumer
+            options: dict[str, Any] = {"ordered": True} if kind == "ordered" else {}
+            async with make(
+                "t",
+                group="c",
+                start="earliest",
+                handler=handler,
+                max_retries=3,
+                retry_backoff=lambda retry: 20 * retry,
+                **options,
+            ):
+                await world.until(lambda: world.message_count("%DLQ%c") == 1, 600)
+        gaps = [round(b - a) for a, b in itertools.pairwise(times_s)]
+        if kind == "plain":
+            assert gaps == [30, 60, 60], "the next levels"
+        else:  # brokers take a few seconds to revive popped messages
+            late_s = 4 if kind == "pop" else 0
+            assert all(
+                wanted <= gap <= wanted + late_s
+                for gap, wanted in zip(gaps, [20, 40, 50], strict=True)
+            )
 
     run_simulated(case)

@@ -42,6 +42,7 @@ class SendBackProcessor:
                 header.origin_topic,
                 header.max_reconsume_times,
                 header.unit_mode,
+                (header.dlq_exception, header.dlq_reason, header.dlq_time, header.dlq_member),
             )
         )
         if isinstance(copied, Refusal):

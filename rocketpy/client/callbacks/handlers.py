@@ -17,7 +17,7 @@ from typing import Any, Final
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
 from rocketpy.client.callbacks.middleware import HandleMiddleware, surrounded
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import DEAD_LETTER, Retry, ToDLQ
+from rocketpy.client.messages.outcomes import DEAD_LETTER, Rejection, Retry, ToDLQ
 from rocketpy.errors import ClientError, RocketPyError, UnreadableBodyError
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -208,30 +208,31 @@ class _SafeInvoke:
 
     async def _settle(self, message: ReceivedMessage, error: Exception) -> None:
         """Settle a message by the error handler: its return acknowledges it, an exception nacks."""
-        level = DEAD_LETTER
+        rejection = Rejection.of(error)._replace(delay_level=DEAD_LETTER)
         if self._on_error is None:
             logger.error("message sent to the dead letter queue: error=%(error)s", {"error": error})
         else:
             try:
                 await self._call_error_handler(message, error)
             except Retry as order:
-                level = order.delay_level
+                rejection = Rejection.of(order)
             except ToDLQ as order:
                 logger.info(
                     "message sent to the dead letter queue: message=%(message)r reason=%(reason)s",
                     {"message": message, "reason": order.reason},
                 )
-            except Exception:
+                rejection = Rejection.of(order)
+            except Exception as failure:
                 logger.warning(
                     "error handler failed, message redelivered: message=%(message)r",
                     {"message": message},
                     exc_info=True,
                 )
-                level = 0
+                rejection = Rejection.of(failure)
             else:
                 return
         try:
-            await message.nack(level)
+            await message._reject(rejection)  # noqa: SLF001 - the reason is not for users to give
         except RocketPyError as failure:
             logger.warning(
                 "nack failed, message may be delivered again: message=%(message)r error=%(error)r",

@@ -29,7 +29,7 @@ from rocketpy.client.consumer.rebalance import Balance, Rebalancer, find_allocat
 from rocketpy.client.consumer.status_reports import consumer_health
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import DEAD_LETTER
+from rocketpy.client.messages.outcomes import DEAD_LETTER, Rejection
 from rocketpy.client.options.durations import to_ms, to_s
 from rocketpy.client.tracing import Tracer
 from rocketpy.errors import ClientError, ClosedError, RocketPyError
@@ -120,6 +120,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             deliver=self._deliver_again,
             local_retry_ms=to_ms(config.local_retry_pause),
             consume_timeout_ms=to_ms(config.consume_timeout),
+            backoff=config.retry_backoff,
         )
 
     def _make_locks(self) -> QueueLockKeeper | None:
@@ -170,8 +171,8 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
     def _make_ordered(self, invoke: Invoke) -> OrderedService:
         config, redelivery = self.config, self._redelivery
 
-        async def bury(message: ReceivedMessage) -> None:
-            await redelivery.send_copy(message, DEAD_LETTER)
+        async def bury(message: ReceivedMessage, rejection: Rejection) -> None:
+            await redelivery.send_copy(message, rejection._replace(delay_level=DEAD_LETTER))
 
         service = OrderedService(
             invoke,
@@ -182,6 +183,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             bury=None if config.broadcast else bury,
             max_retries=config.max_retries,
             suspend_ms=to_ms(config.ordered_retry_pause),
+            backoff=config.retry_backoff,
             stats=self._stats,
             clock=self._instance.clock,
         )
@@ -333,7 +335,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             "message body not inflated, message redelivered: message=%(message)r error=%(error)s",
             {"message": message, "error": error},
         )
-        await self._returns.give_back(queue, message, 0)
+        await self._returns.give_back(queue, message, Rejection.of(error))
 
     def _deliver_again(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         if self._running:

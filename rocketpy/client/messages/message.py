@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rocketpy.client.messages.outcomes import check_level
+from rocketpy.client.messages.outcomes import MAX_RETRY_DELAY_S, Rejection, checked_delay
 from rocketpy.client.messages.serializers import PLAIN, Serializer
+from rocketpy.client.options.durations import Duration
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import unwrap_namespace
@@ -20,6 +21,8 @@ from rocketpy.proto.record.properties import (
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
 CANNOT_REDELIVER = "only messages of a group consumer can be redelivered"
+NACKED = "the consumer called nack()"
+"""Reason of a dead letter that no exception made."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class Settlement(Protocol):
         """Count the message as done; twice does no harm."""
         ...
 
-    async def nack(self, message: "ReceivedMessage", delay_level: int) -> None:
+    async def nack(self, message: "ReceivedMessage", rejection: Rejection) -> None:
         """Have the message delivered again; raises ClosedError where that is impossible."""
         ...
 
@@ -196,21 +199,28 @@ class ReceivedMessage:
         if self._settlement is not None:
             self._settlement.ack(self)
 
-    async def nack(self, delay_level: int = 0) -> None:
+    async def nack(self, delay_level: int = 0, *, delay: Duration | None = None) -> None:
         """Give it back: it is delivered again later, to some member of the group.
 
         Args:
             delay_level: 1..18 of the broker's levels (1 s, 5 s, 10 s, 30 s, 1 min, ...); 0 lets
                 the time grow with each retry, from 10 s to 2 h; -1 means the dead letter queue.
+            delay: instead of a level, seconds or a timedelta, at most two hours; rounded up to
+                the next level, unless the consumer is ordered.
 
         Raises:
             ClosedError: it was not received by a group consumer; no other can redeliver.
-            TypeError: `delay_level` is no whole number.
+            TypeError: a level or a delay of another type.
+            ClientError: a level and a delay, or a delay that is too long or less than 0.
         """
-        check_level(delay_level)
+        delay_s = checked_delay(delay_level, delay, MAX_RETRY_DELAY_S)
+        await self._reject(Rejection(delay_level, delay_s, reason=NACKED))
+
+    async def _reject(self, rejection: Rejection) -> None:
+        """Give it back for a reason; see `nack`."""
         if self._settlement is None:
             raise ClosedError(CANNOT_REDELIVER)
-        await self._settlement.nack(self, delay_level)
+        await self._settlement.nack(self, rejection)
 
     async def in_progress(self) -> None:
         """Restart its `consume_timeout`, because it is still being handled.

@@ -1,12 +1,24 @@
-"""Exceptions by which a handler decides on its message.
+"""Exceptions by which a handler decides on its message, and what they ask for.
 
-Returning means done, any other exception means "again, when the broker's levels say so".
+Returning means done; any other exception asks for a redelivery after the usual delay.
 """
 
+import logging
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple, Self
 
-from rocketpy.client.options.validation import fits
+from rocketpy.client.options.durations import Duration, to_s
+from rocketpy.client.options.validation import described, fits
+from rocketpy.errors import ClientError
+from rocketpy.proto.record.properties import property_line
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+Backoff = Callable[[int], Duration]
+"""Returns the delay of a retry, given its number: 1 for the first one."""
+MAX_RETRY_DELAY_S: Final = 7_200
+"""The longest delay level of brokers."""
 
 
 class TxState(IntEnum):
@@ -24,10 +36,109 @@ DEAD_LETTER: Final = -1
 """The delay level that asks for the dead letter queue at once."""
 
 
+class Rejection(NamedTuple):
+    """Request to redeliver a message that was not handled, and why it was not.
+
+    Attributes:
+        delay_level: 1..18 of the broker's levels; 0 for a delay that grows with each delivery;
+            below 0 for the dead letter queue.
+        delay_s: delay instead of a level; None without.
+        exception: class name of the exception, empty without one.
+        reason: text of the exception, or another reason, as one line; a dead letter carries both.
+    """
+
+    delay_level: int = 0
+    delay_s: float | None = None
+    exception: str = ""
+    reason: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """Return what an exception of a handler asks for.
+
+        The cause of a `Retry` or a `ToDLQ` without a text stands in its place as the reason.
+        """
+        level, delay_s, told = 0, None, error
+        if isinstance(error, Retry):
+            level, delay_s, told = error.delay_level, error.delay_s, error.__cause__ or error
+        elif isinstance(error, ToDLQ):
+            level = DEAD_LETTER
+            told = error if error.reason or error.__cause__ is None else error.__cause__
+        try:
+            reason = str(told)
+        except Exception:  # noqa: BLE001 - the exception is the user's, and so is its text
+            reason = ""
+        return cls(level, delay_s, property_line(type(told).__name__), property_line(reason))
+
+    @property
+    def is_dead_letter(self) -> bool:
+        """Whether the dead letter queue is asked for."""
+        return self.delay_level < 0
+
+    @property
+    def has_delay(self) -> bool:
+        """Whether a delay was chosen for this message."""
+        return self.delay_level > 0 or self.delay_s is not None
+
+    def backed_off(self, backoff: Backoff | None, retry: int) -> Self:
+        """Return this with the delay of the group's function, unless a delay was chosen.
+
+        Args:
+            backoff: the function; None without one.
+            retry: number of the retry, 1 for the first.
+        """
+        if backoff is None or self.is_dead_letter or self.has_delay:
+            return self
+        try:
+            delay_s = _seconds(backoff(retry))
+        except Exception as error:  # noqa: BLE001 - the function is the user's
+            logger.warning(
+                "retry_backoff failed, usual delay used: retry=%(retry)d error=%(error)r",
+                {"retry": retry, "error": error},
+            )
+            return self
+        return self._replace(delay_s=min(delay_s, MAX_RETRY_DELAY_S))
+
+
+def _seconds(delay: Duration) -> float:
+    """Return a delay in seconds; raises TypeError or ValueError when it is none."""
+    if not isinstance(delay, float) and not fits(Duration, delay):  # an infinite float is a delay
+        raise TypeError(f"delay: {delay!r} is not {described(Duration)}")
+    seconds = to_s(delay)
+    if not seconds >= 0:
+        raise ValueError(f"delay: {seconds} s is less than 0")
+    return seconds
+
+
 def check_level(delay_level: int) -> None:
     """Raise TypeError unless a delay level is a whole number: seconds and True are not."""
     if not fits(int, delay_level):
         raise TypeError(f"delay_level: {delay_level!r} is not a whole number")
+
+
+def checked_delay(delay_level: int, delay: Duration | None, most_s: float) -> float | None:
+    """Return a delay in seconds, None without one.
+
+    Args:
+        delay_level: given beside it; 0 without one.
+        delay: seconds, or a timedelta.
+        most_s: the longest one.
+
+    Raises:
+        TypeError: a level or a delay of another type.
+        ClientError: a level and a delay, or a delay that is too long or less than 0.
+    """
+    check_level(delay_level)
+    if delay is None:
+        return None
+    if not fits(Duration, delay):
+        raise TypeError(f"delay: {delay!r} is not {described(Duration)}")
+    if delay_level:
+        raise ClientError("give delay_level or delay, not both")
+    seconds = to_s(delay)
+    if not 0 <= seconds <= most_s:
+        raise ClientError(f"delay: {seconds:g} s is not between 0 and {most_s:g} s")
+    return seconds
 
 
 class Retry(Exception):  # noqa: N818 - an order to the consumer, not an error
@@ -37,17 +148,22 @@ class Retry(Exception):  # noqa: N818 - an order to the consumer, not an error
         delay_level: 1..18 of the broker's levels (1 s, 5 s, 10 s, 30 s, 1 min, ...); 0 lets the
             time grow with the number of deliveries so far, from 10 s to 2 h; below 0 is the dead
             letter queue. A consumer that is `ordered` waits `ordered_retry_pause` instead.
+        delay: instead of a level, seconds or a timedelta, at most two hours. Brokers round it up
+            to the next level; for ordered and pop consumers it is exact.
 
     Raises:
-        TypeError: no whole number.
+        TypeError: a level that is no whole number, or a delay of another type.
+        ClientError: a level and a delay, or a delay that is too long or less than 0.
     """
 
-    def __init__(self, delay_level: int = 0) -> None:
-        check_level(delay_level)
+    def __init__(self, delay_level: int = 0, *, delay: Duration | None = None) -> None:
+        self.delay_s = checked_delay(delay_level, delay, MAX_RETRY_DELAY_S)
         super().__init__(delay_level)
         self.delay_level = delay_level
 
     def __str__(self) -> str:
+        if self.delay_s is not None:
+            return f"retry after {self.delay_s:g} s"
         return f"retry at delay level {self.delay_level}"
 
 
@@ -55,7 +171,7 @@ class ToDLQ(Exception):  # noqa: N818
     """Do not deliver this message again; put it into the group's dead letter queue.
 
     Args:
-        reason: for the log.
+        reason: kept with the dead letter, as its property `DLQ_REASON`.
     """
 
     def __init__(self, reason: str = "") -> None:

@@ -15,9 +15,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.messages.outcomes import DEAD_LETTER, Backoff, Rejection
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.pop.pop_api import PoppedPlace, PopRequests, place_of
-from rocketpy.client.pop.popped_message import DEAD_LETTER, PoppedMessage, delay_of_level
+from rocketpy.client.pop.popped_message import PoppedMessage, delay_of_level
 from rocketpy.errors import ClientError, NoRouteError, RocketPyError
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
@@ -65,6 +66,7 @@ class InvisibleMessages:
         max_messages: number of messages from which on nothing is popped.
         max_retries: deliveries after the first one, then the dead letter queue.
         serializer: of the messages.
+        backoff: returns delays of retries; None for the usual ones.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class InvisibleMessages:
         max_messages: int,
         max_retries: int,
         serializer: Serializer,
+        backoff: Backoff | None = None,
     ) -> None:
         self._instance = instance
         self._requests = PopRequests(instance.remoting)
@@ -82,6 +85,7 @@ class InvisibleMessages:
         self._max_messages = max_messages
         self._max_retries = max_retries
         self._serializer = serializer
+        self._backoff = backoff
         self._held: dict[int, _Lease] = {}
         self._room = asyncio.Event()
         self._room.set()
@@ -195,12 +199,14 @@ class InvisibleMessages:
                     {"message": message, "error": error},
                 )
 
-    async def redeliver(self, messages: list[PoppedMessage], delay_level: int) -> None:
+    async def redeliver(self, messages: list[PoppedMessage], rejection: Rejection) -> None:
         """See `Settlement.redeliver`: nacks messages; failures are logged."""
-        delay_s = delay_of_level(delay_level)
         for message in messages:
+            # A handler that chooses its delays must not retry for ever either.
+            is_last = message.retries >= self._max_retries
+            wanted = rejection._replace(delay_level=DEAD_LETTER) if is_last else rejection
             try:
-                await self.nack(message, delay_s)
+                await self.nack(message, wanted)
             except RocketPyError as error:
                 logger.info(
                     "nack failed, message is delivered again after its invisible time: "
@@ -216,14 +222,19 @@ class InvisibleMessages:
         if held is not None:
             await self._until_deadline(held, self._requests.ack)
 
-    async def nack(self, message: PoppedMessage, delay_s: float | None) -> None:
-        """See `PopSettlement.nack`; a dead letter below 0 or after the last retry."""
+    async def nack(self, message: PoppedMessage, rejection: Rejection) -> None:
+        """See `PopSettlement.nack`; a dead letter if asked for, or after the last retry."""
         held = self._settle(message)
         if held is None:
             return
-        if delay_s == DEAD_LETTER or (delay_s is None and message.retries >= self._max_retries):
-            await self._to_dead_letters(held)
+        is_last = message.retries >= self._max_retries and not rejection.has_delay
+        if rejection.is_dead_letter or is_last:
+            await self._to_dead_letters(held, rejection)
             return
+        rejection = rejection.backed_off(self._backoff, message.retries + 1)
+        delay_s = rejection.delay_s
+        if delay_s is None:
+            delay_s = delay_of_level(rejection.delay_level)
         if delay_s is None:
             delay_s = RETRY_DELAYS_S[min(message.retries, len(RETRY_DELAYS_S) - 1)]
         place = await self._place(held)
@@ -271,7 +282,7 @@ class InvisibleMessages:
             kept.set_result(None)
         held.deadline_ms = asked_ms + invisible_ms
 
-    async def _to_dead_letters(self, held: _Lease) -> None:
+    async def _to_dead_letters(self, held: _Lease, rejection: Rejection) -> None:
         """Have the broker store a dead letter, then ack: the message is never lost in between."""
         stored = held.message.ext
         header = ConsumerSendMsgBackRequestHeader(
@@ -282,6 +293,10 @@ class InvisibleMessages:
             origin_topic=held.place.topic,
             max_reconsume_times=self._max_retries,
             bname=held.place.handle.broker_name,
+            dlq_exception=rejection.exception or None,
+            dlq_reason=rejection.reason or None,
+            dlq_time=self._instance.clock.time_ms(),
+            dlq_member=self._instance.client_id,
         )
         await self._instance.api.send_back(self._address(held), header)
         await self._until_deadline(held, self._requests.ack)

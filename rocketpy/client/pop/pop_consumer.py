@@ -20,6 +20,7 @@ from rocketpy.client.consumer.iteration import Source
 from rocketpy.client.consumer.rebalance import MissingTopics, check_group_exists
 from rocketpy.client.consumer.status_reports import job_failures, queue_failures
 from rocketpy.client.health import ConsumerHealth, QueueHealth
+from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.client.options.durations import to_ms, to_s
 from rocketpy.client.pop.invisible_messages import InvisibleMessages
 from rocketpy.client.pop.pop_api import PopRequests
@@ -95,6 +96,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             max_messages=config.max_in_hand,
             max_retries=DEFAULT_MAX_RETRIES if retries < 0 else retries,
             serializer=config.serializer,
+            backoff=config.retry_backoff,
         )
         self._settings = PopSettings(
             group=group,
@@ -316,7 +318,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
 
     def _return_soon(self, message: PoppedMessage) -> None:
         """Nack a message without delay, for the next member: no handler here will get it."""
-        self._settle(self._hand.nack(message, 0))
+        self._settle(self._hand.nack(message, Rejection(delay_s=0)))
 
     def _settle(self, work: Coroutine[None, None, None]) -> None:
         """Settle a message in the background; after a failure it expires and is redelivered."""

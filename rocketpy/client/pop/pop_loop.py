@@ -11,6 +11,7 @@ from typing import Final
 
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.consumer.pulling.pull_loop import EmptyPollBackoff
+from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.client.pop.invisible_messages import InvisibleMessages
 from rocketpy.client.pop.pop_api import PopRequests, PopResult, PopStatus
 from rocketpy.client.pop.popped_message import PoppedMessage
@@ -187,7 +188,7 @@ class PopLoop:
                 "error=%(error)s",
                 {"message": message, "error": error},
             )
-            self._settle(self._hand.nack(message, None))
+            self._settle(self._hand.nack(message, Rejection.of(error)))
 
     def _held(self, ext: MessageExt, result: PopResult) -> PoppedMessage:
         return self._hand.take(ext, self.queue.broker_name, result.invisible_ms)

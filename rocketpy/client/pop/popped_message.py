@@ -1,11 +1,11 @@
 """Popped messages: invisible to other consumers of the group for a while."""
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from rocketpy.client.config import MAX_INVISIBLE_S
 from rocketpy.client.messages.delivery_time import LEVELS_MS
-from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import check_level
+from rocketpy.client.messages.message import NACKED, ReceivedMessage
+from rocketpy.client.messages.outcomes import Rejection, check_level
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.validation import described, fits
@@ -13,17 +13,13 @@ from rocketpy.errors import ClientError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
 
-DEAD_LETTER: Final = -1.0
-
 
 def delay_of_level(delay_level: int) -> float | None:
     """Return after how many seconds a message of that delay level comes back.
 
-    None: the time grows with each retry; `DEAD_LETTER`: it does not come back.
+    None: the time grows with each retry.
     """
-    if delay_level < 0:
-        return DEAD_LETTER
-    if delay_level == 0:
+    if delay_level <= 0:
         return None
     return LEVELS_MS[min(delay_level, len(LEVELS_MS)) - 1] / 1000
 
@@ -50,7 +46,7 @@ class PopSettlement(Protocol):
         """Tell the broker that the message is done."""
         ...
 
-    async def nack(self, message: "PoppedMessage", delay_s: float | None) -> None:
+    async def nack(self, message: "PoppedMessage", rejection: Rejection) -> None:
         """Have the message come back."""
         ...
 
@@ -112,12 +108,13 @@ class PoppedMessage(ReceivedMessage):
             BrokerError: the broker refused it: it comes back after its invisible time.
         """
         check_level(delay_level)
-        delay_s = delay_of_level(delay_level)
-        if delay is not None:
-            if delay_level:
-                raise ClientError("give delay_level or delay, not both")
-            delay_s = checked_s("delay", delay)
-        await self._popped.nack(self, delay_s)
+        if delay is not None and delay_level:
+            raise ClientError("give delay_level or delay, not both")
+        delay_s = None if delay is None else checked_s("delay", delay)
+        await self._reject(Rejection(delay_level, delay_s, reason=NACKED))
+
+    async def _reject(self, rejection: Rejection) -> None:
+        await self._popped.nack(self, rejection)
 
     async def change_invisible(self, invisible_time: Duration) -> None:
         """Keep it for so long from now on, more or less than it has left.

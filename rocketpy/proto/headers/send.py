@@ -109,7 +109,10 @@ class RecallMessageResponseHeader(Header):
 
 @header
 class ConsumerSendMsgBackRequestHeader(Header):
-    """Request 36, CONSUMER_SEND_MSG_BACK."""
+    """Request 36, CONSUMER_SEND_MSG_BACK.
+
+    The fields `dlq...` are RocketPy's: the cause of a dead letter. Apache's brokers ignore them.
+    """
 
     offset: Int64
     group: str
@@ -119,3 +122,7 @@ class ConsumerSendMsgBackRequestHeader(Header):
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
     bname: str | None = None
+    dlq_exception: str | None = None
+    dlq_reason: str | None = None
+    dlq_time: Int64 | None = None
+    dlq_member: str | None = None

@@ -9,6 +9,8 @@ Source: MessageConst and MessageDecoder of 5.4.0.
 from collections.abc import Mapping
 from typing import Final
 
+from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
+
 NAME_SEPARATOR: Final = "\x01"
 PAIR_SEPARATOR: Final = "\x02"
 
@@ -50,6 +52,19 @@ PROPERTY_MSG_REGION: Final = "MSG_REGION"
 PROPERTY_TRACE_SWITCH: Final = "TRACE_ON"
 PROPERTY_CLUSTER: Final = "CLUSTER"
 PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
+PROPERTY_DLQ_EXCEPTION: Final = "DLQ_EXCEPTION"
+"""Class name of the exception that made a dead letter; this and the next three are RocketPy's."""
+PROPERTY_DLQ_REASON: Final = "DLQ_REASON"
+PROPERTY_DLQ_TIME: Final = "DLQ_TIME"
+"""Time at which a message became a dead letter, ms since 1970."""
+PROPERTY_DLQ_MEMBER: Final = "DLQ_MEMBER"
+"""Id of the client whose handler failed."""
+DEAD_LETTER_CAUSE: Final = (
+    PROPERTY_DLQ_EXCEPTION, PROPERTY_DLQ_REASON, PROPERTY_DLQ_TIME, PROPERTY_DLQ_MEMBER,
+)  # fmt: skip
+"""Properties of a dead letter that say why, when and where it failed."""
+MAX_DEAD_LETTER_TEXT: Final = 1_000
+"""Characters of a reason that are kept."""
 
 REPLY_MESSAGE_TYPE: Final = "reply"
 """MSG_TYPE of a reply to a request."""
@@ -94,6 +109,7 @@ SYSTEM_PROPERTIES: Final = frozenset(
         PROPERTY_TRACE_SWITCH,
         PROPERTY_CLUSTER,
         PROPERTY_INSTANCE_ID,
+        *DEAD_LETTER_CAUSE,
         # Names without another use yet.
         "CONSUME_START_TIME",
         "DLQ_ORIGIN_MESSAGE_ID",
@@ -106,6 +122,48 @@ SYSTEM_PROPERTIES: Final = frozenset(
     }
 )
 """Properties that brokers and clients set; user properties must have other names."""
+
+
+def with_dead_letter_cause(
+    properties: Mapping[str, str],
+    exception: str | None,
+    reason: str | None,
+    time_ms: int | None,
+    member: str | None,
+) -> dict[str, str]:
+    """Return the properties of a dead letter with its cause.
+
+    Control characters of the texts become blanks. Properties that had no room beside the cause keep
+    only the causes of `properties`: the letter itself matters more.
+
+    Args:
+        properties: properties of the message.
+        exception: class name of the exception; None or empty without one.
+        reason: its text; at most `MAX_DEAD_LETTER_TEXT` characters are kept.
+        time_ms: when it failed, ms since 1970.
+        member: id of the client.
+    """
+    texts = (exception, reason, None if time_ms is None else str(time_ms), member)
+    cause = {
+        name: shown
+        for name, text in zip(DEAD_LETTER_CAUSE, texts, strict=True)
+        if text and (shown := property_line(text))
+    }
+    if not cause:
+        return dict(properties)
+    # A letter that failed before, and was put back, must not keep parts of the former cause.
+    others = {name: value for name, value in properties.items() if name not in DEAD_LETTER_CAUSE}
+    full = {**others, **cause}
+    return full if len(encode_properties(full)) <= MAX_PROPERTIES_BYTES else dict(properties)
+
+
+def property_line(text: str) -> str:
+    """Return a text as one bounded line of characters that a property may have."""
+    shown = text[: 2 * MAX_DEAD_LETTER_TEXT]
+    return " ".join("".join(c if c.isprintable() else " " for c in shown).split())[
+        :MAX_DEAD_LETTER_TEXT
+    ]
+
 
 KEY_SEPARATOR: Final = " "
 """Separator of the keys in `KEYS`."""

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from rocketpy.client.messages.outcomes import Backoff
 from rocketpy.client.messages.serializers import PLAIN
 from rocketpy.client.pop.invisible_messages import InvisibleMessages
 from rocketpy.client.pop.popped_message import PoppedMessage
@@ -58,6 +59,7 @@ class Instance:
 
     def __init__(self, clock: LoopClock) -> None:
         self.clock = clock
+        self.client_id = "10.0.0.1@7"
         self.remoting = Broker()
         self.config = SimpleNamespace(namespace="")
         self.masters: dict[str, str] = {"b": AT}
@@ -80,7 +82,9 @@ class Instance:
 class Kit:
     """A hand, its broker and its time."""
 
-    def __init__(self, *, max_messages: int = 3, max_retries: int = 16) -> None:
+    def __init__(
+        self, *, max_messages: int = 3, max_retries: int = 16, backoff: Backoff | None = None
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.clock = LoopClock(loop)
         self.instance = Instance(self.clock)
@@ -91,6 +95,7 @@ class Kit:
             max_messages=max_messages,
             max_retries=max_retries,
             serializer=PLAIN,
+            backoff=backoff,
         )
 
     def take(self, offset: int = 0, *, retries: int = 0, revive: int = 2) -> PoppedMessage:

@@ -267,6 +267,13 @@ def test_levels_and_times_of_another_type_are_refused() -> None:
                 message: Any = await anext(aiter(consumer))
                 with pytest.raises(TypeError, match="delay_level"):
                     await message.nack("3")
+                with pytest.raises(TypeError, match="delay: '3'"):
+                    await message.nack(delay="3")
+                for delay in (-1, 7_201):
+                    with pytest.raises(ClientError, match="between 0 and 7200"):
+                        await message.nack(delay=delay)
+                with pytest.raises(ClientError, match="not both"):
+                    await message.nack(3, delay=5)
             async with client.pop_consumer("t", group="p", start="earliest") as popping:
                 popped: Any = await anext(aiter(popping))
                 for seconds in ("x", None, True, float("nan")):

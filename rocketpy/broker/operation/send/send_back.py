@@ -31,6 +31,7 @@ from rocketpy.proto.record.properties import (
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_WAIT_STORE_MSG_OK,
+    with_dead_letter_cause,
 )
 from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rocketpy.proto.wire.codes import ResponseCode
@@ -49,6 +50,10 @@ Delay: TypeAlias = Callable[[PutMessage, dict[str, str], int], None]
 """Redirects a message to a delay level (from 1), given the message and its properties, in place."""
 
 
+Cause: TypeAlias = tuple[str | None, str | None, int | None, str | None]
+"""Class name of an exception, its text, when it was raised (ms since 1970), and the member's id."""
+
+
 class SendBackRequest(NamedTuple):
     """Parameters of a send-back.
 
@@ -59,6 +64,7 @@ class SendBackRequest(NamedTuple):
         origin_topic: topic the consumer read it from; None is not checked.
         max_reconsume_times: attempts after which it is a dead letter; None: the group's setting.
         is_unit: unit bit of a retry topic that must be created.
+        cause: of a dead letter, as `with_dead_letter_cause` takes it; None when it is not known.
     """
 
     group: str
@@ -67,6 +73,7 @@ class SendBackRequest(NamedTuple):
     origin_topic: str | None = None
     max_reconsume_times: int | None = None
     is_unit: bool = False
+    cause: Cause | None = None
 
 
 class Copied(NamedTuple):
@@ -164,13 +171,18 @@ class SendBack:
         if limit is None:
             limit = group.retry_max_times
         if found.reconsume_times >= limit or request.delay_level < 0:
-            return self._bury(group, found)
+            return self._bury(group, found, request.cause)
         level = request.delay_level or FIRST_RETRY_LEVEL + found.reconsume_times
         # Spread over the queues, so that several members of the group share the retries.
         queue_id = self._rng.randrange(group.retry_queue_nums)
         return self._put(group, found, retry_topic, queue_id, level)
 
-    def _bury(self, group: SubscriptionGroupConfig, found: MessageExt) -> Copied | Refusal:
+    def _bury(
+        self,
+        group: SubscriptionGroupConfig,
+        found: MessageExt,
+        cause: Cause | None,
+    ) -> Copied | Refusal:
         topic = DLQ_PREFIX + group.group_name
         # A group that consumes its dead letters must not loop them through its retry topic.
         if found.topic == topic:
@@ -178,7 +190,7 @@ class SendBack:
         refused = self._closed(topic, DLQ_QUEUE_NUMS)
         if refused is not None:
             return refused
-        copied = self._put(group, found, topic, 0, 0)
+        copied = self._put(group, found, topic, 0, 0, cause=cause)
         if not isinstance(copied, Refusal):
             origin = found.properties.get(PROPERTY_RETRY_TOPIC, found.topic)
             self._stats.inc_dead_letter(group.group_name, origin)
@@ -225,6 +237,8 @@ class SendBack:
         topic: str,
         queue_id: int,
         level: int,
+        *,
+        cause: Cause | None = None,
     ) -> Copied | Refusal:
         # A copy: the message that was read keeps its properties for the log and the statistics.
         properties = dict(found.properties)
@@ -233,6 +247,8 @@ class SendBack:
         # As Apache. The consumer's response waits for the disk through `when_durable` instead.
         properties[PROPERTY_WAIT_STORE_MSG_OK] = "false"
         properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
+        if cause is not None:
+            properties = with_dead_letter_cause(properties, *cause)
         message = copy_of(found, topic, queue_id, properties)
         message.store_host = b""  # this broker's
         message.reconsume_times = found.reconsume_times + 1

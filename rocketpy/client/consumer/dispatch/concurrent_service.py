@@ -13,8 +13,9 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketpy.client.callbacks.handlers import CURRENT_WORKER, Invoke
 from rocketpy.client.consumer.consume_stats import ConsumeStats
+from rocketpy.client.consumer.dispatch.failure_log import FailureLog
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import DEAD_LETTER, Retry, ToDLQ
+from rocketpy.client.messages.outcomes import Rejection, Retry, ToDLQ
 from rocketpy.runtime.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -47,8 +48,8 @@ class Settlement(Protocol[M]):
         """End messages that were handled (monotonic), and finish them."""
         ...
 
-    async def redeliver(self, messages: list[M], delay_level: int) -> None:
-        """Have messages delivered again whose handler failed; see `run_handler` for the level."""
+    async def redeliver(self, messages: list[M], rejection: Rejection) -> None:
+        """Have messages delivered again whose handler failed."""
         ...
 
 
@@ -193,16 +194,18 @@ async def wait_for_cancelled(workers: Iterable[asyncio.Task[None]]) -> None:
         )
 
 
-async def run_handler(invoke: Invoke, messages: Sequence[ReceivedMessage]) -> int | None:
+async def run_handler(
+    invoke: Invoke, messages: Sequence[ReceivedMessage], failures: FailureLog
+) -> Rejection | None:
     """Call the handler with messages.
 
     Args:
         invoke: calls the user's handler.
         messages: copied, because the handler may change its list.
+        failures: logs exceptions.
 
     Returns:
-        None when it succeeded, else the delay level of the redelivery: 0 for a delay that grows
-        with each one, -1 for the dead letter queue.
+        None when it succeeded, else how the messages are to be redelivered.
 
     Raises:
         asyncio.CancelledError: the calling worker was cancelled.
@@ -210,14 +213,14 @@ async def run_handler(invoke: Invoke, messages: Sequence[ReceivedMessage]) -> in
     try:
         await invoke([*messages])
     except Retry as order:
-        return order.delay_level
+        return Rejection.of(order)
     except ToDLQ as order:
         logger.info(
             "message sent to the dead letter queue: messages=%(messages)r reason=%(reason)s",
             {"messages": messages, "reason": order.reason},
         )
-        return DEAD_LETTER
-    except asyncio.CancelledError:
+        return Rejection.of(order)
+    except asyncio.CancelledError as error:
         # Something that the handler awaited was cancelled, unless the worker itself was.
         worker = asyncio.current_task()
         if worker is None or worker.cancelling():
@@ -226,15 +229,11 @@ async def run_handler(invoke: Invoke, messages: Sequence[ReceivedMessage]) -> in
             "handler cancelled, messages redelivered: messages=%(messages)r",
             {"messages": messages},
         )
-    except Exception:
-        logger.warning(
-            "handler failed, messages redelivered: messages=%(messages)r",
-            {"messages": messages},
-            exc_info=True,
-        )
-    else:
-        return None
-    return 0
+        return Rejection.of(error)
+    except Exception as error:  # noqa: BLE001 - any failure of a handler is a failed delivery
+        failures.note(messages, error)
+        return Rejection.of(error)
+    return None
 
 
 class _Chunk(NamedTuple, Generic[M]):
@@ -262,6 +261,7 @@ class ConcurrentService(Generic[M]):
         self._batch = batch
         self._stats = stats
         self._clock = clock
+        self._failures = FailureLog(clock)
         self._workers: Workers[_Chunk[M]] = Workers(self._handle, concurrency)
 
     @property
@@ -296,15 +296,15 @@ class ConcurrentService(Generic[M]):
         if not messages:
             return
         try:
-            delay_level = await run_handler(self._invoke, messages)
+            rejection = await run_handler(self._invoke, messages, self._failures)
         except BaseException:
             settlement.end(messages)
             raise
         now_ms = self._clock.monotonic_ms()
-        is_success = delay_level is None
+        is_success = rejection is None
         self._stats.handled(messages[0].topic, len(messages), now_ms - started_ms, ok=is_success)
-        if delay_level is None:
+        if rejection is None:
             await settlement.settle(messages, now_ms)
         else:
             settlement.end(messages)
-            await settlement.redeliver(messages, delay_level)
+            await settlement.redeliver(messages, rejection)

@@ -24,9 +24,10 @@ from typing import Final
 from rocketpy.client.callbacks.handlers import Invoke
 from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.consumer.dispatch.concurrent_service import Workers, run_handler
+from rocketpy.client.consumer.dispatch.failure_log import FailureLog
 from rocketpy.client.consumer.pulling.process_queue import ProcessQueue, queue_of
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import DEAD_LETTER
+from rocketpy.client.messages.outcomes import Backoff, Rejection
 from rocketpy.errors import RocketPyError
 from rocketpy.runtime.clock import Clock
 
@@ -77,7 +78,9 @@ class OrderedService:
         may_run: returns whether messages of a queue may be handled now.
         bury: sends a message to the dead letter queue; None when broadcasting, which drops it.
         max_retries: retries of a message before it is buried; unlimited below 0.
-        suspend_ms: pause of a lane after its handler failed.
+        suspend_ms: pause of a lane after its handler failed, unless the handler or `backoff`
+            chooses another.
+        backoff: returns pauses of retries; None for `suspend_ms`.
         stats: counts outcomes.
         clock: measures the time a handler takes.
     """
@@ -90,11 +93,12 @@ class OrderedService:
         batch: int,
         lane_of: LaneOf,
         may_run: Callable[[ProcessQueue], bool],
-        bury: Callable[[ReceivedMessage], Awaitable[None]] | None,
+        bury: Callable[[ReceivedMessage, Rejection], Awaitable[None]] | None,
         max_retries: int,
         suspend_ms: int,
         stats: ConsumeStats,
         clock: Clock,
+        backoff: Backoff | None = None,
     ) -> None:
         self._invoke = invoke
         self._batch = batch
@@ -103,8 +107,11 @@ class OrderedService:
         self._bury = bury
         self._max_retries = max_retries
         self._suspend_s = suspend_ms / 1000
+        self._backoff = backoff
         self._stats = stats
         self._clock = clock
+        self._failures = FailureLog(clock)
+        self._nacked: dict[ReceivedMessage, Rejection] = {}  # by running handlers
         self._lanes: dict[Hashable, _Lane] = {}
         self._workers = Workers(self._work_on, concurrency)
 
@@ -134,16 +141,16 @@ class OrderedService:
         self._workers.line.add(fresh)
 
     async def give_back(
-        self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
+        self, queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
     ) -> None:
         """Mark a message as failed, or bury it; a `GiveBack`.
 
         The lane acts on the mark when the handler has returned.
         """
-        if delay_level == DEAD_LETTER:
-            await self._bury_message(queue, message)
-        else:
-            queue.leave(message)
+        if rejection.is_dead_letter:
+            await self._bury_message(queue, message, rejection)
+        elif queue.leave(message) and queue.started_ms(message) is not None:
+            self._nacked[message] = rejection
 
     # ---- one call of a lane
 
@@ -155,10 +162,11 @@ class OrderedService:
         if not self._may_run(queue):
             self._wait(lane, BLOCKED_PAUSE_S)
             return
-        if await self._handle(queue, messages):
+        pause_s = await self._handle(queue, messages)
+        if pause_s is None:
             self._workers.line.add([lane])
         else:
-            self._wait(lane, self._suspend_s)
+            self._wait(lane, pause_s)
 
     def _next(self, lane: _Lane) -> tuple[list[ReceivedMessage], ProcessQueue | None]:
         """Return the next messages of one queue, which stay in the lane; remove finished ones."""
@@ -176,39 +184,48 @@ class OrderedService:
                 messages.append(message)
         return messages, queue
 
-    async def _handle(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> bool:
-        """Call the handler; return whether the lane may continue."""
+    async def _handle(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> float | None:
+        """Call the handler; return how long the lane has to wait, None when it may continue."""
         started_ms = self._clock.monotonic_ms()
         queue.begin(messages, started_ms)
         try:
-            delay_level = await run_handler(self._invoke, messages)
+            rejection = await run_handler(self._invoke, messages, self._failures)
             queue.last_consume_ms = self._clock.time_ms()
             now_ms = self._clock.monotonic_ms()
-            ok = delay_level is None
+            ok = rejection is None
             self._stats.handled(messages[0].topic, len(messages), now_ms - started_ms, ok=ok)
-            may_continue = True
+            pauses_s: list[float] = []
             for message in messages:
-                if delay_level is None and queue.finish([message], now_ms)[0]:
+                nacked = self._nacked.pop(message, Rejection())
+                if ok and queue.finish([message], now_ms)[0]:
                     continue
                 if queue.holds(message):
                     queue.stay(message)
-                    may_continue = await self._failed(queue, message, delay_level) and may_continue
+                    pause_s = await self._failed(queue, message, rejection or nacked)
+                    pauses_s += [] if pause_s is None else [pause_s]
         finally:
             queue.end(messages)
-        return may_continue
+            for message in messages:
+                self._nacked.pop(message, None)
+        return max(pauses_s, default=None)
 
     async def _failed(
-        self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int | None
-    ) -> bool:
-        """Count a failure of a message; return whether it was buried."""
+        self, queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
+    ) -> float | None:
+        """Count a failure of a message; return the pause before its retry, None if it is buried."""
         is_last = 0 <= self._max_retries <= message.retries
-        if (is_last or delay_level == DEAD_LETTER) and await self._bury_message(queue, message):
-            return True
+        if (is_last or rejection.is_dead_letter) and await self._bury_message(
+            queue, message, rejection
+        ):
+            return None
         message.retries += 1
         message.ext.reconsume_times += 1
-        return False
+        chosen_s = rejection.backed_off(self._backoff, message.retries).delay_s
+        return self._suspend_s if chosen_s is None else chosen_s
 
-    async def _bury_message(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
+    async def _bury_message(
+        self, queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
+    ) -> bool:
         if self._bury is None:
             logger.warning(
                 "broadcast message dropped after its last retry: message=%(message)r",
@@ -216,7 +233,7 @@ class OrderedService:
             )
         else:
             try:
-                await self._bury(message)
+                await self._bury(message, rejection)
             except RocketPyError as error:
                 logger.warning(
                     "dead letter not stored, message retried: message=%(message)r error=%(error)r",

@@ -18,12 +18,15 @@ ProcessQueue.cleanExpiredMsg (5.4.0).
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
+from rocketpy.client.messages.delivery_time import LEVELS_MS
 from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Backoff, Rejection
 from rocketpy.client.options.durations import to_ms
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
@@ -40,6 +43,7 @@ from rocketpy.proto.record.properties import (
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_WAIT_STORE_MSG_OK,
     properties_text,
+    with_dead_letter_cause,
 )
 from rocketpy.proto.record.sys_flag import (
     COMPRESSED,
@@ -56,6 +60,15 @@ DEFAULT_MAX_RETRIES: Final = 16
 FIRST_RETRY_LEVEL: Final = 3
 """The delay level of a first retry; each further one is a level higher."""
 _PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+
+
+def level_of(rejection: Rejection) -> int:
+    """Return the delay level of a send-back: a delay is rounded up to the next one."""
+    if rejection.is_dead_letter or rejection.delay_s is None:
+        return rejection.delay_level
+    delay_ms = to_ms(rejection.delay_s)
+    fitting = (level for level, level_ms in enumerate(LEVELS_MS, 1) if level_ms >= delay_ms)
+    return next(fitting, len(LEVELS_MS))
 
 
 class Redelivery:
@@ -77,43 +90,50 @@ class Redelivery:
         )
         self._transport: SendTransport | None = None
 
-    async def request(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def request(self, message: ReceivedMessage, rejection: Rejection) -> None:
         """Send a message back to its broker, or if that fails, a copy to the retry topic.
 
         Args:
             message: to be redelivered.
-            delay_level: 1..18 of the broker's levels; 0 for a delay that grows with each
-                delivery; -1 for the dead letter queue.
+            rejection: how, and for what reason; a delay becomes the next level.
 
         Raises:
             RocketPyError: both failed; the message is not known to be stored again.
         """
         try:
-            await self._give_back(message.ext, message.queue.broker_name, delay_level)
+            await self._give_back(message.ext, message.queue.broker_name, rejection)
         except RocketPyError as error:
             logger.info(
                 "send-back failed, message sent to the retry topic: message=%(message)r "
                 "error=%(error)r",
                 {"message": message, "error": error},
             )
-            await self.send_copy(message, delay_level)
+            await self.send_copy(message, rejection)
 
-    async def _give_back(self, stored: MessageExt, broker_name: str, delay_level: int) -> None:
+    async def _give_back(self, stored: MessageExt, broker_name: str, rejection: Rejection) -> None:
         address = self._instance.routes.master_address(broker_name)
         if address is None:
             raise NoRouteError(f"broker {broker_name} has no master")
         header = ConsumerSendMsgBackRequestHeader(
             offset=stored.phy_offset,
             group=self._group,
-            delay_level=delay_level,
+            delay_level=level_of(rejection),
             origin_msg_id=stored.msg_id,
             origin_topic=stored.topic,
             max_reconsume_times=self._limit,
             bname=broker_name,
         )
+        if rejection.is_dead_letter or stored.reconsume_times >= self._limit:
+            header = replace(
+                header,
+                dlq_exception=rejection.exception or None,
+                dlq_reason=rejection.reason or None,
+                dlq_time=self._instance.clock.time_ms(),
+                dlq_member=self._instance.client_id,
+            )
         await self._instance.api.send_back(address, header)
 
-    async def send_copy(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def send_copy(self, message: ReceivedMessage, rejection: Rejection) -> None:
         """Send a copy to the retry topic; the broker stores a dead letter after the limit.
 
         Raises:
@@ -125,7 +145,7 @@ class Redelivery:
             self._window,
             self._transport,
             retry_topic(self._group),
-            self._copy(message, delay_level),
+            self._copy(message, rejection),
             timeout_ms=to_ms(self._sending.timeout),
             attempts=1 + self._sending.retries,
             choose=None,
@@ -133,7 +153,7 @@ class Redelivery:
         operation.start()
         await operation.future
 
-    def _copy(self, message: ReceivedMessage, delay_level: int) -> Outgoing:
+    def _copy(self, message: ReceivedMessage, rejection: Rejection) -> Outgoing:
         stored = message.ext
         tries, limit = stored.reconsume_times + 1, self._limit
         properties = dict(stored.properties)
@@ -141,11 +161,14 @@ class Redelivery:
         properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, stored.offset_msg_id)
         properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
         properties[PROPERTY_WAIT_STORE_MSG_OK] = "true"
-        if delay_level < 0 or tries > limit:
+        if rejection.is_dead_letter or tries > limit:
             properties.pop(PROPERTY_DELAY_TIME_LEVEL, None)
             limit = min(limit, tries - 1)  # the broker then counts one try too many
+            clock, member = self._instance.clock, self._instance.client_id
+            cause = (rejection.exception, rejection.reason, clock.time_ms(), member)
+            properties = with_dead_letter_cause(properties, *cause)
         else:
-            level = delay_level or FIRST_RETRY_LEVEL + stored.reconsume_times
+            level = level_of(rejection) or FIRST_RETRY_LEVEL + stored.reconsume_times
             properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
         # A body that could not be inflated is still compressed: keep its flags.
         body, sys_flag = stored.body, stored.sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK)
@@ -164,7 +187,7 @@ class Redelivery:
         )
 
 
-TIMEOUT_DELAY_LEVEL: Final = 3
+TIMED_OUT: Final = Rejection(3, reason="the handler took longer than consume_timeout")
 # One sweep redelivers so many of a queue: each is a request, and the sweep must not take minutes.
 _OVERDUE_AT_ONCE: Final = 16
 
@@ -178,6 +201,7 @@ class FailedMessages:
         deliver: called with messages to handle here again.
         local_retry_ms: pause before that.
         consume_timeout_ms: time-out of a handler.
+        backoff: returns delays of retries; None for the broker's.
     """
 
     def __init__(
@@ -188,15 +212,17 @@ class FailedMessages:
         deliver: Callable[[ProcessQueue, list[ReceivedMessage]], None],
         local_retry_ms: int,
         consume_timeout_ms: int,
+        backoff: Backoff | None = None,
     ) -> None:
         self._redelivery = redelivery
+        self._backoff = backoff
         self._clock = clock
         self._deliver = deliver
         self._local_retry_s = local_retry_ms / 1000
         self._consume_timeout_ms = consume_timeout_ms
 
     async def give_back(
-        self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
+        self, queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
     ) -> None:
         """Redeliver a message, locally if no broker takes it; a `GiveBack`.
 
@@ -204,7 +230,8 @@ class FailedMessages:
         """
         if not queue.leave(message):
             return
-        if not await self._request(queue, message, delay_level):
+        rejection = rejection.backed_off(self._backoff, message.retries + 1)
+        if not await self._request(queue, message, rejection):
             message.retries += 1
             message.ext.reconsume_times += 1
             self._deliver_later(queue, message)
@@ -220,7 +247,7 @@ class FailedMessages:
                     "consume time-out exceeded, message redelivered: message=%(message)r",
                     {"message": message},
                 )
-                if await self._request(queue, message, TIMEOUT_DELAY_LEVEL):
+                if await self._request(queue, message, TIMED_OUT):
                     continue
                 if queue.started_ms(message) is None:
                     self._deliver_later(queue, message)
@@ -228,7 +255,7 @@ class FailedMessages:
                     queue.stay(message)
 
     async def _request(
-        self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
+        self, queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
     ) -> bool:
         """Request a redelivery; return whether the message is finished here."""
         try:
@@ -238,7 +265,7 @@ class FailedMessages:
                     {"message": message},
                 )
             else:
-                await self._redelivery.request(message, delay_level)
+                await self._redelivery.request(message, rejection)
         except RocketPyError as error:
             logger.info(
                 "redelivery failed, message retried here: message=%(message)r error=%(error)r",

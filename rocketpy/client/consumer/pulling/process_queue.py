@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Final, Literal
 
 from rocketpy.client.messages.message import CANNOT_REDELIVER, ReceivedMessage
+from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.runtime.clock import Clock
@@ -151,7 +152,7 @@ class ProcessQueue:
         """Finish a message that its user acknowledged."""
         self.remove(message)
 
-    async def nack(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def nack(self, message: ReceivedMessage, rejection: Rejection) -> None:
         """Redeliver a message that its user rejected.
 
         Raises:
@@ -159,7 +160,7 @@ class ProcessQueue:
         """
         if self._give_back is None:
             raise ClosedError(CANNOT_REDELIVER)
-        await self._give_back(self, message, delay_level)
+        await self._give_back(self, message, rejection)
 
     def begin(self, messages: list[ReceivedMessage], now_ms: int) -> list[ReceivedMessage]:
         """See `Settlement.begin`; messages of a dropped queue are not handled."""
@@ -217,11 +218,11 @@ class ProcessQueue:
         """See `Settlement.settle`."""
         self.finish(messages, now_ms)
 
-    async def redeliver(self, messages: list[ReceivedMessage], delay_level: int) -> None:
+    async def redeliver(self, messages: list[ReceivedMessage], rejection: Rejection) -> None:
         """See `Settlement.redeliver`."""
         self._note_consumed()
         for message in messages:
-            await self.nack(message, delay_level)
+            await self.nack(message, rejection)
 
     def _note_consumed(self) -> None:
         if self._clock is not None:
@@ -371,8 +372,8 @@ class ProcessQueue:
             waiter.set_result(None)
 
 
-GiveBack = Callable[[ProcessQueue, ReceivedMessage, int], Awaitable[None]]
-"""Redelivers a message of a queue, after a delay of that level."""
+GiveBack = Callable[[ProcessQueue, ReceivedMessage, Rejection], Awaitable[None]]
+"""Redelivers a message of a queue as a rejection asks."""
 
 queue_of: Final[Callable[[ReceivedMessage], ProcessQueue]] = attrgetter("_settlement")
 """Process queue of a message that a pull loop delivered."""

@@ -1,11 +1,12 @@
 """Received messages: attributes and settlement."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from rocketpy.client.messages.message import Message, ReceivedMessage
+from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.client.messages.serializers import json
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
@@ -32,13 +33,13 @@ class Settlement:
     """Notes outcomes."""
 
     def __init__(self) -> None:
-        self.outcomes: list[tuple[str, ReceivedMessage, int]] = []
+        self.outcomes: list[tuple[str, ReceivedMessage, Any]] = []
 
     def ack(self, message: ReceivedMessage) -> None:
         self.outcomes.append(("ack", message, 0))
 
-    async def nack(self, message: ReceivedMessage, delay_level: int) -> None:
-        self.outcomes.append(("nack", message, delay_level))
+    async def nack(self, message: ReceivedMessage, rejection: Rejection) -> None:
+        self.outcomes.append(("nack", message, (rejection.delay_level, rejection.delay_s)))
 
 
 def test_message_has_what_it_was_sent_with() -> None:
@@ -119,8 +120,10 @@ async def test_outcomes_go_to_the_settlement() -> None:
     await message.ack()
     await message.nack()
     await message.nack(delay_level=-1)
+    await message.nack(delay=timedelta(minutes=1))
     assert settlement.outcomes == [
-        ("ack", message, 0), ("nack", message, 0), ("nack", message, -1),
+        ("ack", message, 0), ("nack", message, (0, None)), ("nack", message, (-1, None)),
+        ("nack", message, (0, 60.0)),
     ]  # fmt: skip
 
 

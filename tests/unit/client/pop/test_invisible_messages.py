@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.client.pop.invisible_messages import RETRY_DELAYS_S
 from rocketpy.errors import (
     BadBodyError,
@@ -330,5 +331,38 @@ def test_namespace_is_not_shown() -> None:
         message = stored()
         message.topic = "ns%T"
         assert kit.hand.take(message, "b", INVISIBLE_MS).topic == "T"
+
+    run(case)
+
+
+@pytest.mark.parametrize(
+    ("rejection", "delay_ms"),
+    [
+        (Rejection(), 3_000),
+        (Rejection(delay_s=0.25), 250),
+        (Rejection(delay_level=2), 5_000),
+    ],
+)
+def test_failed_handler_or_backoff_chooses_an_exact_delay(
+    rejection: Rejection, delay_ms: int
+) -> None:
+    async def case() -> None:
+        kit = Kit(backoff=lambda retry: retry)
+        await kit.hand.redeliver([kit.take(retries=2)], rejection)
+        assert kit.broker.of_code(CHANGE)[0]["invisibleTime"] == str(delay_ms)
+
+    run(case)
+
+
+def test_handler_that_chooses_its_delays_has_a_last_retry() -> None:
+    async def case() -> None:
+        kit = Kit(max_retries=2)
+        await kit.hand.redeliver(
+            [kit.take(retries=2)], Rejection(0, 5, "OSError", "printer is off")
+        )
+        [moved] = kit.instance.sent_back
+        assert (moved.dlq_exception, moved.dlq_reason) == ("OSError", "printer is off")
+        assert moved.dlq_member == kit.instance.client_id
+        assert kit.broker.of_code(CHANGE) == []
 
     run(case)

@@ -292,3 +292,44 @@ def test_send_back_response_waits_for_topic_and_copy(sync_flush: bool) -> None:
     assert [answer.code for _, answer in channel.deferred] == [0]
     again = processor.process(channel, make_request(36, fields))  # type: ignore[arg-type]
     assert isinstance(again, DeferredResponse) == sync_flush
+
+
+CAUSE = ("ValueError", "no such\nsku", 1_700, "10.0.0.1@7")
+
+
+@pytest.mark.parametrize(("tries", "level"), [(0, -1), (16, 0)])
+def test_dead_letter_keeps_its_cause(tries: int, level: int) -> None:
+    kit = Kit()
+    kit.message(tries=tries, DLQ_REASON="of an earlier time")
+    kit.end(level, cause=CAUSE)
+    properties = parse_properties(kit.store.put[0].properties)
+    assert kit.store.put[0].topic == "%DLQ%g"
+    assert {name: value for name, value in properties.items() if name.startswith("DLQ_")} == {
+        "DLQ_EXCEPTION": "ValueError",
+        "DLQ_REASON": "no such sku",
+        "DLQ_TIME": "1700",
+        "DLQ_MEMBER": "10.0.0.1@7",
+    }
+
+
+def test_message_that_is_retried_keeps_no_cause() -> None:
+    kit = Kit()
+    kit.end(0, cause=CAUSE)
+    assert "DLQ_REASON" not in parse_properties(kit.store.put[0].properties)
+
+
+def test_dead_letter_with_full_properties_is_stored_without_its_cause() -> None:
+    kit = Kit()
+    kit.message(mine="x" * 32_400)
+    kit.end(-1, cause=("E", "y" * 900, 1, "m"))
+    properties = parse_properties(kit.store.put[0].properties)
+    assert len(properties["mine"]) == 32_400
+    assert "DLQ_EXCEPTION" not in properties
+
+
+def test_dead_letter_of_an_apache_client_has_no_cause() -> None:
+    kit = Kit()
+    kit.end(-1, cause=(None, None, None, None))
+    assert not [
+        name for name in parse_properties(kit.store.put[0].properties) if name.startswith("DLQ_")
+    ]

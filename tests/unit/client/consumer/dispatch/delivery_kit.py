@@ -9,6 +9,7 @@ from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentServi
 from rocketpy.client.consumer.dispatch.iterator_service import PulledIterator
 from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
 from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.testing.sim_clock import SimClock
@@ -30,6 +31,7 @@ class Kit:
             MessageQueue("t", "b", 0), Limits(), give_back=self.give_back, clock=self.clock
         )
         self.given_back: list[tuple[int, int]] = []
+        self.rejections: list[Rejection] = []
 
     def messages(self, *offsets: int) -> list[ReceivedMessage]:
         pulled = [received(self.queue, MessageExt(topic="t", queue_offset=one)) for one in offsets]
@@ -37,10 +39,11 @@ class Kit:
         return pulled
 
     async def give_back(
-        self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
+        self, queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
     ) -> None:
         assert queue is self.queue
-        self.given_back.append((message.offset, delay_level))
+        self.given_back.append((message.offset, rejection.delay_level))
+        self.rejections.append(rejection)
 
     def handlers(
         self, invoke: Handle, *, concurrency: int = 1, batch: int = 1

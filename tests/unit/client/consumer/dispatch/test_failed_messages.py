@@ -3,9 +3,10 @@
 import asyncio
 from typing import Any
 
-from rocketpy.client.consumer.dispatch.redelivery import FailedMessages
+from rocketpy.client.consumer.dispatch.redelivery import FailedMessages, level_of
 from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
 from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Backoff, Rejection
 from rocketpy.errors import RequestTimeoutError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
@@ -19,20 +20,24 @@ class Brokers:
     def __init__(self) -> None:
         self.failures = 0
         self.taken: list[tuple[int, int]] = []
+        self.rejections: list[Rejection] = []
         self.asked = 0
         self.delay_s = 1.0
 
-    async def request(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def request(self, message: ReceivedMessage, rejection: Rejection) -> None:
         self.asked += 1
         await pass_time(self.delay_s)
         if self.failures:
             self.failures -= 1
             raise RequestTimeoutError("no response")
-        self.taken.append((message.offset, delay_level))
+        self.taken.append((message.offset, level_of(rejection)))
+        self.rejections.append(rejection)
 
 
 class Kit:
-    def __init__(self, cluster: Cluster, *, broadcast: bool = False) -> None:
+    def __init__(
+        self, cluster: Cluster, *, broadcast: bool = False, backoff: Backoff | None = None
+    ) -> None:
         self.clock = cluster.clock
         self.brokers = Brokers()
         self.again: list[int] = []
@@ -44,6 +49,7 @@ class Kit:
             deliver=lambda _, messages: self.again.extend(m.offset for m in messages),
             local_retry_ms=5_000,
             consume_timeout_ms=60_000,
+            backoff=backoff,
         )
         self.messages = [
             received(self.queue, MessageExt("t", queue_offset=offset, body=b"x"))
@@ -56,13 +62,13 @@ class Kit:
 def test_message_sent_back_to_a_broker_is_finished() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
-        await kit.returns.give_back(kit.queue, kit.messages[0], 7)
+        await kit.returns.give_back(kit.queue, kit.messages[0], Rejection(7))
         assert kit.brokers.taken == [(0, 7)]
         assert kit.queue.commit_offset == 1
-        await kit.returns.give_back(kit.queue, kit.messages[0], 7)
+        await kit.returns.give_back(kit.queue, kit.messages[0], Rejection(7))
         assert kit.brokers.asked == 1, "it is finished"
         kit.queue.drop()
-        await kit.returns.give_back(kit.queue, kit.messages[1], 7)
+        await kit.returns.give_back(kit.queue, kit.messages[1], Rejection(7))
         assert kit.brokers.asked == 1, "it is not ours"
 
     run_sim(main)
@@ -73,14 +79,14 @@ def test_message_without_redelivery_is_handled_here_and_the_offset_stays() -> No
         kit = Kit(cluster)
         kit.brokers.failures = 1
         message = kit.messages[0]
-        await kit.returns.give_back(kit.queue, message, 0)
+        await kit.returns.give_back(kit.queue, message, Rejection())
         assert (message.retries, message.ext.reconsume_times) == (1, 1)
         await pass_time(4.9)
         assert not kit.again
         await pass_time(0.2)
         assert kit.again == [0]
         assert kit.queue.commit_offset == 0
-        await kit.returns.give_back(kit.queue, message, 0)
+        await kit.returns.give_back(kit.queue, message, Rejection())
         assert kit.queue.commit_offset == 1
 
     run_sim(main)
@@ -92,7 +98,7 @@ def test_message_nacked_by_a_running_handler_is_not_redelivered_beside_it() -> N
         kit.brokers.failures = 1
         message = kit.messages[0]
         kit.queue.begin([message], kit.clock.monotonic_ms())
-        await kit.returns.give_back(kit.queue, message, 0)
+        await kit.returns.give_back(kit.queue, message, Rejection())
         await pass_time(30)
         assert not kit.again, "the handler that gave it back still runs"
         kit.queue.end([message])
@@ -149,7 +155,7 @@ def test_handler_that_ends_while_a_sweep_fails_is_followed_by_another() -> None:
         sweep = asyncio.create_task(kit.returns.give_back_overdue([kit.queue]))
         await pass_time(0.5)
         kit.queue.end([message])
-        await kit.returns.give_back(kit.queue, message, 0)
+        await kit.returns.give_back(kit.queue, message, Rejection())
         assert kit.brokers.asked == 1, "the sweep is at it"
         await sweep
         await pass_time(6)
@@ -162,7 +168,7 @@ def test_giving_back_that_is_cancelled_leaves_the_message_here() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster)
         message = kit.messages[0]
-        task = asyncio.create_task(kit.returns.give_back(kit.queue, message, 0))
+        task = asyncio.create_task(kit.returns.give_back(kit.queue, message, Rejection()))
         await pass_time(0.5)
         task.cancel()
         await asyncio.wait([task])
@@ -175,8 +181,39 @@ def test_giving_back_that_is_cancelled_leaves_the_message_here() -> None:
 def test_broadcast_message_is_dropped() -> None:
     async def main(cluster: Cluster) -> None:
         kit = Kit(cluster, broadcast=True)
-        await kit.returns.give_back(kit.queue, kit.messages[0], 0)
+        await kit.returns.give_back(kit.queue, kit.messages[0], Rejection())
         assert kit.queue.commit_offset == 1
         assert not kit.brokers.asked
+
+    run_sim(main)
+
+
+def test_backoff_chooses_delays_of_retries_unless_the_handler_does() -> None:
+    async def main(cluster: Cluster) -> None:
+        asked: list[int] = []
+
+        def backoff(retry: int) -> float:
+            asked.append(retry)
+            return 2.0**retry
+
+        kit = Kit(cluster, backoff=backoff)
+        first, second = kit.messages
+        first.retries = 4
+        await kit.returns.give_back(kit.queue, first, Rejection())
+        await kit.returns.give_back(kit.queue, second, Rejection(delay_s=3))
+        assert asked == [5]
+        assert [each.delay_s for each in kit.brokers.rejections] == [32, 3]
+        assert [level for _, level in kit.brokers.taken] == [5, 2], "1 min and 5 s: rounded up"
+
+    run_sim(main)
+
+
+def test_message_that_timed_out_says_so() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster, backoff=lambda _: 1)
+        kit.queue.begin(kit.messages[:1], kit.clock.monotonic_ms())
+        await pass_time(61)
+        await kit.returns.give_back_overdue([kit.queue])
+        assert "consume_timeout" in kit.brokers.rejections[0].reason
 
     run_sim(main)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.consumer.dispatch.ordered_service import OrderedService, key_lane, queue_lane
 from rocketpy.client.consumer.pulling.process_queue import Limits, ProcessQueue
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import Retry, ToDLQ
+from rocketpy.client.messages.outcomes import Rejection, Retry, ToDLQ
 from rocketpy.errors import RequestTimeoutError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
@@ -31,6 +32,7 @@ class Kit:
         self.log: list[tuple[str, str]] = []
         self.failing: dict[str, list[Exception]] = {}
         self.buried: list[str] = []
+        self.reasons: list[str] = []
         self.bury_fails = 0
         self.blocked = False
         self.takes_s = 1.0
@@ -51,9 +53,9 @@ class Kit:
         )
 
     async def give_back(
-        self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
+        self, queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
     ) -> None:
-        await self.service.give_back(queue, message, delay_level)
+        await self.service.give_back(queue, message, rejection)
 
     async def handle(self, messages: list[ReceivedMessage]) -> None:
         names = ",".join(message.body.decode() for message in messages)
@@ -65,11 +67,12 @@ class Kit:
             if failures:
                 raise failures.pop(0)
 
-    async def bury(self, message: ReceivedMessage) -> None:
+    async def bury(self, message: ReceivedMessage, rejection: Rejection) -> None:
         if self.bury_fails:
             self.bury_fails -= 1
             raise RequestTimeoutError("no response")
         self.buried.append(message.body.decode())
+        self.reasons.append(rejection.reason)
 
     def put(self, queue_id: int, *names: str, **keys: str) -> list[ReceivedMessage]:
         queue = self.queues[queue_id]
@@ -280,5 +283,58 @@ def test_stop_waits_for_handlers_and_begins_no_more() -> None:
         await asyncio.wait_for(kit.service.stop(5), 5)
         assert kit.log == [("began", "a"), ("ended", "a")]
         assert kit.queues[0].commit_offset == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("failure", "backoff", "pause_s"),
+    [
+        (ValueError(), None, 5),
+        (Retry(delay=0.25), None, 0.25),
+        (Retry(delay=timedelta(minutes=2)), lambda _: 7, 120),
+        (ValueError(), lambda retry: 10 * retry, 10),
+        (Retry(delay_level=9), None, 5),
+        (ValueError(), lambda _: None, 5),
+    ],
+)
+def test_lane_waits_as_long_as_the_handler_or_the_backoff_says(
+    failure: Exception, backoff: Any, pause_s: float
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster, backoff=backoff)
+        kit.takes_s = 0
+        kit.failing["a"] = [failure]
+        kit.put(0, "a", "b")
+        await pass_time(pause_s - 0.05)
+        assert kit.began == ["a"]
+        await pass_time(0.1)
+        assert kit.began == ["a", "a", "b"]
+
+    run(main)
+
+
+def test_nack_of_a_running_handler_holds_the_lane_for_its_delay() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster)
+        [message] = kit.put(0, "a")
+        await pass_time(0.5)
+        await message.nack(delay=30)
+        await pass_time(29)
+        assert kit.began == ["a"]
+        await pass_time(2)
+        assert kit.began == ["a", "a"]
+        assert not kit.service._nacked
+
+    run(main)
+
+
+def test_buried_message_carries_the_reason_of_its_last_failure() -> None:
+    async def main(cluster: Cluster) -> None:
+        kit = Kit(cluster, max_retries=1)
+        kit.failing["a"] = [ValueError("first"), ValueError("second")]
+        kit.put(0, "a")
+        await pass_time(20)
+        assert (kit.buried, kit.reasons) == (["a"], ["second"])
 
     run(main)

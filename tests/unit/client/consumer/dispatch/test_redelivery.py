@@ -7,6 +7,7 @@ import pytest
 
 from rocketpy.client.consumer.dispatch.redelivery import Redelivery
 from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.errors import BrokerError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt, decode_message
@@ -15,7 +16,12 @@ from tests.unit.client.sim import Cluster, run_sim
 
 
 async def ask(
-    cluster: Cluster, level: int = 0, *, max_retries: int = -1, **stored: Any
+    cluster: Cluster,
+    level: int = 0,
+    *,
+    max_retries: int = -1,
+    delay_s: float | None = None,
+    **stored: Any,
 ) -> dict[str, str]:
     """Give one message back; returns the ext fields of the request."""
     offset = cluster.put("t", b"body", properties={"KEYS": "k", "TRAN_MSG": "true"})
@@ -27,7 +33,8 @@ async def ask(
         assert instance is not None
         await instance.routes.refresh("t")
         redelivery = Redelivery(instance, "c", max_retries)
-        await redelivery.request(ReceivedMessage(ext, MessageQueue("t", "broker-a", 0)), level)
+        message = ReceivedMessage(ext, MessageQueue("t", "broker-a", 0))
+        await redelivery.request(message, Rejection(level, delay_s, "ValueError", "no\x01 such"))
     return cluster.of_code(36)[-1].ext_fields
 
 
@@ -114,3 +121,40 @@ def test_redelivery_knows_where_it_came_from() -> None:
     for ext, retries in ((first, 0), (again, 2)):
         message = ReceivedMessage(ext, queue)
         assert (message.topic, message.origin_id, message.retries) == ("t", "A", retries)
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "level"), [(0, 1), (1, 1), (1.001, 2), (45, 5), (600, 14), (7_200, 18), (9e9, 18)]
+)
+def test_delay_is_rounded_up_to_the_next_level(delay_s: float, level: int) -> None:
+    async def main(cluster: Cluster) -> None:
+        sent = await ask(cluster, delay_s=delay_s)
+        assert sent["delayLevel"] == str(level)
+
+    run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize(("level", "tries"), [(-1, 0), (0, 16), (3, 16)])
+def test_cause_goes_with_what_becomes_a_dead_letter(level: int, tries: int) -> None:
+    async def main(cluster: Cluster) -> None:
+        sent = await ask(cluster, level, reconsume_times=tries)
+        assert sent["dlqException"] == "ValueError"
+        assert int(sent["dlqTime"]) <= cluster.clock.time_ms()
+        assert sent["dlqMember"].startswith("10.0.0.1@")
+        assert not [name for name in await ask(cluster, 0) if name.startswith("dlq")]
+
+    run_sim(main, queues=1)
+
+
+def test_copy_that_becomes_a_dead_letter_has_its_cause_as_properties() -> None:
+    async def main(cluster: Cluster) -> None:
+        for level, causes in ((-1, 4), (0, 0)):
+            cluster.script[36] = [1]
+            cluster.script[310] = [1, 1, 1]
+            with pytest.raises(BrokerError):
+                await ask(cluster, level)
+            properties = parse_properties(cluster.of_code(310)[-1].ext_fields["i"])
+            assert len([name for name in properties if name.startswith("DLQ_")]) == causes
+            assert properties.get("DLQ_REASON") == ("no such" if causes else None)
+
+    run_sim(main, queues=1)

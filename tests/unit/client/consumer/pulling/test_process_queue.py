@@ -7,6 +7,7 @@ import pytest
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consumer.pulling.process_queue import CacheTotal, Limits, ProcessQueue
 from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
@@ -236,15 +237,15 @@ async def test_nack_without_redelivery_raises_closed_error() -> None:
     (message,) = put(queue, 0)
     with pytest.raises(ClosedError):
         await message.nack()
-    given: list[tuple[ReceivedMessage, int]] = []
+    given: list[tuple[ReceivedMessage, Rejection]] = []
 
-    async def give_back(_: ProcessQueue, message: ReceivedMessage, delay_level: int) -> None:
-        given.append((message, delay_level))
+    async def give_back(_: ProcessQueue, message: ReceivedMessage, rejection: Rejection) -> None:
+        given.append((message, rejection))
 
     queue = ProcessQueue(MessageQueue("t", "b", 0), Limits(), give_back=give_back)
     (message,) = put(queue, 0)
     await message.nack(3)
-    assert given == [(message, 3)]
+    assert [(each, rejection.delay_level) for each, rejection in given] == [(message, 3)]
     assert queue.holds(message), "whoever gives it back says when it is finished"
 
 
