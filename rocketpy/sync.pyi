@@ -154,6 +154,7 @@ class Client(ClosableFacade):
         on_assigned: AssignmentHook | None = None,
         on_revoked: AssignmentHook | None = None,
     ) -> PullConsumer: ...
+    def ready(self, timeout: Duration = 60.0) -> None: ...
     def responder(
         self,
         topic: str | Sequence[str],

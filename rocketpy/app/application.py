@@ -45,6 +45,7 @@ from rocketpy.client.config import ConsumerConfig, ResponderConfig
 from rocketpy.client.consumer.push_consumer import Consumer
 from rocketpy.client.messages.serializers import Serializer, json_or_text
 from rocketpy.client.messages.typed_serializer import TypedSerializer
+from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.keyword_options import method_options
 from rocketpy.client.options.validation import refuse_generators
 from rocketpy.client.producer.producer import Producer
@@ -91,6 +92,8 @@ class App:
         serializer: encodes bodies that the app's producer sends, and decodes bodies without an
             annotation; by default, text and bytes are sent unchanged and other values as JSON.
         group: of the producer, and of handlers without a group; empty for the client's.
+        wait_for_cluster: how long a start waits for a name server and a broker that are not there
+            yet, in seconds or as a timedelta.
 
     Attributes:
         subscriptions: its handlers.
@@ -104,11 +107,13 @@ class App:
         *,
         serializer: Serializer = json_or_text,
         group: str = "",
+        wait_for_cluster: Duration = 60.0,
     ) -> None:
         self.client: Client = client if isinstance(client, Client) else connect(client)
         self.subscriptions: list[Subscription] = []
         self.serializer = serializer
         self.group = group
+        self._wait_s = to_s(wait_for_cluster)
         self._producer: Producer | None = None
         self.checker: TxChecker | None = None
         self._error_handler: ErrorHandler | None = None
@@ -252,9 +257,10 @@ class App:
         return self._producer
 
     async def __aenter__(self) -> Self:
-        """Start the client, call the hooks, start the consumers."""
+        """Start the client, wait for its cluster, call the hooks, start the consumers."""
         try:
             await self._stack.enter_async_context(self.client)
+            await self.client.ready(self._wait_s)
             self._producer = self.client.producer(
                 group=self.group,
                 serializer=self.serializer,
@@ -334,7 +340,9 @@ class App:
         Raises:
             Exception: the failure of the consumer.
         """
-        async with self:
+        if not await self._start_unless_stopped():
+            return
+        try:
             watches = [asyncio.create_task(each.wait_closed()) for each in self._consumers]
             ended = asyncio.create_task(self._ended.wait())
             try:
@@ -343,6 +351,24 @@ class App:
                 self.stop()
                 ended.cancel()
                 await asyncio.gather(*watches)
+        finally:
+            await self.__aexit__(*sys.exc_info())
+
+    async def _start_unless_stopped(self) -> bool:
+        """Start, or give the start up when `stop` is called; return whether the app runs."""
+        starting = asyncio.create_task(self.__aenter__())
+        ended = asyncio.create_task(self._ended.wait())
+        try:
+            await asyncio.wait([starting, ended], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait([starting])
+        if starting.cancelled():
+            return False
+        starting.result()
+        return True
 
     def run(self) -> None:
         """Run the app in this process until SIGTERM or Ctrl-C, on uvloop where there is one.

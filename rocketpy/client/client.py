@@ -24,6 +24,7 @@ from rocketpy.client.consumer.push_consumer import Consumer
 from rocketpy.client.credentials import RequestSigner, find_credentials
 from rocketpy.client.health import ClientHealth
 from rocketpy.client.lifecycle import AsyncLifecycle
+from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.keyword_options import function_options, method_options
 from rocketpy.client.options.validation import checked_group
 from rocketpy.client.pop.pop_consumer import PopConsumer
@@ -104,6 +105,28 @@ class Client(AsyncLifecycle):
         )
         self._loop = asyncio.get_running_loop()
         await self._instance.start()
+
+    async def ready(self, timeout: Duration = 60.0) -> None:  # noqa: ASYNC109 - several requests
+        """Wait until a name server answers and knows a broker.
+
+        For programs that are started together with their servers, or before them.
+
+        Args:
+            timeout: of waiting.
+
+        Raises:
+            NoNameServerError: none answered in time.
+            NameServerAddressError: none is given, or none of them is a name server.
+            NoRouteError: no broker was registered in time.
+            ClosedError: the client is not started, or was closed meanwhile.
+
+        Example:
+            ::
+
+                async with rocketpy.connect("rocketmq:9876", group="shop") as client:
+                    await client.ready(timeout=120)
+        """
+        await self._usable().wait_for_brokers(to_s(timeout))
 
     async def close(self) -> None:
         """Close consumers, producers and connections; every call waits for the one close.

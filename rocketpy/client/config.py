@@ -324,8 +324,9 @@ class ConsumerConfig(Checked):
         pull_error_pause: pause after a pull that failed.
         rebalance_interval: pause between two rounds of dealing out queues.
         takeover_pause: time for a queue's former owner to store its offset.
-        start_timeout: how long a start waits to know the first queues and where they begin; 0
-            does not wait, and what is sent meanwhile may be missed.
+        start_timeout: how long a start waits for a name server that is not there yet, then to
+            know the first queues and where they begin; 0 does not wait, and what is sent meanwhile
+            may be missed.
         stop_timeout: how long a stop waits for running handlers.
         consume_timeout: a message that is handled for longer is sent back to the broker.
         local_retry_pause: pause before a message that no broker took back is consumed again.
@@ -409,8 +410,9 @@ class PullConsumerConfig(Checked):
         pull_timeout: limit of one pull; more than `pull_wait`.
         pull_error_pause: pause after a pull that failed.
         rebalance_interval: pause between two rounds of dealing out queues.
-        start_timeout: how long `subscribe` waits to know the first queues and where they begin;
-            0 does not wait, and what is sent meanwhile may be missed.
+        start_timeout: how long `subscribe` waits for a name server that is not there yet, then to
+            know the first queues and where they begin; 0 does not wait, and what is sent meanwhile
+            may be missed.
         on_assigned: called with the queues that this member got; a coroutine function or a plain
             function, which runs on a thread. The next rebalance waits for it.
         on_revoked: called with the queues that are released, while `commit` still counts for them.
@@ -470,8 +472,9 @@ class PopConsumerConfig(Checked):
         max_in_hand: messages popped and not settled: above it, popping pauses.
         error_pause: pause after a pop that failed.
         rebalance_interval: pause between two questions what to pop.
-        start_timeout: how long a start waits to know what to pop and where it begins; 0 does not
-            wait, and what is sent meanwhile may be missed.
+        start_timeout: how long a start waits for a name server that is not there yet, then to
+            know what to pop and where it begins; 0 does not wait, and what is sent meanwhile may be
+            missed.
         stop_timeout: how long a stop waits for running handlers.
     """
 

@@ -20,14 +20,24 @@ from rocketpy.client.cluster.remoting import Remoting
 from rocketpy.client.cluster.route_table import RouteTable
 from rocketpy.client.config import ClientConfig
 from rocketpy.client.options.durations import to_ms
-from rocketpy.errors import BrokerError, ClientError, RocketPyError
+from rocketpy.errors import (
+    BrokerError,
+    ClientError,
+    ClosedError,
+    NameServerAddressError,
+    NoNameServerError,
+    NoRouteError,
+    RocketPyError,
+)
 from rocketpy.proto.bodies.heartbeat import (
     EXT_DIVIDED_GROUPS,
     CheckClientRequestBody,
     HeartbeatData,
     ProducerData,
 )
+from rocketpy.proto.bodies.route import ClusterInfo
 from rocketpy.proto.subscription import SubscriptionData, is_tag_type
+from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
@@ -36,6 +46,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 HEARTBEAT_MIN_PAUSE_MS = 1_000
 ROUTE_MIN_PAUSE_MS = 500
+_LOOK_UP_PAUSE_MS = 500
 
 
 def local_ip() -> str:
@@ -159,6 +170,71 @@ class Instance:
         """
         self._sub_version = max(self.clock.time_ms(), self._sub_version + 1)
         return self._sub_version
+
+    async def look_up(self, topics: Iterable[str], limit_s: float) -> None:
+        """Look topics up, and wait for a name server that is not there yet.
+
+        Raises:
+            NoNameServerError: none answered in time.
+            NameServerAddressError: none is given, or none of them is a name server.
+            ClosedError: the client was closed meanwhile.
+        """
+        end_ms = self.clock.monotonic_ms() + int(limit_s * 1000)
+        was_told = False
+        for topic in topics:
+            while True:
+                try:
+                    await self.routes.refresh(topic)
+                    break
+                except NameServerAddressError:
+                    raise
+                except NoNameServerError as error:
+                    if self.clock.monotonic_ms() + _LOOK_UP_PAUSE_MS > end_ms:
+                        raise
+                    if not was_told:
+                        was_told = True
+                        logger.warning(
+                            "name servers not reached, start waits: limit_s=%(limit_s)s "
+                            "error=%(error)s",
+                            {"limit_s": limit_s, "error": error},
+                        )
+                await asyncio.sleep(_LOOK_UP_PAUSE_MS / 1000)
+                if not self.is_running:
+                    raise ClosedError("the client was closed before its name servers were reached")
+
+    async def wait_for_brokers(self, limit_s: float) -> None:
+        """Wait until a name server answers and knows a broker.
+
+        Raises:
+            NoNameServerError: none answered in time.
+            NameServerAddressError: none is given, or none of them is a name server.
+            NoRouteError: no broker was registered in time.
+            ClosedError: the client was closed meanwhile.
+        """
+        end_ms = self.clock.monotonic_ms() + int(limit_s * 1000)
+        was_told = False
+        while True:
+            failure: RocketPyError
+            try:
+                response = await self.name_servers.invoke(RequestCode.GET_BROKER_CLUSTER_INFO, {})
+                if ClusterInfo.decode(response.body).broker_addr_table:
+                    return
+                failure = NoRouteError("no broker is registered at the name servers")
+            except NameServerAddressError:
+                raise
+            except NoNameServerError as error:
+                failure = error
+            if self.clock.monotonic_ms() + _LOOK_UP_PAUSE_MS > end_ms:
+                raise failure
+            if not was_told:
+                was_told = True
+                logger.warning(
+                    "cluster not reached, start waits: limit_s=%(limit_s)s error=%(error)s",
+                    {"limit_s": limit_s, "error": failure},
+                )
+            await asyncio.sleep(_LOOK_UP_PAUSE_MS / 1000)
+            if not self.is_running:
+                raise ClosedError("the client was closed before its cluster was reached")
 
     # ---- groups
 

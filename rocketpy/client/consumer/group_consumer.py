@@ -194,7 +194,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         first message on.
 
         Raises:
-            NoNameServerError: none is configured or none answers.
+            NoNameServerError: none is configured, or none answered within `start_timeout`.
             ClosedError: the client is not started, or the consumer was closed.
             ClientError: this client already has a consumer of the group.
             BrokerError: a broker does not take a condition it subscribes with.
@@ -207,8 +207,9 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         if not instance.is_running or self._was_closed:
             raise ClosedError("the consumer's client is not started, or the consumer was closed")
         self._before_joining()
-        for topic in list(self._subscriptions):
-            await instance.routes.refresh(topic)
+        await instance.look_up(list(self._subscriptions), to_s(self.config.start_timeout))
+        if self._was_closed:
+            raise ClosedError("the consumer was closed during its start")
         await instance.check_subscriptions(self.group, self._subscriptions.values())
         instance.add_consumer(self._member)
         self._running = True

@@ -263,7 +263,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
             ExpressionError: `sql` is no condition; says where.
             ConfigError: the name or the filter cannot be used.
             ClientError: queues were assigned already; it is one or the other.
-            NoNameServerError: none responds.
+            NoNameServerError: none responded within `start_timeout`.
             BrokerError: a broker does not take the condition.
         """
         topic = wrap_namespace(self._instance.config.namespace, topic)
@@ -272,7 +272,8 @@ class PullConsumer(AsyncLifecycle, PollMixin):
             raise ClientError("subscribe and assign cannot be mixed")
         version = self._instance.next_sub_version()
         wanted = checked_subscription(topic, filter, sql, version)
-        await self._instance.routes.refresh(topic)
+        await self._instance.look_up([topic], to_s(self.config.start_timeout))
+        self._check_running()
         await self._instance.check_subscriptions(self.group, [wanted])
         if not self._subscribes:
             self._instance.add_consumer(self._member)

@@ -9,8 +9,8 @@ import pytest
 
 import rocketpy
 from rocketpy import App, Headers, ReceivedMessage, TxState
-from rocketpy.errors import ClosedError, ConfigError
-from tests.unit.client.sim import Cluster, pass_time, run_sim
+from rocketpy.errors import ClosedError, ConfigError, NoNameServerError
+from tests.unit.client.sim import NAMESRV, Cluster, pass_time, run_sim
 from tests.unit.client.steps import until
 
 SEND = 310
@@ -241,3 +241,47 @@ def test_its_transaction_checker_answers_when_a_broker_asks() -> None:
         assert sorted(each.id for each in asked) == ["given up", "paid"]
 
     run_sim(main, properties={"transactionCheckInterval": "1000", "transactionTimeOut": "100"})
+
+
+def test_app_that_is_started_before_its_servers_waits_for_them() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"1")
+        cluster.down.add(NAMESRV)
+        app = App(cluster.client())
+        events: list[str] = []
+
+        @app.on_start
+        async def begin() -> None:
+            events.append("start")
+
+        @app.subscribe("t", group="c", start="earliest")
+        async def handle(body: int) -> None:
+            events.append(str(body))
+            app.stop()
+
+        asyncio.get_running_loop().call_later(40, cluster.down.clear)
+        await app.serve()
+        assert events == ["start", "1"]
+
+    run_sim(main, queues=1)
+
+
+def test_app_without_servers_ends_with_an_error() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.down.add(NAMESRV)
+        with pytest.raises(NoNameServerError):
+            await App(cluster.client(), wait_for_cluster=5).serve()
+
+    run_sim(main)
+
+
+def test_stop_ends_the_wait_for_servers() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.down.add(NAMESRV)
+        app = App(cluster.client())
+        asyncio.get_running_loop().call_later(3, app.stop)
+        began_ms = cluster.clock.monotonic_ms()
+        await app.serve()
+        assert cluster.clock.monotonic_ms() - began_ms < 5_000
+
+    run_sim(main)

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,11 +10,23 @@ import pytest
 import rocketpy
 from rocketpy.client.client import Client
 from rocketpy.client.config import ClientConfig
-from rocketpy.errors import ClosedError, ConfigError, UnreadableBodyError
-from tests.unit.client.sim import Cluster, pass_time, run_sim
+from rocketpy.errors import (
+    ClosedError,
+    ConfigError,
+    NameServerAddressError,
+    NoNameServerError,
+    NoRouteError,
+    UnreadableBodyError,
+)
+from rocketpy.proto.wire.command import RemotingCommand, make_response
+from tests.unit.client.sim import NAMESRV, Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, nothing, of_topic, until
 
-SEND, UNREGISTER = 310, 35
+SEND, UNREGISTER, CLUSTER_INFO = 310, 35, 106
+
+
+def no_broker(_: str, request: RemotingCommand) -> RemotingCommand:
+    return make_response(request, 0, body=b'{"brokerAddrTable":{},"clusterAddrTable":{}}')
 
 
 def test_nothing_is_sent_before_something_is_wanted() -> None:
@@ -230,5 +243,45 @@ def test_client_that_is_left_by_an_error_is_closed() -> None:
         with pytest.raises(ClosedError):
             client.health()
         await asyncio.wait_for(client.close(), 1)
+
+    run_sim(main)
+
+
+def test_ready_waits_for_a_name_server_and_a_broker() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.down.add(NAMESRV)
+        cluster.script[CLUSTER_INFO] = [None] * 3 + [no_broker] * 2
+        asyncio.get_running_loop().call_later(10, cluster.down.clear)
+        began_ms = cluster.clock.monotonic_ms()
+        async with cluster.client() as client:
+            await client.ready(timeout=60)
+            assert cluster.clock.monotonic_ms() - began_ms >= 10_000
+            await client.ready(timeout=0)
+
+    run_sim(main)
+
+
+def test_ready_raises_what_was_missing_at_the_end() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            cluster.script[CLUSTER_INFO] = [no_broker] * 100
+            with pytest.raises(NoRouteError, match="no broker"):
+                await client.ready(timeout=3)
+            cluster.down.add(NAMESRV)
+            began_ms = cluster.clock.monotonic_ms()
+            with pytest.raises(NoNameServerError):
+                await client.ready(timeout=timedelta(seconds=3))
+            assert 2_000 <= cluster.clock.monotonic_ms() - began_ms <= 4_000
+        with pytest.raises(ClosedError):
+            await client.ready()
+
+    run_sim(main)
+
+
+def test_ready_without_an_address_fails_at_once() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client(name_servers="") as client:
+            with pytest.raises(NameServerAddressError):
+                await client.ready()
 
     run_sim(main)

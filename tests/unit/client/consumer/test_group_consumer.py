@@ -273,3 +273,54 @@ def test_handler_that_raises_cancelled_error_fails_and_its_worker_continues(
                     assert calls == [0, 0, 1, 2, 3], "again, and nothing overtakes it"
 
     run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_start_waits_for_a_name_server_that_comes_later(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            consumer = make(client, kind)
+            cluster.down.add(NAMESRV)
+            asyncio.get_running_loop().call_later(4, cluster.down.clear)
+            began_ms = cluster.clock.monotonic_ms()
+            await consumer.start()
+            assert 4_000 <= cluster.clock.monotonic_ms() - began_ms <= 8_000
+            assert cluster.members("c") == [client.client_id]
+            await consumer.close()
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_start_without_a_timeout_does_not_wait_for_a_name_server(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            cluster.down.add(NAMESRV)
+            began_ms = cluster.clock.monotonic_ms()
+            with pytest.raises(NoNameServerError):
+                await make(client, kind, start_timeout=0).start()
+            assert cluster.clock.monotonic_ms() - began_ms < 100
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_consumer_or_client_closed_during_a_start_does_not_join(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.down.add(NAMESRV)
+        async with cluster.client() as client:
+            consumer = make(client, kind)
+            start = asyncio.create_task(consumer.start())
+            await pass_time(1)
+            await consumer.close()
+            cluster.down.clear()
+            with pytest.raises(ClosedError):
+                await start
+            cluster.down.add(NAMESRV)
+            start = asyncio.create_task(make(client, kind).start())
+            await pass_time(1)
+        with pytest.raises(ClosedError):
+            await start
+        assert cluster.members("c") == []
+
+    run_sim(main)
