@@ -1,7 +1,6 @@
 # Written by `make stubs`.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from datetime import datetime
 from typing import Any, Literal, Unpack
 
 from rocketpy.client.blocking.facade import BlockingFacade, ClosableFacade
@@ -25,7 +24,7 @@ from rocketpy.client.messages.message import ReceivedMessage as AsyncReceivedMes
 from rocketpy.client.messages.outcomes import Backoff, TxState
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.messages.serializers import Serializer
-from rocketpy.client.options.durations import Duration
+from rocketpy.client.options.durations import Duration, Moment
 from rocketpy.client.producer.producer import Producer as AsyncProducer
 from rocketpy.client.sending.result import SendResult, SendStats
 from rocketpy.proto.allocation import Allocation
@@ -34,6 +33,7 @@ from rocketpy.remoting.config import RemotingClientConfig
 
 class Client(ClosableFacade):
     def __init__(self, client: AsyncClient) -> None: ...
+    def begin_offsets(self, topic: str) -> dict[MessageQueue, int]: ...
     @property
     def client_id(self) -> str: ...
     def close(self) -> None: ...
@@ -79,6 +79,7 @@ class Client(ClosableFacade):
         trace: bool = False,
         trace_topic: str = "RMQ_SYS_TRACE_TOPIC",
     ) -> Consumer: ...
+    def end_offsets(self, topic: str) -> dict[MessageQueue, int]: ...
     def health(self) -> ClientHealth: ...
     def pop_consumer(
         self,
@@ -154,6 +155,16 @@ class Client(ClosableFacade):
         on_assigned: AssignmentHook | None = None,
         on_revoked: AssignmentHook | None = None,
     ) -> PullConsumer: ...
+    def read(
+        self,
+        topic: str,
+        *,
+        start: StartPosition = "earliest",
+        until: StartPosition | Literal["end"] | None = "end",
+        filter: str = "*",
+        sql: str = "",
+        serializer: Serializer = ...,
+    ) -> Iterator[ReceivedMessage]: ...
     def ready(self, timeout: Duration = 60.0) -> None: ...
     def responder(
         self,
@@ -307,9 +318,7 @@ class PullConsumer(ClosableFacade):
     def seek(self, queue: MessageQueue, offset: int) -> None: ...
     def seek_to_begin(self, queues: Iterable[MessageQueue] | None = None) -> None: ...
     def seek_to_end(self, queues: Iterable[MessageQueue] | None = None) -> None: ...
-    def seek_to_time(
-        self, queues: Iterable[MessageQueue] | None, time: datetime | int | str
-    ) -> None: ...
+    def seek_to_time(self, queues: Iterable[MessageQueue] | None, time: Moment | str) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def subscribe(self, topic: str, filter: str = "*", sql: str = "") -> None: ...

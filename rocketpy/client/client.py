@@ -3,8 +3,8 @@
 import asyncio
 import os
 import random
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import Literal, TypeVar
 
 from rocketpy.client.callbacks.handlers import check_not_in_own_handler
 from rocketpy.client.cluster.instance import Instance
@@ -17,13 +17,18 @@ from rocketpy.client.config import (
     ProducerConfig,
     PullConsumerConfig,
     ResponderConfig,
+    StartPosition,
 )
 from rocketpy.client.consumer.group_consumer import GroupConsumer
+from rocketpy.client.consumer.offset_store import checked_position, offsets_at
 from rocketpy.client.consumer.pull_consumer import PullConsumer
 from rocketpy.client.consumer.push_consumer import Consumer
+from rocketpy.client.consumer.topic_reader import TopicMessages, TopicReader
 from rocketpy.client.credentials import RequestSigner, find_credentials
 from rocketpy.client.health import ClientHealth
 from rocketpy.client.lifecycle import AsyncLifecycle
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.serializers import PLAIN, Serializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.keyword_options import function_options, method_options
 from rocketpy.client.options.validation import checked_group
@@ -31,14 +36,15 @@ from rocketpy.client.pop.pop_consumer import PopConsumer
 from rocketpy.client.producer.middleware_producer import MiddlewareProducer
 from rocketpy.client.producer.producer import Producer
 from rocketpy.client.producer.request_reply import answering
-from rocketpy.errors import ClosedError, ConfigError
+from rocketpy.errors import ClosedError, ConfigError, NoRouteError
+from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.runtime.ordered_set import OrderedSet
 
-P = TypeVar("P", Producer, Consumer, PullConsumer, PopConsumer)
+P = TypeVar("P", Producer, Consumer, PullConsumer, TopicReader, PopConsumer)
 
 
 class Client(AsyncLifecycle):
@@ -265,6 +271,83 @@ class Client(AsyncLifecycle):
             ConfigError: a name or setting is not usable.
         """
         return self._keep(PopConsumer(self._usable(), self._group(config.group), config))
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: StartPosition = "earliest",
+        until: StartPosition | Literal["end"] | None = "end",
+        filter: str = "*",  # noqa: A002
+        sql: str = "",
+        serializer: Serializer = PLAIN,
+    ) -> AsyncIterator[ReceivedMessage]:
+        """Read a topic from one position to another, outside of any group.
+
+        No offset is stored. Messages of one queue are in their order.
+
+        Args:
+            topic: its name.
+            start: where each queue begins: `"earliest"`, `"latest"` or a time, as consumers take
+                it.
+            until: where each queue ends: `"end"` (or `"latest"`) for the messages that are there
+                when the reading begins, a time for those stored before it, None to read on.
+            filter: tags, `"a || b"` or `"*"`.
+            sql: instead of tags, a condition on properties.
+            serializer: reads bodies in `message.decode()`.
+
+        Raises:
+            ClosedError: the client is not started.
+            ConfigError: a name, filter or position cannot be used.
+            NoRouteError: no broker serves the topic; raised by the loop.
+
+        Example:
+            ::
+
+                async for message in client.read("orders"):
+                    print(message.offset, message.body)
+        """
+        ending: StartPosition | None = "latest" if until == "end" else until
+        for name, position in (("start", start), ("until", ending)):
+            if position is not None:
+                checked_position(name, position)
+        reader = TopicReader(
+            self._usable(),
+            wrap_namespace(self.config.namespace, topic),
+            start=start,
+            until=ending,
+            filter=filter,
+            sql=sql,
+            serializer=serializer,
+        )
+        return TopicMessages(reader, lambda: self._keep(reader))
+
+    async def begin_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the offset of the oldest message of each queue of a topic.
+
+        Raises:
+            NoRouteError: no broker serves the topic.
+            RocketPyError: a broker does not say.
+        """
+        return await self._offsets(topic, "earliest")
+
+    async def end_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the offset after the last message of each queue of a topic.
+
+        Raises:
+            NoRouteError: no broker serves the topic.
+            RocketPyError: a broker does not say.
+        """
+        return await self._offsets(topic, "latest")
+
+    async def _offsets(self, topic: str, position: StartPosition) -> dict[MessageQueue, int]:
+        instance = self._usable()
+        queues = await instance.routes.subscribe_queues(
+            wrap_namespace(self.config.namespace, topic)
+        )
+        if not queues:
+            raise NoRouteError(f"no broker serves topic {topic}")
+        return await offsets_at(instance, queues, position)
 
     @property
     def client_id(self) -> str:

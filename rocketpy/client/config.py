@@ -43,7 +43,8 @@ Compression = Literal["zlib", "lz4", "zstd"]
 MAX_INVISIBLE_S: Final = 3 * 24 * 3_600
 DEFAULT_GROUP: Final = "DEFAULT_GROUP"
 """The default group."""
-StartPosition = Literal["latest", "earliest"] | datetime | int
+StartPosition = Literal["latest", "earliest"] | datetime | float
+"""An end of a queue or a time: a datetime, a float of seconds or an int of ms since 1970."""
 
 _MINIMUM: Final = {
     "api_timeout": 0.001,
@@ -288,7 +289,9 @@ class ConsumerConfig(Checked):
         middlewares: coroutine functions around each call of the handler, the outermost first; see
             `rocketpy.client.callbacks.middleware`.
         start: where a group without a stored offset begins: `"latest"`, `"earliest"`, a time
-            (a datetime, or ms since 1970).
+            (a datetime, which is local time without a time zone; a float of seconds since 1970,
+            as of `time.time()`; an int of ms since 1970). A queue without an offset of a group
+            that has offsets in other queues of the topic begins with its first message.
         concurrency: handlers that run at the same time.
         batch: messages a handler gets at once; above 1 it gets a list.
         ordered: one handler a queue at a time, in the order of the queue; no other member in the
@@ -397,7 +400,9 @@ class PullConsumerConfig(Checked):
         auto_commit: commit what earlier polls handed out, every `auto_commit_interval`.
         auto_commit_interval: pause between two such commits, at least.
         start: where a group without a stored offset begins: `"latest"`, `"earliest"`, a time
-            (a datetime, or ms since 1970).
+            (a datetime, which is local time without a time zone; a float of seconds since 1970,
+            as of `time.time()`; an int of ms since 1970). A queue without an offset of a group
+            that has offsets in other queues of the topic begins with its first message.
         allocation: which member reads which queue, the same rule for the whole group: `"avg"`,
             `"circle"`, `"consistent_hash"`, or what `fixed_queues`, `by_machine_room`,
             `machine_room_nearby` or `consistent_hash` return, or a function of your own.

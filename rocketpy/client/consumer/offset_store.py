@@ -11,14 +11,15 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import StartPosition
 from rocketpy.client.consumer.queue_locks import by_broker
+from rocketpy.client.options.durations import moment_ms
+from rocketpy.client.options.validation import described, fits
 from rocketpy.errors import (
     BadBodyError,
     ClientError,
@@ -195,19 +196,33 @@ def make_offset_store(
     return LocalOffsetStore(home / instance.lasting_id / group / "offsets.json")
 
 
-def start_time_ms(start: StartPosition) -> int | None:
+def start_time_ms(start: StartPosition, key: str = "start") -> int | None:
     """Return the time a start position names, None when it names an end of the queue.
 
     Raises:
         ConfigError: neither a time nor `"latest"` or `"earliest"`.
     """
-    if isinstance(start, datetime):
-        return int(start.timestamp() * 1000)
-    if isinstance(start, int):
-        return start
-    if start not in {"latest", "earliest"}:
-        raise ConfigError(f"{start!r} is not latest, earliest or a time", key="start")
-    return None
+    if isinstance(start, str):
+        if start not in {"latest", "earliest"}:
+            reason = f"{start!r} is not one of 'latest', 'earliest', a datetime, a number"
+            raise ConfigError(reason, key=key)
+        return None
+    try:
+        return moment_ms(start)
+    except ValueError as error:
+        raise ConfigError(str(error), key=key) from None
+
+
+def checked_position(name: str, position: StartPosition) -> StartPosition:
+    """Return a position in queues.
+
+    Raises:
+        ConfigError: it is none; names the parameter.
+    """
+    if not fits(StartPosition, position):
+        raise ConfigError(f"{position!r} is not {described(StartPosition)}", key=name)
+    start_time_ms(position, name)
+    return position
 
 
 def consume_from_where(start: StartPosition) -> str:
@@ -238,6 +253,77 @@ async def checked_offset(instance: Instance, queue: MessageQueue, offset: int) -
     if not low <= offset <= high:
         raise ClientError(f"offset {offset} of {queue} is outside {low}..{high}")
     return offset
+
+
+async def offsets_at(
+    instance: Instance, queues: Iterable[MessageQueue], position: StartPosition
+) -> dict[MessageQueue, int]:
+    """Return the offset of a position in each queue; brokers are asked at the same time.
+
+    Raises:
+        RocketPyError: a broker does not say.
+    """
+    time_ms = start_time_ms(position)
+
+    async def offset_at(queue: MessageQueue) -> int:
+        address = read_address(instance, queue)
+        if time_ms is not None:
+            return await instance.api.search_offset(address, queue, time_ms)
+        ask = instance.api.max_offset if position == "latest" else instance.api.min_offset
+        return max(0, await ask(address, queue))
+
+    async def of_one_broker(found: list[MessageQueue]) -> dict[MessageQueue, int]:
+        return {queue: await offset_at(queue) for queue in found}
+
+    parts = await asyncio.gather(*(of_one_broker(each) for each in by_broker(queues).values()))
+    return {queue: offset for part in parts for queue, offset in part.items()}
+
+
+class FirstOffsets:
+    """Offsets at which a consumer began in queues without a stored one, until they are stored.
+
+    A queue from which nothing was handed out has no other offset to commit. Without this one, it
+    would begin with its first message after a restart.
+
+    Args:
+        group: for the log.
+        store: where they go.
+    """
+
+    def __init__(self, group: str, store: OffsetStore) -> None:
+        self._group = group
+        self._store = store
+        self._offsets: dict[MessageQueue, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._offsets)
+
+    async def note(self, queue: MessageQueue, offset: int) -> None:
+        """Take an offset that `StartFinder` found."""
+        self._offsets[queue] = offset
+
+    def drop(self, queue: MessageQueue) -> None:
+        """Forget a queue that was given up."""
+        self._offsets.pop(queue, None)
+
+    async def commit(self, positions: Container[MessageQueue]) -> None:
+        """Store them, except of queues that have a position; failures are repeated.
+
+        An older offset must not follow that of a position.
+        """
+        offsets = {each: at for each, at in self._offsets.items() if each not in positions}
+        self._offsets = offsets
+        if not offsets:
+            return
+        try:
+            await self._store.save(offsets, final=True)
+        except RocketPyError as error:
+            logger.info(
+                "first offsets not stored, repeated: group=%(group)s error=%(error)r",
+                {"group": self._group, "error": error},
+            )
+        else:
+            self._offsets = {}
 
 
 class StartFinder:

@@ -21,6 +21,7 @@ from rocketpy.client.consumer.group_consumer import wait_for_first_round
 from rocketpy.client.consumer.group_membership import PullMember
 from rocketpy.client.consumer.offset_store import (
     BrokerOffsetStore,
+    FirstOffsets,
     StartFinder,
     checked_offset,
     read_address,
@@ -38,7 +39,7 @@ from rocketpy.client.consumer.status_reports import consumer_health
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.lifecycle import AsyncLifecycle
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.options.durations import Duration, to_ms, to_s
+from rocketpy.client.options.durations import Duration, Moment, moment_ms, to_ms, to_s
 from rocketpy.client.options.validation import (
     BATCH,
     checked_count,
@@ -143,7 +144,10 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         self.config = config
         self._instance = instance
         self._store = BrokerOffsetStore(instance, group)
-        self._finder = StartFinder(instance, self._store, config.start, keep=self._keep_start)
+        self._first_offsets = FirstOffsets(group, self._store)
+        self._finder = StartFinder(
+            instance, self._store, config.start, keep=self._first_offsets.note
+        )
         self._hooks = AssignmentHooks(group, config.on_assigned, config.on_revoked)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribes = False
@@ -151,7 +155,6 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         self._arrived: deque[ReceivedMessage] = deque()
         self._positions: dict[MessageQueue, int] = {}  # after what poll handed out
         self._committable: dict[MessageQueue, int] = {}  # handed out by an earlier poll
-        self._starts: dict[MessageQueue, int] = {}  # of queues without a stored offset
         self._last_commit_ms = instance.clock.monotonic_ms()
         self._waiter: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
@@ -436,18 +439,15 @@ class PullConsumer(AsyncLifecycle, PollMixin):
             offset = await self._instance.api.max_offset(self._address(queue), queue)
             await self._restart(queue, offset)
 
-    async def seek_to_time(
-        self, queues: Iterable[MessageQueue] | None, time: datetime | int | str
-    ) -> None:
+    async def seek_to_time(self, queues: Iterable[MessageQueue] | None, time: Moment | str) -> None:
         """Continue with the first message stored at or after a time.
 
         Args:
             queues: which, None for all.
-            time: a datetime, ms since 1970, or ISO 8601 text.
+            time: a datetime (local time without a time zone), a float of seconds or an int of ms
+                since 1970, or ISO 8601 text.
         """
-        if isinstance(time, str):
-            time = datetime.fromisoformat(time)
-        time_ms = int(time.timestamp() * 1000) if isinstance(time, datetime) else time
+        time_ms = moment_ms(datetime.fromisoformat(time) if isinstance(time, str) else time)
         for queue in self._chosen(queues):
             address = self._address(queue)
             offset = await self._instance.api.search_offset(address, queue, time_ms)
@@ -470,12 +470,12 @@ class PullConsumer(AsyncLifecycle, PollMixin):
     async def _auto_commit(self) -> None:
         now = self._instance.clock.monotonic_ms()
         is_due = now - self._last_commit_ms >= to_ms(self.config.auto_commit_interval)
-        if self.config.auto_commit and is_due and (self._committable or self._starts):
+        if self.config.auto_commit and is_due and (self._committable or self._first_offsets):
             self._last_commit_ms = now
             await self._store_committable()
 
     async def _store_committable(self) -> None:
-        await self._commit_starts()
+        await self._first_offsets.commit(self._positions)
         offsets = dict(self._committable)
         await self._store.save(offsets, final=True)
         for queue, offset in offsets.items():
@@ -487,25 +487,6 @@ class PullConsumer(AsyncLifecycle, PollMixin):
     async def _acquire(self, queue: MessageQueue) -> bool:
         self._readers.begin(queue, await self._finder.find(queue))
         return True
-
-    async def _keep_start(self, queue: MessageQueue, offset: int) -> None:
-        self._starts[queue] = offset
-
-    async def _commit_starts(self) -> None:
-        """Store where queues began from which nothing was handed out; failures are repeated."""
-        starts = {each: at for each, at in self._starts.items() if each not in self._positions}
-        self._starts = starts
-        if not starts:
-            return
-        try:
-            await self._store.save(starts, final=True)
-        except RocketPyError as error:
-            logger.info(
-                "first offsets not stored, repeated: group=%(group)s error=%(error)r",
-                {"group": self.group, "error": error},
-            )
-        else:
-            self._starts = {}
 
     def _make_queue(self, queue: MessageQueue) -> ProcessQueue:
         return ProcessQueue(queue, self._limits, total=self._total)
@@ -540,7 +521,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
 
     async def _drop(self, queue: MessageQueue) -> None:
         await self._readers.stop(queue)
-        self._starts.pop(queue, None)
+        self._first_offsets.drop(queue)
         self._positions.pop(queue, None)
         self._committable.pop(queue, None)
 
@@ -548,7 +529,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         queue = process_queue.queue
         await self._hooks.revoked([queue])
         if self.config.auto_commit:
-            await self._commit_starts()
+            await self._first_offsets.commit(self._positions)
         done = self._committable.get(queue)
         if done is not None and self.config.auto_commit:
             await self._store.save({queue: done}, final=True)

@@ -8,10 +8,9 @@ Source: MessageConst, MessageStoreConfig.messageDelayLevel (5.4.0).
 """
 
 import math
-from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from rocketpy.client.options.durations import Duration, to_s
+from rocketpy.client.options.durations import Duration, Moment, moment_ms, to_s
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
@@ -27,8 +26,6 @@ LEVELS_MS: Final = (
     1_000, 5_000, 10_000, 30_000, *(60_000 * minutes for minutes in range(1, 11)),
     1_200_000, 1_800_000, 3_600_000, 7_200_000,
 )  # fmt: skip
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MS: Final = timedelta(milliseconds=1)
 _MOST_S: Final = 1e12
 
 
@@ -75,7 +72,7 @@ class DeliveryTime(NamedTuple):
 
 
 def delivery_time_of(
-    delay: Duration | None, deliver_at: datetime | None, level: int
+    delay: Duration | None, deliver_at: Moment | None, level: int
 ) -> DeliveryTime | None:
     """Return the moment that a sender asks for, None when it asks for none.
 
@@ -87,15 +84,15 @@ def delivery_time_of(
     Raises:
         IllegalMessageError: two of them are given, or one that is no time.
     """
-    given = [name for name, value in zip(DELAYS, (delay, deliver_at, level), strict=True) if value]
+    values = (delay, deliver_at is not None, level)
+    given = [name for name, value in zip(DELAYS, values, strict=True) if value]
     if len(given) > 1:
         raise IllegalMessageError(f"give one of {' and '.join(given)}")
     if deliver_at is not None:
-        if deliver_at.tzinfo is None:
-            raise IllegalMessageError(
-                "deliver_at needs a time zone; .astimezone() adds the local one"
-            )
-        return DeliveryTime(deliver_ms=-((_EPOCH - deliver_at) // _MS))
+        try:
+            return DeliveryTime(deliver_ms=moment_ms(deliver_at))
+        except ValueError as error:
+            raise IllegalMessageError(f"deliver_at: {error}") from None
     if not delay:
         return None
     seconds = to_s(delay)

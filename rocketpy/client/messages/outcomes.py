@@ -157,7 +157,7 @@ class Retry(Exception):  # noqa: N818 - an order to the consumer, not an error
     """
 
     def __init__(self, delay_level: int = 0, *, delay: Duration | None = None) -> None:
-        self.delay_s = checked_delay(delay_level, delay, MAX_RETRY_DELAY_S)
+        self.delay_s: float | None = checked_delay(delay_level, delay, MAX_RETRY_DELAY_S)
         super().__init__(delay_level)
         self.delay_level = delay_level
 

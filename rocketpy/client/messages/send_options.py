@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Final, TypedDict, cast
 
 from rocketpy.client.messages.serializers import Serializer
-from rocketpy.client.options.durations import Duration, to_s
+from rocketpy.client.options.durations import Duration, Moment, to_s
 from rocketpy.client.options.validation import described, fits
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.message_queue import MessageQueue
@@ -27,7 +27,8 @@ class SendOptions(TypedDict, total=False):
         timeout: for all attempts together.
         retries: attempts after the first one.
         delay: deliver no sooner than after this time.
-        deliver_at: deliver no sooner than at this time.
+        deliver_at: deliver no sooner than at this time: a datetime (without a time zone, local
+            time), a float of seconds since 1970, or an int of ms since 1970.
         delay_level: deliver after the broker's n-th delay, 1..18.
         flag: a number of your own.
         serializer: instead of the producer's.
@@ -43,7 +44,7 @@ class SendOptions(TypedDict, total=False):
     timeout: Duration
     retries: int
     delay: Duration
-    deliver_at: datetime
+    deliver_at: Moment
     delay_level: int
     flag: int
     serializer: Serializer
@@ -60,7 +61,7 @@ _OPTION_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "timeout": (Real, timedelta),
     "retries": (int,),
     "delay": (Real, timedelta, NoneType),
-    "deliver_at": (datetime, NoneType),
+    "deliver_at": (datetime, Real, NoneType),
     "delay_level": (int, NoneType),
     "flag": (int,),
     "serializer": (object,),

@@ -9,10 +9,19 @@ Example:
 """
 
 import math
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 Duration = float | timedelta
 """A time span: seconds, or a timedelta."""
+Moment = datetime | float
+"""A point in time: a datetime, a float of seconds since 1970, or an int of ms since 1970.
+
+A datetime without a time zone is local time, as in Python's own functions.
+"""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+_END_S: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 def to_s(duration: Duration) -> float:
@@ -23,3 +32,24 @@ def to_s(duration: Duration) -> float:
 def to_ms(duration: Duration) -> int:
     """Return a duration in whole milliseconds, rounded up."""
     return math.ceil(round(to_s(duration) * 1_000, 3))
+
+
+def moment_ms(moment: Moment) -> int:
+    """Return a point in time in ms since 1970; part of a ms is rounded up.
+
+    Raises:
+        ValueError: a float that cannot be seconds, as `time.time() * 1000` is.
+
+    Example:
+        >>> moment_ms(1_700_000_000.5), moment_ms(1_700_000_000_500)
+        (1700000000500, 1700000000500)
+    """
+    if isinstance(moment, datetime):
+        return -((_EPOCH - moment.astimezone(UTC)) // _MS)
+    if isinstance(moment, int):
+        return moment
+    if not abs(moment) <= _END_S:
+        raise ValueError(
+            f"{moment!r} is a float, so seconds since 1970, and no time: give ms as an int"
+        )
+    return math.ceil(round(moment * 1_000, 3))

@@ -63,9 +63,11 @@ def described(kind: Any) -> str:  # noqa: ANN401
     """Return in words what fits an annotation."""
     origin = get_origin(kind)
     if origin in {Union, UnionType}:
-        return " or ".join(dict.fromkeys(described(each) for each in get_args(kind)))
+        words = list(dict.fromkeys(described(each) for each in get_args(kind)))
+        is_choice = any(get_origin(each) is Literal for each in get_args(kind))
+        return _choice(words) if is_choice else " or ".join(words)
     if origin is Literal:
-        return " or ".join(repr(each) for each in get_args(kind))
+        return _choice([repr(each) for each in get_args(kind)])
     if origin is Callable:
         return "a function"
     if origin is Sequence:
@@ -74,6 +76,12 @@ def described(kind: Any) -> str:  # noqa: ANN401
     if methods:
         return f"an object with {' and '.join(methods)}"
     return _WORDS.get(kind) or f"a {kind.__name__}"
+
+
+def _choice(words: list[str]) -> str:
+    """Return what an option may be, for a message that says what it is not."""
+    listed = ", ".join(word.removeprefix("one of ") for word in words)
+    return f"one of {listed}" if len(words) > 1 else words[0]
 
 
 def _methods(kind: Any) -> list[str]:  # noqa: ANN401

@@ -135,3 +135,15 @@ def test_close_inside_a_plain_handler_raises_advice(
         with consumer:
             consumer.wait_closed()
     assert len(told) == 2
+
+
+def test_topic_is_read_to_its_end_without_await(tmp_path: Path) -> None:
+    with ClusterThread(tmp_path) as cluster, connect(cluster.namesrv, group="s") as client:
+        client.ready(timeout=30)
+        client.producer().send_batch("levels", [b"1", b"2", b"3"])
+        assert sorted(message.body for message in client.read("levels")) == [b"1", b"2", b"3"]
+        assert list(client.read("levels", start="latest")) == []
+        for _ in client.read("levels", until=None):
+            break
+        assert sum(client.end_offsets("levels").values()) == 3
+        assert sum(client.begin_offsets("levels").values()) == 0

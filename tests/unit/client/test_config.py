@@ -352,7 +352,7 @@ def test_option_that_a_send_does_not_have_or_of_another_type_is_refused() -> Non
                 ({"tags": "a"}, "no option 'tags'; did you mean tag"),
                 ({"delay_s": 1}, "no option 'delay_s'"),
                 ({"delay": "30s"}, "delay: '30s' is not of type"),
-                ({"deliver_at": 5}, "deliver_at: 5 is not of type datetime"),
+                ({"deliver_at": "5"}, "deliver_at: '5' is not of type datetime"),
                 ({"tag": 5}, "tag: 5 is not of type str"),
                 ({"keys": [5]}, "keys: 5 is not of type str"),
                 ({"queue": 1}, "queue: 1 is not of type MessageQueue"),

@@ -63,7 +63,9 @@ def test_record_has_its_values_by_name(caplog: pytest.LogCaptureFixture) -> None
     with caplog.at_level(logging.WARNING, "rocketpy.client"):
         run_sim(main, queues=1)
     record = next(each for each in caplog.records if "handler failed" in each.msg)
-    assert record.msg == "handler failed, messages redelivered: messages=%(messages)r"
+    assert record.msg == (
+        "handler failed, messages redelivered: messages=%(messages)r failures=%(count)d"
+    )
     assert isinstance(record.args, dict)
     assert [each.body for each in record.args["messages"]] == [b"1"]
     assert "ReceivedMessage(t@" in record.getMessage()

@@ -55,7 +55,7 @@ PRODUCER: list[dict[str, Any]] = [
 CONSUMER: list[dict[str, Any]] = [
     {"topic": 5}, {"topic": b"t"}, {"topic": ["t", 5]}, {"topic": None}, {"filter": None},
     {"filter": ["a"]}, {"sql": 5}, {"handler": "handle"}, {"handler": lambda: None},
-    {"handler": lambda a, b, c: None}, {"start": "newest"}, {"start": 1.5}, {"start": None},
+    {"handler": lambda a, b, c: None}, {"start": "newest"}, {"start": 1e300}, {"start": None},
     {"ordered": "yes"}, {"order_by_key": "key"}, {"broadcast": 1}, {"allocation": 5},
     {"offset_dir": None}, {"concurrency": -1}, {"batch": 0}, {"concurrency": 2.5},
     {"stop_timeout": None}, {"batch": True},

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rocketpy.client.consumer.offset_store import start_time_ms
 from rocketpy.client.messages.delivery_time import DeliveryTime, delivery_time_of, level_property
 from rocketpy.errors import IllegalMessageError
 
@@ -34,6 +35,20 @@ def test_time_is_never_rounded_down() -> None:
     assert DeliveryTime(delay_ms=5).properties == {"TIMER_DELAY_MS": "5"}
 
 
+@pytest.mark.parametrize(
+    ("moment", "ms"),
+    [
+        (AT.replace(tzinfo=None), int(AT.replace(tzinfo=None).timestamp() * 1_000) + 1),
+        (NOW / 1_000 + 0.25, NOW + 250),
+        (NOW, NOW),
+    ],
+    ids=repr,
+)
+def test_moment_is_local_time_seconds_or_ms(moment: Any, ms: int) -> None:
+    assert delivery_time_of(None, moment, 0) == DeliveryTime(deliver_ms=ms)
+    assert start_time_ms(moment) == ms, "as for the start of a consumer"
+
+
 @pytest.mark.parametrize("nothing", [None, 0, 0.0, timedelta(0)])
 def test_no_delay_is_none(nothing: Any) -> None:
     assert delivery_time_of(nothing, None, 0) is None
@@ -48,7 +63,9 @@ def test_no_delay_is_none(nothing: Any) -> None:
         (float("inf"), None, 0),
         (float("nan"), None, 0),
         (1e300, None, 0),
-        (None, AT.replace(tzinfo=None), 0),
+        (None, float(NOW), 0),
+        (None, float("nan"), 0),
+        (None, 0, 3),
         (1, AT, 0),
         (1, None, 3),
         (None, AT, 3),

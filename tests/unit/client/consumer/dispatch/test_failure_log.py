@@ -55,7 +55,7 @@ def test_failures_of_one_kind_are_a_traceback_then_counted_lines(
     assert "'x500'" in caplog.text
 
 
-def test_failures_of_another_line_have_a_traceback_of_their_own(
+def test_failures_of_another_line_are_logged_with_their_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log = FailureLog(SimClock())
