@@ -12,14 +12,18 @@
         - FlowControlError          2, 215, 530, 42900    retriable, after `retry_after` seconds
         - ...                       one class a code, see below
     - ClientError                   the client side could not do it
-        - IllegalMessageError       the caller's message breaks a limit; never retried
-        - NoNameServerError         retriable
-            - NameServerAddressError
-        - NoRouteError              retriable
-        - ConnectError              retriable
-        - ConnectionLostError       retriable
-        - RequestTimeoutError       retriable, also a TimeoutError
-        - TooManyInFlightError      retriable
+        - IllegalMessageError       the message breaks a limit; never retried
+            - MessageIllegalError   the broker says so; also a BrokerError
+        - NotSentError              surely nothing was sent; retriable
+            - NoNameServerError
+                - NameServerAddressError
+            - NoRouteError
+                - TopicNotWritableError
+            - ConnectError
+            - TooManyInFlightError
+        - ConnectionLostError       it may have been executed; retriable
+        - RequestTimeoutError       the same, also a TimeoutError
+        - RemoteError               the responder of a request failed
         - HalfNotStoredError        a transaction did not begin
         - PartlySentError           a batch failed half way; says the outcome of each message
         - ServersFailedError        several servers were asked and some failed; says which
@@ -78,11 +82,13 @@ __all__ = [
     "NoNameServerError",
     "NoPermissionError",
     "NoRouteError",
+    "NotSentError",
     "OffsetFileError",
     "PartlySentError",
     "ProtocolError",
     "QueryNotFoundError",
     "QueueGapError",
+    "RemoteError",
     "RequestCodeNotSupportedError",
     "RequestTimeoutError",
     "ResourceShortError",
@@ -252,10 +258,6 @@ class RequestCodeNotSupportedError(BrokerError, code=3):
     """The server does not support this request; a newer version may."""
 
 
-class MessageIllegalError(BrokerError, code=13):
-    """The broker refuses the message itself (too large, bad properties); change the message."""
-
-
 class ServiceNotAvailableError(BrokerError, code=14):
     """The broker cannot write now (full disk, read-only store, shutting down)."""
 
@@ -309,41 +311,55 @@ class ClientError(RocketPyError):
 
 
 class IllegalMessageError(ClientError):
-    """The message breaks a limit or rule and was not sent; change the message."""
+    """The message breaks a limit or rule and was not sent or stored; change the message."""
 
 
-class NoNameServerError(ClientError):
+class MessageIllegalError(BrokerError, IllegalMessageError, code=13):
+    """The broker refuses the message itself (too large, bad properties); change the message."""
+
+
+class NotSentError(ClientError):
+    """The message or request surely was not sent; a repeat cannot store a message twice.
+
+    Args:
+        message: why.
+        retriable: whether the same call may succeed later.
+    """
+
+    retriable: bool = True
+
+    def __init__(self, message: str, *, retriable: bool | None = None) -> None:
+        super().__init__(message)
+        if retriable is not None:
+            self.retriable = retriable
+
+
+class NoNameServerError(NotSentError):
     """No name server is configured, or none of them answers; the message lists them."""
-
-    retriable = True
 
 
 class NameServerAddressError(NoNameServerError):
     """No name server address is given, or another service answers there; change the addresses."""
 
-    retriable = False
+    retriable: bool = False
 
 
-class NoRouteError(ClientError):
+class NoRouteError(NotSentError):
     """No broker serves the topic now; it may be new, or its brokers may be down."""
-
-    retriable = True
 
 
 class TopicNotWritableError(NoRouteError):
     """The topic's permission forbids writing; an operator can change that."""
 
-    retriable = False
+    retriable: bool = False
 
 
-class ConnectError(ClientError):
+class ConnectError(NotSentError):
     """A connection could not be opened; nothing was sent.
 
     Attributes:
         retry_in_ms: no other connection to this address is tried before.
     """
-
-    retriable = True
 
     def __init__(self, message: str, *, retry_in_ms: int = 0) -> None:
         super().__init__(message)
@@ -353,19 +369,33 @@ class ConnectError(ClientError):
 class ConnectionLostError(ClientError):
     """The connection closed before the response came; the request may have been executed."""
 
-    retriable = True
+    retriable: bool = True
 
 
 class RequestTimeoutError(ClientError, TimeoutError):
     """No response came in time; the request may have been executed."""
 
-    retriable = True
+    retriable: bool = True
 
 
-class TooManyInFlightError(ClientError):
-    """The limit of unanswered requests is reached; wait for some to finish."""
+class TooManyInFlightError(NotSentError):
+    """The limit of unanswered requests is reached, nothing was sent; wait for some to finish."""
 
-    retriable = True
+
+class RemoteError(ClientError):
+    """The responder has answered a request with an error: its handler raised.
+
+    A repeated request is handled again, and fails again unless the cause has passed.
+
+    Attributes:
+        kind: the exception's class at the responder, `ValueError`.
+        detail: the exception's text there, at most `MOST_REMARK_CHARACTERS` of it.
+    """
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(f"the responder failed: {kind}: {detail}")
+        self.kind = kind
+        self.detail = detail
 
 
 class HalfNotStoredError(ClientError):

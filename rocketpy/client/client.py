@@ -26,7 +26,7 @@ from rocketpy.client.consumer.push_consumer import Consumer
 from rocketpy.client.consumer.topic_reader import TopicMessages, TopicReader
 from rocketpy.client.credentials import RequestSigner, find_credentials
 from rocketpy.client.health import ClientHealth
-from rocketpy.client.lifecycle import AsyncLifecycle
+from rocketpy.client.lifecycle import AsyncLifecycle, require_loop
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import PLAIN, Serializer
 from rocketpy.client.options.durations import Duration, to_s
@@ -35,7 +35,7 @@ from rocketpy.client.options.validation import checked_group
 from rocketpy.client.pop.pop_consumer import PopConsumer
 from rocketpy.client.producer.middleware_producer import MiddlewareProducer
 from rocketpy.client.producer.producer import Producer
-from rocketpy.client.producer.request_reply import answering
+from rocketpy.client.producer.request_reply import Answers
 from rocketpy.errors import ClosedError, ConfigError, NoRouteError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
@@ -91,6 +91,7 @@ class Client(AsyncLifecycle):
         Raises:
             ClosedError: it was closed, or started in another event loop; connect() makes another.
         """
+        loop = require_loop()
         self._check_loop()
         if self._instance is not None:
             if not self._instance.is_running:
@@ -109,7 +110,7 @@ class Client(AsyncLifecycle):
         self._instance = Instance(
             self.config, remoting, clock=self._clock, rng=self._rng, process_id=self._process_id
         )
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         await self._instance.start()
 
     async def ready(self, timeout: Duration = 60.0) -> None:  # noqa: ASYNC109 - several requests
@@ -217,8 +218,9 @@ class Client(AsyncLifecycle):
 
         Takes what `consumer` takes, `reply_middlewares` and `reply_serializer`
         (`rocketpy.client.config.ResponderConfig`). The handler gets a message, or its
-        body and the message; None is no answer. An answer that comes too late is only logged.
-        Requests that are sent once it has started are answered.
+        body and the message; None is no answer. What it raises is the answer, too: the requester
+        gets a `RemoteError`, and the message is not delivered again. A request whose time is over
+        is not handled. Requests that are sent once it has started are answered.
 
         Raises:
             ClosedError: the client is not started.
@@ -244,7 +246,11 @@ class Client(AsyncLifecycle):
             middlewares=config.reply_middlewares,
         )
         consumer = self._keep(Consumer(self._usable(), self._group(config.group), config))
-        consumer._answer = answering(producer.reply)  # noqa: SLF001
+        consumer._answer = Answers(  # noqa: SLF001
+            producer.reply,
+            producer._reply_error,  # noqa: SLF001
+            self._clock,
+        )
         consumer._closes_with_it = producer  # noqa: SLF001
         return consumer
 
@@ -386,12 +392,18 @@ def connect(config: ClientConfig) -> Client:
     may come without their name.
 
     Returns:
-        A client, to be used with `async with` or started with `await client.start()`.
+        A client, to be used with `async with`; or `await` it and close it later.
 
     Example:
         ::
 
             async with rocketpy.connect("127.0.0.1:9876", group="shop") as client:
                 await client.producer().send("orders", b"o1")
+
+            client = await rocketpy.connect("127.0.0.1:9876", group="shop")
+            try:
+                await client.producer().send("orders", b"o2")
+            finally:
+                await client.close()
     """
     return Client(config)

@@ -89,6 +89,7 @@ _MINIMUM: Final = {
     "max_in_hand": 1,
     "error_pause": 0.001,
 }
+_HINTS: Final = {"name_servers": "; write 'host:port', or a list of such texts"}
 _HIGHEST_LEVEL: Final = {"zlib": 9, "lz4": 16, "zstd": 22}
 
 
@@ -108,7 +109,9 @@ class Checked:
             if not fits(each.type, value):
                 # An account given in another form must not end in a log.
                 shown = f"a {type(value).__name__}" if each.name == "credentials" else repr(value)
-                raise ConfigError(f"{shown[:100]} is not {described(each.type)}", key=each.name)
+                hint = _HINTS.get(each.name, "")
+                words = f"{shown[:100]} is not {described(each.type)}{hint}"
+                raise ConfigError(words, key=each.name)
             minimum = _MINIMUM.get(each.name)
             if minimum is not None and to_s(value) < minimum:
                 raise ConfigError(f"{value} is less than {minimum}", key=each.name)

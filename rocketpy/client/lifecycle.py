@@ -1,21 +1,52 @@
-"""Objects that start and close, also by `async with`.
+"""Objects that start and close, also by `async with` or `await`.
 
 All calls must be in one event loop: waiting callers are woken in that loop only.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NoReturn, Self, SupportsIndex
 
-from rocketpy.errors import ClosedError
+from rocketpy.errors import ClientError, ClosedError
 
 running_loop: Final[Callable[[], asyncio.AbstractEventLoop | None]] = asyncio._get_running_loop  # noqa: SLF001 - None where none runs
 """Return the event loop that runs on this thread, None without one."""
 
 
-class AsyncClosable(ABC):
+def require_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop that runs on this thread.
+
+    Raises:
+        ClientError: none does: another library runs the coroutines, or a plain function was called
+            on another thread.
+    """
+    loop = running_loop()
+    if loop is None:
+        raise ClientError(
+            "no asyncio event loop runs on this thread, and RocketPy needs asyncio: use "
+            "asyncio.run(), the asyncio backend of anyio (not trio), from another thread "
+            "asyncio.run_coroutine_threadsafe() or loop.call_soon_threadsafe(); or use "
+            "rocketpy.sync, which works on any thread"
+        )
+    return loop
+
+
+class ProcessBound:
+    """Object with connections or threads, which cannot be pickled or copied."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
+        """Raise TypeError, as sockets and locks do."""
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied, its connections belong to this "
+            "process: connect() in the other process"
+        )
+
+
+class AsyncClosable(ProcessBound, ABC):
     """Is closed at the end of its `async with` block."""
 
     _closing: asyncio.Task[None] | None = None
@@ -89,11 +120,16 @@ class AsyncClosable(ABC):
 
 
 class AsyncLifecycle(AsyncClosable):
-    """Starts with its `async with` block, too."""
+    """Starts with its `async with` block, too, or when it is awaited."""
 
     async def __aenter__(self) -> Self:
+        require_loop()
         await self.start()
         return self
+
+    def __await__(self) -> Generator[None, None, Self]:
+        """Start it and return it, as `client = await rocketpy.connect(...)`; close it later."""
+        return self.__aenter__().__await__()
 
     @abstractmethod
     async def start(self) -> None:

@@ -75,7 +75,7 @@ class RemotingClient:
         )
         self.network: Network = network or SocketNetwork()
         # One counter for all connections: an opaque in a log names one request.
-        self._opaques = itertools.count()
+        self._opaques = itertools.count(1)  # 0 is a request that was not written
         self.loop: asyncio.AbstractEventLoop
         self.turns: WriteScheduler
         self._clock = clock
@@ -113,7 +113,7 @@ class RemotingClient:
             timeout_ms: for connecting and answering together.
 
         Raises:
-            ConnectError: no connection could be opened; the request was not sent.
+            ConnectError: no connection was opened in time; the request was not sent.
             ConnectionLostError: the connection closed before the response came.
             RequestTimeoutError: no response in time.
             TooManyInFlightError: too many requests are unanswered.
@@ -163,8 +163,7 @@ class RemotingClient:
             timeout_ms: for connecting, where that is still needed.
 
         Raises:
-            ConnectError: no connection could be opened.
-            RequestTimeoutError: not connected in time.
+            ConnectError: no connection was opened in time.
             ClosedError: the client was closed.
         """
         # The caller's command is marked: `ServerPeer` then answers the call once it is written.

@@ -118,6 +118,17 @@ class ClientConnection(FrameConnection):
         super().connection_made(transport)
         self.channel.in_flight.on_timeout = self._on_timeout
 
+    def lost_reason(self, exc: Exception | None) -> str:
+        """Also name the usual cause of a connection on which the server has sent nothing.
+
+        A server that refuses a certificate says so after the handshake, from the client's view.
+        """
+        reason = super().lost_reason(exc)
+        if self.reads:
+            return reason
+        cause = "refuses this client's certificate" if self._peer.uses_tls else "accepts TLS only"
+        return f"{reason} without an answer; perhaps it {cause}"
+
     def data_received(self, data: bytes) -> None:
         """Give responses to their calls and serve requests."""
         self.reads += 1
@@ -294,7 +305,7 @@ class ServerPeer:
         self._max_in_flight = context.config.client_async_semaphore_value
         self._max_frame_bytes = context.config.max_frame_bytes
         self._connection: ClientConnection | None = None
-        self._waiting = PendingCalls(context.loop, address)
+        self._waiting = PendingCalls(context.loop, address, is_connecting=True)
         self._waiting_count = 0
         self._is_connecting = False
         self._is_closed = False
@@ -302,6 +313,11 @@ class ServerPeer:
         self._retry_at_ms = 0
         self._used_ms = context.now_ms()  # last time that a call needed a connect, monotonic
         self._failure = ""
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self._context.tls is not None
 
     @property
     def is_connected(self) -> bool:
@@ -449,8 +465,7 @@ class ServerPeer:
         if not self._is_connecting:
             pause_ms = self._retry_at_ms - self._context.now_ms()
             if pause_ms > 0:
-                words = f"{self._failure}; next attempt in {pause_ms} ms"
-                pending.fail(ConnectError(words, retry_in_ms=pause_ms))
+                pending.fail(ConnectError(self._failure, retry_in_ms=pause_ms))
                 return
             # One connect for all calls that wait.
             self._is_connecting = True

@@ -31,7 +31,7 @@ from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import Duration, to_ms
 from rocketpy.client.options.validation import checked_subscription
 from rocketpy.client.sending.result import SendResult
-from rocketpy.errors import ClientError
+from rocketpy.errors import ClientError, RemoteError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.runtime.clock import SystemClock
@@ -92,14 +92,15 @@ class _Line:
             threads=HandlerThreads(executor, 1, SystemClock()),
             on_error=self.config.on_error,
             middlewares=self.config.middlewares,
-            answer=self._answer if self.is_responder else None,
+            answer=self if self.is_responder else None,
         )
         rejection = await run_handler(invoke, messages, FailureLog(SystemClock()))
         for message in messages:
             self._end(message, self._rejections.pop(id(message), rejection))
         return count
 
-    async def _answer(self, message: ReceivedMessage, body: object) -> None:
+    async def __call__(self, message: ReceivedMessage, body: object, /) -> None:
+        """Answer a request."""
         config = self.config
         assert isinstance(config, ResponderConfig)
         serializer = config.reply_serializer or config.serializer
@@ -111,6 +112,17 @@ class _Line:
 
         sending = Sending(kind="reply", topic=message.topic, body=body, options={})
         await surrounded(config.reply_middlewares, last)(sending)
+
+    async def fail(self, message: ReceivedMessage, error: Exception) -> bool:
+        """Answer a handler's request with an error; messages of the test are retried instead."""
+        if not self._requests.is_open(message.ext):
+            return False
+        self._requests.answered(message, RemoteError(type(error).__name__, str(error)))
+        return True
+
+    def is_late(self, message: ReceivedMessage) -> bool:  # noqa: ARG002 - no request waits here
+        """Return False."""
+        return False
 
     def _end(self, message: ReceivedMessage, rejection: Rejection | None) -> None:
         limit = _MAX_RETRIES if self.config.max_retries < 0 else self.config.max_retries

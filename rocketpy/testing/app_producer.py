@@ -26,7 +26,7 @@ from rocketpy.client.sending.outgoing_message import (
     unpacked,
 )
 from rocketpy.client.sending.result import SendResult, SendStats, SendStatus
-from rocketpy.errors import ClientError, IllegalMessageError, RequestTimeoutError
+from rocketpy.errors import ClientError, IllegalMessageError, RemoteError, RequestTimeoutError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.record.message import MessageExt
@@ -89,7 +89,7 @@ class Requests:
     def __init__(self, respond: Callable[[MessageExt], Awaitable[None]]) -> None:
         self.answers: dict[str, Any] = {}
         self._respond = respond
-        self._open: dict[int, list[bytes]] = {}
+        self._open: dict[int, list[bytes | RemoteError]] = {}
         self._known: dict[int, MessageExt] = {}
 
     def is_one(self, ext: MessageExt) -> bool:
@@ -100,13 +100,17 @@ class Requests:
         """Return whether a request waits for its answer."""
         return self._open.get(id(ext)) == []
 
-    def answered(self, message: ReceivedMessage, data: bytes) -> None:
+    def answered(self, message: ReceivedMessage, data: bytes | RemoteError) -> None:
         """Accept an answer; only the first one counts."""
         if self.is_open(message.ext):
             self._open[id(message.ext)].append(data)
 
     async def answer(self, ext: MessageExt, config: ProducerConfig) -> bytes | None:
-        """Return the answer to a request, None without one."""
+        """Return the answer to a request, None without one.
+
+        Raises:
+            RemoteError: the responder's handler failed.
+        """
         self._known[id(ext)] = ext
         data = self._open[id(ext)] = []
         try:
@@ -121,7 +125,10 @@ class Requests:
                 await self._respond(ext)
         finally:
             del self._open[id(ext)]
-        return data[0] if data else None
+        outcome = data[0] if data else None
+        if isinstance(outcome, RemoteError):
+            raise outcome
+        return outcome
 
 
 class _Ends:

@@ -19,6 +19,7 @@ from rocketpy.errors import (
     ConnectError,
     ConnectionLostError,
     NoRouteError,
+    NotSentError,
     RequestTimeoutError,
     RocketPyError,
 )
@@ -29,6 +30,7 @@ from tests.unit.client.sends import destination
 
 STORED = {"msgId": "ID", "queueId": "0", "queueOffset": "7"}
 REQUEST = make_request(310)
+REQUEST.opaque = 1  # it was written
 ROUNDING_MS = 2
 
 
@@ -92,6 +94,7 @@ class FakeTransport:
         self.plan = plan
         self.sent_ms: list[int] = []
         self.reached = 0
+        self.unanswered = 0
         self.stored = 0
         self._routes = list(plan.routes)
         self._answers = list(plan.answers)
@@ -126,6 +129,7 @@ class FakeTransport:
     def transmit(self, attempt: SendAttempt, destination: Destination, message: Outgoing) -> None:
         timeout_ms = attempt.timeout_ms
         assert timeout_ms > 0
+        attempt.command = REQUEST
         self.sent_ms.append(self.clock.monotonic_ms())
         kind, after_ms = self._answers[0]
         if len(self._answers) > 1:
@@ -133,6 +137,7 @@ class FakeTransport:
         if kind == "no master":
             raise NoRouteError("no master")
         self.reached += kind != "refused"
+        self.unanswered += kind in {"silent", "lost"}
         if kind == "silent" or after_ms >= timeout_ms:
             self._later(attempt, timeout_ms, RequestTimeoutError("silent"))
         elif kind == "refused":
@@ -203,3 +208,5 @@ async def follow(plan: Plan, loop: SimLoop) -> None:
     assert operation._state is State.DONE
     assert (window.messages, window.bytes, len(transport.watch)) == (0, 0, 0)
     assert not isinstance(outcome, SendResult) or transport.stored
+    assert not isinstance(outcome, NotSentError) or not transport.unanswered
+    assert not isinstance(outcome, RequestTimeoutError) or transport.reached

@@ -62,6 +62,8 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "HeaderFieldError": (("topic", "is required"), {}),
     "ExpressionError": (("a number is missing", 3), {}),
     "ConnectError": (("refused",), {"retry_in_ms": 500}),
+    "NotSentError": (("closed",), {"retriable": False}),
+    "RemoteError": (("ValueError", "no price"), {}),
     "PartlySentError": (([],), {"stored": 0, "error": RequestTimeoutError("late")}),
     "ServersFailedError": (({"broker-a": 1}, {"broker-b": RequestTimeoutError("late")}), {}),
     "CorruptRecordError": ((4096, "its checksum differs"), {}),

@@ -7,13 +7,15 @@ signature is written twice. Type checkers read the stubs that `make stubs` write
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from rocketpy.client.blocking.loop_thread import LoopThread
 from rocketpy.client.callbacks.handlers import is_coroutine_function
+from rocketpy.client.lifecycle import ProcessBound
 from rocketpy.client.options.validation import refuse_generators
+from rocketpy.errors import ClosedError
 
 C = TypeVar("C", bound=type[Any])
 
@@ -24,7 +26,7 @@ Written by the decorators while modules are imported, then only with equal value
 """
 
 
-class BlockingFacade:
+class BlockingFacade(ProcessBound):
     """Blocking form of an asynchronous object.
 
     Args:
@@ -64,16 +66,25 @@ class ClosableFacade(BlockingFacade):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._thread.is_of_parent:
-            super().__exit__(exc_type, exc, traceback)
+        self._end(lambda: self._wrapped.__aexit__(exc_type, exc, traceback))
 
     def close(self) -> None:
         """Finish the work in progress and close; further calls wait for the same close.
 
-        In a forked child there is nothing to close.
+        There is nothing to close in a forked child, or after the client was closed.
         """
-        if not self._thread.is_of_parent:
-            self._thread.run(self._wrapped.close())
+        self._end(self._wrapped.close)
+
+    def _end(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        thread = self._thread
+        if thread.is_of_parent or not thread.is_alive:
+            return
+        try:
+            thread.run(close())
+        except ClosedError:
+            # Another thread has just closed the client, and this object with it.
+            if thread.is_alive:
+                raise
 
 
 def facade_of(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
+from rocketpy.client.lifecycle import ProcessBound
 from rocketpy.errors import ClientError, ClosedError
 
 T = TypeVar("T")
@@ -19,7 +20,7 @@ class _Thread(threading.Thread):
     """Thread of a loop; blocking calls are errors on it."""
 
 
-class LoopThread:
+class LoopThread(ProcessBound):
     """Runs coroutines for other threads, until closed.
 
     When the thread ends for any reason, the waiting callers get an error instead of hanging.

@@ -13,6 +13,7 @@ from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.producer.middleware_producer import MiddlewareProducer
 from rocketpy.client.producer.producer import Producer as AsyncProducer
 from rocketpy.client.producer.transaction import Transaction as AsyncTransaction
+from rocketpy.client.producer.unfinished_sends import UNFINISHED_SENDS
 from rocketpy.client.sending.result import SendResult
 
 
@@ -39,6 +40,7 @@ class Producer(ClosableFacade):
 
     def __init__(self, thread: LoopThread, wrapped: AsyncProducer) -> None:
         super().__init__(thread, wrapped)
+        UNFINISHED_SENDS.complete(wrapped, thread.submit)
         # Middlewares build and send the message themselves, on the loop.
         is_pipelined = not isinstance(wrapped, MiddlewareProducer)
         self._sends = BlockingSendQueue(thread, wrapped) if is_pipelined else None

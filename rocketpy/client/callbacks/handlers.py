@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import ContextVar
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
 from rocketpy.client.callbacks.middleware import HandleMiddleware, surrounded
@@ -26,8 +26,24 @@ Handler = Callable[..., Any]
 Invoke = Callable[[list[ReceivedMessage]], Awaitable[Any]]
 ErrorHandler = Callable[[ReceivedMessage, Exception], Any]
 """Gets a message and its error; returns when the message is handled, or raises as a handler."""
-Answer = Callable[[ReceivedMessage, Any], Awaitable[None]]
-"""Sends the return value of a handler as the reply to a request."""
+
+
+class Answer(Protocol):
+    """Sends the outcome of a responder's handler to the requester."""
+
+    async def __call__(self, message: ReceivedMessage, body: Any, /) -> None:  # noqa: ANN401
+        """Send what the handler returned."""
+        ...
+
+    async def fail(self, message: ReceivedMessage, error: Exception) -> bool:
+        """Send the error of a handler; return whether the requester takes errors."""
+        ...
+
+    def is_late(self, message: ReceivedMessage) -> bool:
+        """Return whether the requester has given up."""
+        ...
+
+
 _UNDONE: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
 
@@ -47,6 +63,8 @@ def make_invoke(
     bodies) first; a message whose body cannot be read goes to `on_error`, or to the dead letters,
     and the handler gets the others. Middlewares see neither such a message nor `on_error`.
     With `answer`, what the handler returns for its one message is sent with it, unless it is None.
+    What it raises is sent, too, and the message is done then: the requester may ask again. A
+    request whose time is over is not handled.
     """
     wants_body = _positional_count(handler) >= 2
     call: Invoke
@@ -54,9 +72,20 @@ def make_invoke(
         call = _awaiting(handler, is_list=batch > 1)
     else:
         call = _Call(handler, threads, is_list=batch > 1, wants_body=wants_body, answer=answer)
-    if on_error is None and not wants_body and not middlewares:
+    if on_error is None and not wants_body and not middlewares and answer is None:
         return call
-    return _SafeInvoke(call, on_error, threads, middlewares)
+    safe = _SafeInvoke(call, on_error, threads, middlewares, answer)
+    return safe if answer is None else _without_late(safe, answer)
+
+
+def _without_late(invoke: Invoke, answer: Answer) -> Invoke:
+    """Return what skips the requests that have no requester any more; they are done."""
+
+    async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
+        given = [each for each in messages if not answer.is_late(each)]
+        return await invoke(given) if given else None
+
+    return call
 
 
 def _awaiting(handler: Handler, *, is_list: bool) -> Invoke:
@@ -168,7 +197,9 @@ class _SafeInvoke:
         on_error: ErrorHandler | None,
         threads: HandlerThreads,
         middlewares: Sequence[HandleMiddleware],
+        answer: Answer | None = None,
     ) -> None:
+        self._answer = answer
         self._call = call
         self._middlewares = middlewares
         self._on_error = on_error
@@ -193,11 +224,8 @@ class _SafeInvoke:
             check_awaited(await surrounded(self._middlewares, handle)(messages))
         except Exception as error:  # noqa: BLE001 - raised, or passed to the error handler
             failure = error
-        for message, cause in bad:
-            unreadable = UnreadableBodyError(f"the body of {message!r} cannot be read: {cause}")
-            unreadable.__cause__ = cause
-            await self._settle(message, unreadable)
-        if failure is None:
+        await self._settle_unreadable(bad)
+        if failure is None or await self._is_answered(messages[0], failure):
             return
         if self._on_error is None or isinstance(failure, Retry | ToDLQ):
             raise failure
@@ -205,6 +233,29 @@ class _SafeInvoke:
         for message in messages:
             if id(message) not in unread:
                 await self._settle(message, failure)
+
+    async def _settle_unreadable(self, bad: list[tuple[ReceivedMessage, Exception]]) -> None:
+        for message, cause in bad:
+            unreadable = UnreadableBodyError(f"the body of {message!r} cannot be read: {cause}")
+            unreadable.__cause__ = cause
+            if self._answer is not None:
+                await self._answer.fail(message, unreadable)
+            await self._settle(message, unreadable)
+
+    async def _is_answered(self, message: ReceivedMessage, failure: Exception) -> bool:
+        """Send the error to the requester; return whether the message is done with that."""
+        if self._answer is None or isinstance(failure, Retry):
+            return False
+        is_told = await self._answer.fail(message, failure)
+        if not is_told or self._on_error is not None or isinstance(failure, ToDLQ):
+            return False
+        # The requester decides whether to ask again: a redelivery would come too late.
+        logger.error(
+            "handler failed, error sent to the requester: msg_id=%(msg_id)s",
+            {"msg_id": message.id},
+            exc_info=failure,
+        )
+        return True
 
     async def _settle(self, message: ReceivedMessage, error: Exception) -> None:
         """Settle a message by the error handler: its return acknowledges it, an exception nacks."""

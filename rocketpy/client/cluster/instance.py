@@ -107,6 +107,7 @@ class Instance:
         self._producer_groups: dict[str, OrderedSet[ProducerMember]] = {}
         self.requests: PendingRequests = PendingRequests(self.client_id)
         self._answer_ways: set[str] = set()  # brokers that know us well enough for answers
+        self._introducing = asyncio.Lock()
         self._heartbeat_known: dict[str, str] = {}  # address -> failure, empty when it answered
         self._divided_groups: set[str] = set()
         self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
@@ -395,7 +396,7 @@ class Instance:
         self._divided_groups = named
 
     async def make_known(self, topic: str) -> None:
-        """See to it that the brokers of a topic know this client: they pass answers on to it.
+        """Send heartbeats to the brokers of a topic that need one to pass answers on to us.
 
         Raises:
             RocketPyError: the topic has no route, or a broker does not answer.
@@ -403,9 +404,17 @@ class Instance:
         queues = await self.routes.publish_queues(topic)
         names = dict.fromkeys(queue.broker_name for queue in queues)
         ways = {address for name in names if (address := self.routes.master_address(name))}
-        if not ways <= self._answer_ways or any(map(self._heartbeat_known.get, ways)):
-            await self.heartbeat()
-        self._answer_ways |= ways
+        if self._are_ways(ways):
+            return
+        # One heartbeat for all requests that start meanwhile.
+        async with self._introducing:
+            if not self._are_ways(ways):
+                await self.heartbeat()
+                self._answer_ways |= ways
+
+    def _are_ways(self, addresses: set[str]) -> bool:
+        is_failed = any(map(self._heartbeat_known.get, addresses))
+        return addresses <= self._answer_ways and not is_failed
 
     def heartbeat_soon(self) -> None:
         """Send a heartbeat at once, at most one a second: a broker may have forgotten us."""

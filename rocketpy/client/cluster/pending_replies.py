@@ -1,10 +1,6 @@
-"""Requests that other clients answer: over a topic there, straight to the asker back.
+"""Requests of a client that wait for their answers, which brokers forward.
 
-The asker sends an ordinary message with an id and its own client id. Whoever consumes it sends the
-answer to the reply topic of the cluster, and the broker passes it on to the asker's connection.
-
-Source: DefaultMQProducerImpl.request, RequestFutureHolder, MessageUtil.createReplyMessage,
-ClientRemotingProcessor.receiveReplyMessage (5.4.0).
+Source: RequestFutureHolder, ClientRemotingProcessor.receiveReplyMessage (5.4.0).
 """
 
 import asyncio
@@ -21,6 +17,7 @@ from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.record.properties import (
     PROPERTY_CORRELATION_ID,
     PROPERTY_REPLY_TO_CLIENT,
+    PROPERTY_TAKES_ERRORS,
     PROPERTY_TTL,
     parse_properties,
 )
@@ -63,7 +60,10 @@ class PendingRequests:
             TooManyInFlightError: so many wait already.
         """
         if len(self._waiting) >= self._max_requests:
-            raise TooManyInFlightError(f"{len(self._waiting)} requests wait for an answer")
+            raise TooManyInFlightError(
+                f"{len(self._waiting)} requests of this client wait for an answer; this one was "
+                "not sent"
+            )
         correlation_id = str(uuid.uuid4())
         future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
@@ -72,6 +72,7 @@ class PendingRequests:
             PROPERTY_CORRELATION_ID: correlation_id,
             PROPERTY_REPLY_TO_CLIENT: self._client_id,
             PROPERTY_TTL: str(timeout_ms),
+            PROPERTY_TAKES_ERRORS: "1",
         }
         return properties, future
 

@@ -320,4 +320,8 @@ class RouteTable:
         )
         if queues:
             self._publish[topic] = tuple(queues)
+            # Perhaps a misspelt name: brokers create such a topic without a word.
+            logger.info(
+                "topic is new, its first message creates it: topic=%(topic)s", {"topic": topic}
+            )
         return tuple(queues)

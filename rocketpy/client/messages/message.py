@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rocketpy.client.messages.outcomes import MAX_RETRY_DELAY_S, Rejection, checked_delay
 from rocketpy.client.messages.serializers import PLAIN, Serializer
@@ -23,6 +23,24 @@ from rocketpy.proto.topic_names import RETRY_PREFIX
 CANNOT_REDELIVER = "only messages of a group consumer can be redelivered"
 NACKED = "the consumer called nack()"
 """Reason of a dead letter that no exception made."""
+
+_OUR_NAMES: Final = {
+    **dict.fromkeys(("value", "data", "payload", "content"), "body, or decode() for the value"),
+    "key": "keys; the order key is properties['__SHARDINGKEY']",
+    "partition": "queue.queue_id",
+    "timestamp": "born_at or stored_at",
+    "message_id": "id",
+    "attributes": "headers or properties",
+    "subject": "topic",
+}
+"""Attributes of messages in other libraries, and what has the same value here."""
+
+
+def _unknown_attribute(message: object, name: str) -> str:
+    """Return the text of an AttributeError."""
+    ours = _OUR_NAMES.get(name)
+    hint = "" if ours is None else f"; RocketPy's name is {ours}"
+    return f"{type(message).__name__!r} object has no attribute {name!r}{hint}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,7 +139,7 @@ class ReceivedMessage:
 
         def __getattr__(self, name: str) -> object:
             if name != "ext":
-                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+                raise AttributeError(_unknown_attribute(self, name))
             self.ext = decode_without_body(self._rest, self.body)
             return self.ext
 

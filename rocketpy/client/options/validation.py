@@ -33,6 +33,9 @@ _WORDS: Final[dict[object, str]] = {
 }
 
 
+_NOUNS: Final = frozenset({"a text", "a number", "a function"})
+
+
 def fits(kind: Any, value: object) -> bool:  # noqa: ANN401 - an annotation
     """Tell whether a value is of the kind that an annotation names."""
     origin = get_origin(kind)
@@ -71,7 +74,8 @@ def described(kind: Any) -> str:  # noqa: ANN401
     if origin is Callable:
         return "a function"
     if origin is Sequence:
-        return f"a list with {described(get_args(kind)[0])} in each place"
+        item = described(get_args(kind)[0])
+        return f"a list of {item.removeprefix('a ')}s" if item in _NOUNS else f"a list of {item}"
     methods = _methods(kind)
     if methods:
         return f"an object with {' and '.join(methods)}"

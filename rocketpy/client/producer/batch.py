@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rocketpy.client.sending.outgoing_message import SEND_BATCH, Outgoing, id_properties
 from rocketpy.client.sending.result import SendResult
-from rocketpy.errors import ClientError, PartlySentError, RocketPyError
+from rocketpy.errors import NotSentError, PartlySentError, RocketPyError
 from rocketpy.proto.record.batch_body import batch_body
 from rocketpy.proto.record.record import MIN_RECORD_BYTES, V4_HOST_BYTES, V6_HOST_BYTES
 
@@ -46,7 +46,7 @@ def partly_sent(
         error: why it failed.
     """
     left = total - len(results) - failed
-    not_tried = ClientError("not sent: an earlier part of the batch failed")
+    not_tried = NotSentError("not sent: an earlier part of the batch failed")
     outcomes = [*results, *([error] * failed), *([not_tried] * left)]
     return PartlySentError(outcomes, stored=len(results), error=error)
 

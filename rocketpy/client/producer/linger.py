@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.messages.send_options import SendOptions
-from rocketpy.client.options.durations import to_s
+from rocketpy.client.options.durations import to_ms, to_s
 from rocketpy.client.producer.batch import BatchPart, stored_bytes
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
@@ -35,7 +35,10 @@ _ANY: Final = 1 << 62
 
 
 def can_be_batched(topic: str, message: Outgoing, options: SendOptions) -> bool:
-    """Return whether a message may be batched: brokers and options exclude some.
+    """Return True if nothing about a message or its options requires a separate request.
+
+    Compressed bodies, redeliveries, ordered or delayed messages, separate time-outs and system
+    properties require one.
 
     Args:
         topic: where it goes.
@@ -68,7 +71,7 @@ class _PendingBatch:
     Attributes:
         items: messages in the order of the calls.
         bytes: size of their records.
-        deadline_ms: the earliest deadline of a message.
+        deadline_ms: the deadline of the oldest message.
         is_pipelined: whether a caller may rely on the order of calls; in a queue, messages sent
             meanwhile would overtake those that wait for their broker.
         timer: sends the batch.
@@ -105,8 +108,7 @@ class BatchAccumulator:
         self._transport = transport
         self._loop = transport.loop
         self._linger_s = to_s(config.linger)
-        self._timeout_s = to_s(config.timeout)
-        self._least_s = self._timeout_s / 2
+        self._timeout_ms = to_ms(config.timeout)
         self._max_messages = config.linger_messages
         self._max_bytes = min(config.linger_bytes, config.max_message_bytes)
         self._attempts = 1 + config.retries
@@ -119,7 +121,6 @@ class BatchAccumulator:
         self,
         topic: str,
         message: Outgoing,
-        time_s: float,
         queue: MessageQueue | None = None,
         *,
         is_pipelined: bool = False,
@@ -129,8 +130,6 @@ class BatchAccumulator:
         Args:
             topic: destination.
             message: the message.
-            time_s: its time. With less than half of the producer's `timeout` it is sent alone,
-                because a batch has the time of its most urgent message.
             queue: its queue; None for any.
             is_pipelined: whether the caller sends more before it has the result.
 
@@ -140,10 +139,6 @@ class BatchAccumulator:
         self._window.enter(len(message.body))
         future: asyncio.Future[SendResult] = self._loop.create_future()
         place = topic if queue is None else queue
-        if time_s < self._least_s:
-            deadline_ms = self._deadline_ms(time_s)
-            self._start_send(place, [(message, future)], deadline_ms, is_pipelined=is_pipelined)
-            return future
         size_bytes = stored_bytes(message, topic)
         line = self._lines.get(place)
         if line is not None and line.bytes + size_bytes > self._max_bytes:
@@ -151,9 +146,9 @@ class BatchAccumulator:
             line = None
         if line is None:
             timer = self._loop.call_later(self._linger_s, self._send, place)
-            line = self._lines[place] = _PendingBatch(timer, self._deadline_ms(time_s))
-        elif time_s < self._timeout_s:  # full time ends after the deadlines before it
-            line.deadline_ms = min(line.deadline_ms, self._deadline_ms(time_s))
+            # All messages of a batch have the producer's timeout: the oldest ends first.
+            deadline_ms = self._transport.clock.monotonic_ms() + self._timeout_ms
+            line = self._lines[place] = _PendingBatch(timer, deadline_ms)
         items = line.items
         items.append((message, future))
         line.bytes += size_bytes
@@ -162,9 +157,6 @@ class BatchAccumulator:
         if len(items) >= self._max_messages or line.bytes >= self._max_bytes:
             self._send(place)
         return future
-
-    def _deadline_ms(self, time_s: float) -> int:
-        return self._transport.clock.monotonic_ms() + int(time_s * 1000)
 
     def send_all(self) -> None:
         """Send all waiting messages now."""

@@ -57,7 +57,9 @@ class MiddlewareProducer(Producer):
         self._transport()
         if not self._calls.has_space:
             raise TooManyInFlightError(
-                f"{self.in_flight} sends are in flight; await producer.ready() before the next one"
+                f"{self.in_flight} sends are in flight (limit: max_in_flight="
+                f"{self.config.max_in_flight}), this one was not sent; await producer.ready() "
+                "before each send_nowait or send_oneway"
             )
         self._calls.enter(0)
 
@@ -180,8 +182,9 @@ class MiddlewareProducer(Producer):
 
     async def ready(self) -> None:
         """See `Producer.ready`."""
-        await self._calls.wait_for_space()
+        # The room for calls is what `send_nowait` checks, so it must be the last to be waited for.
         await super().ready()
+        await self._calls.wait_for_space()
 
     async def flush(self) -> None:
         """See `Producer.flush`."""
@@ -190,5 +193,7 @@ class MiddlewareProducer(Producer):
         await super().flush()
 
     async def _close(self) -> None:
+        self._window.refuse_waiting()
+        self._asked.refuse_waiting()
         await self._calls.close()
         await super()._close()

@@ -12,6 +12,7 @@ from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.messages.delivery_time import DELAYS
 from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.send_options import SendOptions, check_options
+from rocketpy.client.messages.serializers import PLAIN
 from rocketpy.client.options.durations import Duration
 from rocketpy.client.producer.batch import listed, partly_sent, split_batches
 from rocketpy.client.producer.pipeline import PreparedSend
@@ -28,6 +29,7 @@ from rocketpy.client.sending.outgoing_message import (
 )
 from rocketpy.client.sending.result import SendResult, SendStats
 from rocketpy.errors import (
+    MOST_REMARK_CHARACTERS,
     BadBodyError,
     IllegalMessageError,
     NoRouteError,
@@ -39,6 +41,7 @@ from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeade
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.recall_handle import decode_recall_handle
 from rocketpy.proto.record.message import MessageExt
+from rocketpy.proto.record.properties import PROPERTY_REMOTE_ERROR
 from rocketpy.proto.record.sys_flag import TRANSACTION_PREPARED
 
 
@@ -88,11 +91,6 @@ class Producer(ProducerBase):
     """
 
     @property
-    def in_flight(self) -> int:
-        """Sends that wait for their result, and one-way sends that are not written yet."""
-        return self._window.messages
-
-    @property
     def stats(self) -> SendStats:
         """Counts of what was sent so far."""
         window, transport = self._window, self._started
@@ -118,6 +116,10 @@ class Producer(ProducerBase):
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
 
+        Beyond `max_in_flight`, calls wait in line, in their order; the time of a send begins when
+        its turn comes. So any number of calls may be gathered. A call that is cancelled leaves the
+        line, and nothing was sent.
+
         Args:
             topic: where to, or a whole `Message`.
             body: anything the serializer takes; not with a `Message`.
@@ -128,16 +130,17 @@ class Producer(ProducerBase):
 
         Raises:
             IllegalMessageError: it breaks a limit; nothing was sent.
+            NotSentError: nothing was sent, so a repeat cannot store it twice.
+            RequestTimeoutError: no broker has answered in time; it may be stored.
             FlowControlError: the brokers are over their capacity; `retry_after` says how long.
             RocketPyError: the last attempt's error; earlier ones are its notes.
         """
         transport = self._transport()
-        left_s = None
-        if not self._window.has_space:
+        if not self._window.is_free:
             check_options(options)
-            left_s = await self._wait_for_space(self._time_of(options))
+            await self._window.wait_for_space()
         prepared = self._prepare(topic, body, options, self._instance.next_msg_id())
-        return await self._start(transport, prepared, left_s=left_s)
+        return await self._start(transport, prepared)
 
     def send_nowait(
         self,
@@ -145,9 +148,9 @@ class Producer(ProducerBase):
         body: Any = None,  # noqa: ANN401
         **options: Unpack[SendOptions],
     ) -> asyncio.Future[SendResult]:
-        """Start a send and return a future of its result; many may be in flight.
+        """Start a send and return a future of its result; it never waits.
 
-        Await `ready` between sends to stay within `max_in_flight`.
+        At most `max_in_flight` sends (1024) may be in flight: await `ready` before each.
 
         Raises:
             TooManyInFlightError: the limit of sends or bytes in flight is reached.
@@ -168,10 +171,13 @@ class Producer(ProducerBase):
         return self._start(transport, prepared, is_pipelined=True)
 
     async def ready(self) -> None:
-        """Wait until one more `send_nowait` or `send_oneway` fits into the limits."""
+        """Wait until one more `send_nowait` or `send_oneway` fits into the limits.
+
+        Raises:
+            NotSentError: the producer was closed, or no send was stored for a minute.
+        """
         self._transport()
-        if not self._window.has_space:
-            await self._window.wait_for_space()
+        await self._window.wait_for_space()
 
     async def flush(self) -> None:
         """Wait until every send in flight has its result; what `linger` gathers goes at once."""
@@ -238,10 +244,9 @@ class Producer(ProducerBase):
         results: list[SendResult] = []
         for part in split_batches(messages, topic, self.config.max_message_bytes):
             try:
-                left_s = await self._wait_for_space(self._time_of(options))
+                await self._window.wait_for_space()
                 batch = part.outgoing(self._instance.next_msg_id())
-                given: SendOptions = {**options, "timeout": left_s}
-                stored = await self._start(transport, PreparedSend(topic, batch, given))
+                stored = await self._start(transport, PreparedSend(topic, batch, options))
             except RocketPyError as error:
                 if not results:
                     raise
@@ -335,8 +340,8 @@ class Producer(ProducerBase):
         prepared = self._prepare(topic, body, options, self._instance.next_msg_id())
         message = prepared.message
         message = message._replace(sys_flag=message.sys_flag | TRANSACTION_PREPARED)
-        left_s = await self._wait_for_space(self._time_of(options))
-        return await self._start(transport, prepared._replace(message=message), left_s=left_s)
+        await self._window.wait_for_space()
+        return await self._start(transport, prepared._replace(message=message))
 
     async def request(
         self,
@@ -345,6 +350,10 @@ class Producer(ProducerBase):
         **options: Unpack[SendOptions],
     ) -> ReceivedMessage:
         """Send a request message, and wait for the reply to it.
+
+        At most 128 requests of a producer wait for their answer at first, and up to `max_in_flight`
+        as long as answers come early. Further calls wait in line; the time of a request begins when
+        its turn comes.
 
         Args:
             topic: where to, or a whole `Message`.
@@ -356,7 +365,8 @@ class Producer(ProducerBase):
 
         Raises:
             RequestTimeoutError: no answer in time.
-            TooManyInFlightError: too many requests of this client wait for their answer.
+            RemoteError: the responder's handler raised an exception.
+            NotSentError: the request was not sent.
             RocketPyError: as `send`.
         """
         transport = self._transport()
@@ -367,14 +377,24 @@ class Producer(ProducerBase):
         check_send_topic(topic)
 
         async def send(properties: dict[str, str], timeout_s: float) -> None:
-            timeout_s = await self._wait_for_space(timeout_s)
             merged = {**options.get("properties", {}), **properties}
             given: SendOptions = {**options, "properties": merged, "timeout": timeout_s}
             message = build_outgoing(body, given, self.config, self._instance.next_msg_id())
             await self._start(transport, PreparedSend(topic, message, given))
 
-        time_s, serializer = self._time_of(options), self.config.serializer
-        return await ask(self._instance, topic, send, time_s, serializer)
+        time_s = self._time_of(options)
+
+        async def ask_once() -> ReceivedMessage:
+            return await ask(
+                self._instance,
+                topic,
+                send,
+                time_s,
+                self.config.serializer,
+                wait_for_space=self._window.wait_for_space,
+            )
+
+        return await self._asked.run(ask_once, time_s)
 
     async def reply(
         self,
@@ -397,11 +417,30 @@ class Producer(ProducerBase):
         transport = self._transport()
         topic, properties = reply_place(request)
         queues = await self._instance.routes.publish_queues(topic)
+        await self._window.wait_for_space()
         options = {**options, "properties": {**options.get("properties", {}), **properties}}
         options["queue"] = reply_queue(queues, request)
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
         message = message._replace(code=SEND_REPLY)
         return await self._start(transport, PreparedSend(topic, message, options))
+
+    async def _reply_error(self, request: ReceivedMessage, error: Exception) -> SendResult:
+        """Answer a request with an error, which its `request` call raises as `RemoteError`.
+
+        Args:
+            request: a message that was sent with `request`.
+            error: its class and text are sent, at most `MOST_REMARK_CHARACTERS` of each.
+
+        Raises:
+            RocketPyError: as `reply`.
+        """
+        # No serializer and no middleware: they are made for values, and may have failed.
+        text = str(error)[:MOST_REMARK_CHARACTERS] or "no text"
+        kind = type(error).__name__[:MOST_REMARK_CHARACTERS]
+        properties = {PROPERTY_REMOTE_ERROR: kind}
+        options: SendOptions = {"serializer": PLAIN, "properties": properties}
+        body = text.encode(errors="replace")
+        return await Producer.reply(self, request, body, **options)
 
     def check_transaction(
         self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt
@@ -413,10 +452,11 @@ class Producer(ProducerBase):
         return True
 
     async def _close(self) -> None:
-        """Take no more sends, and wait for those in flight."""
+        """Take no more sends, refuse those in line, and wait for those in flight."""
         if self._closed:
             return
         self._closed = True
+        self._asked.refuse_waiting()
         if self._accumulator is not None:
             self._accumulator.send_all()
         await self._window.close()

@@ -4,7 +4,7 @@ import asyncio
 
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import ProducerConfig
-from rocketpy.client.lifecycle import AsyncClosable, running_loop
+from rocketpy.client.lifecycle import AsyncClosable, require_loop, running_loop
 from rocketpy.client.messages.message import Message
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import to_s
@@ -12,11 +12,13 @@ from rocketpy.client.options.validation import checked_group
 from rocketpy.client.producer.linger import BatchAccumulator, can_be_batched
 from rocketpy.client.producer.oneway import OnewaySends
 from rocketpy.client.producer.pipeline import PreparedSend, SendPipeline
+from rocketpy.client.producer.request_reply import RequestWindow
 from rocketpy.client.producer.transaction import (
     CheckBackResponder,
     EndTransactionClient,
     check_transactional,
 )
+from rocketpy.client.producer.unfinished_sends import UNFINISHED_SENDS
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import (
     build_outgoing,
@@ -48,6 +50,7 @@ class ProducerBase(AsyncClosable):
         self._instance = instance
         self._namespace = instance.config.namespace
         self._window = InFlightWindow(config.max_in_flight, config.max_in_flight_bytes)
+        self._asked = RequestWindow(config.max_in_flight, instance.clock)
         self._started: SendTransport | None = None
         self._tracer: Tracer | None = None
         self._timeout_s = to_s(config.timeout)
@@ -67,37 +70,31 @@ class ProducerBase(AsyncClosable):
         """Show the group and the number of sends in flight."""
         return f"<Producer of group {self.group}, {self._window.messages} in flight>"
 
+    @property
+    def in_flight(self) -> int:
+        """Sends that wait for their result, and one-way sends that are not written yet."""
+        return self._window.messages
+
     def _time_of(self, options: SendOptions) -> float:
         timeout = options.get("timeout")
         return self._timeout_s if timeout is None else to_s(timeout)
 
-    async def _wait_for_space(self, timeout_s: float) -> float:
-        """Wait until one more send fits; return the rest of the time."""
-        if self._window.has_space:
-            return timeout_s
-        clock = self._instance.clock
-        deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._window.wait_for_space()
-        except TimeoutError:
-            raise TooManyInFlightError(
-                f"{self._window.messages} sends are in flight, none finished in {timeout_s} s"
-            ) from None
-        return max(0, deadline_ms - clock.monotonic_ms()) / 1000
-
     def _check_space(self) -> None:
         if not self._window.has_space:
             raise TooManyInFlightError(
-                f"{self._window.messages} sends with {self._window.bytes} bytes are in flight; "
-                "await producer.ready() before the next one"
+                f"{self._window.messages} sends with {self._window.bytes} bytes are in flight "
+                f"(limits: max_in_flight={self.config.max_in_flight}, "
+                f"max_in_flight_bytes={self.config.max_in_flight_bytes}), this one was not sent; "
+                "await producer.ready() before each send_nowait or send_oneway"
             )
 
     def _transport(self) -> SendTransport:
         transport = self._started
         if transport is None:
+            require_loop()
             self._check_loop()
             self._check_open()
+            UNFINISHED_SENDS.watch(self, asyncio.get_running_loop())
             transport = SendTransport(self._instance, self.group, self.config)
             self._started = transport
             if to_s(self.config.linger):
@@ -110,6 +107,7 @@ class ProducerBase(AsyncClosable):
                 self._tracer = Tracer(self._instance, self.group, "PRODUCE", where)
                 self._ends.on_end = self._tracer.transaction_ended
         elif running_loop() is not transport.loop:
+            require_loop()
             self._check_loop()
         return transport
 
@@ -149,33 +147,31 @@ class ProducerBase(AsyncClosable):
         transport: SendTransport,
         prepared: PreparedSend,
         *,
-        left_s: float | None = None,
         is_pipelined: bool = False,
     ) -> asyncio.Future[SendResult]:
         """Send a message, alone or in a batch of those that linger.
 
+        The time of the send begins here: the wait for room in the window does not count.
+
         Args:
             transport: of `_transport`.
             prepared: of `_prepare`.
-            left_s: rest of its time; None for the time of its options.
             is_pipelined: whether the caller sends more before it has the result.
         """
         topic, message, options = prepared
         if self._accumulator is not None and can_be_batched(topic, message, options):
-            time_s = self._timeout_s if left_s is None else left_s
             queue = options.get("queue") if options else None
-            future = self._accumulator.add(topic, message, time_s, queue, is_pipelined=is_pipelined)
+            future = self._accumulator.add(topic, message, queue, is_pipelined=is_pipelined)
         else:
             choose = queue_chooser(options) if options else None
-            if left_s is None:
-                left_s = self._time_of(options) if options else self._timeout_s
+            time_s = self._time_of(options) if options else self._timeout_s
             retries = options.get("retries", self.config.retries)
             operation = SendOperation(
                 self._window,
                 transport,
                 topic,
                 message,
-                timeout_ms=int(left_s * 1000),
+                timeout_ms=int(time_s * 1000),
                 attempts=1 if choose is not None else 1 + retries,
                 choose=choose,
                 # In a chosen queue, messages sent meanwhile would overtake one that waits.

@@ -14,6 +14,7 @@ from typing import Final, Protocol, Self
 
 from rocketpy.client.callbacks.hooks import TxChecker
 from rocketpy.client.cluster.broker_api import BrokerApi
+from rocketpy.client.lifecycle import ProcessBound
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import TxState
 from rocketpy.client.messages.serializers import Serializer
@@ -164,7 +165,7 @@ class EndTransactionClient:
             self.on_end(header, address)
 
 
-class Transaction:
+class Transaction(ProcessBound):
     """Transaction for `async with`; made by `Producer.transaction`.
 
     The block runs once the half message is stored. It ends with a commit, after an exception with

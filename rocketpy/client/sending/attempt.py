@@ -7,8 +7,15 @@ time-outs. `SendFailures` is allocated on the first failure only.
 import asyncio
 from typing import Final, Protocol
 
+from rocketpy.client.sending.backoff import MAX_GRACE_MS, STALL_MS
 from rocketpy.client.sending.result import STORED_CODES
-from rocketpy.errors import RocketPyError
+from rocketpy.errors import (
+    ConnectionLostError,
+    FlowControlError,
+    NotSentError,
+    RequestTimeoutError,
+    RocketPyError,
+)
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.compiled_requests import StoredAnswer
@@ -51,8 +58,8 @@ class SendAttempt:
     """
 
     __slots__ = (
-        "_loop", "_send", "command", "deadline_s", "is_over", "queue", "started_ms", "timeout_ms",
-        "was_resent",
+        "_is_followed", "_loop", "_send", "command", "deadline_s", "is_over", "queue",
+        "started_ms", "timeout_ms", "was_resent",
     )  # fmt: skip
 
     command: RemotingCommand
@@ -73,6 +80,12 @@ class SendAttempt:
         self.deadline_s: float = loop.time() + timeout_ms / 1000
         self.was_resent: bool = False
         self.is_over: bool = False
+        self._is_followed = False
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the request may have left: connections number what they write, from 1."""
+        return self._is_followed or self.command.opaque > 0
 
     def answer(self, response: RemotingCommand) -> None:
         """Take the response."""
@@ -96,6 +109,7 @@ class SendAttempt:
 
     def follow(self, future: asyncio.Future[RemotingCommand]) -> None:
         """Take the outcome of a future as that of the call."""
+        self._is_followed = True
         future.add_done_callback(self._ended)
 
     def _ended(self, future: asyncio.Future[RemotingCommand]) -> None:
@@ -106,8 +120,6 @@ class SendAttempt:
 
 
 RESOLUTION_MS: Final = 50
-_STALLED_SLOTS: Final = 4
-"""A timer that fires this late was delayed by this process, not by a broker."""
 
 
 class Watched(Protocol):
@@ -180,12 +192,13 @@ class AttemptTimeouts:
 
     def _fire(self) -> None:
         self._timer = None
-        reached = self._clock.monotonic_ms() // RESOLUTION_MS
-        # The loop stalled: responses may lie unread in sockets. One more round lets them be read,
-        # so that attempts are not repeated that have succeeded.
-        if reached - self._armed_for >= _STALLED_SLOTS and not self._has_waited:
+        now_ms = self._clock.monotonic_ms()
+        reached, late_ms = now_ms // RESOLUTION_MS, now_ms - self._armed_for * RESOLUTION_MS
+        # The loop stalled: requests may just have been written, and responses may lie unread in
+        # sockets. Some time lets them be read, so that no attempt is repeated that has succeeded.
+        if late_ms >= STALL_MS and not self._has_waited:
             self._has_waited = True
-            self._timer = self._loop.call_later(RESOLUTION_MS / 1000, self._fire)
+            self._timer = self._loop.call_later(min(late_ms, MAX_GRACE_MS) / 1000, self._fire)
             return
         self._has_waited = False
         for slot in sorted(slot for slot in self._slots if slot <= reached):
@@ -213,12 +226,13 @@ class SendFailures:
         refused: brokers that refused a connection since the last one accepted.
         late: attempts that timed out and may still be answered, in their order.
         error: the latest failure.
+        doubtful: attempts without an answer, whose message may be stored, and their errors.
         tries: number of failed attempts of any kind.
     """
 
     __slots__ = (
-        "_notes", "attempts", "error", "failed", "flow_control_count", "late", "pauses",
-        "refused", "tries",
+        "_notes", "attempts", "doubtful", "error", "failed", "flow_control_count", "late",
+        "pauses", "refused", "tries",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -229,6 +243,7 @@ class SendFailures:
         self.refused: frozenset[str] = frozenset()
         self.late: Late = {}
         self.error: RocketPyError | None = None
+        self.doubtful: dict[SendAttempt, RocketPyError] = {}
         self.tries: int = 0
         self._notes: list[tuple[str, RocketPyError]] = []
 
@@ -241,6 +256,31 @@ class SendFailures:
         self._notes.append((f"attempt {self.tries} on {broker}: {error!r}", error))
         if broker is not None:
             self.failed = (*(name for name in self.failed if name != broker), broker)
+
+    def learn(self, attempt: SendAttempt, error: BaseException) -> None:
+        """Record whether the message of a failed attempt may be stored nevertheless."""
+        if isinstance(error, RequestTimeoutError | ConnectionLostError) and attempt.is_written:
+            self.doubtful[attempt] = error
+        else:
+            self.doubtful.pop(attempt, None)
+
+    def final(self, error: BaseException) -> BaseException:
+        """Return the error of the whole send, which says whether the message may be stored.
+
+        Args:
+            error: of the last attempt.
+        """
+        for attempt in self.late:
+            # It was queued for a connection when its time-out came, and written later.
+            if attempt.is_written and attempt not in self.doubtful:
+                words = f"no answer from {attempt.queue.broker_name} to a send in time"
+                self.doubtful[attempt] = RequestTimeoutError(words)
+        if self.doubtful:
+            if isinstance(error, NotSentError | FlowControlError):
+                return list(self.doubtful.values())[-1]
+        elif isinstance(error, RequestTimeoutError):
+            return NotSentError(f"{error}, nothing was sent: no connection was opened")
+        return error
 
     def add_notes(self, error: BaseException) -> None:
         """Add the failures before an error to it, as notes."""

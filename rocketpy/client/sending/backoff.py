@@ -16,6 +16,11 @@ FIRST_PAUSE_MS: Final = 100
 MAX_PAUSE_MS: Final = 1000
 LAST_TRY_MS: Final = 100
 
+STALL_MS: Final = 200
+"""A timer that fires this late was delayed by this process, not by a server."""
+MAX_GRACE_MS: Final = 1000
+"""Most time that responses get after a stall, which servers may have spent waiting for this one."""
+
 
 def backoff_ms(failures: int, rng: random.Random) -> int:
     """Return the time between the begins of two attempts after flow control.

@@ -22,6 +22,14 @@ The response of an attempt counts after its own time-out too, until the time of 
 slow broker may cost a second copy of the message, a frozen one only the time of one attempt.
 Every send leaves the window exactly once: when it is DONE.
 
+The time of a send that waits for its topic's route begins with the next iteration of the loop. A
+program that gathers thousands of sends keeps the loop busy until all of them are created, and
+until then no response can be read.
+
+The error says whether the message may be stored. One that is surely not sent raises
+`NotSentError`; after an attempt without an answer, that attempt's error is raised, however the
+later attempts failed.
+
 What a send promises is in docs/sending.md.
 
 Source: DefaultMQProducerImpl.sendDefaultImpl (5.4.0); flow control, shares and pauses are ours.
@@ -33,7 +41,13 @@ from enum import Enum, auto
 from typing import Final
 
 from rocketpy.client.sending.attempt import SendAttempt, SendFailures
-from rocketpy.client.sending.backoff import backoff_ms, share_ms, wait_to_look_again_ms
+from rocketpy.client.sending.backoff import (
+    MAX_GRACE_MS,
+    STALL_MS,
+    backoff_ms,
+    share_ms,
+    wait_to_look_again_ms,
+)
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
 from rocketpy.client.sending.queue_selection import RoundRobin, checked_choice
@@ -45,6 +59,7 @@ from rocketpy.errors import (
     FlowControlError,
     IllegalMessageError,
     NoRouteError,
+    NotSentError,
     RequestTimeoutError,
     RocketPyError,
 )
@@ -123,8 +138,8 @@ class SendOperation:
 
     __slots__ = (
         "_attempt", "_attempts", "_brokers", "_choose", "_deadline_ms", "_failures", "_is_watching",
-        "_message", "_queue", "_slot", "_started_ms", "_state", "_timer", "_topic", "_transport",
-        "_waits_for_broker", "_window", "future",
+        "_message", "_queue", "_slot", "_started_ms", "_state", "_timeout_ms", "_timer", "_topic",
+        "_transport", "_waits_for_broker", "_window", "future",
     )  # fmt: skip
 
     def __init__(
@@ -144,6 +159,7 @@ class SendOperation:
         self._topic = topic
         self._message = message
         self._started_ms = transport.clock.monotonic_ms()
+        self._timeout_ms = timeout_ms
         self._deadline_ms = self._started_ms + timeout_ms
         self._attempts = attempts
         self._choose = choose
@@ -167,7 +183,11 @@ class SendOperation:
         self._window.enter(len(self._message.body))
         route = self._transport.cached_route(self._topic)
         if route is None:
-            self._route()
+            self._go(State.ROUTING)
+            self._transport.when_routed(self._topic, self._routed)
+            if self._state is State.ROUTING:
+                self._watch_cancellation()
+                self._timer = self._transport.loop.call_soon(self._begin_time)
         else:
             self._go(State.ROUTING)
             self._try_at(self._started_ms, route)
@@ -207,6 +227,10 @@ class SendOperation:
 
     # ---- the route
 
+    def _begin_time(self) -> None:
+        self._deadline_ms = self._transport.clock.monotonic_ms() + self._timeout_ms
+        self._wait(self._timeout_ms, self._out_of_time)
+
     def _route(self) -> None:
         self._go(State.ROUTING)
         self._transport.when_routed(self._topic, self._routed)
@@ -226,12 +250,18 @@ class SendOperation:
 
     def _out_of_time(self) -> None:
         """End with the last attempt's error."""
+        late_ms = -self._left_ms()
+        if self._state is State.ROUTING and late_ms >= STALL_MS:
+            # The loop stalled, so that a response may lie unread: the stall does not count.
+            self._deadline_ms += late_ms + min(late_ms, MAX_GRACE_MS)
+            self._wait(self._left_ms(), self._out_of_time)
+            return
         error = None if self._failures is None else self._failures.error
         if error is None:
             text = f"sending to {self._topic} ran out of time"
             if self._state is State.ROUTING:
-                text += ": no name server has answered with the topic's route; nothing was sent"
-            error = RequestTimeoutError(text)
+                text += ": no name server has answered with the topic's route"
+            error = NotSentError(f"{text}; nothing was sent")
         self._finish_error(error)
 
     def _pause(self, error: RocketPyError) -> None:
@@ -316,7 +346,7 @@ class SendOperation:
         waited_ms = self._transport.clock.monotonic_ms() - self._started_ms
         broker = self._transport.describe_broker(attempt.queue.broker_name)
         words = f"no answer from {broker} to a send within {waited_ms} ms"
-        self._attempt_failed(RequestTimeoutError(words))
+        self._attempt_failed(RequestTimeoutError(words), attempt)
 
     def responded(
         self,
@@ -340,10 +370,12 @@ class SendOperation:
             error = BrokerError.from_code(response.code, response.remark)
         assert error is not None
         if is_late:
-            if self._state is State.LISTENING and not self._failures_so_far().late:
+            failures = self._failures_so_far()
+            failures.learn(attempt, error)
+            if self._state is State.LISTENING and not failures.late:
                 self._out_of_time()
         elif isinstance(error, RocketPyError):
-            self._attempt_failed(error)
+            self._attempt_failed(error, attempt)
         else:
             self._finish_error(error)
 
@@ -374,7 +406,7 @@ class SendOperation:
         if not self.future.done():
             self.future.set_result(result)
 
-    def _attempt_failed(self, error: RocketPyError) -> None:
+    def _attempt_failed(self, error: RocketPyError, attempt: SendAttempt | None = None) -> None:
         """Record the failure, then try again, now or later, or give up."""
         queue = self._queue
         broker = queue.broker_name if queue is not None else None
@@ -383,6 +415,8 @@ class SendOperation:
         self._transport.note_failure(broker, elapsed_ms, reachable=is_answer)
         failures = self._failures_so_far()
         failures.remember(broker, error)
+        if attempt is not None:
+            failures.learn(attempt, error)
         if isinstance(error, ConnectError | NoRouteError):  # nothing was sent
             self._not_reached(failures, broker, error)
             return
@@ -473,6 +507,7 @@ class SendOperation:
             return
         self._window.failed += 1
         if self._failures is not None:
+            error = self._failures.final(error)
             self._failures.add_notes(error)
         if isinstance(error, asyncio.CancelledError):
             self.future.cancel()

@@ -17,7 +17,13 @@ from rocketpy.client.sending.attempt import AttemptTimeouts, SendAttempt
 from rocketpy.client.sending.broker_latency import BrokerLatencies
 from rocketpy.client.sending.outgoing_message import SEND, SEND_BATCH, Outgoing
 from rocketpy.client.sending.queue_selection import Destination, RoundRobin
-from rocketpy.errors import NoRouteError, own_copy
+from rocketpy.errors import (
+    ConnectionLostError,
+    NoRouteError,
+    NotSentError,
+    RequestTimeoutError,
+    own_copy,
+)
 from rocketpy.proto.headers.offset import GetMaxOffsetRequestHeader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.message_queue import MessageQueue
@@ -236,7 +242,11 @@ class SendTransport:
         if address not in self._versions:
             asked = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
             request = make_request(RequestCode.GET_MAX_OFFSET, asked.to_ext())
-            response = await self._remoting.invoke(address, request, timeout_ms)
+            try:
+                response = await self._remoting.invoke(address, request, timeout_ms)
+            except (RequestTimeoutError, ConnectionLostError) as error:
+                # The message itself was not sent; the error must not say that it may be stored.
+                raise NotSentError(f"{error}, before a message was sent to it") from error
             self._versions[address] = response.version
         if self._versions[address] >= V5_0_0:
             return message

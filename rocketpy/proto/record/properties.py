@@ -65,6 +65,10 @@ DEAD_LETTER_CAUSE: Final = (
 """Properties of a dead letter that say why, when and where it failed."""
 MAX_DEAD_LETTER_TEXT: Final = 1_000
 """Characters of a reason that are kept."""
+PROPERTY_TAKES_ERRORS: Final = "ROCKETPY_TAKES_ERRORS"
+"""Ours: the requester takes a reply with `PROPERTY_REMOTE_ERROR` as an error."""
+PROPERTY_REMOTE_ERROR: Final = "ROCKETPY_ERROR"
+"""Ours: class of the exception that a responder's handler raised; the body is its text."""
 
 REPLY_MESSAGE_TYPE: Final = "reply"
 """MSG_TYPE of a reply to a request."""
@@ -110,6 +114,8 @@ SYSTEM_PROPERTIES: Final = frozenset(
         PROPERTY_CLUSTER,
         PROPERTY_INSTANCE_ID,
         *DEAD_LETTER_CAUSE,
+        PROPERTY_TAKES_ERRORS,
+        PROPERTY_REMOTE_ERROR,
         # Names without another use yet.
         "CONSUME_START_TIME",
         "DLQ_ORIGIN_MESSAGE_ID",

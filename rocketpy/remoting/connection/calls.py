@@ -11,12 +11,16 @@ import heapq
 from collections.abc import Callable
 from typing import Protocol
 
-from rocketpy.errors import ConnectionLostError, RequestTimeoutError
+from rocketpy.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.proto.wire.compiled_requests import StoredAnswer
 
 _STALE_ENTRIES_KEPT = 1024
 """Heap entries of answered requests that are kept: removing fewer costs more than it saves."""
+_STALL_S = 0.2
+"""A timer that fires this late was delayed by this process, not by the server."""
+_MAX_GRACE_S = 1.0
+"""Most time that responses get after a stall, which the server may have spent waiting for us."""
 
 
 class TimerHandle(Protocol):
@@ -113,6 +117,11 @@ class PendingRequest:
 class PendingCalls:
     """The unanswered requests of one connection; used on its loop's thread only.
 
+    Args:
+        loop: runs the timer.
+        peer: address, for errors.
+        is_connecting: whether the requests wait for a connection, so that none was written.
+
     Attributes:
         on_timeout: called with each request that was not answered in time.
     """
@@ -120,6 +129,8 @@ class PendingCalls:
     __slots__ = (
         "_armed_for_s",
         "_deadlines",
+        "_has_waited",
+        "_is_connecting",
         "_loop",
         "_peer",
         "_pending",
@@ -127,7 +138,9 @@ class PendingCalls:
         "on_timeout",
     )
 
-    def __init__(self, loop: TimerLoop, peer: str) -> None:
+    def __init__(self, loop: TimerLoop, peer: str, *, is_connecting: bool = False) -> None:
+        self._is_connecting = is_connecting
+        self._has_waited = False
         self._loop = loop
         self._peer = peer
         self._pending: dict[int, Call] = {}
@@ -182,6 +195,13 @@ class PendingCalls:
         """Fail requests past their deadline, and arm the timer for the next deadline."""
         self._timer = None
         now_s = self._loop.time()
+        late_s = now_s - self._armed_for_s
+        # The loop stalled: requests may just have been written, and responses may lie unread.
+        if late_s >= _STALL_S and not self._has_waited:
+            self._has_waited = True
+            self._timer = self._loop.call_at(now_s + min(late_s, _MAX_GRACE_S), self.expire)
+            return
+        self._has_waited = False
         deadlines, pendings = self._deadlines, self._pending
         while deadlines:
             deadline_s, opaque = deadlines[0]
@@ -197,14 +217,17 @@ class PendingCalls:
             # Before the call fails: its caller may send again at once.
             del pendings[opaque]
             if not pending.is_over:
-                pending.fail(
-                    RequestTimeoutError(
-                        f"no answer from {self._peer} to request {pending.command.code} "
-                        f"within {pending.timeout_ms} ms"
-                    )
-                )
+                pending.fail(self._timeout_error(pending))
             if self.on_timeout is not None:
                 self.on_timeout(pending)
+
+    def _timeout_error(self, pending: Call) -> ConnectError | RequestTimeoutError:
+        within = f"within {pending.timeout_ms} ms"
+        if self._is_connecting:
+            return ConnectError(f"not connected to {self._peer} {within}; nothing was sent")
+        return RequestTimeoutError(
+            f"no answer from {self._peer} to request {pending.command.code} {within}"
+        )
 
     def _arm(self, deadline_s: float) -> None:
         if self._timer is not None:

@@ -94,10 +94,14 @@ class FrameConnection(asyncio.Protocol, ABC):
         self._reader.drop()
         # A connection that failed before it had a transport has no channel.
         if self.is_attached:
-            self.channel.lost(f"connection lost: {exc}" if exc else "closed by the peer")
+            self.channel.lost(self.lost_reason(exc))
         self._frame_owner.closed(self)
         if not self.gone.done():
             self.gone.set_result(None)
+
+    def lost_reason(self, exc: Exception | None) -> str:
+        """Return why the connection is gone, for errors and logs."""
+        return f"connection lost: {exc}" if exc else "closed by the peer"
 
     # ---- for `ConnectionTimeouts` and the owner
 

@@ -1,7 +1,10 @@
 """Close: runs once for all callers, within its time, and settles no unfinished message."""
 
 import asyncio
+import copy
 import inspect
+import pickle
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -15,7 +18,7 @@ from rocketpy.client.lifecycle import AsyncClosable
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.pop.pop_consumer import PopConsumer
 from rocketpy.client.producer.producer import Producer
-from rocketpy.errors import ClosedError
+from rocketpy.errors import ClientError, ClosedError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.testing.sim_loop import SimLoop
 from tests.unit.client.sends import freeze
@@ -350,3 +353,109 @@ def test_closed_client_can_be_closed_again_in_another_loop() -> None:
     in_its_loop(second, again(in_its_loop(first, whole())))
     for loop in (first, second):
         loop.close()
+
+
+# ---- one loop, one process
+
+
+def test_awaited_client_is_started_and_can_be_entered_too() -> None:
+    async def main(cluster: Cluster) -> None:
+        client = await cluster.client()
+        await client.producer().send("t", b"x")
+        async with client as same:
+            assert same is client
+        with pytest.raises(ClosedError):
+            client.producer()
+
+    run_sim(main)
+
+
+def test_awaited_consumer_is_started() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            consumer = await client.consumer("t", group="c", start="earliest")
+            await client.producer().send("t", b"x")
+            message = await consumer.getone(timeout=60)
+            assert message is not None
+            await consumer.close()
+
+    run_sim(main)
+
+
+def test_start_without_asyncio_names_it() -> None:
+    for coroutine in (
+        Client(ClientConfig("h:1")).start(),
+        Client(ClientConfig("h:1")).__aenter__(),
+    ):
+        with pytest.raises(ClientError, match="RocketPy needs asyncio"):
+            coroutine.send(None)  # as trio would
+
+
+@pytest.mark.parametrize("has_middleware", [False, True])
+@pytest.mark.parametrize("name", ["send_nowait", "send_oneway", "transaction"])
+@pytest.mark.parametrize("is_started", [False, True])
+def test_call_on_another_thread_says_so(name: str, has_middleware: bool, is_started: bool) -> None:
+    async def around(sending: Any, proceed: Any) -> Any:
+        return await proceed(sending)
+
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            middlewares = [around] if has_middleware else []
+            producer = client.producer(group="tx", middlewares=middlewares)
+            if is_started:
+                await producer.send("t", b"x")
+            errors: list[Exception] = []
+
+            def call() -> None:
+                try:
+                    getattr(producer, name)("t", b"x")
+                except ClientError as error:
+                    errors.append(error)
+
+            thread = threading.Thread(target=call)
+            thread.start()
+            thread.join()
+            if name != "transaction":  # sends nothing before it is entered
+                assert "call_soon_threadsafe" in str(errors[0])
+            assert producer.in_flight == 0
+
+    run_sim(main)
+
+
+def test_parts_of_a_client_cannot_be_pickled_or_copied() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(group="tx")
+            for part in (
+                client,
+                producer,
+                producer.transaction("t", b"x"),
+                client.consumer("t", group="c"),
+                client.pull_consumer(group="p"),
+                client.pop_consumer("t", group="o"),
+            ):
+                for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+                    with pytest.raises(TypeError, match="cannot be pickled or copied"):
+                        attempt(part)
+
+    run_sim(main)
+
+
+def test_parts_are_closed_again_after_their_client_without_harm() -> None:
+    async def main(cluster: Cluster) -> None:
+        client = await cluster.client()
+        parts: list[AsyncClosable] = [
+            client.producer(),
+            client.producer(linger=0.01),
+            await client.consumer("t", group="c", handler=nothing),
+            client.consumer("t", group="never-started"),
+            client.pull_consumer(group="p"),
+            await client.pop_consumer("t", group="o"),
+            client.responder("t", group="r", handler=nothing),
+        ]
+        await client.close()
+        for part in (*parts, client):
+            for _ in range(2):
+                await part.close()
+
+    run_sim(main)

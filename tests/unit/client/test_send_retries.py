@@ -12,6 +12,7 @@ from rocketpy.errors import (
     IllegalMessageError,
     NoNameServerError,
     NoRouteError,
+    NotSentError,
     RequestTimeoutError,
     SystemFaultError,
 )
@@ -302,7 +303,7 @@ def test_time_covers_the_look_up_of_the_route() -> None:
         async with cluster.client(api_timeout=10) as client:
             sends = Sends(cluster)
             producer = client.producer()
-            with pytest.raises(RequestTimeoutError, match="t ran out of time: no name server"):
+            with pytest.raises(NotSentError, match="t ran out of time: no name server"):
                 await producer.send("t", b"x")
             assert sends.took_ms == 3000
             assert producer.in_flight == 0
@@ -341,7 +342,7 @@ def test_route_that_never_comes_says_why(failure: Any, error: type[Exception]) -
     run_sim(main)
 
 
-def test_waiting_in_line_counts_as_time() -> None:
+def test_waiting_in_line_does_not_count_as_time() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(max_in_flight=1)
@@ -351,7 +352,7 @@ def test_waiting_in_line_counts_as_time() -> None:
             sends = Sends(cluster)
             with pytest.raises(RequestTimeoutError):
                 await producer.send("t", b"y")
-            assert sends.took_ms == pytest.approx(3000, abs=60)
+            assert sends.took_ms == pytest.approx(2000 + 3000, abs=60)
             with pytest.raises(RequestTimeoutError):
                 await first
             cluster.world.network.heal()

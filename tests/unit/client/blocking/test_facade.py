@@ -1,6 +1,7 @@
 """`facade_of` derives a blocking class: methods, properties, loops and results."""
 
 import inspect
+import pickle
 import threading
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
@@ -145,3 +146,22 @@ def test_blocking_handler_leaves_coroutine_functions_and_refuses_generators() ->
     with pytest.raises(ConfigError):
         blocking_handler(thread, generator)
     thread.close()
+
+
+def test_closing_after_the_thread_has_ended_does_nothing() -> None:
+    thread = LoopThread()
+    thing = Thing(thread, AsyncThing())
+    with thing:
+        thread.close()
+    for _ in range(2):
+        thing.close()
+
+
+def test_facades_and_their_thread_cannot_be_pickled() -> None:
+    thread = LoopThread()
+    try:
+        for part in (thread, Thing(thread, AsyncThing())):
+            with pytest.raises(TypeError, match="cannot be pickled or copied"):
+                pickle.dumps(part)
+    finally:
+        thread.close()

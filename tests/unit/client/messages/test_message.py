@@ -146,3 +146,23 @@ def test_message_to_send_shares_nothing_with_the_next() -> None:
     assert one.headers is not other.headers
     with pytest.raises(TypeError):
         Message("t", b"x")  # type: ignore[call-arg] # by name only
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("value", "body"),
+        ("key", "keys"),
+        ("partition", "queue.queue_id"),
+        ("timestamp", "born_at"),
+        ("message_id", "id"),
+    ],
+)
+def test_name_of_another_library_is_an_error_that_names_ours(name: str, ours: str) -> None:
+    with pytest.raises(AttributeError, match=f"'{name}'; RocketPy's name is {ours}"):
+        getattr(received(body=b"x"), name)
+
+
+def test_unknown_attribute_is_a_plain_error() -> None:
+    with pytest.raises(AttributeError, match=r"object has no attribute 'colour'$"):
+        received(body=b"x").colour  # type: ignore[attr-defined]  # noqa: B018

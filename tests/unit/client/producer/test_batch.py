@@ -9,8 +9,8 @@ from rocketpy.client.callbacks.middleware import Proceed, Sending, SendMiddlewar
 from rocketpy.client.producer.batch import partly_sent
 from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import (
-    ClientError,
     MessageIllegalError,
+    NotSentError,
     PartlySentError,
     ServiceNotAvailableError,
 )
@@ -47,7 +47,7 @@ def test_batch_that_fails_half_way_says_what_is_stored() -> None:
             assert isinstance(result, SendResult)
             assert body in cluster.record("t", result.queue.queue_id, result.offset)
         assert failed == [error.__cause__] * 2
-        assert [type(each) for each in left] == [ClientError] * 2
+        assert [type(each) for each in left] == [NotSentError] * 2
         assert len(cluster.of_code(BATCH)) == 5, "the last part was not tried"
 
     run_sim(main)

@@ -335,7 +335,7 @@ def test_lingering_messages_count_in_flight_and_the_window_advances() -> None:
     run_sim(main)
 
 
-def test_one_with_little_time_left_does_not_cut_the_others_short() -> None:
+def test_batch_has_its_whole_time_although_one_waited_for_room() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = ["lost"]
         cluster.script[BATCH] = ["lost"]
@@ -345,9 +345,9 @@ def test_one_with_little_time_left_does_not_cut_the_others_short() -> None:
             first = [producer.send_nowait("t", b"x") for _ in range(2)]
             late = asyncio.create_task(producer.send("t", b"late"))
             outcomes = await asyncio.gather(*first, late, return_exceptions=True)
-            assert 2_900 <= cluster.elapsed_ms - began_ms <= 3_200
+            assert 6_000 <= cluster.elapsed_ms - began_ms <= 6_200
         assert isinstance(outcomes[0], RequestTimeoutError)
-        assert isinstance(outcomes[2], RocketPyError)
+        assert isinstance(outcomes[2], RequestTimeoutError)
 
     run_sim(main)
 

@@ -9,7 +9,7 @@ import pytest
 from rocketpy.client.cluster.pending_replies import PendingRequests
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import plain
-from rocketpy.client.producer.request_reply import answer_of, answering, reply_place
+from rocketpy.client.producer.request_reply import Answers, answer_of, reply_place
 from rocketpy.errors import (
     BadBodyError,
     ConfigError,
@@ -24,6 +24,7 @@ from rocketpy.proto.headers.send import ReplyMessageRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.record.properties import properties_text
+from tests.unit.broker.fakes import FakeClock
 from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 
 HEARTBEAT, SEND = 34, 310
@@ -111,7 +112,7 @@ async def test_reply_without_requester_is_logged(caplog: pytest.LogCaptureFixtur
         if body == b"late":
             raise SystemFaultError(1, "not found")
 
-    answer = answering(reply)
+    answer = Answers(reply, reply, FakeClock())
     for body in (b"yes", b"late"):
         await answer(_message(), body)
     assert sent == [b"yes", b"late"]

@@ -72,7 +72,19 @@ def test_half_message_stored_less_safely_is_rolled_back_and_nothing_begins(statu
     run_sim(main)
 
 
-@pytest.mark.parametrize("step", [1, 2, 13, 14, "lost"])
+def test_half_message_that_the_broker_finds_illegal_raises_as_a_send() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.script[SEND] = [13]
+        async with cluster.client() as client:
+            with pytest.raises(IllegalMessageError, match="scripted"):
+                async with client.producer().transaction("t", b"x"):
+                    pytest.fail("the local transaction began")
+        assert _ends(cluster) == []
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("step", [1, 2, 14, "lost"])
 def test_half_message_that_is_not_stored_begins_nothing_and_is_sent_once(step: Any) -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [step] * 3
