@@ -21,8 +21,8 @@ from rocketpy.client.messages.outcomes import Retry, ToDLQ
 from rocketpy.client.options.durations import to_ms
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing, build_outgoing
+from rocketpy.client.sending.pending_send import PendingSend
 from rocketpy.client.sending.result import SendResult, SendStatus
-from rocketpy.client.sending.send_operation import SendOperation
 from rocketpy.client.sending.transport import SendTransport
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.headers.transaction import EndTransactionRequestHeader
@@ -266,7 +266,7 @@ class Tracer:
         return self._instance.next_msg_id()
 
     def _start_send(self, message: Outgoing, records: int) -> None:
-        operation = SendOperation(
+        operation = PendingSend(
             self._window,
             self._transport,
             self._topic,

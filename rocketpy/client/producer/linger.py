@@ -20,8 +20,8 @@ from rocketpy.client.options.durations import to_ms, to_s
 from rocketpy.client.producer.batch import BatchPart, stored_bytes
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
+from rocketpy.client.sending.pending_send import PendingSend
 from rocketpy.client.sending.result import SendResult
-from rocketpy.client.sending.send_operation import SendOperation
 from rocketpy.client.sending.transport import SendTransport
 from rocketpy.errors import MessageIllegalError, own_copy
 from rocketpy.proto.message_queue import MessageQueue
@@ -181,7 +181,7 @@ class BatchAccumulator:
         topic, queue = (place, None) if isinstance(place, str) else (place.topic, place)
         part = BatchPart([message for message, _ in items])
         is_batch = len(items) > 1
-        operation = SendOperation(
+        operation = PendingSend(
             self._requests,
             self._transport,
             topic,

@@ -26,8 +26,8 @@ from rocketpy.client.sending.outgoing_message import (
     queue_chooser,
     unpacked,
 )
+from rocketpy.client.sending.pending_send import PendingSend
 from rocketpy.client.sending.result import SendResult
-from rocketpy.client.sending.send_operation import SendOperation
 from rocketpy.client.sending.transport import SendTransport
 from rocketpy.client.tracing import Tracer
 from rocketpy.errors import ClosedError, RocketPyError, TooManyInFlightError
@@ -166,7 +166,7 @@ class ProducerBase(AsyncClosable):
             choose = queue_chooser(options) if options else None
             time_s = self._time_of(options) if options else self._timeout_s
             retries = options.get("retries", self.config.retries)
-            operation = SendOperation(
+            operation = PendingSend(
                 self._window,
                 transport,
                 topic,

@@ -201,6 +201,7 @@ class AttemptTimeouts:
             self._timer = self._loop.call_later(min(late_ms, MAX_GRACE_MS) / 1000, self._fire)
             return
         self._has_waited = False
+        # In the order of their times, and from a copy: a callback may add time-outs.
         for slot in sorted(slot for slot in self._slots if slot <= reached):
             for watched in self._slots.pop(slot):
                 watched.share_over()
@@ -254,6 +255,7 @@ class SendFailures:
         if len(self._notes) > MAX_NOTES:
             del self._notes[0]
         self._notes.append((f"attempt {self.tries} on {broker}: {error!r}", error))
+        # Without duplicates, the latest at the end: bounded by the number of brokers.
         if broker is not None:
             self.failed = (*(name for name in self.failed if name != broker), broker)
 

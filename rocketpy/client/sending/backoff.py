@@ -31,6 +31,7 @@ def backoff_ms(failures: int, rng: random.Random) -> int:
     """
     if failures == 1:
         return INITIAL_BACKOFF_MS
+    # The exponent is bounded, because a float overflows after some 1,500 failures.
     pause = min(INITIAL_BACKOFF_MS * BACKOFF_FACTOR ** min(failures - 1, 64), MAX_BACKOFF_MS)
     return int(pause * (1 + rng.uniform(-BACKOFF_JITTER, BACKOFF_JITTER)))
 
@@ -48,6 +49,7 @@ def share_ms(left_ms: int, attempts_left: int, *, flow_control_count: bool = Fal
         attempts_left: this one included.
         flow_control_count: flow-control responses so far; attempts get the minimum connect timeout.
     """
+    # At most half of the rest, so that another attempt has time, however high the minimum is.
     least_ms = MIN_CONNECT_TIMEOUT_MS if flow_control_count else MIN_SHARE_MS
     return max(left_ms // attempts_left, min(least_ms, left_ms // 2))
 
@@ -63,6 +65,7 @@ def wait_to_look_again_ms(pauses: int, error: RocketPyError, left_ms: int) -> in
     wait_ms = pause_ms(pauses)
     if isinstance(error, ConnectError):
         wait_ms = max(wait_ms, error.retry_in_ms)
+    # The last pause ends just before the deadline: a broker that restarts may be back by then.
     if left_ms > LAST_TRY_MS:
         wait_ms = min(wait_ms, left_ms - LAST_TRY_MS)
     return min(wait_ms, left_ms)

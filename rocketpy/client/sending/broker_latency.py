@@ -61,6 +61,7 @@ class BrokerLatencies:
 
     def avoid_ms(self, latency_ms: int) -> int:
         """Return the time for which a broker with this latency is avoided."""
+        # A latency that is equal to a step counts as that step, as in Java.
         index = bisect_right(self._profile.latency_ms, latency_ms) - 1
         return self._profile.avoid_ms[index] if index >= 0 else 0
 
@@ -84,6 +85,7 @@ class BrokerLatencies:
             return
         fault.latency_ms = latency_ms
         fault.reachable = reachable
+        # In 5.x a short verdict must not end a longer one that still runs.
         if not profile.keeps_longest or (avoid_ms > 0 and until > fault.available_at_ms):
             fault.available_at_ms = until
 
@@ -100,6 +102,8 @@ class BrokerLatencies:
     def pick_one_at_least(self) -> str | None:
         """Return one of the better half of the brokers with an entry, in turn; None without any."""
         now = self._clock.monotonic_ms()
+        # Shuffled first, so that brokers that are equally bad are taken in another order each time;
+        # the sort keeps that order.
         names = list(self._faults)
         self._rng.shuffle(names)
         ranked = sorted(

@@ -102,6 +102,7 @@ def build_outgoing(
         IllegalMessageError: it breaks a limit; nothing was sent.
         TypeError: an option that does not exist, or is of another type; nothing was sent.
     """
+    # Options before the body: a serializer may be slow, or have side effects.
     if options:
         check_options(options)
     data = (options.get("serializer") or config.serializer).dumps(body)
@@ -120,6 +121,7 @@ def build_outgoing(
             options.get("delay"), options.get("deliver_at"), options.get("delay_level") or 0
         )
         properties += _user_properties(options, moment)
+        # A character has at most four bytes: a shorter text needs no exact count.
         if len(properties) > MAX_PROPERTIES_BYTES // 4:
             _check_properties_size(properties)
     return Outgoing(data, properties, sys_flag, options.get("flag", 0), msg_id, moment=moment)
@@ -143,6 +145,7 @@ def build_alike(
         datas = bodies
     else:
         datas = [serializer.dumps(body) for body in bodies]
+    # Most bodies of a batch have one of a few sizes, so that each size is checked once.
     for size_bytes in {len(data) for data in datas}:
         _check_body_size(size_bytes, config)
     after_id = _AFTER_ID + _user_properties(options, None) if options else _AFTER_ID
@@ -205,9 +208,11 @@ def _user_properties(options: SendOptions, moment: DeliveryTime | None) -> str:
             if not name or not value:
                 raise IllegalMessageError(f"header {name!r} needs a name and a value")
         pairs.update(headers)
+    # Last, so that a header cannot replace what the client itself sets.
     pairs.update(options.get("properties", {}))
     given = {name: value for name, value in pairs.items() if value}
     text = properties_text(given)
+    # One count over the whole text is cheaper than a look at each value.
     if text.count(NAME_SEPARATOR) + text.count(PAIR_SEPARATOR) != 2 * len(given):
         raise IllegalMessageError("tags, keys and headers must not contain \\x01 or \\x02")
     return text
@@ -241,6 +246,7 @@ def unpacked(
         "order_key": message.order_key,
         "flag": message.flag,
     }
+    # A copy: the caller may send the same Message again with other options.
     merged.update(options)
     return message.topic, message.body, cast("SendOptions", merged)
 

@@ -106,6 +106,7 @@ class RoundRobin:
         self._destinations: dict[MessageQueue, Destination] = {}
         self._rng = rng
         self._faults = faults
+        # A random start, so that many producers do not all begin with the first broker.
         self._turn = rng.randrange(1 << 31)
 
     def refresh(
@@ -148,32 +149,37 @@ class RoundRobin:
 
     def _next_good(self, failed: Sequence[str], refused: Collection[str]) -> MessageQueue:
         """Return the next queue that is not on a bad broker, if there is one."""
+        # When the message has failed on all brokers, one that answered is better than one that
+        # refuses connections, and any is better than the latest.
         avoided = failed
         if failed and self.brokers.issubset(failed):
             avoided = tuple(refused) or failed[-1:]
         if self._faults is not None:
             try:
                 queue = self._next_available(self._faults, avoided)
-                return self._lap(avoided) if queue.broker_name in refused else queue
+                return self._first_without(avoided) if queue.broker_name in refused else queue
             except Exception:
+                # An error in these statistics must not prevent a send.
                 logger.exception("queue selection failed, next queue taken")
-                return self._plain()
-        return self._lap(avoided)
+                return self._next_in_turn()
+        return self._first_without(avoided)
 
-    def _plain(self) -> MessageQueue:
+    def _next_in_turn(self) -> MessageQueue:
         self._turn += 1
         return self.queues[self._turn % len(self.queues)]
 
-    def _lap(self, avoided: Sequence[str]) -> MessageQueue:
-        """Return the first queue of one lap that is not on an avoided broker, else the next."""
+    def _first_without(self, avoided: Sequence[str]) -> MessageQueue:
+        """Return the next queue that is not on an avoided broker; if all are, the next one."""
+        # One round at most: with every broker avoided, this would never end.
         if avoided:
             for _ in self.queues:
-                queue = self._plain()
+                queue = self._next_in_turn()
                 if queue.broker_name not in avoided:
                     return queue
-        return self._plain()
+        return self._next_in_turn()
 
     def _next_available(self, faults: BrokerLatencies, avoided: Sequence[str]) -> MessageQueue:
+        # A retry starts at a random queue, as in Java, so that retries of many producers spread.
         if avoided:
             self._turn = self._rng.randrange(1 << 31)
         checks = [faults.is_available]
@@ -181,11 +187,11 @@ class RoundRobin:
             checks.append(faults.is_reachable)
         for is_good in checks:
             for _ in self.queues:
-                queue = self._plain()
+                queue = self._next_in_turn()
                 if queue.broker_name not in avoided and is_good(queue.broker_name):
                     return queue
         if faults.looks_at_reachable:
-            return self._plain()
+            return self._next_in_turn()
         return self._least_bad(faults)
 
     def _least_bad(self, faults: BrokerLatencies) -> MessageQueue:
@@ -197,4 +203,4 @@ class RoundRobin:
             return of_broker[self._turn % len(of_broker)]
         if broker_name is not None:
             faults.forget(broker_name)
-        return self._plain()
+        return self._next_in_turn()

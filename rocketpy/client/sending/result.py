@@ -103,6 +103,7 @@ def read_send_response(
     is_plain = number.isdecimal() and len(number) < 10 and offset.isdecimal() and len(offset) < 19
     if not is_plain or _MSG_ID not in fields:
         return _read_carefully(status, fields, queue, msg_id)
+    # Brokers store in another queue if the chosen one was removed meanwhile.
     queue_id = int(number)
     if queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)

@@ -137,6 +137,7 @@ class SendTransport:
             topic: the topic.
             callback: takes None, or the reason why there is no route.
         """
+        # One look-up for all sends of a topic; they are called back in the order of the calls.
         waiting = self._waiting_for_route.get(topic)
         if waiting is not None:
             waiting.append(callback)
@@ -155,6 +156,7 @@ class SendTransport:
             await self._routes.publish_queues(topic)
         except Exception as failure:  # noqa: BLE001 - passed to every callback
             error = failure
+        # Removed first: a callback may ask for the route again.
         for callback in self._waiting_for_route.pop(topic):
             # Each has a copy, or one error would collect the tracebacks of all sends.
             callback(None if error is None else own_copy(error))
@@ -163,6 +165,7 @@ class SendTransport:
         self, topic: str, queues: Iterable[MessageQueue]
     ) -> Callable[[MessageQueue], Destination]:
         """Return a function that makes destinations by the topic's present route."""
+        # Looked up once here, because a topic may have thousands of queues on a few brokers.
         find_address = self._routes.master_address
         addresses = {name: find_address(name) for name in {each.broker_name for each in queues}}
         header = SendMessageRequestHeaderV2(
@@ -225,6 +228,7 @@ class SendTransport:
         address = destination.address or self._no_address(destination.queue)
         message = await self._as_understood(address, destination.queue, message, timeout_ms)
         request = make_request(message.code, self._header(destination, message), message.body)
+        # The question for the version has used up some of the time, perhaps all of it.
         left_ms = max(1, deadline_ms - self.clock.monotonic_ms())
         response = await self._remoting.invoke(address, request, left_ms)
         self._versions[address] = response.version
@@ -278,6 +282,7 @@ class SendTransport:
         raise NoRouteError(f"broker {name} {what}")
 
     def _header(self, destination: Destination, message: Outgoing) -> dict[str, str]:
+        # A copy: the queue's fields are shared by all sends to it.
         header = destination.fields.copy()
         header[_BORN_TIMESTAMP] = str(self.clock.time_ms())
         header[_PROPERTIES] = message.properties

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from rocketpy.client.producer.batch import BatchPart, split_batches
 from rocketpy.client.sending.outgoing_message import Outgoing
+from rocketpy.client.sending.pending_send import QueueChooser
 from rocketpy.client.sending.queue_selection import queue_index_by_key
-from rocketpy.client.sending.send_operation import QueueChooser
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import is_retry_topic
 from rocketpy.spark.sink.rows import SinkRow

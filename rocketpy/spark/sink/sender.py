@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketpy.client.sending.in_flight_window import InFlightWindow
+from rocketpy.client.sending.pending_send import PendingSend
 from rocketpy.client.sending.result import SendResult
-from rocketpy.client.sending.send_operation import SendOperation
 from rocketpy.errors import IllegalMessageError, MessageIllegalError, RocketPyError
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.spark.sink.options import SinkOptions
@@ -187,7 +187,7 @@ class Sender:
                 self._sent.append((request, future))
 
     def _start(self, request: Request) -> None:
-        operation = SendOperation(
+        operation = PendingSend(
             self._room if request.line is None else self._window,
             self._transport,
             request.topic,

@@ -30,7 +30,7 @@ from rocketpy.client.messages.outcomes import Backoff, Rejection
 from rocketpy.client.options.durations import to_ms
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
-from rocketpy.client.sending.send_operation import SendOperation
+from rocketpy.client.sending.pending_send import PendingSend
 from rocketpy.client.sending.transport import SendTransport
 from rocketpy.errors import NoRouteError, RocketPyError
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
@@ -141,7 +141,7 @@ class Redelivery:
         """
         if self._transport is None:
             self._transport = SendTransport(self._instance, _PRODUCER_GROUP, self._sending)
-        operation = SendOperation(
+        operation = PendingSend(
             self._window,
             self._transport,
             retry_topic(self._group),

@@ -121,7 +121,7 @@ for _state, _after in TRANSITIONS.items():
     _state.after = _after
 
 
-class SendOperation:
+class PendingSend:
     """Send of one message or batch.
 
     Args:
@@ -180,6 +180,7 @@ class SendOperation:
         Raises:
             ClosedError: the producer is closed.
         """
+        # Before everything else: it is what raises when the producer is closed.
         self._window.enter(len(self._message.body))
         route = self._transport.cached_route(self._topic)
         if route is None:
@@ -187,6 +188,7 @@ class SendOperation:
             self._transport.when_routed(self._topic, self._routed)
             if self._state is State.ROUTING:
                 self._watch_cancellation()
+                # Not now: see the module's text on the time of a send.
                 self._timer = self._transport.loop.call_soon(self._begin_time)
         else:
             self._go(State.ROUTING)
@@ -273,6 +275,7 @@ class SendOperation:
             self._finish_error(error)
             return
         failures.pauses += 1
+        # After a pause all brokers get another chance: each may be back.
         wait_ms = wait_to_look_again_ms(failures.pauses, error, left_ms)
         failures.refused = frozenset()
         self._go(State.PAUSING)
@@ -341,6 +344,7 @@ class SendOperation:
         self._slot = 0
         attempt = self._attempt
         assert attempt is not None
+        # Kept: its response ends the send if it comes before those of later attempts.
         self._failures_so_far().late[attempt] = None
         self._attempt = None
         waited_ms = self._transport.clock.monotonic_ms() - self._started_ms
@@ -439,6 +443,7 @@ class SendOperation:
 
         A broker that no route has named need not exist: the send waits for it shortly only.
         """
+        # A queue that the caller names may be misspelt: waiting for it would take the whole time.
         is_unheard_of = broker is not None and not self._transport.has_heard_of(broker)
         is_hopeless = is_unheard_of and failures.pauses >= LOOKS_FOR_UNKNOWN
         if self.future.done() or not self._waits_for_broker or is_hopeless:
@@ -456,6 +461,7 @@ class SendOperation:
     ) -> None:
         """Pause after flow control, if the options allow it and time is left."""
         failures.flow_control_count += 1
+        # From the start of the attempt, so that the time of a slow refusal is part of the pause.
         until_ms = self._started_ms + backoff_ms(failures.flow_control_count, self._transport.rng)
         wait_ms = max(0, until_ms - self._transport.clock.monotonic_ms())
         error.retry_after = wait_ms / 1000
@@ -502,6 +508,7 @@ class SendOperation:
             self._finish_error(error)
 
     def _finish_error(self, error: BaseException) -> None:
+        # First: from here on the send is DONE, and responses to other attempts are ignored.
         self._leave()
         if self.future.done():
             return
@@ -520,6 +527,7 @@ class SendOperation:
 
     def _leave(self) -> None:
         self._go(State.DONE)
+        # Timers hold the send and its body until they fire, which may be minutes later.
         if self._slot:
             self._unwatch()
         if self._timer is not None:

