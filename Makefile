@@ -103,29 +103,29 @@ test-kills: setup-spark jdk ## kill -9 of Spark's driver and executors while a t
 	$(BIN)/python -m tests.spark.kills $(or $(KILLS),20) --job $(or $(JOB),example) --broker $(or $(BROKER),ours)
 
 bench: setup jdk ## ours, also without its compiled parts, beside Apache 5.4.0, interleaved, ratios (about 11 minutes); ROWS=key,... a part
-	@$(BIN)/python -m bench --rows "$(ROWS)"
+	@exec $(BIN)/python -m bench --rows "$(ROWS)"
 
 bench-quick: setup jdk ## the same in about 3 minutes, for a first look
-	@$(BIN)/python -m bench --quick
+	@exec $(BIN)/python -m bench --quick
 
 bench-features: setup jdk ## the same for transactions, delays, SQL92 filters, ordered and pop consumption (about 9 minutes)
-	@$(BIN)/python -m bench --features --rows "$(ROWS)"
+	@exec $(BIN)/python -m bench --features --rows "$(ROWS)"
 
 bench-further: setup jdk ## many connections, topics and keys, large bodies, a long log, a consumer far behind (about 15 minutes)
-	@$(BIN)/python -m bench --further --rounds 2 --rows "$(ROWS)"
+	@exec $(BIN)/python -m bench --further --rounds 2 --rows "$(ROWS)"
 
 bench-ceiling: setup jdk ## ours beside a broker that stores nothing: what the driver allows (about 3 minutes)
-	@$(BIN)/python -m bench --ceiling --rounds 2
+	@exec $(BIN)/python -m bench --ceiling --rounds 2
 
 flames: setup ## flame graphs of a send, a pull and a client's send into docs/flames (1 minute)
-	@$(BIN)/python -m bench.flame
+	@exec $(BIN)/python -m bench.flame
 
 bench-spark: setup-spark jdk ## the data pipeline beside what bounds it: Arrow ceiling, Kafka source, Parquet writer, producer (about 10 minutes)
-	@$(BIN)/python -m bench.spark
+	@exec $(BIN)/python -m bench.spark
 
 bench-sdk: setup jdk ## what a message costs the client's process, beside aiokafka and nats-py (about 6 minutes); ROWS=key,... a part
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
-	@$(BIN)/python -m bench.sdk --rows "$(ROWS)"
+	@exec $(BIN)/python -m bench.sdk --rows "$(ROWS)"
 
 public-api: setup ## write the public names and signatures down anew, after a change on purpose
 	$(BIN)/python -m tests.tidy.public_api

@@ -20,6 +20,7 @@ from bench.processes import (
     PEER,
     Side,
     compile_package,
+    end_on_sigterm,
     start_apache,
     start_nothing,
     start_rocketpy,
@@ -235,6 +236,7 @@ def main() -> int:
         rows = further.ROWS if opts.further else FEATURES if opts.features else WORKLOADS
         print("\n".join(f"{each.key:12} {each.name}" for each in rows))
         return 0
+    end_on_sigterm()
     if opts.quick:
         opts.rounds, opts.seconds = 1, 2
     if is_known_as_plain():

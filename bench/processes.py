@@ -1,5 +1,6 @@
 """Processes of the sides of a benchmark: start, processor time, memory."""
 
+import contextlib
 import json
 import os
 import signal
@@ -10,11 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.ports import free_port
+
 __all__ = [
     "PEER",
     "ROOT",
     "Side",
     "compile_package",
+    "end_on_sigterm",
+    "listens",
     "start_apache",
     "start_nothing",
     "start_rocketpy",
@@ -22,8 +27,8 @@ __all__ = [
 
 ROOT = Path(__file__).parents[1]
 PEER = ROOT / "tests" / "peer" / "peer.sh"
-APACHE_NS_PORT, APACHE_PORT = 29876, 30911
 _PACKAGES = ("rocketpy", "pyspark_rocketmq", "pyspark_rocketmq_store", "bench")
+_LISTEN = "0A"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SETTLES_S = 3.0
 """Pause between readiness and the reading of memory."""
@@ -94,32 +99,70 @@ class Side:
             subprocess.run(["bash", str(PEER), "stop", str(self.home)], check=True)
 
 
+def end_on_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does, so that it stops what it has started."""
+
+    def on_signal(_number: int, _frame: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, on_signal)
+
+
+def listens(pid: int, port: int) -> bool:
+    """Return whether a process listens on a port of TCP, by the tables of /proc."""
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        path = Path(f"/proc/{pid}/net/{table}")
+        for line in path.read_text().splitlines()[1:] if path.exists() else ():
+            fields = line.split()
+            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{fields[9]}]")
+    links = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            links.append(str(descriptor.readlink()))
+    return not inodes.isdisjoint(links)
+
+
 def start_apache(home: Path, heap: str, defines: Sequence[str] = ()) -> Side:
-    """Start the real name server and broker, 5.4.0, with `home` as their directory."""
+    """Start the real name server and broker, 5.4.0, with `home` as their directory.
+
+    Raises:
+        SystemExit: another process has their ports.
+    """
+    ports = {"namesrv": free_port(), "broker": free_port()}
     env = os.environ | {
-        "PEER_NS_PORT": str(APACHE_NS_PORT),
-        "PEER_PORT": str(APACHE_PORT),
+        "PEER_NS_PORT": str(ports["namesrv"]),
+        "PEER_PORT": str(ports["broker"]),
         "PEER_HEAP": heap,
     }
     started = time.monotonic()
-    subprocess.run(
-        ["bash", str(PEER), "start", str(home), "bindAddress=127.0.0.1", *defines],
-        check=True,
-        env=env,
-    )
-    ready_at_s = time.monotonic()
-    pids = {role: int((home / f"{role}.pid").read_text()) for role in ("namesrv", "broker")}
-    time.sleep(_SETTLES_S)
-    idle = {role: pid_rss_mib(pid) for role, pid in pids.items()}
+    command = ["bash", str(PEER), "start", str(home), "bindAddress=127.0.0.1", *defines]
+    try:
+        subprocess.run(command, check=True, env=env)
+        ready_at_s = time.monotonic()
+        pids = {role: int((home / f"{role}.pid").read_text()) for role in ports}
+        for role, port in ports.items():
+            _check_port(role, pids[role], port)
+        time.sleep(_SETTLES_S)
+        idle = {role: pid_rss_mib(pid) for role, pid in pids.items()}
+    except BaseException:
+        subprocess.run(["bash", str(PEER), "stop", str(home)], check=False)
+        raise
     return Side(
         "apache",
-        f"127.0.0.1:{APACHE_NS_PORT}",
+        f"127.0.0.1:{ports['namesrv']}",
         pids,
         ready_at_s - started,
         idle,
         home,
         ready_at_s=ready_at_s,
     )
+
+
+def _check_port(role: str, pid: int, port: int) -> None:
+    if not listens(pid, port):
+        raise SystemExit(f"another process has port {port} of Apache's {role}")
 
 
 def compile_package() -> None:
@@ -160,15 +203,20 @@ def start_rocketpy(
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=env
         )
-    ready = _wait_ready(process, log, started + limit_s)
-    ready_at_s = time.monotonic()
-    time.sleep(settles_s)
+    try:
+        ready = _wait_ready(process, log, started + limit_s)
+        ready_at_s = time.monotonic()
+        time.sleep(settles_s)
+        rss_mib = pid_rss_mib(process.pid)
+    except BaseException:
+        _end(process)
+        raise
     return Side(
         "pure" if pure else "rocketpy",
         ready.get("namesrv", ""),
         {"broker": process.pid},
         ready_at_s - started,
-        {"broker": pid_rss_mib(process.pid)},
+        {"broker": rss_mib},
         home,
         process,
         ready.get("sends", ""),
@@ -189,21 +237,28 @@ def start_nothing(home: Path) -> Side:
             stderr=subprocess.STDOUT,
             cwd=ROOT,
         )
-    ready = _wait_ready(process, log, started + 30)
+    try:
+        ready = _wait_ready(process, log, started + 30)
+    except BaseException:
+        _end(process)
+        raise
     ready_s = time.monotonic() - started
     rss = {"broker": pid_rss_mib(process.pid)}
     return Side("nothing", ready["namesrv"], {"broker": process.pid}, ready_s, rss, home, process)
 
 
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
 def _wait_ready(process: subprocess.Popen[bytes], log: Path, end_s: float) -> dict[str, str]:
-    """Return the fields of the ready line; ends a process without one."""
+    """Return the fields of the ready line; raises SystemExit without one."""
     while True:
         for line in log.read_text().splitlines():
             if '"event":"ready"' in line.replace(": ", ":"):
                 fields: dict[str, str] = json.loads(line)
                 return fields
         if process.poll() is not None or time.monotonic() > end_s:
-            process.kill()
-            process.wait()
             raise SystemExit(f"the server did not start:\n{log.read_text()}")
         time.sleep(0.005)

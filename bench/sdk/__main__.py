@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.processes import ROOT, compile_package
+from bench.processes import ROOT, compile_package, end_on_sigterm
 from bench.report import commit, interpreter, machine, store
 from bench.sdk.report import about, table
 from bench.sdk.rows import CLIENTS, MOST_READ, OURS, ROWS, Measured, Row
@@ -38,6 +38,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rows", default="", help="only these, by key, separated by commas")
     parser.add_argument("--clients", default=",".join(CLIENTS), help="only these")
     parser.add_argument("--no-store", action="store_true", help="do not write bench/results")
+    parser.add_argument("--list", action="store_true", help="print the keys of all rows")
     return parser.parse_args()
 
 
@@ -83,6 +84,10 @@ def run(
 def main() -> int:
     """Run the benchmark."""
     opts = options()
+    if opts.list:
+        print("\n".join(f"{row.key:14} {row.name}" for row in ROWS))
+        return 0
+    end_on_sigterm()
     keys = [key for key in opts.rows.split(",") if key]
     rows = [row for row in ROWS if not keys or row.key in keys]
     compile_package()

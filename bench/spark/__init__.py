@@ -9,3 +9,6 @@
 
 A new measure is a module with a function `ratios() -> list[Ratio]`, named in `__main__.MODULES`.
 """
+
+QUEUES = 2
+"""Queues of a topic here, and partitions of Kafka's."""

@@ -4,6 +4,7 @@ python -m bench.spark [--quick] [--rounds 5] [--only B1]
 """
 
 import argparse
+import importlib
 import os
 import shutil
 import sys
@@ -11,11 +12,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.processes import compile_package
-from bench.spark import archive, decoding, memory, reads, sink
-from bench.spark.frame import Context, keep, measure, table
+from bench.processes import compile_package, end_on_sigterm
 
-MODULES = (reads, decoding, archive, sink)
+MODULES = {
+    "reads": "B1 to B4   store and live sources beside the ceiling and Kafka's source",
+    "decoding": "B5, B6     records to Arrow",
+    "archive": "B7         archive job beside the writing of Parquet",
+    "sink": "B8         sink beside the asyncio producer",
+}
+"""Modules with a function `ratios`, and what they measure; imported when they are run."""
 
 
 def say(text: str) -> None:
@@ -23,8 +28,8 @@ def say(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
-def main() -> int:
-    """Run the benchmarks."""
+def options() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark")
     parser.add_argument(
         "--rounds", type=int, default=5, help="counted rounds, after one for warm-up"
@@ -33,11 +38,28 @@ def main() -> int:
         "--quick", action="store_true", help="one round of few messages; not stored"
     )
     parser.add_argument("--only", default="", help="only ratios whose key or name contains this")
+    parser.add_argument("--list", action="store_true", help="print the keys of all ratios")
     parser.add_argument("--no-store", action="store_true", help="do not write bench/results")
-    opts = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the benchmarks."""
+    opts = options()
+    if opts.list:
+        print("\n".join(MODULES.values()))
+        return 0
+    end_on_sigterm()
+    try:
+        from bench.spark import memory  # noqa: PLC0415 - --list needs none of these
+        from bench.spark.frame import Context, keep, measure, table  # noqa: PLC0415
+
+        modules = [importlib.import_module(f"bench.spark.{name}") for name in MODULES]
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"{error.name} is not installed: make setup-spark installs it") from error
     ratios = [
         each
-        for module in MODULES
+        for module in modules
         for each in module.ratios()
         if opts.only in f"{each.key} {each.name}"
     ]

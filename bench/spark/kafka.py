@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.spark.stores import QUEUES
+from bench.spark import QUEUES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.processes import start_rocketpy
-from bench.spark.stores import QUEUES, TOPIC, Store
+from bench.spark import QUEUES
+from bench.spark.stores import TOPIC, Store
 
 START_S = 300
 PULLS = (

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bench.spark import QUEUES
 from rocketpy.proto.record.message import host_to_bytes
 from rocketpy.proto.record.record import (
     body_crc,
@@ -20,7 +21,6 @@ from rocketpy.proto.record.tags import tags_code
 from rocketpy.store.consume_queue.queue_entry import ENTRY, ENTRY_BYTES
 
 TOPIC = "BenchTopic"
-QUEUES = 2
 LOG_FILE_BYTES = 1 << 30
 QUEUE_FILE_BYTES = 300_000 * ENTRY_BYTES
 MESSAGES = {100: 2_000_000, 1024: 600_000}
