@@ -15,7 +15,13 @@ CUSTOM_HOOK = "hatch_build.py"
 def needed() -> set[str]:
     """Files and folders of this directory without which no wheel is built."""
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    found = {"pyproject.toml", "LICENSE", PROJECT["project"]["readme"], *wheel["packages"]}
+    found = {
+        "pyproject.toml",
+        "LICENSE",
+        "NOTICE",
+        PROJECT["project"]["readme"],
+        *wheel["packages"],
+    }
     found.add(Path(PROJECT["tool"]["hatch"]["version"]["path"]).parts[0])
     hook = wheel["hooks"]["custom"]
     return found | {hook.get("path", CUSTOM_HOOK)}
@@ -44,3 +50,13 @@ def test_image_without_compiled_modules_is_not_built() -> None:
     assert "pip wheel" not in environment
     assert "pip wheel" in rest
     assert not any("gcc" in stage for stage in STAGES if stage != BUILD)
+
+
+def test_image_is_pinned_licensed_and_checked() -> None:
+    bases = {stage.split()[0] for stage in STAGES[1:]}
+    [base] = bases
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", base), "a patch release, not a moving tag"
+    final = STAGES[-1]
+    assert "COPY LICENSE NOTICE " in final
+    assert "HEALTHCHECK" in final
+    assert '"rocketpy", "cluster", "ping", "--ready"' in final

@@ -45,7 +45,7 @@ class Service:
         self.address = f"127.0.0.{number}"
         self.directory = directory / name
         self.directory.mkdir()
-        # "9876:9876" publishes the container's 9876.
+        # "127.0.0.1:9876:9876" publishes the container's 9876.
         inside = [str(each).rpartition(":")[2] for each in spec["ports"]]
         self.ports = {port: str(free_port()) for port in inside}
         self.process: subprocess.Popen[bytes] | None = None

@@ -42,10 +42,21 @@ def test_every_service_has_what_it_needs() -> None:
         assert service["image"] == "rocketpy"
         assert service["restart"] == "unless-stopped"
         [published] = service["ports"]
-        outside, _, inside = published.rpartition(":")
+        address, outside, inside = published.split(":")
+        assert address == "127.0.0.1"  # there is no authentication
         assert outside == inside  # what a broker tells clients is right for those outside, too
         assert any(inside in word for word in service["command"])
         assert any(inside in word for word in service["healthcheck"]["test"])
+
+
+def test_every_service_is_confined_and_bounds_its_logs() -> None:
+    for service in load()["services"].values():
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["ulimits"]["nofile"] >= 4_096
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}
+        assert "--ready" in service["healthcheck"]["test"]
 
 
 async def exchange(namesrv: str) -> tuple[set[str], set[bytes]]:
