@@ -15,6 +15,7 @@ from rocketpy.remoting.connection.dispatch import (
     Processor,
     ProcessorTable,
 )
+from rocketpy.remoting.connection.slow_requests import SlowRequests
 from rocketpy.remoting.network.admission import Admission
 from rocketpy.remoting.network.network import ListenEndpoint, Listening, Network
 from rocketpy.remoting.network.selector import Selector
@@ -54,7 +55,7 @@ class RemotingServer:
         self._config = config
         self._clock = clock
         self._network: Network = network or SocketNetwork()
-        self._table = ProcessorTable()
+        self._table = ProcessorTable(SlowRequests(clock))
         self._listeners: list[ChannelListener] = []
         self._admission = Admission(
             config.server_max_connections, config.server_max_connections_per_ip, clock
@@ -67,6 +68,11 @@ class RemotingServer:
     def connection_count(self) -> int:
         """Number of connections."""
         return self._admission.count
+
+    @property
+    def slow_requests(self) -> SlowRequests:
+        """Limit of slow requests, which may change while the server runs."""
+        return self._table.slow
 
     def register(
         self, codes: Iterable[int] | int, processor: Processor, pool: BusinessPool | None = None

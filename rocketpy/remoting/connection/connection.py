@@ -61,6 +61,7 @@ from rocketpy.remoting.connection.requests_in_progress import (
     reject_expired,
     request_bytes,
 )
+from rocketpy.remoting.connection.slow_requests import SlowRequests
 
 _log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class Connection(FrameConnection):
 
     Attributes:
         in_progress: requests in progress and suspended.
+        slow: limit of slow requests, and their log lines.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Connection(FrameConnection):
         self._turn = owner.turn
         self._budget = owner.budget
         self._table, self._routes = owner.table, owner.table.routes
+        self.slow: SlowRequests = owner.table.slow
         # A copy: read on each socket read, and set before the server starts.
         self._has_byte_handler = owner.table.byte_handler is not None
         self._state = FlowState.READING
@@ -260,7 +263,10 @@ class Connection(FrameConnection):
         count = len(commands)
         # Shorter slices while others wait, so that a busy loop stays responsive.
         slice_ms = BEHIND_MS if self.turns.is_behind else _SLICE_MS
-        end_ms = self._owner.now_ms() + slice_ms if count > 1 else 0
+        slow = self.slow
+        is_timed = slow.limit_ms > 0
+        began_ms = turn_ms = self._owner.now_ms() if is_timed or count > 1 else 0
+        end_ms = began_ms + slice_ms
         while index < count:
             if index >= check_at or (responses.is_slow and index):
                 if self._owner.now_ms() >= end_ms:
@@ -276,6 +282,8 @@ class Connection(FrameConnection):
             # Inline requests run here, in order; those of pools are gathered first.
             if pool is None:
                 responses.process(processor, command)
+                if is_timed:
+                    turn_ms = slow.done(self.channel, command, began_ms, turn_ms)
                 # Write before more is made: only then is it known whether the peer keeps up.
                 if (
                     responses.size_bytes >= FLUSH_BYTES

@@ -13,6 +13,7 @@ from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_re
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
+from rocketpy.remoting.connection.slow_requests import SlowRequests
 from rocketpy.remoting.connection.transport import Buffer
 
 _log = logging.getLogger(__name__)
@@ -62,16 +63,18 @@ class ProcessorTable:
         default: route of every other code; answers "not supported" unless set.
         byte_handler: is offered received bytes before frames are cut; None for none.
         look_ahead: finds later frames that it would serve; None for none.
+        slow: limit of slow requests, and their log lines.
     """
 
     # Public attributes: the serving loop reads them without a call.
-    __slots__ = ("byte_handler", "default", "look_ahead", "routes")
+    __slots__ = ("byte_handler", "default", "look_ahead", "routes", "slow")
 
-    def __init__(self) -> None:
+    def __init__(self, slow: SlowRequests | None = None) -> None:
         self.routes: dict[int, Route] = {}
         self.default: Route = Route(_unsupported, None)
         self.byte_handler: ByteHandler | None = None
         self.look_ahead: LookAhead | None = None
+        self.slow: SlowRequests = slow or SlowRequests()
 
     def register(
         self, codes: Iterable[int] | int, processor: Processor, pool: BusinessPool | None

@@ -21,6 +21,7 @@ from rocketpy.remoting.connection.dispatch import (
 )
 from rocketpy.remoting.connection.frame_connection import FLUSH_BYTES
 from rocketpy.remoting.connection.requests_in_progress import RequestsInProgress, request_bytes
+from rocketpy.remoting.connection.slow_requests import SlowRequests
 
 
 class BatchOwner(Protocol):
@@ -28,6 +29,7 @@ class BatchOwner(Protocol):
 
     channel: Channel
     in_progress: RequestsInProgress
+    slow: SlowRequests
 
     def batch_done(
         self, batch: "RequestBatch", responses: Responses, leftover: list[RemotingCommand]
@@ -45,19 +47,22 @@ class RequestBatch:
         size_bytes: about what they hold.
     """
 
-    __slots__ = ("_owner", "_work", "count", "number", "size_bytes")
+    __slots__ = ("_arrived_ms", "_owner", "_work", "count", "number", "size_bytes")
 
     def __init__(self, owner: BatchOwner, work: list[tuple[Processor, RemotingCommand]]) -> None:
         self.number: int = owner.in_progress.number()
         self.count: int = len(work)
         self.size_bytes: int = sum(request_bytes(command) for _, command in work)
         self._owner = owner
+        self._arrived_ms = owner.slow.clock.monotonic_ms() if owner.slow.limit_ms else 0
         self._work = work
 
     def run(self) -> None:
         """Process the batch; stop early when responses get big or the peer does not keep up."""
         owner = self._owner
         channel, in_progress = owner.channel, owner.in_progress
+        slow = owner.slow
+        turn_ms = slow.clock.monotonic_ms() if slow.limit_ms else 0
         responses = Responses(channel)
         leftover: list[RemotingCommand] = []
         work = self._work
@@ -73,6 +78,10 @@ class RequestBatch:
                     leftover = [command for _, command in work[index:]]
                     break
                 responses.process(processor, command)
+                # A limit that was set meanwhile counts from the next batch on.
+                if slow.limit_ms and self._arrived_ms:
+                    arrived_ms = self._arrived_ms
+                    turn_ms = slow.done(channel, command, arrived_ms, turn_ms, counts_wait=True)
         channel.call_soon(owner.batch_done, self, responses, leftover)
 
     def drop(self) -> None:

@@ -76,6 +76,7 @@ class Selector:
         self._ips: dict[Connection, str] = {}
         self._tasks: OrderedSet[asyncio.Future[None]] = OrderedSet()
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_due_ms: int | None = None
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Live on this loop from now on; call it on the loop's thread."""
@@ -223,7 +224,11 @@ class Selector:
 
     def _sweep(self) -> None:
         now_ms = self.now_ms()
+        # Late by as much as the loop was held; the first one is, by the rest of the start.
+        if self._sweep_due_ms is not None:
+            self.table.slow.check_loop(now_ms - self._sweep_due_ms)
         wait_ms = shared_wait_ms(now_ms, _SWEEP_INTERVAL_MS)
+        self._sweep_due_ms = now_ms + wait_ms
         # First: an error in a sweep must not end all later ones.
         self._sweep_timer = self.loop.call_later(wait_ms / 1_000, self._sweep)
         self.sweep(now_ms)
