@@ -29,6 +29,7 @@ from rocketpy.client.config import (
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.runtime.config.config import Option, camel_case, options_of
+from rocketpy.runtime.config.operation import OperationConfig
 from rocketpy.runtime.config.refused_keys import REFUSALS
 from rocketpy.runtime.config.values import allowed, value_text
 from rocketpy.store.config import MessageStoreConfig
@@ -153,6 +154,11 @@ def render() -> str:
             "The same file, and that of the name server: connections, limits, TLS. The broker's port is `listenPort` above.",
             [RemotingServerConfig],
         ),
+        (
+            "Logs and health",
+            "The same file, and that of the name server ([Running servers](guide/servers.md)).",
+            [OperationConfig],
+        ),
         ("Name server", "`namesrv.conf`, `rocketpy namesrv -c`.", [NamesrvConfig]),
     ):
         parts.append(f"\n## {title}\n\n{words}\n\n" + "".join(map(file_table, classes)))
@@ -189,7 +195,7 @@ def file_table(config_class: type) -> str:
     """Return the table of a dataclass that a file fills."""
     lines = ["| key | default | values | live | what it does |", "|---|---|---|---|---|"]
     for each in options_of(config_class):
-        if config_class is NamesrvConfig and each.path[0] == "server":
+        if each.path[0] in {"server", "operation"}:
             continue  # has a table of its own
         owner = owner_of(config_class, each.path)
         apache = APACHE.get(each.key, "")

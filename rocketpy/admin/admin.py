@@ -185,6 +185,8 @@ class Admin:
     broker_stats: Final = _operation(of_clusters.broker_stats)
     ping_namesrv: Final = _operation(of_clusters.ping_namesrv)
     ping_broker: Final = _operation(of_clusters.ping_broker)
+    namesrv_not_ready: Final = _operation(of_clusters.namesrv_not_ready)
+    broker_not_ready: Final = _operation(of_clusters.broker_not_ready)
     wipe_write_permission: Final = _operation(of_clusters.wipe_write_permission)
     add_write_permission: Final = _operation(of_clusters.add_write_permission)
     broker_config: Final = _operation(of_clusters.broker_config)

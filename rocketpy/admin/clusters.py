@@ -17,10 +17,13 @@ from rocketpy.proto.headers.admin import ViewBrokerStatsDataRequestHeader
 from rocketpy.proto.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
+    GetRouteInfoRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import make_request
 from rocketpy.runtime.config.properties_file import format_properties, read_properties
 
 # ---- status
@@ -106,6 +109,31 @@ async def ping_broker(servers: Servers, address: str) -> float:
         ClientError: it does not answer.
     """
     return await _timed(servers, address, RequestCode.GET_BROKER_RUNTIME_INFO)
+
+
+async def namesrv_not_ready(servers: Servers, address: str) -> str:
+    """Return why a name server does not answer for routes; empty if it does.
+
+    Raises:
+        ClientError: it does not answer at all.
+    """
+    header = GetRouteInfoRequestHeader(topic=AUTO_CREATE_TOPIC, accept_standard_json_only=True)
+    request = make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.to_ext())
+    response = await servers.invoke(address, request)
+    if response.code in {ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST}:
+        return ""
+    return response.remark or f"code {response.code}"
+
+
+async def broker_not_ready(servers: Servers, address: str) -> str:
+    """Return why a broker does not serve clients; empty if it does.
+
+    A broker of Apache does not tell: it counts as ready if it answers.
+
+    Raises:
+        ClientError: it does not answer at all.
+    """
+    return (await broker_runtime(servers, address)).get("rocketpyNotReady", "")
 
 
 async def _timed(servers: Servers, address: str, code: int) -> float:

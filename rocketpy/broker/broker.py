@@ -32,6 +32,7 @@ from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.runtime.config.live_config import LiveSettings
 from rocketpy.runtime.os_resources import shortage_of
+from rocketpy.runtime.readiness import NotReady, ServerState
 from rocketpy.runtime.service import (
     LoopService,
     LoopServices,
@@ -116,6 +117,7 @@ class Broker:
         self._servers: list[RemotingServer] = []
         self._loop_services: LoopServices | None = None
         self._background: list[ServiceRunner] = []
+        self._configs.add_listener(self._settings_changed)
 
     @property
     def port(self) -> int:
@@ -144,6 +146,10 @@ class Broker:
         """All background services, those of the store included, for a simulation to step."""
         parts = self._parts
         return (*parts.store.services, *parts.loop_services, *parts.background_services)
+
+    def not_ready(self) -> list[NotReady]:
+        """Return why clients are not served; empty if they are. Callable on any thread."""
+        return self._parts.readiness.reasons()
 
     async def start(self) -> None:
         """Open the store, listen, register.
@@ -177,6 +183,7 @@ class Broker:
             await self.stop()
             raise StartError(shortage_of(error) or str(error)) from error
         await parts.name_servers.start()
+        parts.readiness.state = ServerState.SERVING
         logger.info(
             "broker started",
             broker_name=parts.identity.broker_name,
@@ -198,6 +205,7 @@ class Broker:
     async def stop(self) -> None:
         """Unregister, finish requests in progress, write the tables, close the store."""
         parts = self._parts
+        parts.readiness.state = ServerState.STOPPING
         await parts.name_servers.stop()
         if self._loop_services is not None:
             self._loop_services.stop()
@@ -261,6 +269,10 @@ class Broker:
             self.requests.register_on(fast, without=_NOT_ON_VIP_PORT)
             await fast.start()
 
+    def _settings_changed(self, config: BrokerConfig) -> None:
+        for server in self._servers:
+            server.slow_requests.limit_ms = config.operation.slow_request_millis
+
     async def _stop_servers(self) -> None:
         await asyncio.gather(*(server.stop() for server in self._servers))
         self._servers.clear()
@@ -269,6 +281,7 @@ class Broker:
         self, config: RemotingServerConfig, name: str, pulls: FastPullService | None
     ) -> RemotingServer:
         server = RemotingServer(config, clock=self._clock, name=name, network=self._network)
+        server.slow_requests.limit_ms = self._configs.broker.operation.slow_request_millis
         parts = self._parts
         listeners: list[ChannelListener] = [parts.clients, parts.pulls]
         for feature in parts.features:

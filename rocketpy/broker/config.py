@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.config import option
+from rocketpy.runtime.config.operation import OperationConfig
 
 MASTER_ID: Final = 0
 
@@ -103,6 +104,7 @@ class BrokerConfig:
         transaction_op_batch_interval: how long decided transactions wait for an op message.
         region_id: value of MSG_REGION on every message.
         trace_on: value of TRACE_ON on every message.
+        operation: keys of logs and health.
     """
 
     broker_cluster_name: str = "DefaultCluster"
@@ -223,6 +225,8 @@ class BrokerConfig:
     trace_on: bool = _live(True)
     register_name_server_period: int = 30_000
     register_broker_timeout_mills: int = 24_000
+
+    operation: OperationConfig = field(default_factory=OperationConfig)
 
     def __post_init__(self) -> None:
         """Check the ranges.

@@ -14,6 +14,7 @@ from rocketpy.broker.clients.memberships import Memberships
 from rocketpy.broker.clients.queue_locks import QueueLocks
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.cluster.name_server_link import NameServerLink
+from rocketpy.broker.cluster.readiness import BrokerReadiness
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.delay.feature import DelaySettings, build_delay
 from rocketpy.broker.feature import Feature
@@ -114,6 +115,7 @@ class BrokerParts:
         timer_put: schedules messages of the broker itself.
         features: features beyond sending and pulling.
         name_servers: registration at the name servers.
+        readiness: whether clients can find it and store messages.
         suspended_pulls: suspended pulls.
         sends: processor of sends.
         replies: processor of replies in request-reply.
@@ -167,15 +169,15 @@ class BrokerParts:
         self.name_servers: Final = NameServerLink(
             client, configs=configs, identity=self.identity, topics=self.topics
         )
+        self.readiness: Final = BrokerReadiness(configs, self.name_servers, self.store, clock)
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
         held = config.max_held_pulls, config.max_held_pulls_per_queue
         self.suspended_pulls: Final = SuspendedRequests(
             "SuspendedPulls", *held, pool=self.pools["pull"]
         )
         self.delays_ms: tuple[int, ...] = parse_delay_levels(configs.store.message_delay_level)
-        self.postponement: Final = MessageScheduler(
-            self.delays_ms, clock, timer_limits(configs.store)
-        )
+        limits = timer_limits(configs.store)
+        self.postponement: Final = MessageScheduler(self.delays_ms, clock, limits)
         self.timer_put: Final = TimerPut(self.internal_put, self.postponement)
         self.features: tuple[Feature, ...] = self._build_features(document, rng, files)
         self.sends: SendMessageProcessor

@@ -154,6 +154,7 @@ def _add_admin(table: RequestTable, parts: BrokerParts) -> None:
             configs=configs,
             features=parts.features,
             pools=parts.pools,
+            readiness=parts.readiness,
             start_ms=parts.start_ms,
             stats=stats,
             store=store,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketpy import __version__
+from rocketpy.cli.version import version_option
 from rocketpy.terminal.cluster_selection import cluster_options, given
 from rocketpy.terminal.error_exit import run_command
 from rocketpy.terminal.suggestions import HintingGroup
@@ -103,29 +103,12 @@ class LazyGroup(HintingGroup):
             formatter.write_dl(rows)
 
 
-def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    """Print the version and end."""
-    if value:
-        from rocketpy.broker.fast_path.compiled_path import is_compiled  # noqa: PLC0415
-
-        path = "compiled" if is_compiled() else "python"
-        click.echo(f"rocketpy, version {__version__} (plain sends: {path})")
-        ctx.exit()
-
-
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: rocketpy standalone --data ./data",
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version, and whether compiled modules are used.",
-)
+@version_option
 @cluster_options
 @click.pass_context
 def command(ctx: click.Context, *, namesrv: str | None, context: str | None) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.config.config import option
 from rocketpy.runtime.config.live_config import LIVE_FILE_NAME
+from rocketpy.runtime.config.operation import OperationConfig
 
 DEFAULT_PORT: Final = 9876
 
@@ -41,6 +42,7 @@ class NamesrvConfig:
         max_brokers: limit of broker addresses; further ones are rejected (ours).
         max_kv_entries: limit of KV values (ours).
         server: settings of the remoting server.
+        operation: keys of logs and health.
     """
 
     data_dir: str = ""
@@ -69,6 +71,7 @@ class NamesrvConfig:
     server: RemotingServerConfig = field(
         default_factory=lambda: RemotingServerConfig(listen_port=DEFAULT_PORT)
     )
+    operation: OperationConfig = field(default_factory=OperationConfig)
 
     def config_warnings(self) -> Iterator[tuple[str, str]]:
         """Yield keys, and why their values do less than they seem to."""

@@ -28,6 +28,7 @@ from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.config.live_config import LiveConfig, LiveSettings
+from rocketpy.runtime.readiness import NotReady, ServerState, state_reasons
 from rocketpy.runtime.service import LoopServices, run_services_on_loop
 
 _logger = structlog.get_logger(__name__)
@@ -61,17 +62,20 @@ class NameServer:
             config, live=LiveSettings(config.live_settings_file)
         )
         self.routes: RouteTable = RouteTable()
-        self._apply(config)
-        self.settings.add_listener(self._apply)
         self.kv: KvConfig = KvConfig(config.kv_config_file)
         self._notifier = MinBrokerNotifier(self.settings, self._make_client)
         self._remoting = RemotingServer(config.server, clock=clock, name="namesrv", network=network)
         self._remoting.add_listener(self)
+        self._apply(config)
+        self.settings.add_listener(self._apply)
         self._services: LoopServices | None = None
+        self._state = ServerState.STARTING
+        self._route_processor = RouteProcessor(self.routes, self.kv, self.settings, clock)
         self._register_processors(config)
 
     def _apply(self, config: NamesrvConfig) -> None:
         self.routes.limits = RouteLimits(config.max_topics, config.max_brokers)
+        self._remoting.slow_requests.limit_ms = config.operation.slow_request_millis
 
     def _make_client(self) -> RemotingClient:
         return RemotingClient(
@@ -93,7 +97,7 @@ class NameServer:
             _QUEUE_WAIT_MS,
             clock=self._clock,
         )
-        routes = RouteProcessor(self.routes, self.kv, self.settings, self._clock)
+        routes = self._route_processor
         brokers = BrokerProcessor(self.routes, self.kv, self.settings, self._notifier, self._clock)
         topics = TopicProcessor(self.routes, self.settings)
         kv = KvProcessor(self.kv, self.settings)
@@ -139,6 +143,14 @@ class NameServer:
             host = "127.0.0.1"
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
+    def not_ready(self) -> list[NotReady]:
+        """Return why clients are not served; empty if they are."""
+        reasons = state_reasons(self._state)
+        if self._route_processor.is_waiting:
+            message = "routes are rejected until brokers had time to register (needWaitForService)"
+            reasons.append(NotReady("waiting_for_brokers", message))
+        return reasons
+
     async def start(self) -> None:
         """Load the KV values and listen.
 
@@ -155,11 +167,13 @@ class NameServer:
             [Liveness(self.routes, interval_ms, lambda: take_over(self.routes, self._notifier))],
             self._clock,
         )
+        self._state = ServerState.SERVING
 
     async def stop(self) -> None:
         """Stop listening and close every connection; idempotent, also before `start`."""
         if self._services is None:
             return
+        self._state = ServerState.STOPPING
         self._services.stop()
         await self._remoting.stop()
         await self._notifier.stop()

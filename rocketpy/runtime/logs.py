@@ -19,7 +19,9 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, cast
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, cast
 
 import orjson
 
@@ -77,45 +79,73 @@ def _value(spec: str, value: object, arguments: object) -> object:
 
 LogFormat = Literal["console", "json"]
 
-LEVELS: Final = ("debug", "info", "warning", "error")
-
 _FRAMES_OF_STRUCTLOG: Final = 4
 """Frames up to the caller that logged: `BoundLogger`'s method, and two of the logger."""
 _key_values: Final = structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True)
 
 
+class LogFile(NamedTuple):
+    """File that receives the lines in place of standard error.
+
+    Attributes:
+        path: the file; its directory must exist.
+        size_bytes: size from which it is renamed to `PATH.1` and a new file begun.
+        backups: number of old files that are kept.
+    """
+
+    path: Path
+    size_bytes: int = 100 << 20
+    backups: int = 10
+
+
 def configure(
-    *, level: str = "info", log_format: LogFormat = "console", stream: TextIO | None = None
-) -> None:
-    """Send all logging of this process to one stream.
+    *,
+    level: str = "info",
+    log_format: LogFormat = "console",
+    stream: TextIO | None = None,
+    file: LogFile | None = None,
+) -> logging.Handler:
+    """Send all logging of this process to one stream or file.
 
     Args:
-        level: one of `LEVELS`; lower ones are dropped.
+        level: one of `LOG_LEVELS`; lower ones are dropped. `set_level` changes it later.
         log_format: `console` or `json`.
         stream: target; default: standard error.
+        file: target instead of the stream.
+
+    Returns:
+        The handler of all lines.
+
+    Raises:
+        OSError: the file cannot be opened.
     """
-    output = sys.stderr if stream is None else stream
-    number = logging.getLevelNamesMapping()[level.upper()]
+    handler = _handler(sys.stderr if stream is None else stream, file)
+    is_json = log_format == "json"
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=log_format == "json"),
+        structlog.processors.TimeStamper(fmt="iso", utc=True) if is_json else _add_local_time,
     ]
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        # The level is checked for each line, because it may change while the process runs.
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(output)
+    colours = isinstance(handler, logging.StreamHandler) and handler.stream.isatty()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[_split_fields, *shared] if log_format == "json" else shared,
-            pass_foreign_args=log_format == "json",
+            foreign_pre_chain=[_split_fields, *shared] if is_json else shared,
+            pass_foreign_args=is_json,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_renderers(log_format, colours=output.isatty()),
+                *_renderers(log_format, colours=colours),
             ],
         )
     )
@@ -123,9 +153,34 @@ def configure(
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(number)
+    set_level(level)
+    return handler
+
+
+def set_level(level: str) -> None:
+    """Drop lines below a level from now on; after `configure`.
+
+    Args:
+        level: one of `LOG_LEVELS`.
+    """
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logging.getLogger().setLevel(number)
     # The daemons log slow iterations of the loop themselves.
     logging.getLogger("asyncio").setLevel(max(number, logging.WARNING))
+
+
+def _handler(stream: TextIO, file: LogFile | None) -> logging.Handler:
+    if file is None:
+        return logging.StreamHandler(stream)
+    from rocketpy.runtime.log_file import LogFileHandler  # noqa: PLC0415 - few processes have one
+
+    return LogFileHandler(*file)
+
+
+def _add_local_time(_logger: object, _name: str, event: "EventDict") -> "EventDict":
+    """Add the local time with its offset: without one an hour each autumn is ambiguous."""
+    event["timestamp"] = datetime.now(UTC).astimezone().isoformat(timespec="milliseconds")
+    return event
 
 
 class _GoingThrough:

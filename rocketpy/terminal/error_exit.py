@@ -33,6 +33,7 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
         name: the program's name, shown in usage and before every error.
         arguments: without the program's name; of the process by default.
     """
+    open_missing_descriptors()
     refuse_optimised(name)
     escape_unprintable_output()
     sys.exit(_exit_code(command, name, arguments))
@@ -46,6 +47,20 @@ def escape_unprintable_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def open_missing_descriptors() -> None:
+    """Open the null device for each closed standard descriptor.
+
+    A socket or the event loop would get its number otherwise, and receive what is printed.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is this one, because those below are open.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def refuse_optimised(name: str) -> None:

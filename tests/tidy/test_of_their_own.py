@@ -18,6 +18,7 @@ STANDS_FOR = {
     "client/options/validation.py": "unit/client/test_wrong_options.py",
     "client/producer/producer_base.py": "unit/client/producer/test_producer.py",
     "client/producer/middleware_producer.py": "unit/client/callbacks/test_middleware.py",
+    "remoting/http_listener.py": "integration/remoting/test_http_listener.py",
     "remoting/connection/frame_connection.py": "unit/remoting/connection/test_connection.py",
     "remoting/connection/pool_handoff.py": "unit/remoting/connection/test_dispatch.py",
     "remoting/network/socket_network.py": "integration/remoting/test_server.py",

@@ -17,6 +17,7 @@ from rocketpy.remoting.config import (
 )
 from rocketpy.runtime.config.apache_keys import APACHE_KEYS, REASONS
 from rocketpy.runtime.config.config import options_of
+from rocketpy.runtime.config.operation import OperationConfig
 from rocketpy.store.config import MessageStoreConfig
 
 PACKAGE = Path(__file__).parents[2] / "rocketpy"
@@ -24,6 +25,7 @@ CLASSES = (
     BrokerConfig,
     MessageStoreConfig,
     NamesrvConfig,
+    OperationConfig,
     RemotingServerConfig,
     RemotingClientConfig,
     TlsClientConfig,

@@ -7,7 +7,9 @@ Source: `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService.getRuntime
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from rocketpy import __version__
 from rocketpy.broker.admin.response import ok
+from rocketpy.broker.cluster.readiness import BrokerReadiness
 from rocketpy.broker.fast_path.compiled_path import send_path
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.live_config import LiveBrokerConfig
@@ -18,6 +20,7 @@ from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
+from rocketpy.runtime.readiness import as_text
 from rocketpy.store.message_store import MessageStore
 
 VERSION_NAME: Final = "V5_4_0"
@@ -48,6 +51,7 @@ class RuntimeInfoAdmin:
         configs: LiveBrokerConfig,
         features: Sequence[Feature],
         pools: Mapping[str, BusinessPool],
+        readiness: BrokerReadiness,
         start_ms: int,
         stats: BrokerStats,
         store: MessageStore,
@@ -55,6 +59,7 @@ class RuntimeInfoAdmin:
         self._configs = configs
         self._features = features
         self._business_pools = pools
+        self._readiness = readiness
         self._start_ms = start_ms
         self._stats = stats
         self._store = store
@@ -68,6 +73,7 @@ class RuntimeInfoAdmin:
         table = {
             **self._store_info(),
             **self._broker_info(),
+            **self._rocketpy_info(),
             **self._totals(),
             **self._pools(),
         }
@@ -86,6 +92,15 @@ class RuntimeInfoAdmin:
             "startAcceptSendRequestTimeStamp": str(
                 self._configs.broker.start_accept_send_request_time_stamp
             ),
+        }
+
+    def _rocketpy_info(self) -> dict[str, str]:
+        """Return the keys that Apache's table does not have."""
+        reasons = self._readiness.reasons()
+        return {
+            "rocketpyNotReady": as_text(reasons),
+            "rocketpyReady": _flag(not reasons),
+            "rocketpyVersion": __version__,
         }
 
     def _totals(self) -> dict[str, str]:

@@ -74,12 +74,18 @@ class NameServerLink:
         self._answered: set[str] = set()
         self._missed: set[str] = set()
         self._conflicts: dict[str, str] = {}
+        self._registered: set[str] = set()
         self._building = asyncio.Lock()
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """The configured name servers."""
         return self._configs.broker.name_server_addresses
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a name server accepted the last registration that it was sent."""
+        return bool(self._registered)
 
     async def start(self) -> None:
         """Register for the first time (waiting a few seconds at most), then periodically."""
@@ -266,9 +272,12 @@ class NameServerLink:
                 code=response.code,
                 remark=response.remark,
             )
-        if response is not None and response.code == 0:
-            self._note_conflict(address, response.remark or "")
-        return response is not None and response.code == 0
+        if response is None or response.code != 0:
+            self._registered.discard(address)
+            return False
+        self._registered.add(address)
+        self._note_conflict(address, response.remark or "")
+        return True
 
     def _note_conflict(self, address: str, remark: str) -> None:
         """Log when a name server begins or ends to report a second broker of this name and id."""

@@ -44,11 +44,13 @@ def list_(*, cluster: str, namesrv: str, output: str) -> int:
             "id": each.broker_id,
             "address": each.address,
             "version": each.version,
+            "rocketpy": each.runtime.get("rocketpyVersion", ""),
             "in_tps": each.in_tps,
             "out_tps": each.out_tps,
             "stored_today": each.stored_today,
             "delivered_today": each.delivered_today,
             "disk_ratio": each.disk_ratio,
+            "not_ready": each.runtime.get("rocketpyNotReady", ""),
             "error": each.error,
         }
         for each in found
@@ -69,9 +71,17 @@ def _silent(found: Iterable[rocketpy_admin.BrokerStatus]) -> dict[str, RocketPyE
     }
 
 
-@command.command("ping", epilog="Example: rocketpy cluster ping -n 127.0.0.1:9876")
+@command.command("ping", epilog="Example: rocketpy cluster ping --ready --all")
 @click.option("-b", "--broker", "brokers", multiple=True, type=server_address, metavar="HOST:PORT",
               help="Ask this.")  # fmt: skip
+@click.option(
+    "--all", "every", is_flag=True, help="Ask every name server and every registered broker."
+)
+@click.option(
+    "--ready",
+    is_flag=True,
+    help="Also ask whether they serve: routes, and messages (disk, store, registration).",
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
@@ -81,30 +91,47 @@ def _silent(found: Iterable[rocketpy_admin.BrokerStatus]) -> dict[str, RocketPyE
 )
 @namesrv_option
 @output_option
-def ping(*, brokers: tuple[str, ...], timeout: float, namesrv: str, output: str) -> int:
+def ping(
+    *, brokers: tuple[str, ...], every: bool, ready: bool, timeout: float, namesrv: str, output: str
+) -> int:
     """Check that servers answer.
 
     Asks every name server, or with -b the given brokers. The exit code is 0 if all of them
-    answer, else 1, as health checks expect.
+    answer, else 1, as health checks expect. With --ready, each of them must also serve clients.
     """
-    addresses = brokers or parse_addresses(namesrv)
+    if brokers and every:
+        raise click.UsageError("give --broker or --all")
 
-    async def work() -> tuple[dict[str, float], dict[str, RocketPyError]]:
+    async def work() -> tuple[dict[str, dict[str, object]], dict[str, RocketPyError]]:
         async with rocketpy_admin.connect(namesrv, timeout=timeout) as admin:
-            return await admin.servers.each(
-                {address: address for address in addresses},
-                admin.ping_broker if brokers else admin.ping_namesrv,
-            )
+            roles = dict.fromkeys(brokers, "broker")
+            if not brokers:
+                roles = dict.fromkeys(parse_addresses(namesrv), "namesrv")
+            if every:
+                roles |= dict.fromkeys((await admin.broker_addresses()).values(), "broker")
 
-    took_s, failures = run(work())
-    role = "broker" if brokers else "namesrv"
-    rows = [
-        {"role": role, "address": address, "ms": round(took_s[address] * 1_000, 3)}
-        for address in addresses
-        if address in took_s
-    ]
-    show(rows, output)
-    return exit_code(failures)
+            async def ask(address: str) -> dict[str, object]:
+                return await _ping(admin, roles[address], address, ready=ready)
+
+            return await admin.servers.each({address: address for address in roles}, ask)
+
+    found, failures = run(work())
+    show(list(found.values()), output)
+    is_ready = not any(row.get("not_ready") for row in found.values())
+    return exit_code(failures) or (0 if is_ready else 1)
+
+
+async def _ping(
+    admin: rocketpy_admin.Admin, role: str, address: str, *, ready: bool
+) -> dict[str, object]:
+    """Return the row of one server; raises ClientError if it does not answer."""
+    ask = admin.ping_broker if role == "broker" else admin.ping_namesrv
+    row: dict[str, object] = {"role": role, "address": address}
+    row["ms"] = round(await ask(address) * 1_000, 3)
+    if ready:
+        check = admin.broker_not_ready if role == "broker" else admin.namesrv_not_ready
+        row["not_ready"] = await check(address)
+    return row
 
 
 @command.command("brokers", epilog="Example: rocketpy cluster brokers --key putTps")

@@ -108,7 +108,7 @@ def _broker(status: rocketpy_admin.BrokerStatus) -> dict[str, object]:
         "out_per_s": status.out_tps,
         "stored_today": status.stored_today,
         "disk_percent": round(max(0.0, status.disk_ratio) * 100, 1),
-        "error": status.error,
+        "error": status.error or status.runtime.get("rocketpyNotReady", ""),
     }
 
 

@@ -11,6 +11,7 @@ import click
 
 from rocketpy.cli.servers.daemon import (
     F,
+    Operation,
     check_configuration,
     collect_seldom,
     common_options,
@@ -18,7 +19,7 @@ from rocketpy.cli.servers.daemon import (
     report_configuration,
     run_server,
 )
-from rocketpy.runtime import logs
+from rocketpy.cli.servers.log_options import LogOptions, start_logs
 from rocketpy.runtime.config.config import ConfigSet, Sources
 from rocketpy.runtime.config.live_config import load_with_live_file
 from rocketpy.terminal.error_exit import run_command
@@ -143,8 +144,7 @@ def command(  # noqa: PLR0913 - one argument an option
     namesrv: str | None,
     start_empty: bool,
     overrides: tuple[str, ...],
-    log_format: logs.LogFormat,
-    log_level: str,
+    log_options: LogOptions,
     strict_config: bool,
     print_config: bool,
     check_config: bool,
@@ -153,16 +153,28 @@ def command(  # noqa: PLR0913 - one argument an option
     """Run a broker: it stores messages and serves producers and consumers."""
     collect_seldom()
     more = [] if namesrv is None else [f"namesrvAddr={namesrv}"]
-    load = partial(load_config, config_path, [*overrides, *more], os.environ, accepted=accepted)
+    settings = [*overrides, *more, *log_options.overrides]
+    load = partial(load_config, config_path, settings, os.environ, accepted=accepted)
     if check_config:
         return check_configuration({"broker": load}, check_rules, strict=strict_config)
     loaded = load()
     if print_config:
         return print_configuration({"broker": loaded}, strict=strict_config)
-    logs.configure(level=log_level, log_format=log_format)
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415 - as above
+
+    config = loaded.get(BrokerConfig).operation
+    limiter = start_logs(log_options, config.log_level)
     report_configuration({"broker": loaded}, strict=strict_config)
     broker = build_broker(loaded, start_empty=start_empty)
-    return run_server(broker, lambda: {"broker": broker.address, "sends": broker.send_path})
+    operation = Operation(
+        config=config,
+        limiter=limiter,
+        settings=lambda: [broker.parts.configs],
+        not_ready=broker.not_ready,
+    )
+    return run_server(
+        broker, lambda: {"broker": broker.address, "sends": broker.send_path}, operation
+    )
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Server processes: options, event loop, ready line, signals, clean shutdown.
 
-`SIGTERM` or `SIGINT` stops cleanly; a second one ends the process at once. systemd
-(`Type=notify`) is notified of readiness and shutdown.
+`SIGTERM`, `SIGINT` and `SIGHUP` stop cleanly; a second `SIGTERM` or `SIGINT` ends the process at
+once. systemd (`Type=notify`) is notified of readiness and shutdown.
 """
 
 import asyncio
@@ -10,21 +10,35 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Final, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
+from rocketpy import __version__
+from rocketpy.cli.servers.log_options import log_options
+from rocketpy.cli.version import version_option
 from rocketpy.errors import ConfigError
 from rocketpy.runtime import logs
+from rocketpy.runtime.clock import SystemClock
 from rocketpy.runtime.config.config import ConfigSet, ConfigWarning
+from rocketpy.runtime.config.live_config import LiveConfig
+from rocketpy.runtime.config.operation import HEALTH_OFF, OperationConfig
+from rocketpy.runtime.log_level import LiveLogLevel
+from rocketpy.runtime.log_limit import LogLimiter
 from rocketpy.runtime.logs import structlog
 from rocketpy.runtime.os_resources import (
     DESCRIPTOR_LIMIT_NAMES,
     raise_descriptor_limit,
     set_mmap_threshold,
 )
+from rocketpy.runtime.readiness import NotReady, ServerState
+from rocketpy.runtime.service import LoopServices, Service, run_services_on_loop
+
+if TYPE_CHECKING:
+    from rocketpy.cli.servers.health import Health
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +65,26 @@ class Server(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """Logs and health of a server process.
+
+    Attributes:
+        config: the keys at the start.
+        limiter: limits repeated log lines once the server is ready; None limits none.
+        settings: returns the live settings of the servers, whose `logLevel` may change; called
+            after the start.
+        not_ready: returns why the servers are not ready; called on their loop.
+        ready_text: returns a line for standard error when the server is ready; None prints none.
+    """
+
+    config: OperationConfig = field(default_factory=OperationConfig)
+    limiter: LogLimiter | None = None
+    settings: Callable[[], Sequence[LiveConfig[Any]]] = tuple
+    not_ready: Callable[[], Sequence[NotReady]] = tuple
+    ready_text: Callable[[], str] | None = None
+
+
 def common_options(function: F) -> F:
     """Add the options of all daemons."""
     options = (
@@ -61,16 +95,7 @@ def common_options(function: F) -> F:
             metavar="KEY=VALUE",
             help="Set a configuration key; overrides file and environment. Repeatable.",
         ),
-        click.option(
-            "--log-format",
-            type=click.Choice(get_args(logs.LogFormat)),
-            default="console",
-            show_default=True,
-            help="Format of log lines on standard error: for people or for programs.",
-        ),
-        click.option(
-            "--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True
-        ),
+        log_options,
         click.option(
             "--strict-config", is_flag=True, help="Treat configuration warnings as errors."
         ),
@@ -90,6 +115,7 @@ def common_options(function: F) -> F:
             metavar="KEY",
             help="Start although this key asks for what RocketPy does not have. Repeatable.",
         ),
+        version_option,
     )
     for option in reversed(options):
         function = option(function)
@@ -186,12 +212,15 @@ def refuse_warning(warning: ConfigWarning, *, strict: bool) -> None:
         raise ConfigError(warning.reason, source=warning.source, line=warning.line, key=warning.key)
 
 
-def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> int:
+def run_server(
+    server: Server, addresses: Callable[[], Mapping[str, str]], operation: Operation | None = None
+) -> int:
     """Start a server, log that it is ready, wait for a signal, stop it.
 
     Args:
         server: what to run.
         addresses: called after the start; returns the fields of the ready line.
+        operation: its logs and health.
 
     Returns:
         The exit code.
@@ -201,7 +230,12 @@ def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> in
     """
     from rocketpy.remoting.network.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
 
-    limit = raise_descriptor_limit()
+    _report_descriptors(raise_descriptor_limit())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_serve(server, addresses, operation or Operation()))
+
+
+def _report_descriptors(limit: int) -> None:
     if limit < _FEW_DESCRIPTORS:
         _logger.warning(
             "few file descriptors, connections will be refused when they are used up",
@@ -210,28 +244,71 @@ def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> in
         )
     else:
         _logger.info("descriptors", limit=limit)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_serve(server, addresses))
 
 
-async def _serve(server: Server, addresses: Callable[[], Mapping[str, str]]) -> int:
+async def _serve(
+    server: Server, addresses: Callable[[], Mapping[str, str]], operation: Operation
+) -> int:
     stopping = asyncio.Event()
     _on_signals(asyncio.get_running_loop(), stopping)
-    await server.start()
-    if not stopping.is_set():
-        _logger.info("ready", **addresses(), ms=_process_age_ms())
-        _notify_systemd("READY=1")
-    set_mmap_threshold()
-    # All current objects live as long as the process, so the collector can skip them.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_USUAL_THRESHOLDS)
-    await stopping.wait()
-    _notify_systemd("STOPPING=1")
-    _logger.info("stopping")
-    await server.stop()
+    health = _start_health(operation)
+    try:
+        await server.start()
+        services = _start_services(operation)
+        if not stopping.is_set():
+            _report_ready(addresses(), operation, health)
+        set_mmap_threshold()
+        # All current objects live as long as the process, so the collector can skip them.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_USUAL_THRESHOLDS)
+        await stopping.wait()
+        if health is not None:
+            health.state = ServerState.STOPPING
+        _notify_systemd("STOPPING=1")
+        _logger.info("stopping")
+        services.stop()
+        await server.stop()
+    finally:
+        if health is not None:
+            health.stop()
+        if operation.limiter is not None:
+            operation.limiter.end()
     _logger.info("stopped")
     return 0
+
+
+def _start_health(operation: Operation) -> "Health | None":
+    if operation.config.health_listen_port == HEALTH_OFF:
+        return None
+    from rocketpy.cli.servers.health import Health  # noqa: PLC0415 - off by default
+
+    health = Health(operation.config, operation.not_ready)
+    health.start()
+    return health
+
+
+def _start_services(operation: Operation) -> LoopServices:
+    """Limit repeated log lines, and follow changes of the log level."""
+    clock = SystemClock()
+    services: list[Service] = [
+        LiveLogLevel(settings, logs.set_level, clock) for settings in operation.settings()
+    ]
+    if operation.limiter is not None:
+        operation.limiter.begin()
+        services.append(operation.limiter)
+    return run_services_on_loop(services, clock)
+
+
+def _report_ready(fields: Mapping[str, str], operation: Operation, health: "Health | None") -> None:
+    more = {}
+    if health is not None:
+        health.state = ServerState.SERVING
+        more["health_port"] = health.port
+    _logger.info("ready", **fields, **more, version=__version__, ms=_process_age_ms())
+    if operation.ready_text is not None:
+        click.echo(operation.ready_text(), err=True)
+    _notify_systemd("READY=1")
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
@@ -241,15 +318,18 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Non
     """
     seen = False
 
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
         nonlocal seen
-        if seen:
+        # A closed terminal sends two SIGHUP: from the kernel, and from its shell.
+        if seen and number != signal.SIGHUP:
             os._exit(_FORCED_EXIT)
         seen = True
         loop.call_soon_threadsafe(stopping.set)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # nohup ignores it, so that the server outlives its terminal.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, on_signal)
 
 
 def _process_age_ms() -> int:

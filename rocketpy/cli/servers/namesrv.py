@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from rocketpy.cli.servers.daemon import (
+    Operation,
     check_configuration,
     collect_seldom,
     common_options,
@@ -15,7 +16,7 @@ from rocketpy.cli.servers.daemon import (
     report_configuration,
     run_server,
 )
-from rocketpy.runtime import logs
+from rocketpy.cli.servers.log_options import LogOptions, start_logs
 from rocketpy.runtime.config.config import ConfigSet, Sources
 from rocketpy.runtime.config.live_config import load_with_live_file
 from rocketpy.terminal.error_exit import run_command
@@ -78,13 +79,12 @@ def check_rules(_name: str, loaded: ConfigSet) -> None:
     help="Properties file with Apache's keys.",
 )
 @common_options
-def command(  # noqa: PLR0913 - one argument an option
+def command(
     *,
     port: int | None,
     config_path: Path | None,
     overrides: tuple[str, ...],
-    log_format: logs.LogFormat,
-    log_level: str,
+    log_options: LogOptions,
     strict_config: bool,
     print_config: bool,
     check_config: bool,
@@ -92,7 +92,8 @@ def command(  # noqa: PLR0913 - one argument an option
 ) -> int:
     """Run a name server: the directory of brokers and topics for clients."""
     collect_seldom()
-    load = partial(load_config, config_path, overrides, port=port, accepted=accepted)
+    settings = [*overrides, *log_options.overrides]
+    load = partial(load_config, config_path, settings, port=port, accepted=accepted)
     if check_config:
         return check_configuration({"namesrv": load}, check_rules, strict=strict_config)
     loaded = load()
@@ -102,10 +103,17 @@ def command(  # noqa: PLR0913 - one argument an option
     from rocketpy.namesrv.server import NameServer  # noqa: PLC0415
     from rocketpy.runtime.clock import SystemClock  # noqa: PLC0415
 
-    logs.configure(level=log_level, log_format=log_format)
+    config = loaded.get(NamesrvConfig)
+    limiter = start_logs(log_options, config.operation.log_level)
     report_configuration({"namesrv": loaded}, strict=strict_config)
-    server = NameServer(loaded.get(NamesrvConfig), clock=SystemClock())
-    return run_server(server, lambda: {"namesrv": server.address})
+    server = NameServer(config, clock=SystemClock())
+    operation = Operation(
+        config=config.operation,
+        limiter=limiter,
+        settings=lambda: [server.settings],
+        not_ready=server.not_ready,
+    )
+    return run_server(server, lambda: {"namesrv": server.address}, operation)
 
 
 def main() -> None:

@@ -5,10 +5,11 @@ Below the data directory, `store` is the broker's and `namesrv` the name server'
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +22,7 @@ from rocketpy.cli.servers.broker import (
     start_empty_option,
 )
 from rocketpy.cli.servers.daemon import (
+    Operation,
     check_configuration,
     collect_seldom,
     common_options,
@@ -28,10 +30,11 @@ from rocketpy.cli.servers.daemon import (
     report_configuration,
     run_server,
 )
+from rocketpy.cli.servers.log_options import LogOptions, start_logs
 from rocketpy.errors import ConfigError, StartError
-from rocketpy.runtime import logs
 from rocketpy.runtime.config.config import ConfigSet, Sources, options_of
-from rocketpy.runtime.config.live_config import load_with_live_file
+from rocketpy.runtime.config.live_config import LiveConfig, load_with_live_file
+from rocketpy.runtime.readiness import NotReady
 
 if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker
@@ -99,6 +102,24 @@ class Standalone:
             "broker": self._broker.address,
             "sends": self._broker.send_path,
         }
+
+    def ready_text(self, data: Path) -> str:
+        """Return the line that a terminal shows when both are ready."""
+        assert self._broker is not None, "not started"
+        return (
+            f"ready: name server {self._namesrv.address}, broker {self._broker.address}, "
+            f"data {data}, Ctrl-C stops"
+        )
+
+    def settings(self) -> list[LiveConfig[Any]]:
+        """Return the live settings of both; after `start`."""
+        assert self._broker is not None, "not started"
+        return [self._namesrv.settings, self._broker.parts.configs]
+
+    def not_ready(self) -> list[NotReady]:
+        """Return why one of them does not serve clients; empty if both do."""
+        broker = [] if self._broker is None else self._broker.not_ready()
+        return [*self._namesrv.not_ready(), *broker]
 
 
 def check_unlocked(broker: ConfigSet) -> None:
@@ -203,8 +224,7 @@ def command(  # noqa: PLR0913 - one argument an option
     port: int,
     start_empty: bool,
     overrides: tuple[str, ...],
-    log_format: logs.LogFormat,
-    log_level: str,
+    log_options: LogOptions,
     strict_config: bool,
     print_config: bool,
     check_config: bool,
@@ -212,7 +232,10 @@ def command(  # noqa: PLR0913 - one argument an option
 ) -> int:
     """Run a name server and a broker in one process."""
     collect_seldom()
-    for_namesrv, for_broker = split_overrides(overrides)
+    quiet = _is_quiet(log_options)
+    weakest = ["logLevel=warning"] if quiet else []
+    settings = [*weakest, *overrides, *log_options.overrides]
+    for_namesrv, for_broker = split_overrides(settings)
     loaders = {
         "namesrv": partial(_load_namesrv, data, host, namesrv_port, for_namesrv, accepted),
         "broker": partial(_load_broker, data, host, port, for_broker, accepted),
@@ -223,10 +246,28 @@ def command(  # noqa: PLR0913 - one argument an option
     if print_config:
         return print_configuration({"namesrv": namesrv, "broker": broker}, strict=strict_config)
     refuse_enforcing(namesrv)
-    logs.configure(level=log_level, log_format=log_format)
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415 - keeps --help quick
+
+    config = broker.get(BrokerConfig).operation
+    limiter = start_logs(log_options, config.log_level)
     report_configuration({"namesrv": namesrv, "broker": broker}, strict=strict_config)
     server = Standalone(namesrv, broker, start_empty=start_empty)
-    return run_server(server, server.addresses)
+    operation = Operation(
+        config=config,
+        limiter=limiter,
+        settings=server.settings,
+        not_ready=server.not_ready,
+        ready_text=(lambda: server.ready_text(data)) if quiet else None,
+    )
+    return run_server(server, server.addresses, operation)
+
+
+def _is_quiet(options: LogOptions) -> bool:
+    """Return whether the start shows one line on a terminal instead of the log."""
+    is_default = options.level is None and options.file is None and options.format == "console"
+    # A level of the environment is weaker than the command line, which the quiet level is on.
+    is_set = any(name.upper().startswith("ROCKETPY_LOG") for name in os.environ)
+    return is_default and not is_set and sys.stderr.isatty()
 
 
 def _load_namesrv(

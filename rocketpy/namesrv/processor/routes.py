@@ -50,7 +50,7 @@ class RouteProcessor:
         """GET_ROUTEINFO_BY_TOPIC (105)."""
         topic = GetRouteInfoRequestHeader.from_ext(request.ext_fields).topic
         config = self._settings.current
-        if config.need_wait_for_service and self._is_early(config.wait_seconds_for_service):
+        if self.is_waiting:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "name server not ready")
         route = self._routes.route(topic, acting_master=config.support_acting_master)
         if route is None:
@@ -60,8 +60,12 @@ class RouteProcessor:
             route.order_topic_conf = self._kv.get(ORDER_TOPIC_NAMESPACE, topic)
         return make_response(request, body=route.encode())
 
-    def _is_early(self, wait_s: int) -> bool:
-        return self._clock.monotonic_ms() - self._started_ms < wait_s * 1_000
+    @property
+    def is_waiting(self) -> bool:
+        """Whether routes are rejected, because brokers have not had time to register."""
+        config = self._settings.current
+        passed_ms = self._clock.monotonic_ms() - self._started_ms
+        return config.need_wait_for_service and passed_ms < config.wait_seconds_for_service * 1_000
 
     def get_cluster(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CLUSTER_INFO (106)."""

@@ -53,6 +53,7 @@ def option(  # noqa: PLR0913 - one keyword for each property of a key
     separator: str = ";",
     secret: bool = False,
     only_with: str = "",
+    stored: bool = True,
 ) -> Any:  # noqa: ANN401 - as dataclasses.field
     """Declare a configuration field; the keywords become its metadata.
 
@@ -67,6 +68,7 @@ def option(  # noqa: PLR0913 - one keyword for each property of a key
         separator: between the items of a list.
         secret: never shown by `ConfigSet.as_properties`.
         only_with: field of the same dataclass without which this one has no effect (0, false, "").
+        stored: whether a change at run time is kept for the next start.
     """
     metadata: dict[str, Any] = {
         "key": key,
@@ -77,6 +79,7 @@ def option(  # noqa: PLR0913 - one keyword for each property of a key
         "choices": tuple(choices),
         "separator": separator,
         "only_with": only_with,
+        "stored": stored,
     }
     if secret:
         metadata["secret"] = True
@@ -102,6 +105,7 @@ class Option:
         unit: of numbers; may be empty.
         secret: must not be shown.
         only_with: path to the value without which this one has no effect; may be empty.
+        stored: whether a change at run time is kept for the next start.
     """
 
     key: str
@@ -112,6 +116,7 @@ class Option:
     unit: str = ""
     secret: bool = False
     only_with: tuple[str, ...] = ()
+    stored: bool = True
 
 
 def _default(each: "dataclasses.Field[Any]") -> Any:  # noqa: ANN401 - any field's value
@@ -155,6 +160,7 @@ def options_of(config_class: type) -> tuple[Option, ...]:
                 unit=metadata.get("unit", ""),
                 secret=bool(metadata.get("secret", _SECRET.search(each.name))),
                 only_with=(metadata["only_with"],) if metadata.get("only_with") else (),
+                stored=bool(metadata.get("stored", True)),
             )
         )
     return tuple(found)
@@ -313,6 +319,10 @@ class ConfigSet:
     def live_keys(self) -> frozenset[str]:
         """Return the keys that `updated` may change."""
         return frozenset(each.key for each, _ in self._effective() if each.live)
+
+    def stored_keys(self) -> frozenset[str]:
+        """Return the live keys whose changes are kept for the next start."""
+        return frozenset(each.key for each, _ in self._effective() if each.live and each.stored)
 
     def non_defaults(self) -> dict[str, str]:
         """Return key and text of every value that differs from its default, secrets hidden."""

@@ -153,7 +153,7 @@ class LiveConfig(Generic[T]):
         self._listeners.append(listener)
 
     def update(self, changes: Mapping[str, str]) -> None:
-        """Change settings and store them; an invalid change changes none.
+        """Change settings, and store those that last; an invalid change changes none.
 
         Args:
             changes: key to text.
@@ -165,8 +165,10 @@ class LiveConfig(Generic[T]):
         """
         with self._lock:
             updated = self._all.updated(changes)
-            if self._live is not None:
-                self._live.add(changes)
+            stored_keys = self._all.stored_keys()
+            stored = {key: text for key, text in changes.items() if key in stored_keys}
+            if self._live is not None and stored:
+                self._live.add(stored)
             self._all = updated
             self.current = updated.get(self._class)
         for listener in self._listeners:

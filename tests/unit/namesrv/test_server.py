@@ -36,3 +36,16 @@ def test_limits_follow_the_settings(tmp_path: Path) -> None:
     server = make(tmp_path)
     server.settings.update({"maxTopics": "5"})
     assert server.routes.limits.max_topics == 5
+
+
+async def test_name_server_not_ready_has_a_reason(tmp_path: Path) -> None:
+    server = make(tmp_path, bind_address="127.0.0.1")
+    assert [each.code for each in server.not_ready()] == ["starting"]
+    await server.start()
+    try:
+        assert server.not_ready() == []
+        server.settings.update({"needWaitForService": "true"})
+        assert [each.code for each in server.not_ready()] == ["waiting_for_brokers"]
+    finally:
+        await server.stop()
+    assert server.not_ready()[0].code == "stopping"

@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import click
 import pytest
 
@@ -49,3 +54,44 @@ def test_unexpected_exception_keeps_its_traceback(capsys: pytest.CaptureFixture[
 
     with pytest.raises(KeyError):
         run_command(command, "tool", [])
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1), (0, 1, 2)])
+def test_closed_standard_descriptor_is_the_null_device(
+    tmp_path: Path, closed: tuple[int, ...]
+) -> None:
+    # A separate process, as descriptors are the process's.
+    code = """
+import os, socket, sys
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+from rocketpy.terminal.error_exit import run_command
+
+@click.command()
+def command():
+    first = socket.socket().fileno()
+    click.echo("out")
+    click.echo("err", err=True)
+    print("flushed", flush=True)
+    os.write(int(os.environ["RESULT"]), f"{first > 2} {sys.stdin.read()}".encode())
+    return 3
+
+run_command(command, "tool", [])
+"""
+    path = tmp_path / "result"
+    with path.open("wb") as result:
+        shell = " ".join(f"{number}>&-" for number in closed)
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$0" -c "$1" {shell}', sys.executable, code],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[result.fileno()],
+            env={**os.environ, "RESULT": str(result.fileno())},
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert path.read_text() == "True "

@@ -165,6 +165,7 @@ class Kit:
             "stats": self.stats,
             "clock": self.clock,
             "pools": {},
+            "readiness": SimpleNamespace(reasons=list),
             "features": (),
         }
 

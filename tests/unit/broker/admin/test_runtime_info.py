@@ -2,9 +2,11 @@
 
 import pytest
 
+from rocketpy import __version__
 from rocketpy.broker.admin.runtime_info import RuntimeInfoAdmin, _size
 from rocketpy.proto.wire.fastjson import loads
 from rocketpy.remoting.business_pool import BusinessPool
+from rocketpy.runtime.readiness import NotReady
 from tests.unit.broker.admin.kit import Kit, ask
 
 # What listings of a cluster (clusterList, exporters) read and cannot do without.
@@ -75,3 +77,15 @@ def test_runtime_info_includes_pools(kit: Kit) -> None:
 )
 def test_runtime_info_formats_sizes(count_bytes: int, text: str) -> None:
     assert _size(count_bytes) == text
+
+
+def test_runtime_info_names_rocketpy_s_version_and_why_it_is_not_ready(kit: Kit) -> None:
+    found = table(kit)
+    assert (found["rocketpyReady"], found["rocketpyNotReady"]) == ("true", "")
+    assert found["rocketpyVersion"] == __version__
+    assert found["brokerVersionDesc"] == "V5_4_0"
+    reasons = [NotReady("puts_refused", "the disk is nearly full"), NotReady("stopping", "bye")]
+    kit.parts["readiness"].reasons = lambda: reasons
+    found = table(kit)
+    assert found["rocketpyReady"] == "false"
+    assert found["rocketpyNotReady"] == "puts_refused: the disk is nearly full; stopping: bye"

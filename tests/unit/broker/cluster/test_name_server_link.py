@@ -400,3 +400,19 @@ async def test_link_conflict_is_logged_when_it_begins_and_ends() -> None:
     assert [each["log_level"] for each in found] == ["warning", "info"]
     assert "10.0.0.9:1" in found[0]["remark"]
     await kit.link.stop()
+
+
+async def test_link_is_registered_while_one_name_server_accepts() -> None:
+    kit = Kit()
+    assert not kit.link.is_registered
+    await kit.link.register_all()
+    assert kit.link.is_registered
+    kit.client.down = {"n1:1"}
+    await kit.link.register_all()
+    assert kit.link.is_registered
+    kit.client.codes = {103: 1}
+    await kit.link.register_all()
+    assert not kit.link.is_registered
+    kit.client.down, kit.client.codes = set(), {}
+    await kit.link.register_all()
+    assert kit.link.is_registered

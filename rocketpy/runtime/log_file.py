@@ -1,0 +1,42 @@
+"""Log file with rotation by size; imported only by a process that writes one."""
+
+import logging
+import sys
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+
+class LogFileHandler(RotatingFileHandler):
+    """Handler of a log file: `PATH`, then `PATH.1` (the newest old one) and so on.
+
+    A file that cannot be written costs lines, never the server. It is reported on standard error
+    once, not with each line.
+
+    Args:
+        path: the file; its directory must exist.
+        size_bytes: size from which the file is renamed and a new one begun.
+        backups: number of old files that are kept, at least 1.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path, size_bytes: int, backups: int) -> None:
+        super().__init__(path, maxBytes=size_bytes, backupCount=backups, encoding="utf-8")
+        self._failed_count = 0
+        self._is_failing = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        failed_before = self._failed_count
+        super().emit(record)
+        if self._failed_count == failed_before:
+            self._is_failing = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - logging's name
+        """Report a failure, unless the last line failed as well."""
+        self._failed_count += 1
+        if not self._is_failing and sys.stderr is not None:
+            self._is_failing = True
+            reason = sys.exception()
+            sys.stderr.write(f"log file not written: {self.baseFilename}: {reason}\n")
