@@ -28,6 +28,7 @@ from rocketpy.store.recovery.foreign_store import check_kind
 from rocketpy.store.recovery.missing_files import (
     check_log_is_there,
     has_log,
+    is_log_alone,
     missing_log,
     trace_of_messages,
 )
@@ -103,6 +104,12 @@ class MessageStore:
             check_log_is_there(
                 log.directory, log.file_bytes, self._files, checkpoint.log_phy_offset
             )
+            if is_log_alone(self._root, self._files):
+                logger.warning(
+                    "store has only its commit log, and groups have no offsets: path=%s log=%s",
+                    self._root,
+                    log.directory,
+                )
         elif (trace := trace_of_messages(self._root, self._files, checkpoint, power_cut)) is None:
             pass  # a new store
         elif start_empty:

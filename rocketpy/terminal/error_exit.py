@@ -126,7 +126,8 @@ def _click_exit_code(
 
 def forget_output() -> None:
     """Prevent a flush when the interpreter ends: standard output cannot be written."""
-    with contextlib.suppress(io.UnsupportedOperation, AttributeError):  # not a file, or closed
+    # Not a file, closed, or no descriptor is left.
+    with contextlib.suppress(OSError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -69,7 +69,11 @@ def test_locked_standalone(tmp_path: Path) -> None:
     arguments = ["standalone", "--data", str(tmp_path), "--namesrv-port", "0", "--port", "0"]
     with daemon(*arguments) as process:
         log_until(process, "ready")
-        assert "lock" in last_sentence(finished(*arguments), 1)
+        done = finished(*arguments)
+        sentence = last_sentence(done, 1)
+        assert "lock" in sentence
+        assert f"(pid {process.pid})" in sentence
+        assert "server started" not in done.stderr, "the name server is not started first"
 
 
 def test_commit_log_files_of_another_length(tmp_path: Path) -> None:

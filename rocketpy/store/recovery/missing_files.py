@@ -45,6 +45,15 @@ def has_log(directory: Path, files: StoreFiles) -> bool:
     )
 
 
+def is_log_alone(root: Path, files: StoreFiles) -> bool:
+    """Return whether a store directory has neither checkpoint nor queues nor tables.
+
+    They are rebuilt from the log, except for the offsets of groups: the path of the store may be
+    wrong, or its volume not mounted, while the log is on another one.
+    """
+    return not any(files.exists(root / name) for name in ("checkpoint", "consumequeue", "config"))
+
+
 def trace_of_messages(
     root: Path, files: StoreFiles, checkpoint: Checkpoint, power_cut: bool | None
 ) -> str | None:

@@ -13,12 +13,14 @@ import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.errors import StartError
 from rocketpy.proto.record.message import decode_messages
 from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.remoting.connection.channel import Channel
-from rocketpy.runtime.clock import SystemClock
+from rocketpy.runtime.clock import Clock, SystemClock
+from rocketpy.runtime.service import Service, ServiceRunner, ServiceThread
 from rocketpy.store.config import MessageStoreConfig
 
 SMALL: dict[str, Any] = {
@@ -357,3 +359,20 @@ async def test_broker_without_threads_does_everything_on_its_loop(tmp_path: Path
     finally:
         await peer.client.close()
         await broker.stop()
+
+
+async def test_broker_without_threads_stops_cleanly_with_a_sentence(tmp_path: Path) -> None:
+    def refuse(service: Service, clock: Clock) -> ServiceRunner:
+        if service.name == "ConsumerOffsets":
+            raise RuntimeError("can't start new thread")
+        return ServiceThread(service, clock)
+
+    broker = Broker(
+        BrokerConfig(broker_name="b", broker_ip1="127.0.0.1", listen_port=0),
+        store_config=MessageStoreConfig(store_path_root_dir=str(tmp_path / "store"), **SMALL),
+        server_config=RemotingServerConfig(bind_address="127.0.0.1"),
+        run=refuse,
+    )
+    with pytest.raises(StartError, match="starts no more threads: raise ulimit -v"):
+        await broker.start()
+    assert not (tmp_path / "store" / "abort").exists(), "the store was closed cleanly"

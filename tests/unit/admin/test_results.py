@@ -34,7 +34,7 @@ def test_topic_holds_what_its_queues_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broker", "consumer", "left"), [(10, 7, 3), (10, 10, 0), (10, 0, 10), (10, -1, 10)]
+    ("broker", "consumer", "left"), [(10, 7, 3), (10, 10, 0), (10, 0, 10), (10, -1, 10), (3, 10, 0)]
 )
 def test_lag_without_a_stored_offset_counts_from_the_first_message(
     broker: int, consumer: int, left: int
@@ -69,3 +69,9 @@ def test_results_are_values() -> None:
         move.to_offset = 3  # type: ignore[misc]
     with pytest.raises(TypeError):
         GroupSummary("g", 1, "", "", 0, 0.0)  # type: ignore[call-arg]
+
+
+def test_lag_of_a_group_beyond_the_end_is_flagged() -> None:
+    assert lag(3, 10).is_beyond_end
+    assert not lag(10, 10).is_beyond_end
+    assert not lag(0, -1).is_beyond_end

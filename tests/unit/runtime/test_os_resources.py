@@ -1,8 +1,9 @@
+import errno
 import os
 import subprocess
 import sys
 
-from rocketpy.runtime.os_resources import DescriptorGauge, raise_descriptor_limit
+from rocketpy.runtime.os_resources import DescriptorGauge, raise_descriptor_limit, shortage_of
 
 RAISED = """
 import resource
@@ -65,3 +66,30 @@ def test_with_many_left_nothing_is_short() -> None:
 
     gauge = DescriptorGauge(Clock())
     assert not any(gauge.take() for _ in range(100))
+
+
+def test_shortages_of_the_process_are_sentences_that_name_the_limit() -> None:
+    for error in (
+        OSError(errno.EMFILE, "Too many open files", "uvloop/loop.so"),
+        ImportError("loop.so: cannot open shared object file: Too many open files"),
+    ):
+        assert "ulimit -n, LimitNOFILE=" in (shortage_of(error) or "")
+    assert "ulimit -v" in (shortage_of(RuntimeError("can't start new thread")) or "")
+    for other in (OSError(errno.EACCES, "no"), RuntimeError("x"), ImportError("no module")):
+        assert shortage_of(other) is None
+
+
+def test_has_descriptor_is_false_when_none_is_left() -> None:
+    script = """
+import os, resource
+from rocketpy.runtime.os_resources import has_descriptor
+print(has_descriptor())
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+while True:
+    try:
+        os.open("/dev/null", os.O_RDONLY)
+    except OSError:
+        break
+print(has_descriptor())
+"""
+    assert printed(script) == ["True", "False"]

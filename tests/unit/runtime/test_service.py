@@ -260,3 +260,14 @@ def test_long_waits_end_with_whole_seconds_and_never_later(
     now_ms: int, wait_ms: int, expected: int
 ) -> None:
     assert shared_wait_ms(now_ms, wait_ms) == expected
+
+
+def test_thread_that_the_system_refuses_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    thread = ServiceThread(Counter(), SystemClock())
+    with pytest.raises(RuntimeError, match="new thread"):
+        thread.start()
+    thread.stop()

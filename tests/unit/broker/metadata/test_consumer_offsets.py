@@ -209,3 +209,16 @@ def test_consumer_offsets_commit_racing_topic_deletion_leaves_nothing() -> None:
     assert table.topics_of_group("g") == set()
     table.commit_read("g", "U", 0, 9, 7)
     assert table.query("g", "U", 0) == 7
+
+
+def test_consumer_offsets_groups_behind_lose_unread_messages() -> None:
+    table, _ = offsets()
+    table.commit("read", "T", 0, 10)
+    table.commit("behind", "T", 0, 4)
+    table.commit("behind", "T", 1, 99)
+    table.commit("lost before", "T", 0, 0)
+    table.commit("other", "U", 0, 0)
+    kept = {("T", 0): 10, ("T", 1): 99, ("U", 0): -1}
+    groups = table.groups_behind(lambda *queue: kept[queue], lambda *_: 2)
+    assert groups == {"behind", "lost before"}
+    assert table.groups_behind(lambda *_: 2, lambda *_: 2) == set(), "nothing is deleted"

@@ -4,8 +4,10 @@ from rocketpy.broker.operation.query_messages import FoundMessages, KeyQuery, Qu
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.record.message import MessageExt, decode_message, encode_message
-from rocketpy.store.results import QueryIndexResult
+from rocketpy.proto.record.properties import encode_properties
+from rocketpy.store.results import PutMessage, PutMessageStatus, QueryIndexResult
 from tests.unit.broker.fakes import FakeStore
+from tests.unit.store.store_kit import Kit as StoreKit
 
 ANY_KEY = KeyQuery("T", "k", 10, 0, 9, None, is_unique=False)
 
@@ -101,3 +103,20 @@ def test_query_by_physical_offset() -> None:
         assert isinstance(refused, Refusal)
         assert refused.code == 1
         assert str(missing) in refused.remark
+
+
+def test_query_finds_a_key_behind_many_records_of_another_key_with_its_hash() -> None:
+    files = StoreKit(mapped_file_size_commit_log=1 << 20, max_index_num=5_000)
+    store = files.open()
+    for body, key in [(b"wanted", "AaAa"), *((b"%d" % n, "BBBB") for n in range(200))]:
+        properties = encode_properties({"KEYS": key})
+        message = PutMessage("T", 0, body, properties=properties, keys=key)
+        assert store.put_message(message).status is PutMessageStatus.PUT_OK
+    find = QueryMessages(store, default_count=32, max_count=64)
+    query = KeyQuery("T", "AaAa", 10, 0, 1 << 60, None, is_unique=False)
+    found = find.by_key(query)
+    assert isinstance(found, FoundMessages)
+    assert [decode_message(one).body for one in found.records] == [b"wanted"]
+    many = find.by_key(query._replace(key="BBBB"))
+    assert isinstance(many, FoundMessages)
+    assert len(many.records) == 10

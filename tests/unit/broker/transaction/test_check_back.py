@@ -1,6 +1,7 @@
 """The check-back of undecided half messages."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from rocketpy.broker.transaction import check_back
 from rocketpy.proto.record.properties import encode_properties
@@ -298,3 +299,15 @@ def test_check_back_progress_waits_for_half_itself_on_disk() -> None:
     kit.store.flush_log()
     kit.check.step(kit.clock.monotonic_ms())
     assert kit.progress()[0] == 1
+
+
+def test_check_back_given_up_transactions_are_logged_once_a_round() -> None:
+    kit = Kit(transaction_check_max=1)
+    for _ in range(30):
+        kit.half()
+    with capture_logs() as events:
+        kit.round()
+        kit.round()
+    warned = [each for each in events if each["log_level"] == "warning"]
+    assert [each["count"] for each in warned] == [30]
+    assert warned[0]["event"].startswith("transactions given up")

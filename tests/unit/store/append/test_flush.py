@@ -217,3 +217,18 @@ def test_queue_that_cannot_be_flushed_makes_the_store_read_only() -> None:
     queues.step()
     assert not queues.store.is_writable
     assert "consume queues" in (queues.store.read_only_reason or "")
+
+
+def test_queues_are_flushed_thoroughly_when_much_of_the_log_is_not_covered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A few large messages have few entries; readers of the files would be far behind."""
+    monkeypatch.setattr(flush, "_MUCH_LOG_BYTES", 10_000)
+    queues = Queues()
+    queues.store.put_message(message(b"x" * 6_000))
+    queues.step()
+    assert queues.store._table.dirty_bytes > 0
+    queues.store.put_message(message(b"x" * 6_000))
+    queues.step()
+    assert queues.store._table.dirty_bytes == 0
+    assert queues.checkpoint.queues_phy_offset == queues.store.max_phy_offset

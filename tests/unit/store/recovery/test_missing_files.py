@@ -143,6 +143,18 @@ def test_start_empty_keeps_a_log_that_is_there() -> None:
     assert not store.recovery.started_empty
 
 
+def test_log_without_anything_else_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    kit, sent = stored(10)
+    kit.files.remove(Path("/store/checkpoint"))
+    kit.files.remove_tree(QUEUES)
+    assert bodies(kit.open()) == sent
+    assert "store has only its commit log, and groups have no offsets" in caplog.text
+    caplog.clear()
+    kit.files.kill()
+    kit.open()
+    assert "only its commit log" not in caplog.text
+
+
 def test_new_store_and_offsets_of_zero_need_no_log() -> None:
     kit = Kit()
     kit.files.make_directories(Path("/store/config"))
