@@ -45,7 +45,13 @@ _STEP_TOPICS: Final = 1_024
 
 @dataclass(slots=True)
 class _Live:
-    """Live broker; `is_whole`: all topics of its data version are in the tables."""
+    """Live broker.
+
+    Attributes:
+        is_whole: all topics of its data version are in the tables.
+        former: connection that registered the address before `connection`. If it registers again,
+            two processes use one address.
+    """
 
     broker_name: str
     heard_ms: int
@@ -55,6 +61,7 @@ class _Live:
     connection: object
     filter_servers: Sequence[str]
     is_whole: bool
+    former: object = None
 
 
 class _Waiting(NamedTuple):
@@ -173,7 +180,7 @@ class RouteTable:
         if holder is not None:
             return self._wait(key, registration, connection, now_ms, holder)
         self._waiting.pop(key, None)
-        known = self._live.get(key)
+        known = before = self._live.get(key)
         if known is not None and known.broker_name != registration.broker_name:
             self._remove(key, known.broker_name)  # one address is one broker
             known = None
@@ -206,6 +213,7 @@ class RouteTable:
             connection=connection,
             filter_servers=registration.filter_servers,
             is_whole=not changed,
+            former=_former_connection(before, connection),
         )
         master_address, ha_address = self._master_for(registration, addresses)
         change = None
@@ -219,7 +227,7 @@ class RouteTable:
             ha_address,
             known is None,
             min_change=change,
-            rival=self._rival_of(registration),
+            rival=self._rival_of(registration, before, connection),
         )
         serves = registration.broker_id == MASTER_ID or is_prime_slave
         wipe = is_prime_slave and bool(registration.enable_acting_master)
@@ -259,13 +267,21 @@ class RouteTable:
         self._waiting[key] = _Waiting(registration, connection, now_ms)
         return RegisterResult(RegisterOutcome.WAITING, is_new=known is None, rival=holder)
 
-    def _rival_of(self, registration: Registration) -> str:
-        """Return the address of a broker that waits for the name and id; empty without one."""
+    def _rival_of(
+        self, registration: Registration, before: _Live | None, connection: object
+    ) -> str:
+        """Return the address of another broker that uses the name and id; empty without one.
+
+        It is the broker's address if two processes use that.
+        """
+        if before is not None and before.former is connection:
+            return registration.address
         for key, waiting in self._waiting.items():
             other = waiting.registration
-            if other.broker_name == registration.broker_name and (
-                other.broker_id == registration.broker_id and key.address != registration.address
-            ):
+            if (other.broker_name, other.broker_id) == (
+                registration.broker_name,
+                registration.broker_id,
+            ) and key.address != registration.address:
                 return key.address
         return ""
 
@@ -540,6 +556,13 @@ class RouteTable:
                 for topic, queues in self._routes.items()
                 if queues and matches(next(iter(queues.values())).topic_sys_flag)
             )
+
+
+def _former_connection(known: _Live | None, connection: object) -> object:
+    """Return the connection that registered an address before this one."""
+    if known is None:
+        return None
+    return known.former if known.connection is connection else known.connection
 
 
 def _other_addresses(registration: Registration, old: BrokerData | None) -> dict[int, str]:

@@ -168,12 +168,13 @@ class DiskLevels:
             is_above = used > level.ratio
             if is_above == self._exceeded.get(level.key, False):
                 continue
-            # Use that oscillates around a level must not fill the log.
             last_ms = self._logged_ms.get(level.key)
-            if last_ms is not None and now_ms - last_ms < _LEVEL_INTERVAL_MS:
+            # Use that oscillates around a level must not fill the log; the end is logged at once.
+            if is_above and last_ms is not None and now_ms - last_ms < _LEVEL_INTERVAL_MS:
                 continue
             self._exceeded[level.key] = is_above
-            self._logged_ms[level.key] = now_ms
+            if is_above:
+                self._logged_ms[level.key] = now_ms
             used_percent, limit_percent = used * 100, level.ratio * 100
             if is_above:
                 logger.warning(

@@ -214,6 +214,11 @@ def _rival_remark(registration: Registration, result: RegisterResult) -> str | N
     """Return the text for a broker that shares its name and id with another live one."""
     if not result.rival:
         return None
+    if result.rival == registration.address:
+        return (
+            f"another process registers with the address {result.rival} as well: check brokerIP1 "
+            "and listenPort of both"
+        )
     effect = "has no routes until that one leaves"
     if result.outcome is RegisterOutcome.OK:
         effect = "keeps its routes, and the other one has none"
@@ -239,6 +244,8 @@ def _log(told: Registration, result: RegisterResult) -> None:
         _logger.warning("registration rejected", **names, reason=result.outcome.value)
     elif result.is_new:
         _logger.info("broker registered", **names, cluster=told.cluster, topics=len(told.topics))
+    if result.rival == told.address:
+        _logger.warning("broker name conflict: two processes register one address", **names)
     if told.refused or result.dropped_topics:
         _logger.warning(
             "topics rejected", **names, bad_names=told.refused, no_room=result.dropped_topics

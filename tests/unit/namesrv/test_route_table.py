@@ -474,3 +474,16 @@ def test_heartbeat_of_a_waiting_broker_counts(table: RouteTable) -> None:
     table.touch(KEY, 100_000)
     table.touch(COPY, 100_000)
     assert table.expire(130_000) == []
+
+
+@pytest.mark.parametrize("name", ["broker-a", "broker-b"])
+def test_two_processes_with_one_address_are_found(table: RouteTable, name: str) -> None:
+    one, two = object(), object()
+    other = replace(broker(name), address=KEY.address)
+    assert table.register(broker(), one, 0).rival == ""
+    assert table.register(other, two, 1).rival == "", "a restart looks alike"
+    assert table.register(other, two, 2).rival == ""
+    assert table.register(broker(), one, 3).rival == KEY.address
+    assert table.register(other, two, 4).rival == KEY.address
+    table.connection_closed(two)
+    assert table.register(broker(), one, 5).rival == ""

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -317,3 +318,24 @@ def test_old_files_go_and_queues_follow() -> None:
     rebuilt = kit.open()
     assert rebuilt.min_offset(TOPIC, 0) == low
     assert bodies(rebuilt) == sent[low:]
+
+
+def test_queue_offset_from_is_the_first_message_that_a_deleted_file_leaves() -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 250)
+    unread: list[int] = []
+    store.set_unread_by(lambda end: unread.append(end) or ["g"])  # type: ignore[func-returns-value]
+    clean = store._parts.clean_log
+    clean.policy = replace(clean.policy, delete_hours=frozenset(range(24)), file_reserved_ms=0)
+    end = store._log.files[0].end_offset
+    first = store.queue_offset_from(TOPIC, 0, end)
+    assert 0 < first < 250
+    assert store.queue_offset_from("Unknown", 0, end) == -1
+    for _ in range(2):
+        kit.clock.advance(60_000)
+        clean.step(kit.clock.monotonic_ms())
+    assert unread == [end]
+    assert store.min_phy_offset == end
+    kit.step(store, "CleanConsumeQueueService")
+    assert store.min_offset(TOPIC, 0) == first
