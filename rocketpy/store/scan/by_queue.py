@@ -41,8 +41,9 @@ def read(
         sizes = entries["size_bytes"].astype(np.int64)
         # Entries without a message and entries that point backwards are handled alike.
         is_lost = (sizes == LOST_SIZE) | _leads_back(places, sizes)
-        for lost in np.flatnonzero(is_lost).tolist():
-            yield from _lost(wanted, name, int(numbers[lost]), int(numbers[lost]) + 1)
+        lost = np.flatnonzero(is_lost)
+        for some in np.split(lost, np.flatnonzero(np.diff(lost) > 1) + 1) if len(lost) else ():
+            yield from _lost(wanted, name, int(numbers[some[0]]), int(numbers[some[-1]]) + 1)
         # Filtering by tag hash avoids reading records that cannot match.
         chosen = wanted.tags_mask(queue.topic, entries["tags_code"].astype(np.int64))
         is_whole = (sizes != BLANK_SIZE) & ~is_lost

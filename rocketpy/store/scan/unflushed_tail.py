@@ -21,8 +21,11 @@ from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rocketpy.store.scan.log import Log, MappedLog
 from rocketpy.store.scan.log_walk import IgnoreDamage, stretches
 
-MAX_TAIL_BYTES: Final = 1 << 30
-"""Largest part of the log to search; a broker leaves at most 32,768 entries or a minute."""
+MAX_TAIL_RECORDS: Final = 1 << 23
+"""Most records after the queues' last entries: they need about 40 bytes of memory each.
+
+The part of the log that they fill may have any size, because it is read as a stream.
+"""
 
 ENTRIES: Final = np.dtype([("phy_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
 """Queue entry as a numpy type; for the layout see `rocketpy.store.consume_queue.queue_entry`."""
@@ -82,15 +85,10 @@ def tails(
         An unrecognisable message has an entry of `LOST_SIZE`.
 
     Raises:
-        StoreFormatError: the missing part is larger than `MAX_TAIL_BYTES`.
+        StoreFormatError: more than `MAX_TAIL_RECORDS` entries are missing.
     """
     if start >= log.end:
         return {}
-    if log.end - start > MAX_TAIL_BYTES and not log.is_behind_end(start + MAX_TAIL_BYTES):
-        raise StoreFormatError(
-            f"the consume queues end at physical offset {start}, more than {MAX_TAIL_BYTES} bytes "
-            "before the log: scan by log, or let a broker open the store once"
-        )
     found = _records(log, start)
     made: dict[QueueKey, tuple[int, Entries]] = {}
     order = np.lexsort((found.phy_offset, found.queue_id, found.topic))
@@ -144,7 +142,14 @@ def _records(log: Log, start: int) -> UnflushedEntries:
     """Return every record after an offset that consumers may read."""
     topics: dict[bytes, int] = {}
     columns: list[tuple[Int64s, ...]] = []
+    count = 0
     for mapped, positions in _walk(log, start):
+        count += len(positions)
+        if count > MAX_TAIL_RECORDS:
+            raise StoreFormatError(
+                f"the consume queues end at physical offset {start}, more than {MAX_TAIL_RECORDS} "
+                "messages before the log: scan by log, or let a broker open the store once"
+            )
         heads = RecordHeaders(np.frombuffer(mapped.data, np.uint8), positions)
         if not heads.regular.all():
             columns += _odd_records(mapped, positions[~heads.regular], topics)

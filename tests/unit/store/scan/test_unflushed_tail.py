@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from rocketpy.errors import StoreFormatError
+from rocketpy.proto.record.message import MessageExt, encode_message
 from rocketpy.proto.record.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rocketpy.store.scan import queue_table
 from rocketpy.store.scan import unflushed_tail as module
-from rocketpy.store.scan.directory import StoreDirectory
+from rocketpy.store.scan.directory import LogFile, StoreDirectory
 from rocketpy.store.scan.log import Log, read_checkpoint
 from rocketpy.store.scan.queue_table import QueueTable
 from rocketpy.store.scan.unflushed_tail import tails
@@ -74,16 +75,47 @@ def test_topic_deleted_meanwhile_does_not_come_back(tmp_path: Path) -> None:
     store.close()
 
 
-def test_tail_larger_than_limit_is_rejected(
+def test_tail_with_more_records_than_limit_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Written(tmp_path)
     store.fill("T", 40)
-    monkeypatch.setattr(module, "MAX_TAIL_BYTES", 1000)
+    monkeypatch.setattr(module, "MAX_TAIL_RECORDS", 39)
 
-    with pytest.raises(StoreFormatError, match=r"more than 1000 bytes before the log: scan by log"):
+    with pytest.raises(StoreFormatError, match=r"more than 39 messages before the log: scan by"):
         table(tmp_path)
     store.close()
+
+
+@pytest.mark.long
+def test_tail_of_gigabytes_is_read_from_the_log(tmp_path: Path) -> None:
+    """Large messages fill gigabytes before a broker flushes its queues; the file is sparse."""
+    body_bytes, count = 4 << 20, 300
+    path = tmp_path / f"{0:020d}"
+    at = 0
+    with path.open("wb") as file:
+        for number in range(count):
+            message = MessageExt(
+                topic="T", queue_id=number % 3, queue_offset=number // 3, phy_offset=at,
+                born_host="127.0.0.1:1", store_host="127.0.0.1:2", body=b"x",
+            )  # fmt: skip
+            record = bytearray(encode_message(message))
+            size = len(record) + body_bytes - 1
+            record[:4] = size.to_bytes(4)
+            record[84:88] = body_bytes.to_bytes(4)
+            file.seek(at)
+            file.write(record[:88])
+            file.seek(at + 88 + body_bytes)
+            file.write(record[89:])
+            at += size
+        file.truncate(at + 100)
+    assert at > 1 << 30
+
+    found = tails(Log([LogFile(0, at + 100, str(path))]), 0, {}, {}, None)
+    assert {key: (first, len(each)) for key, (first, each) in found.items()} == {
+        ("T", queue_id): (0, count // 3) for queue_id in range(3)
+    }
+    assert sum(int(each["size_bytes"].sum()) for _, each in found.values()) == at
 
 
 def test_nothing_is_searched_after_a_clean_end(tmp_path: Path) -> None:
