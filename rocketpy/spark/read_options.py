@@ -8,7 +8,8 @@ use: planners of store directories, which are new processes, start faster withou
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
@@ -30,6 +31,7 @@ from rocketpy.spark.options import (
     whole,
     words,
 )
+from rocketpy.spark.secret_sources import SecretSource, secret_source
 
 if TYPE_CHECKING:
     from rocketpy.client.credentials import Credentials
@@ -63,6 +65,17 @@ def _bound(*allowed: str) -> Callable[[str], Bound]:
     return parse
 
 
+def _secret_from(name: str) -> Any:  # noqa: ANN401 - a field
+    option_name = f"{name}.from"
+    return option(
+        option_name,
+        partial(secret_source, option_name),
+        None,
+        about=f"where `{name}` is, instead of its value: `env:NAME`, `file:PATH`, or "
+        "`scope:SCOPE/KEY` (Databricks)",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions:
     """Options for the connection to the cluster, for reads and writes."""
@@ -83,6 +96,8 @@ class ConnectionOptions:
     security_token: str = option(
         "securityToken", text, "", about="token of a temporary account", is_secret=True
     )
+    secret_key_from: SecretSource | None = _secret_from("secretKey")  # noqa: RUF009 - a field
+    security_token_from: SecretSource | None = _secret_from("securityToken")  # noqa: RUF009 - a field
     tls_enable: bool = option("tls.enable", boolean, default=False, about="use TLS")
     tls_auth_server: bool = option(
         "tls.client.authServer",
@@ -105,6 +120,7 @@ class ConnectionOptions:
     tls_key_password: str = option(
         "tls.client.keyPassword", text, "", about="password of that key", is_secret=True
     )
+    tls_key_password_from: SecretSource | None = _secret_from("tls.client.keyPassword")  # noqa: RUF009 - a field
     timeout_ms: int = option(
         "timeoutMs", whole(1, 600_000), 5_000, about="timeout of a request for routes or offsets"
     )
@@ -113,31 +129,56 @@ class ConnectionOptions:
         """Check options against each other.
 
         Raises:
-            ConfigError: only one of the two keys is given.
+            ConfigError: only one of the two keys is given, or a secret twice.
         """
-        if bool(self.access_key) != bool(self.secret_key):
+        pairs = {
+            "secretKey": (self.secret_key, self.secret_key_from),
+            "securityToken": (self.security_token, self.security_token_from),
+            "tls.client.keyPassword": (self.tls_key_password, self.tls_key_password_from),
+        }
+        for name, pair in pairs.items():
+            if all(pair):
+                raise ConfigError(f"excludes {name}", key=f"{name}.from")
+        if bool(self.access_key) != any(pairs["secretKey"]):
             missing = "secretKey" if self.access_key else "accessKey"
-            raise ConfigError("is missing; the other key is given", key=missing)
+            reason = "is missing; the other key is given"
+            if self.access_key:
+                reason += " (or secretKey.from, which keeps the secret out of the job)"
+            raise ConfigError(reason, key=missing)
 
     @property
     def credentials(self) -> "Credentials | None":
-        """The account; None: from the environment of the process."""
+        """The account; None: from the environment of the process.
+
+        Raises:
+            ConfigError: a secret is not at its source.
+        """
         from rocketpy.client.credentials import Credentials
 
         if not self.access_key:
             return None
-        return Credentials(self.access_key, self.secret_key, self.security_token)
+        token = self.security_token
+        if self.security_token_from is not None:
+            token = self.security_token_from.read()
+        return Credentials(self.access_key, self._secret_key, token)
+
+    @property
+    def _secret_key(self) -> str:
+        return self.secret_key if self.secret_key_from is None else self.secret_key_from.read()
 
     @property
     def remoting(self) -> "RemotingClientConfig":
         """Settings of connections."""
         from rocketpy.remoting.config import RemotingClientConfig, TlsClientConfig
 
+        password = self.tls_key_password
+        if self.tls_key_password_from is not None:
+            password = self.tls_key_password_from.read()
         tls = TlsClientConfig(
             enable=self.tls_enable,
             auth_server=self.tls_auth_server,
             key_path=self.tls_key_path,
-            key_password=self.tls_key_password,
+            key_password=password,
             cert_path=self.tls_cert_path,
             trust_cert_path=self.tls_trust_cert_path,
         )
