@@ -118,6 +118,12 @@ def to_requeue(letters: "DataFrame") -> "DataFrame":
     "and exception.",
 )
 @click.option("--requeue", is_flag=True, help="Send the letters back to their origin topics.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="With --requeue: messages a second.",
+)
 @yes_option
 @spark_options
 @namesrv_option
@@ -129,6 +135,7 @@ def command(  # noqa: PLR0913 - an option each
     end: Position,
     where: str,
     requeue: bool,
+    rate: float | None,
     yes: bool,
     conf: tuple[str, ...],
     master: str,
@@ -141,6 +148,8 @@ def command(  # noqa: PLR0913 - an option each
     with --where or --from. Each copy keeps the message id, and its property REQUEUED_FROM is the
     location of the letter. Every group of the origin topic receives the copies.
     """
+    if rate is not None and not requeue:
+        raise click.UsageError("--rate needs --requeue")
     need_extra()  # parsing options needs pyarrow
     progress = progress_for(output)
     settings, options = split_conf(key_values(conf, "--conf"))
@@ -163,7 +172,10 @@ def command(  # noqa: PLR0913 - an option each
     topics = ", ".join(sorted({str(row["originTopic"]) for row in rows}))
     confirm(f"Send {total:,} dead letters back to {topics}?", yes=yes)
     with plain_errors():
-        writer = to_requeue(letters).write.format("rocketmq").mode("append").options(**of_sink)
+        sent = to_requeue(letters)
+        if rate is not None:  # in one task, which has the whole rate
+            sent, of_sink = sent.coalesce(1), of_sink | {"rowsPerSecond": str(rate)}
+        writer = sent.write.format("rocketmq").mode("append").options(**of_sink)
         writer.option("nameservers", namesrv).option("messageId", "column").save()
     summary({"requeued": total, "to": topics, "seconds": progress.seconds}, output)
     return 0

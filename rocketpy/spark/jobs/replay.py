@@ -1,7 +1,6 @@
 """`rocketpy spark replay`: sends messages of an archive, or of a topic, to a topic again."""
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,13 +22,12 @@ from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_opti
 from rocketpy.terminal.render import show
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _SENT = ("topic", "keys", "tags", "body", "flag", "properties", "msgId")
 _LIFE = "_life"
-_ORDER = ("brokerName", "queueId", _LIFE, "queueOffset")
-_TASK = "_task"
+_QUEUE = ("brokerName", "queueId")
+_ORDER = (*_QUEUE, _LIFE, "queueOffset")
 
 
 def archive_frame(
@@ -63,10 +61,13 @@ def archive_frame(
 
 
 def task_of(tasks: int) -> "Column":
-    """Return the number of the task, below `tasks`, that sends the rows of a queue."""
+    """Return the number of the task, below `tasks`, that sends the rows of a queue.
+
+    It is that of `repartition` by the queue.
+    """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    return f.pmod(f.hash("brokerName", "queueId"), f.lit(tasks))
+    return f.pmod(f.hash(*_QUEUE), f.lit(tasks))
 
 
 def rates_of(
@@ -90,34 +91,19 @@ def rates_of(
     return [rate * load / sum(loads) for load in loads]
 
 
-def to_send(
-    messages: "DataFrame", topic: str, tasks: int, rates: Sequence[float] | None = None
-) -> "DataFrame":
+def to_send(messages: "DataFrame", topic: str, tasks: int) -> "DataFrame":
     """Return rows for the sink; one task sends all rows of a queue, in order.
 
     Args:
         messages: rows of the format `rocketmq`, or of `archive_frame`.
         topic: the target.
         tasks: number of parallel tasks.
-        rates: messages a second of each task; None for no limit.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    frame = messages.withColumn(_TASK, task_of(tasks)).repartitionById(tasks, _TASK)
     order = [name for name in _ORDER if name in messages.columns]
-    frame = frame.sortWithinPartitions(*order).withColumn("topic", f.lit(topic))
-    if rates is None:
-        return frame.select(*_SENT)
-
-    def pace(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        from rocketpy.spark.jobs.rate_limit import paced  # noqa: PLC0415 - in the worker
-
-        rows = (batch for batch in batches if batch.num_rows)
-        for task, own in itertools.groupby(rows, lambda batch: batch.column(_TASK)[0].as_py()):
-            for batch in paced(own, rates[task]):
-                yield batch.drop_columns([_TASK])
-
-    return frame.select(*_SENT, _TASK).mapInArrow(pace, frame.select(*_SENT).schema)
+    frame = messages.repartition(tasks, *_QUEUE).sortWithinPartitions(*order)
+    return frame.withColumn("topic", f.lit(topic)).select(*_SENT)
 
 
 def counts(messages: "DataFrame") -> "DataFrame":
@@ -136,10 +122,27 @@ def counts(messages: "DataFrame") -> "DataFrame":
     )
 
 
-def send(frame: "DataFrame", namesrv: str, *, new_ids: bool, options: Mapping[str, str]) -> None:
-    """Send rows, and wait until brokers have acknowledged all of them."""
+def send(
+    frame: "DataFrame",
+    namesrv: str,
+    *,
+    new_ids: bool,
+    options: Mapping[str, str],
+    rates: Sequence[float] = (),
+) -> None:
+    """Send rows, and wait until brokers have acknowledged all of them.
+
+    Args:
+        frame: rows of `to_send`.
+        namesrv: name servers of the target cluster.
+        new_ids: whether to assign new message ids.
+        options: more options of the sink.
+        rates: messages a second of each task; empty: no limit.
+    """
     writer = frame.write.format("rocketmq").mode("append").options(**options)
     writer = writer.option("messageId", "auto" if new_ids else "column")
+    if rates:
+        writer = writer.option("rowsPerSecond", ",".join(map(str, rates)))
     writer.option("nameservers", namesrv).save()
 
 
@@ -228,9 +231,9 @@ def command(  # noqa: PLR0913 - an option each
             raise JobError(f"topic {topic} has no messages to send")
         if rate is not None:  # tasks that wait for others would not use their share of the rate
             tasks = min(tasks, spark.sparkContext.defaultParallelism)
-        rates = None if rate is None else rates_of(spark, rows, rate, tasks)
-        frame = to_send(messages, target or topic, tasks, rates)
-        send(frame, to_servers, new_ids=new_ids, options=of_sink)
+        rates = [] if rate is None else rates_of(spark, rows, rate, tasks)
+        frame = to_send(messages, target or topic, tasks)
+        send(frame, to_servers, new_ids=new_ids, options=of_sink, rates=rates)
     summary(
         {
             "messages": total,

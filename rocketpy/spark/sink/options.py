@@ -9,6 +9,7 @@ from rocketpy.errors import ConfigError, IllegalMessageError
 from rocketpy.proto.topic_names import DLQ_PREFIX
 from rocketpy.spark.options import choice, duration_ms, option, size_bytes, text, whole
 from rocketpy.spark.read_options import ConnectionOptions
+from rocketpy.spark.sink.rate_limit import rates
 
 _MIB: Final = 1 << 20
 
@@ -45,6 +46,13 @@ class SinkOptions(ConnectionOptions):
         32 * _MIB,
         about="their most bytes; one request may exceed it",
         shown="32m",
+    )
+    rates: tuple[float, ...] = option(
+        "rowsPerSecond",
+        rates,
+        (),
+        about="most rows a second of each task, sent evenly (for a limit of all together: "
+        "`coalesce(1)`); or a comma-separated list with the rate of each task",
     )
     retries: int = option("retries", whole(0, 1_000), 2, about="retries of a request")
     send_timeout_ms: int = option(

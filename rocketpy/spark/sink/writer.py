@@ -9,11 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from rocketpy.errors import ConfigError
@@ -21,9 +17,12 @@ from rocketpy.spark.options import parse_options
 from rocketpy.spark.sink.columns import Columns, find_columns
 from rocketpy.spark.sink.oneway import OnewaySender
 from rocketpy.spark.sink.options import SinkOptions
+from rocketpy.spark.sink.rate_limit import paced, rate_of
+from rocketpy.spark.sink.row_batches import as_batches
 from rocketpy.spark.sink.rows import RowReader
 from rocketpy.spark.sink.sender import Sender, Stored
 from rocketpy.spark.sink.worker import SinkClient, client_for
+from rocketpy.spark.spark_api import BatchWriter, StreamWriter
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -52,9 +51,7 @@ class TaskReport(WriterCommitMessage):
     stored: tuple[Stored, ...]
 
 
-def batch_writer(
-    options: Mapping[str, str], schema: StructType, overwrite: bool
-) -> DataSourceArrowWriter:
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "BatchSink":
     """Return the writer of a batch.
 
     Args:
@@ -73,9 +70,7 @@ def batch_writer(
     return BatchSink(*_checked_write(options, schema))
 
 
-def stream_writer(
-    options: Mapping[str, str], schema: StructType, overwrite: bool
-) -> DataSourceStreamArrowWriter:
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "StreamSink":
     """Return the writer of a stream.
 
     Args:
@@ -93,7 +88,9 @@ def stream_writer(
     return StreamSink(*_checked_write(options, schema))
 
 
-def _checked_write(options: Mapping[str, str], schema: StructType) -> tuple[SinkOptions, Columns]:
+def _checked_write(
+    options: Mapping[str, str], schema: StructType
+) -> tuple[SinkOptions, Columns, StructType]:
     parsed = parse_options(options, SinkOptions)
     columns = find_columns(schema, parsed)
     topics = [topic for topic in (parsed.topic, parsed.dead_topic) if topic]
@@ -107,20 +104,22 @@ def _checked_write(options: Mapping[str, str], schema: StructType) -> tuple[Sink
                 _checked.add((cluster, topic))
         finally:
             client.close()
-    return parsed, columns
+    return parsed, columns, schema
 
 
-class BatchSink(DataSourceArrowWriter):
+class BatchSink(BatchWriter):
     """Writer of a batch.
 
     Args:
         options: of the write.
         columns: positions of the columns.
+        schema: of the rows.
     """
 
-    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+    def __init__(self, options: SinkOptions, columns: Columns, schema: StructType) -> None:
         self._options = options
         self._columns = columns
+        self._schema = schema
         self._query = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
@@ -129,7 +128,8 @@ class BatchSink(DataSourceArrowWriter):
         Raises:
             RocketPyError: a row could not be sent; the notes name it, and the rows that were sent.
         """
-        return _write(iterator, self._options, self._columns, f"{self._query}/0")
+        batches = as_batches(iterator, self._schema)
+        return _write(batches, self._options, self._columns, f"{self._query}/0")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the sent rows; they are in the topic already."""
@@ -140,17 +140,19 @@ class BatchSink(DataSourceArrowWriter):
         logger.warning("batch %s failed, but %s", self._query, _leftover(messages))
 
 
-class StreamSink(DataSourceStreamArrowWriter):
+class StreamSink(StreamWriter):
     """Writer of the batches of a stream.
 
     Args:
         options: of the write.
         columns: positions of the columns.
+        schema: of the rows.
     """
 
-    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+    def __init__(self, options: SinkOptions, columns: Columns, schema: StructType) -> None:
         self._options = options
         self._columns = columns
+        self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Send one task's rows; runs in a worker.
@@ -161,7 +163,8 @@ class StreamSink(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         assert context is not None, "not in a task"
         query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-        return _write(iterator, self._options, self._columns, f"{query}/{batch}")
+        batches = as_batches(iterator, self._schema)
+        return _write(batches, self._options, self._columns, f"{query}/{batch}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Log the sent rows; they are in the topic already."""
@@ -178,6 +181,9 @@ def _write(
     context = TaskContext.get()
     assert context is not None, "not in a task"
     partition = context.partitionId()
+    if options.rates:
+        rate = rate_of(options.rates, partition)
+        batches = paced(batches, rate) if rate else batches
     client = client_for(options)
     reader = RowReader(columns, options, f"{batch_id}/{partition}", client.row_ids.next)
     kind = OnewaySender if options.send_mode == "oneway" else Sender

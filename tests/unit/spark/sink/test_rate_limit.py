@@ -1,6 +1,8 @@
 import pyarrow as pa
+import pytest
 
-from rocketpy.spark.jobs.rate_limit import paced
+from rocketpy.errors import ConfigError
+from rocketpy.spark.sink.rate_limit import paced, rate_of, rates
 
 
 class Time:
@@ -40,3 +42,15 @@ def test_paced_below_ten_rows_a_second_keeps_the_rate() -> None:
     time = Time()
     list(paced(batches(5), 0.5, now=lambda: time.now, sleep=time.sleep))
     assert time.now - 100 == 8
+
+
+def test_rate_of_is_that_of_every_task_or_from_a_list() -> None:
+    assert rates("300") == (300.0,)
+    assert rates("1, 0,2.5") == (1.0, 0.0, 2.5)
+    assert [rate_of((300.0,), each) for each in range(3)] == [300.0] * 3
+    assert [rate_of((1.0, 0.0, 2.5), each) for each in range(3)] == [1.0, 0.0, 2.5]
+    with pytest.raises(ConfigError, match="rowsPerSecond: has 2 rates, and none for task 2"):
+        rate_of((1.0, 2.0), 2)
+    for wrong in ("", "fast", "0", "-1", "inf", "1,,2", "nan"):
+        with pytest.raises(ValueError, match="is not"):
+            rates(wrong)
