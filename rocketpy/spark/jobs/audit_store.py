@@ -177,7 +177,7 @@ def audit_log_file(store: Store, number: int) -> Audit:
         _count(done, rows, headers.field("size_bytes").astype(np.int64))
         _check_in_queues(store, rows, good + mapped.base, done)
         done.records += len(errors)
-        done.findings += [_of_damage(mapped, error) for error in errors]
+        done.findings += [_of_damage(store, mapped, error) for error in errors]
         mapped.release_before(int(positions[-1]))
     done.findings += _hole_findings(holes, mapped, mapped.size_bytes)
     return done
@@ -222,12 +222,19 @@ def _decoded(
     return rows, positions[~np.isin(positions, bad)] if bad else positions, errors
 
 
-def _of_damage(mapped: MappedLog, error: CorruptRecordError) -> Finding:
+def _of_damage(store: Store, mapped: MappedLog, error: CorruptRecordError) -> Finding:
     at = np.array([error.phy_offset - mapped.base], np.int64)
     headers = RecordHeaders(np.frombuffer(mapped.data, np.uint8), at)
     queue_id, queue_offset = (int(headers.field(name)[0]) for name in ("queue_id", "queue_offset"))
     reason = str(error).partition(": ")[2] or str(error)
-    return Finding(error.phy_offset, "", queue_id, queue_offset, reason)
+    topic = ""
+    if headers.regular[0]:
+        name = bytes(mapped.view[int(headers.topic_at[0]) : int(headers.topic_end[0])])
+        topic = str(name, "utf-8", "replace")
+    # Damage of other parts than the body may make it any text: only existing topics are shown.
+    if topic not in {each.topic for each in store.queues} | store.batch_topics:
+        topic = ""
+    return Finding(error.phy_offset, topic, queue_id, queue_offset, reason)
 
 
 def _count(done: Audit, rows: Any, sizes: Int64s) -> None:  # noqa: ANN401 - pyarrow has no types

@@ -102,6 +102,7 @@ def test_audit_of_a_changed_body_byte_finds_that_message(copy: Path, intact: Pat
         done, findings = audit(copy)
         assert [each.phy_offset for each in findings] == [phy_offset]
         assert (findings[0].queue_id, findings[0].queue_offset) == (queue[1], offset)
+        assert findings[0].topic == queue[0]
         assert "body" in findings[0].problem
         assert done.records == 3 * COUNT
         flip(copy, at)
