@@ -1,19 +1,30 @@
 """Format `rocketmq`. Spark discovers it, because it imports every package named `pyspark_*`.
 
-Only pyspark is imported at module level: an import that fails here would disable all other Python
-data sources.
+Only names that every PySpark 4 has are imported at module level: an import that fails here would
+disable all other Python data sources. What a version lacks is reported where it is used.
 """
 
 # ruff: noqa: PLC0415 - see above
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-)
+from typing import TYPE_CHECKING
+
 from pyspark.sql.types import StructType
+
+try:
+    from pyspark.sql.datasource import DataSource
+except ImportError as error:
+    raise ImportError(
+        "the formats rocketmq and rocketmq.store need PySpark 4.0 or newer; with an older one read "
+        "the Parquet files of `rocketpy spark archive`"
+    ) from error
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
 
 __all__ = ["DefaultSource"]
 
@@ -32,13 +43,13 @@ class DefaultSource(DataSource):
 
         return default_schema(self.options)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> "DataSourceReader":
         """Return the reader of a batch."""
-        from rocketpy.spark.source.batch import batch_reader
+        from rocketpy.spark.source.format import batch_reader
 
         return batch_reader(self.options, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         """Return the writer of a batch."""
         from rocketpy.spark.sink import batch_writer
 
@@ -46,13 +57,13 @@ class DefaultSource(DataSource):
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamArrowWriter:
+    ) -> "DataSourceStreamWriter":
         """Return the writer of a stream."""
         from rocketpy.spark.sink import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+    def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802 - Spark's
         """Return the reader of a stream."""
         from rocketpy.spark.source.stream import StreamReader
 

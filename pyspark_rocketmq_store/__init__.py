@@ -1,13 +1,25 @@
 """Format `rocketmq.store`. Spark discovers it, because it imports every package named `pyspark_*`.
 
-Only pyspark is imported at module level: an import that fails here would disable all other Python
-data sources.
+Only names that every PySpark 4 has are imported at module level: an import that fails here would
+disable all other Python data sources.
 """
 
 # ruff: noqa: PLC0415 - see above
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from typing import TYPE_CHECKING
+
 from pyspark.sql.types import StructType
+
+try:
+    from pyspark.sql.datasource import DataSource
+except ImportError as error:
+    raise ImportError(
+        "the formats rocketmq and rocketmq.store need PySpark 4.0 or newer; with an older one read "
+        "the Parquet files of `rocketpy spark archive`"
+    ) from error
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader
 
 __all__ = ["DefaultSource"]
 
@@ -26,7 +38,7 @@ class DefaultSource(DataSource):
 
         return store_schema(self.options)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> "DataSourceReader":
         """Return the reader."""
         from rocketpy.spark.store_source.format import store_reader
 

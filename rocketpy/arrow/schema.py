@@ -142,6 +142,6 @@ def _styled(style: Style, value_format: ValueFormat) -> dict[str, Column]:
 def _check(what: str, given: str, known: Sequence[str]) -> None:
     if given not in known:
         near = get_close_matches(given, known, 1, 0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near[0]}?" if near else "."
         msg = f"unknown {what} {given!r}{hint} Known: {', '.join(known)}"
         raise ValueError(msg)

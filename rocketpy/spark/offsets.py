@@ -5,12 +5,14 @@ in Spark's Kafka source. Keys of a checkpoint are sorted, so that equal offsets 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
+
+T = TypeVar("T")
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -57,38 +59,56 @@ def range_words(ranges: Iterable[QueueRange], most: int = 20) -> str:
 # ---- checkpoints
 
 
+class LastSeen(NamedTuple):
+    """Last message that a planner has seen in a queue, read or not.
+
+    Another message at this offset shows that the queue is another one: its topic was deleted and
+    created again, or its broker lost messages and assigned their offsets again.
+
+    Attributes:
+        offset: of the message; -1 if unknown (checkpoints of older versions).
+        stored_ms: its store time by the broker's clock, ms since 1970.
+    """
+
+    offset: int
+    stored_ms: int
+
+
 class StreamOffset(NamedTuple):
     """Position of a stream, as checkpoints store it.
 
     Attributes:
         offsets: the next to read, by queue.
         is_first: the position only makes the stream's start durable; no batch ends here.
-        seen_ms: store time of the last message seen, by broker name, ms since 1970 by that
-            broker's clock. It separates old messages from new ones in a queue that lost some.
-            Not compared: positions are equal when their offsets are.
+        seen: the last message seen, by queue. Not compared: positions are equal when their offsets
+            are.
     """
 
     offsets: Mapping[MessageQueue, int]
     is_first: bool = False
-    seen_ms: Mapping[str, int] = MappingProxyType({})
+    seen: Mapping[MessageQueue, LastSeen] = MappingProxyType({})
 
 
 def to_json(position: StreamOffset) -> dict[str, Any]:
     """Return the JSON object that Spark writes, keys sorted.
 
-    `{"v":1,"o":{"T":{"broker-a":{"0":123}}},"t":{"broker-a":1732233600000}}`
+    `{"v":1,"o":{"T":{"broker-a":{"0":123}}},"s":{"T":{"broker-a":{"0":[130,1732233600000]}}}}`
     """
-    table: dict[str, dict[str, dict[str, int]]] = {}
-    for queue, offset in sorted(position.offsets.items()):
-        brokers = table.setdefault(queue.topic, {})
-        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
     found: dict[str, Any] = {"v": VERSION}
     if position.is_first:
         found["first"] = True
-    found["o"] = table
-    if position.seen_ms:
-        found["t"] = dict(sorted(position.seen_ms.items()))
+    found["o"] = _to_table(position.offsets)
+    if position.seen:
+        found["s"] = _to_table({queue: list(seen) for queue, seen in position.seen.items()})
     return found
+
+
+def _to_table(values: Mapping[MessageQueue, T]) -> dict[str, dict[str, dict[str, T]]]:
+    table: dict[str, dict[str, dict[str, T]]] = {}
+    for queue, value in sorted(values.items(), key=lambda item: item[0]):
+        brokers = table.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = value
+    return table
 
 
 def from_json(found: object) -> StreamOffset:
@@ -108,11 +128,32 @@ def from_json(found: object) -> StreamOffset:
         raise ConfigError(reason, key="checkpointLocation")
     try:
         offsets = _by_queue(found["o"], minimum=0)
-        times = _mapping(found.get("t", {}), "t")
-        seen_ms = {name: _number(value, f"t/{name}", 0) for name, value in times.items()}
+        seen = _seen_from(found, offsets)
     except ValueError as error:
         raise ConfigError(f"its offsets {error}", key="checkpointLocation") from None
-    return StreamOffset(offsets, found.get("first") is True, seen_ms)
+    return StreamOffset(offsets, found.get("first") is True, seen)
+
+
+def _seen_from(
+    found: dict[str, Any], queues: Iterable[MessageQueue]
+) -> dict[MessageQueue, LastSeen]:
+    """Decode `s`, or `t` of older versions: a store time for all queues of a broker."""
+    times = {
+        name: _number(value, f"t/{name}", 0)
+        for name, value in _mapping(found.get("t", {}), "t").items()
+    }
+    seen = {
+        queue: LastSeen(-1, times[queue.broker_name])
+        for queue in queues
+        if queue.broker_name in times
+    }
+    return seen | _read_table(_mapping(found.get("s", {}), "s"), _last_seen)
+
+
+def _last_seen(found: object, place: str) -> LastSeen:
+    if not isinstance(found, list) or len(found) != 2:
+        raise ValueError(f"has {found!r} at {place}, which is not an offset and a time")
+    return LastSeen(_number(found[0], place, -1), _number(found[1], place, 0))
 
 
 # ---- options
@@ -145,9 +186,15 @@ def parse_queues(text: str) -> tuple[MessageQueue, ...]:
     """
     queues: dict[MessageQueue, None] = {}
     for topic, brokers in _object(text).items():
+        if isinstance(brokers, list):
+            raise ValueError(  # noqa: TRY004 - as below
+                f"has {brokers} at {topic}, where a table of brokers is expected: between topic "
+                'and queue ids is the name of the broker, {"T":{"broker-a":[0,1]}}'
+            )
         for broker, ids in _mapping(brokers, topic).items():
             if not isinstance(ids, list):
-                raise ValueError(f"has no list of ids at {topic}/{broker}")  # noqa: TRY004 - as below
+                reason = f"has {ids!r} at {topic}/{broker}, where a list of queue ids is expected"
+                raise ValueError(reason)  # noqa: TRY004 - as below
             for each in ids:
                 queues[MessageQueue(topic, broker, _number(each, f"{topic}/{broker}", 0))] = None
     if not queues:
@@ -164,21 +211,31 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _by_queue(table: dict[str, Any], minimum: int) -> dict[MessageQueue, int]:
-    found: dict[MessageQueue, int] = {}
+    return _read_table(table, lambda value, place: _number(value, place, minimum))
+
+
+def _read_table(table: dict[str, Any], read: Callable[[object, str], T]) -> dict[MessageQueue, T]:
+    found: dict[MessageQueue, T] = {}
     for topic, brokers in table.items():
         for broker, queues in _mapping(brokers, topic).items():
+            if isinstance(queues, int) and broker.isdigit():
+                raise ValueError(
+                    f"has {queues} at {topic}/{broker}, where a table of queue ids is expected: "
+                    "between topic and queue id is the name of the broker, "
+                    '{"T":{"broker-a":{"0":23}}}'
+                )
             for key, value in _mapping(queues, f"{topic}/{broker}").items():
-                place = f"{topic}/{broker}/{key}"
                 if not key.isascii() or not key.isdigit():
                     raise ValueError(f"has {key!r} for a queue id at {topic}/{broker}")
                 queue = MessageQueue(topic, broker, int(key))
-                found[queue] = _number(value, place, minimum)
+                found[queue] = read(value, f"{topic}/{broker}/{key}")
     return found
 
 
 def _mapping(found: object, place: str) -> dict[str, Any]:
     if not isinstance(found, dict):
-        raise ValueError(f"has no object at {place}")  # noqa: TRY004 - a wrong text, not a type
+        reason = f"has {found!r} at {place}, where a JSON object is expected"
+        raise ValueError(reason)  # noqa: TRY004 - a wrong text, not a type
     return found
 
 

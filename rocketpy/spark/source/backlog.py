@@ -8,8 +8,10 @@ States of a queue in a trigger:
     begins after the position (expired)            the messages between are lost
     ends before the position (cut, or recreated)   the missing messages are lost; it resumes with
                                                    those stored since, or at its end if unknown
+    has another message at the last offset seen    its messages are lost; it resumes with those
+                                                   stored since
     is not served any more, but has messages       they are lost
-    was deleted with its topic                     the messages after the position are lost
+    was deleted with its topic                     known messages after the position are lost
     is on an unreachable broker                    waits
 """
 
@@ -17,7 +19,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.spark.offsets import QueueRange, queue_range
+from rocketpy.spark.offsets import LastSeen, QueueRange, queue_range
 from rocketpy.spark.planning import Offsets
 from rocketpy.spark.source.snapshot import Snapshot
 
@@ -51,7 +53,8 @@ def what_waits(
     position: Offsets,
     snapshot: Snapshot,
     until: Offsets | None = None,
-    resumed: Offsets | None = None,
+    resumed: Mapping[MessageQueue, int] | None = None,
+    seen: Mapping[MessageQueue, LastSeen] | None = None,
 ) -> Waiting:
     """Return the backlog of a stream.
 
@@ -59,8 +62,11 @@ def what_waits(
         position: of the stream.
         snapshot: of the queues.
         until: end of the read; queues without an end are skipped. None: unlimited.
-        resumed: offset at which queues that end before the position resume; default: their end.
+        resumed: offset at which queues resume that end before the position (default: their end),
+            or that are others than before.
+        seen: the last message seen in each queue.
     """
+    resumed, seen = resumed or {}, seen or {}
     found = Waiting(dict(position))
     for queue, (low, high, _) in sorted(snapshot.ends.items()):
         if until is not None and queue not in until:
@@ -70,7 +76,7 @@ def what_waits(
             found.position[queue] = low
             continue
         if start > high:
-            resume = (resumed or {}).get(queue, high)
+            resume = resumed.get(queue, high)
             reason = (
                 f"the queue ends at {high}: its broker lost messages, or its topic was made again; "
                 f"with skip the read resumes at {resume}"
@@ -78,6 +84,17 @@ def what_waits(
             found.lost.append((queue_range(queue, high, start), reason))
             found.position[queue] = resume
             continue
+        if queue in resumed:
+            resume = resumed[queue]
+            end = max(start, seen[queue].offset + 1)
+            reason = (
+                "the queue has other messages now: its topic was made again, or its broker lost "
+                f"messages; with skip the read resumes at {min(resume, start)}"
+            )
+            found.lost.append((queue_range(queue, resume, end), reason))
+            if resume < start:
+                found.position[queue] = resume
+                continue
         end = high if until is None else min(high, until[queue])
         if start < min(low, end):
             gone = queue_range(queue, start, min(low, end))
@@ -127,16 +144,18 @@ def lost_with_their_queue(
         position: of the stream.
         gone: those queues.
         topics: existing topics.
-        highs: last known end of each queue; queues without an entry have an unknown end.
+        highs: last known end of each queue; without an entry it was read to its end, as far as is
+            known.
     """
     lost: list[Loss] = []
     for queue in sorted(gone):
         start = position[queue]
         high = highs.get(queue, start)
+        if high <= start:  # it was read to its end before it disappeared
+            continue
         if queue.topic not in topics:
-            what = queue_range(queue, start, max(start, high))
-            lost.append((what, "the topic was deleted; later messages are lost too"))
-        elif high > start:  # otherwise it was read to its end before it disappeared
+            reason = "the topic was deleted"
+        else:
             reason = "the queue is no longer readable (readQueueNums was lowered)"
-            lost.append((queue_range(queue, start, high), reason))
+        lost.append((queue_range(queue, start, high), reason))
     return lost

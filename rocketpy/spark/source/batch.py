@@ -1,30 +1,26 @@
 """Batch reader of `spark.read.format("rocketmq")`: planned once, read by tasks."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rocketpy.arrow.schema import RowSchema
 from rocketpy.errors import DataLossError
-from rocketpy.proto.namespace import unwrap_namespace
 from rocketpy.spark.connection import Connection, with_retries
 from rocketpy.spark.offsets import QueueRange
 from rocketpy.spark.options import parse_options
-from rocketpy.spark.planning import Offsets, ranges_between, split_ranges
+from rocketpy.spark.planning import ranges_between, split_ranges
 from rocketpy.spark.read_options import BatchOptions
 from rocketpy.spark.schema import rows_for
 from rocketpy.spark.source.executor import QueuePartition, read_partition
 from rocketpy.spark.source.offset_resolution import (
     ending_offsets,
-    offsets_at,
     out_of_range,
     starting_offsets,
 )
-from rocketpy.spark.source.pushdown import Narrowing
+from rocketpy.spark.source.queue_identity import seen_after
 from rocketpy.spark.source.record_batches import lost_words
 from rocketpy.spark.source.snapshot import Snapshot, check_complete, check_filter, take_snapshot
 
@@ -62,7 +58,11 @@ class BatchReader(DataSourceReader):
             )
         finally:
             connection.close()
-        return [QueuePartition(each, snapshot.brokers.get(each.broker_name, {})) for each in ranges]
+        seen = seen_after({}, snapshot, ())
+        return [
+            QueuePartition(each, snapshot.brokers.get(each.broker_name, {}), seen.get(each.queue))
+            for each in ranges
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a partition; Spark reads an empty one for a query without partitions."""
@@ -93,54 +93,3 @@ class BatchReader(DataSourceReader):
     ) -> list[QueueRange]:
         """Return the ranges narrowed by pushed-down conditions; here all of them."""
         return ranges
-
-
-class PushdownReader(BatchReader):
-    """Batch reader with push-down of conditions.
-
-    A separate class, because Spark fails every query of a reader with `pushFilters` unless its
-    configuration allows push-down.
-    """
-
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        super().__init__(options, schema)
-        namespace = self.options.namespace
-        self._narrowing = Narrowing(self.rows, partial(unwrap_namespace, namespace))
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Accept conditions, and return those that Spark has to apply as well."""
-        return [each for each in filters if not self._narrowing.add(each)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Drop the conditions, which tasks do not need."""
-        return {**self.__dict__, "_narrowing": None}
-
-    async def _narrowed(
-        self, connection: Connection, snapshot: Snapshot, ranges: list[QueueRange]
-    ) -> list[QueueRange]:
-        narrowing = self._narrowing
-        since: Offsets = {}
-        until: Offsets = {}
-        if narrowing.since_ms > 0:
-            times = dict.fromkeys(snapshot.ends, narrowing.since_ms)
-            since = await offsets_at(connection, snapshot, times)
-        if narrowing.until_ms is not None:
-            times = dict.fromkeys(snapshot.ends, narrowing.until_ms)
-            until = await offsets_at(connection, snapshot, times)
-        found = []
-        for each in ranges:
-            queue = each.queue
-            part = each._replace(
-                start=max(each.start, since.get(queue, each.start)),
-                end=min(each.end, until.get(queue, each.end)),
-            )
-            part = narrowing.narrowed(part)
-            if part.size and narrowing.takes(queue):
-                found.append(part)
-        return found
-
-
-def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
-    """Return the reader for the given options."""
-    is_pushed = parse_options(options, BatchOptions).pushdown
-    return PushdownReader(options, schema) if is_pushed else BatchReader(options, schema)

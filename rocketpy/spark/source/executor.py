@@ -6,7 +6,7 @@ minutes after the last task.
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -18,11 +18,12 @@ from rocketpy.arrow import RowSchema
 from rocketpy.arrow.missing_rows import lost_rows
 from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
 from rocketpy.proto.subscription import build_subscription
-from rocketpy.spark.connection import Connection
-from rocketpy.spark.offsets import QueueRange
+from rocketpy.spark.connection import Connection, with_retries
+from rocketpy.spark.offsets import LastSeen, QueueRange
 from rocketpy.spark.prefetch import ahead
 from rocketpy.spark.read_options import ConnectionOptions, ReadOptions
-from rocketpy.spark.source.fetch import Pulled, PullSettings, RangeFetcher
+from rocketpy.spark.source.fetch import PAUSE_MS, Pulled, PullSettings, RangeFetcher
+from rocketpy.spark.source.queue_identity import stored_ms
 from rocketpy.spark.source.record_batches import BatchMaker
 
 IDLE_S: Final = 300.0
@@ -35,10 +36,12 @@ class QueuePartition(InputPartition):
     Attributes:
         wanted: the range.
         addresses: of the queue's broker by broker id, from the driver.
+        seen: the last message of the queue when the range was planned; None if unknown.
     """
 
     wanted: QueueRange
     addresses: Mapping[int, str]
+    seen: LastSeen | None = None
 
 
 @dataclass
@@ -137,10 +140,13 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     with CONNECTIONS.borrow(options) as connection:
         fetcher = _fetcher(connection, partition, options)
-        maker = _maker(partition.wanted, options, schema)
+        maker = _maker(
+            partition, options, schema, lambda: _is_other(connection, partition, options)
+        )
         try:
             while made := _made(maker, connection.run(_collect(fetcher, options))):
                 yield from made
+            yield from maker.finish()
         finally:
             connection.run(fetcher.close())
 
@@ -168,11 +174,7 @@ def _fetcher(
     connection: Connection, partition: QueuePartition, options: ReadOptions
 ) -> RangeFetcher:
     async def locate(wanted: QueueRange) -> Mapping[int, str]:
-        route = await connection.servers.topic_route(wanted.topic)
-        for data in route.broker_datas:
-            if data.broker_name == wanted.broker_name:
-                return data.broker_addrs
-        return {}
+        return await _locate(connection, wanted)
 
     settings = PullSettings(
         group=wrap_namespace(options.namespace, options.group),
@@ -193,7 +195,42 @@ def _fetcher(
     )
 
 
-def _maker(wanted: QueueRange, options: ReadOptions, schema: RowSchema) -> BatchMaker:
+def _is_other(connection: Connection, partition: QueuePartition, options: ReadOptions) -> bool:
+    """Return whether the queue has another message now where the last one was at planning."""
+    seen, wanted = partition.seen, partition.wanted
+    if seen is None or seen.offset < 0:
+        return False
+
+    async def ask() -> int | None:
+        addresses = partition.addresses or await _locate(connection, wanted)
+        return await stored_ms(
+            connection.api,
+            addresses[min(addresses)],
+            wanted.queue,
+            seen.offset,
+            group=wrap_namespace(options.namespace, options.group),
+            timeout_ms=options.timeout_ms,
+        )
+
+    asked = with_retries(ask, retries=options.offset_retries, pause_ms=PAUSE_MS)
+    return connection.run(asked) != seen.stored_ms
+
+
+async def _locate(connection: Connection, wanted: QueueRange) -> Mapping[int, str]:
+    """Return the addresses of the queue's broker, by broker id."""
+    route = await connection.servers.topic_route(wanted.topic)
+    for data in route.broker_datas:
+        if data.broker_name == wanted.broker_name:
+            return data.broker_addrs
+    return {}
+
+
+def _maker(
+    partition: QueuePartition,
+    options: ReadOptions,
+    schema: RowSchema,
+    is_other: Callable[[], bool],
+) -> BatchMaker:
     from rocketpy.arrow import RecordDecoder  # noqa: PLC0415 - planners do without it
 
     subscription = build_subscription("", options.sub_expression, options.expression_type)
@@ -203,6 +240,7 @@ def _maker(wanted: QueueRange, options: ReadOptions, schema: RowSchema) -> Batch
         damaged=options.damaged,
         tags=subscription.tags_set,
     )
+    wanted, seen = partition.wanted, partition.seen
     topic = unwrap_namespace(options.namespace, wanted.topic)
     return BatchMaker(
         wanted,
@@ -211,4 +249,6 @@ def _maker(wanted: QueueRange, options: ReadOptions, schema: RowSchema) -> Batch
         is_filtered=not subscription.takes_all,
         policy=options.data_loss,
         topic=topic if topic != wanted.topic else "",
+        planned_ms=0 if seen is None else seen.stored_ms,
+        is_other=is_other,
     )

@@ -6,8 +6,9 @@ it again, because brokers look up times by milliseconds.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql.datasource import (
@@ -25,10 +26,18 @@ from pyspark.sql.datasource import (
     StringEndsWith,
     StringStartsWith,
 )
+from pyspark.sql.types import StructType
 
 from rocketpy.arrow import RowSchema
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import unwrap_namespace
+from rocketpy.spark.connection import Connection
 from rocketpy.spark.offsets import QueueRange
+from rocketpy.spark.planning import Offsets
+from rocketpy.spark.source.batch import BatchReader
+from rocketpy.spark.source.offset_resolution import offsets_at
+from rocketpy.spark.source.snapshot import Snapshot
+from rocketpy.spark.spark_api import warn_of_kept_conditions
 
 OF_QUEUE: Final = ("topic", "brokerName", "queueId")
 OFFSET: Final = "queueOffset"
@@ -135,3 +144,50 @@ class Narrowing:
         if isinstance(condition, LessThan | LessThanOrEqual | EqualTo):
             until_ms = at_ms + 2
             self.until_ms = until_ms if self.until_ms is None else min(self.until_ms, until_ms)
+
+
+class PushdownReader(BatchReader):
+    """Batch reader with push-down of conditions.
+
+    A separate class, because Spark fails every query of a reader with `pushFilters` unless its
+    configuration allows push-down.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(options, schema)
+        namespace = self.options.namespace
+        self._narrowing = Narrowing(self.rows, partial(unwrap_namespace, namespace))
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Accept conditions, and return those that Spark has to apply as well."""
+        rest = [each for each in filters if not self._narrowing.add(each)]
+        warn_of_kept_conditions(filters)
+        return rest
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Drop the conditions, which tasks do not need."""
+        return {**self.__dict__, "_narrowing": None}
+
+    async def _narrowed(
+        self, connection: Connection, snapshot: Snapshot, ranges: list[QueueRange]
+    ) -> list[QueueRange]:
+        narrowing = self._narrowing
+        since: Offsets = {}
+        until: Offsets = {}
+        if narrowing.since_ms > 0:
+            times = dict.fromkeys(snapshot.ends, narrowing.since_ms)
+            since = await offsets_at(connection, snapshot, times)
+        if narrowing.until_ms is not None:
+            times = dict.fromkeys(snapshot.ends, narrowing.until_ms)
+            until = await offsets_at(connection, snapshot, times)
+        found = []
+        for each in ranges:
+            queue = each.queue
+            part = each._replace(
+                start=max(each.start, since.get(queue, each.start)),
+                end=min(each.end, until.get(queue, each.end)),
+            )
+            part = narrowing.narrowed(part)
+            if part.size and narrowing.takes(queue):
+                found.append(part)
+        return found

@@ -6,7 +6,7 @@ a lost message, unless a filter may have skipped it.
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,6 +17,8 @@ from rocketpy.arrow import RowSchema
 from rocketpy.arrow.missing_rows import lost_rows
 from rocketpy.arrow.positions import record_positions, whole_record_positions
 from rocketpy.errors import BadBodyError, CorruptRecordError, DataLossError
+from rocketpy.proto.record.record import SYS_FLAG_AT
+from rocketpy.proto.record.sys_flag import BORN_HOST_V6
 from rocketpy.spark.offsets import QueueRange
 from rocketpy.spark.read_options import DataLoss
 from rocketpy.spark.source.fetch import Pulled
@@ -31,6 +33,7 @@ Int64s = npt.NDArray[np.int64]
 _QUEUE_ID_AT: Final = 12
 _QUEUE_OFFSET_AT: Final = 20
 _PHY_OFFSET_AT: Final = 28
+_STORE_TIME_AT: Final = 56
 _INT: Final = np.dtype(">i4")
 _LONG: Final = np.dtype(">i8")
 
@@ -45,6 +48,9 @@ class BatchMaker:
         is_filtered: whether the broker filters: then a missing offset is not a loss.
         policy: for lost messages.
         topic: value of the column `topic`, if it differs from the broker's name.
+        planned_ms: store time of the last message of the queue at planning, ms; 0: unknown.
+        is_other: returns whether the queue is another one than at planning; called when messages
+            were stored after `planned_ms`.
 
     Attributes:
         lost: lost ranges so far.
@@ -59,14 +65,20 @@ class BatchMaker:
         is_filtered: bool,
         policy: DataLoss,
         topic: str = "",
+        planned_ms: int = 0,
+        is_other: Callable[[], bool] = lambda: False,
     ) -> None:
         self.lost: list[QueueRange] = []
+        self._reasons: dict[int, str] = {}
         self._wanted = wanted
         self._schema = schema
         self._decoder = decoder
         self._is_filtered = is_filtered
         self._policy = policy
         self._topic = topic
+        self._planned_ms = planned_ms
+        self._is_other = is_other
+        self._reported = 0
 
     def batches(self, pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of consecutive pulls, and marks for lost messages.
@@ -78,16 +90,28 @@ class BatchMaker:
         """
         lost = [each for each in pulled if each.lost]
         found = [each for each in pulled if not each.lost]
+        end = pulled[-1].end
         pulled = ()  # while the batch waits for its consumer, hold only its own data
         if found:
             rows, found = self._rows(found), []
             yield from rows
         for each in lost:
             self._note(each.start, each.end, each.lost)
-        if self._policy == "mark" and self.lost:
-            marks, self.lost = self.lost, []
+        yield from self._marks(before=end)  # a range that ends here may continue
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the marks that remain at the end of the range."""
+        yield from self._marks(before=self._wanted.end + 1)
+
+    def _marks(self, before: int) -> Iterator[pa.RecordBatch]:
+        """Log lost ranges that end before an offset; yield a row for each with policy `mark`."""
+        ended = [each for each in self.lost[self._reported :] if each.end < before]
+        self._reported += len(ended)
+        for each in ended:
+            logger.warning("messages lost: range=%s reason=%s", each, self._reasons[each.start])
+        if self._policy == "mark" and ended:
             topic = self._topic or self._wanted.topic
-            yield lost_rows([each._replace(topic=topic) for each in marks], self._schema)
+            yield lost_rows([each._replace(topic=topic) for each in ended], self._schema)
 
     def _rows(self, pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
         data = pulled[0].body if len(pulled) == 1 else b"".join([each.body for each in pulled])
@@ -110,9 +134,27 @@ class BatchMaker:
         if not self._is_filtered and len(offsets) < sum(each.end - each.start for each in pulled):
             for start, end in _gaps(pulled, offsets):
                 self._note(start, end, "the broker leaves them out, as it does damaged ones")
+        positions, offsets = self._planned(data, positions, offsets, pulled[-1].end)
         positions = self._of_the_queue(data, positions, offsets)
         name = self._wanted.broker_name
         return map(self._renamed, self._decoder.batches(data, positions, broker_name=name))
+
+    def _planned(
+        self, data: bytes, positions: Int64s, offsets: Int64s, end: int
+    ) -> tuple[Int64s, Int64s]:
+        """Return the records without those of another queue, which count as lost.
+
+        Records after the planned end of the queue show one, unless the clock of the broker was set
+        back. Therefore the broker is asked for the last message at planning.
+        """
+        if not self._planned_ms or not len(positions):
+            return positions, offsets
+        later = _store_times(data, positions) > self._planned_ms
+        if not later.any() or not self._is_other():
+            return positions, offsets
+        first = int(offsets[later][0])
+        self._note(first, end, "the queue has other messages now than when the read was planned")
+        return positions[~later], offsets[~later]
 
     def _of_the_queue(self, data: bytes, positions: Int64s, offsets: Int64s) -> Int64s:
         """Return the records of this queue; report others as damaged."""
@@ -128,11 +170,15 @@ class BatchMaker:
         return found
 
     def _note(self, start: int, end: int, reason: str) -> None:
-        """Record a lost range, or raise."""
+        """Record a lost range, or raise; ranges that meet are one."""
         gone = self._wanted._replace(start=start, end=end)
         if self._policy == "fail":
             raise DataLossError(lost_words([(gone, reason)]))
-        logger.warning("messages lost: range=%s reason=%s", gone, reason)
+        last = self.lost[-1] if len(self.lost) > self._reported else None
+        if last is not None and last.end == start:
+            self.lost[-1] = last._replace(end=end)
+            return
+        self._reasons[start] = reason
         self.lost.append(gone)
 
     def _renamed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -161,6 +207,13 @@ def queue_offsets(data: bytes, positions: Int64s) -> Int64s:
         int64, shape (n,).
     """
     return _field(data, positions, _QUEUE_OFFSET_AT, _LONG)
+
+
+def _store_times(data: bytes, positions: Int64s) -> Int64s:
+    """Return the store time of each record, ms."""
+    is_long = (_field(data, positions, SYS_FLAG_AT, _INT) & BORN_HOST_V6) != 0
+    # The address before the time is 12 bytes longer with IPv6.
+    return _field(data, positions + 12 * is_long, _STORE_TIME_AT, _LONG)
 
 
 def _field(data: bytes, positions: Int64s, at: int, kind: "np.dtype[np.signedinteger]") -> Int64s:

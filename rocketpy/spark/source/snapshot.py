@@ -126,15 +126,6 @@ async def take_snapshot(
     return Snapshot(ends, retired, brokers, topics, frozenset(names) - topics, unreachable)
 
 
-def last_stored_ms(snapshot: Snapshot) -> dict[str, int]:
-    """Return the store time of the last message of each broker, ms."""
-    found: dict[str, int] = {}
-    for queue, ends in snapshot.ends.items():
-        if ends.last_ms > 0:
-            found[queue.broker_name] = max(found.get(queue.broker_name, 0), ends.last_ms)
-    return found
-
-
 async def check_filter(connection: Connection, snapshot: Snapshot, options: ReadOptions) -> None:
     """Check the filter at a broker, before tasks fail with it.
 

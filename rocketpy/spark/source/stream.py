@@ -12,12 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from rocketpy.arrow.schema import RowSchema
@@ -33,6 +27,12 @@ from rocketpy.spark.source.executor import (
     read_partition,
 )
 from rocketpy.spark.source.stream_planner import StreamPlanner
+from rocketpy.spark.spark_api import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options: StreamOptions = parse_options(options, StreamOptions)
         self.rows: RowSchema = rows_for(schema, self.options)
         self._planner: StreamPlanner | None = None
+        self._position: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Drop the planner: copies for tasks only read."""
@@ -87,11 +88,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.freeze()
 
     def latestOffset(  # noqa: N802 - Spark's name
-        self, start: dict[str, Any], limit: ReadLimit
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Return the end of the next batch; `start` when there is none."""
-        position = from_json(start)
-        end = self.planner.next(position, is_limited=not isinstance(limit, ReadAllAvailable))
+        """Return the end of the next batch; `start` when there is none.
+
+        PySpark before 4.2 passes no arguments: the batch then begins at the end of the last one,
+        and the limits are those of the options.
+        """
+        if start is None:
+            start = self._position or self.initialOffset()
+        is_limited = not isinstance(limit or self.getDefaultReadLimit(), ReadAllAvailable)
+        end = self.planner.next(from_json(start), is_limited=is_limited)
         return start if end is None else to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
@@ -101,6 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the ranges of a batch, the same at every replay."""
+        self._position = end
         first, last = from_json(start), from_json(end)
         self.planner.check_topics(last)
         if last.is_first:
@@ -113,7 +121,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         brokers = self.planner.brokers
         found: list[InputPartition] = [
-            QueuePartition(each, brokers.get(each.broker_name, {})) for each in ranges
+            QueuePartition(each, brokers.get(each.broker_name, {}), last.seen.get(each.queue))
+            for each in ranges
         ]
         cut = ranges_cut(first.offsets, last.offsets)
         if cut and self.tells_of_cuts:

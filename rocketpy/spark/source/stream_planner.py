@@ -36,16 +36,17 @@ from rocketpy.spark.source.offset_resolution import (
     out_of_range,
     starting_offsets,
 )
+from rocketpy.spark.source.queue_identity import other_queues, seen_after
 from rocketpy.spark.source.record_batches import lost_words
 from rocketpy.spark.source.snapshot import (
     Snapshot,
     check_complete,
     check_filter,
-    last_stored_ms,
     living_brokers,
     subscribed_topics,
     take_snapshot,
 )
+from rocketpy.spark.spark_api import HAS_LIMITS
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -73,6 +74,8 @@ class StreamPlanner:
         self._connection = Connection(options, clock=clock)
         self._clock = self._connection.clock
         self._initial: StreamOffset | None = None
+        # Before PySpark 4.2 AvailableNow is a single batch, which must not be empty.
+        self._is_first_empty = HAS_LIMITS or options.starting_offsets != "earliest"
         self._target: Offsets | None = None
         self._is_frozen = False
         self._turn = 0
@@ -114,7 +117,7 @@ class StreamPlanner:
             RocketPyError: name servers did not answer for `fetch.timeoutMs`.
         """
         self.check_topics(start)
-        if self._initial is not None and start == self._initial:
+        if self._initial is not None and start == self._initial and self._is_first_empty:
             # New positions must be durable before queues are read from them.
             return start._replace(is_first=True)
         if self._target is None and has_end(self._options):
@@ -201,7 +204,7 @@ class StreamPlanner:
             queue: min(max(offset, snapshot.ends[queue].low), snapshot.ends[queue].high)
             for queue, offset in found.items()
         }
-        return StreamOffset(there, seen_ms=last_stored_ms(snapshot))
+        return StreamOffset(there, seen=seen_after({}, snapshot, ()))
 
     async def _find_end(self) -> dict[MessageQueue, int]:
         snapshot = await self._snapshot()
@@ -213,29 +216,44 @@ class StreamPlanner:
         for name, why in snapshot.unreachable.items():
             logger.warning("broker unreachable, its queues wait: broker=%s error=%s", name, why)
         resumed = await self._resumed(start, snapshot)
-        waiting = what_waits(start.offsets, snapshot, self._target, resumed)
+        waiting = what_waits(start.offsets, snapshot, self._target, resumed, start.seen)
         lost = waiting.lost + await self._lost_queues(start.offsets, snapshot)
         if lost and self._options.data_loss == "fail":
             raise DataLossError(lost_words(lost))
         for gone, reason in lost:
             logger.warning("messages lost: range=%s reason=%s", gone, reason)
-        seen_ms = {**start.seen_ms, **last_stored_ms(snapshot)}
+        seen = seen_after(start.seen, snapshot, resumed)
         if is_limited and self._waits_for_more(waiting):
-            return StreamOffset(waiting.position, seen_ms=seen_ms)
+            return StreamOffset(waiting.position, seen=seen)
         ends = await self._limited(waiting, snapshot) if is_limited else waiting.ends
         if ends:
             self._turn += 1
             self._last_batch_ms = self._clock.monotonic_ms()
-        return StreamOffset({**waiting.position, **ends}, seen_ms=seen_ms)
+        return StreamOffset({**waiting.position, **ends}, seen=seen)
 
-    async def _resumed(self, start: StreamOffset, snapshot: Snapshot) -> Offsets:
-        """Return where queues that end before the position resume: after the last seen message."""
-        times = {
-            queue: start.seen_ms[queue.broker_name] + 1
-            for queue in cut_queues(start.offsets, snapshot)
-            if queue.broker_name in start.seen_ms
-        }
-        return await offsets_at(self._connection, snapshot, times)
+    async def _resumed(self, start: StreamOffset, snapshot: Snapshot) -> dict[MessageQueue, int]:
+        """Return where queues resume that are cut or others than before.
+
+        That is the first message stored after the last one seen. A cut queue of which none was
+        seen resumes at its end.
+        """
+        options = self._options
+        others = await other_queues(
+            self._connection,
+            snapshot,
+            start.offsets,
+            start.seen,
+            group=wrap_namespace(options.namespace, options.group),
+            timeout_ms=options.timeout_ms,
+        )
+        cut = {queue for queue in cut_queues(start.offsets, snapshot) if queue in start.seen}
+        times = {queue: start.seen[queue].stored_ms + 1 for queue in others | cut}
+        found = await offsets_at(self._connection, snapshot, times)
+        for queue in others - cut:
+            # Times that do not fit (a broker with a slow clock): every message counts as new.
+            if found[queue] > max(start.seen[queue].offset, start.offsets[queue] - 1):
+                found[queue] = snapshot.ends[queue].low
+        return found
 
     async def _lost_queues(self, position: Offsets, snapshot: Snapshot) -> list[Loss]:
         if not position.keys() - snapshot.ends.keys():

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.schema import arrow_schema_to_spark, row_schema_to_spark, rows_of
+from rocketpy.spark.spark_api import need_filters
 from rocketpy.spark.store_source.options import StoreOptions
 
 
@@ -40,6 +41,11 @@ def store_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRe
         from rocketpy.spark.store_source.tables import TableReader
 
         return TableReader(parsed, schema)
-    from rocketpy.spark.store_source.reader import NarrowingReader, StoreReader
+    if parsed.pushdown:
+        need_filters()
+        from rocketpy.spark.store_source.narrowing_reader import NarrowingReader
 
-    return NarrowingReader(options, schema) if parsed.pushdown else StoreReader(options, schema)
+        return NarrowingReader(options, schema)
+    from rocketpy.spark.store_source.reader import StoreReader
+
+    return StoreReader(options, schema)

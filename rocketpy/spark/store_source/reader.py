@@ -1,10 +1,10 @@
 """Reader of `spark.read.format("rocketmq.store").load(directory)`: planned once, read by tasks."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rocketpy.arrow.schema import RowSchema
@@ -12,7 +12,6 @@ from rocketpy.errors import CorruptRecordError
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.prefetch import ahead
 from rocketpy.spark.schema import rows_for
-from rocketpy.spark.store_source.conditions import Conditions
 from rocketpy.spark.store_source.options import StoreOptions
 from rocketpy.spark.store_source.plan import Task, tasks
 from rocketpy.store.scan.directory import StoreDirectory
@@ -43,7 +42,6 @@ class StoreReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options: StoreOptions = parse_options(options, StoreOptions)
         self.rows: RowSchema = rows_for(schema, self.options)
-        self.conditions: Conditions = Conditions(self.rows)
 
     def partitions(self) -> list[InputPartition]:
         """Return a partition for each queue or log file, or more where queues are split.
@@ -51,25 +49,17 @@ class StoreReader(DataSourceReader):
         Raises:
             RocketPyError: a path is not a store, a topic does not exist, or offsets are lost.
         """
-        options = self.conditions.narrow_options(self.options)
-        planned = tasks(options, self.rows)
-        return [TaskPartition(each) for each in self.conditions.narrow_tasks(planned)]
+        return [TaskPartition(each) for each in self._tasks()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a partition; Spark reads an empty one for a query without partitions."""
         if isinstance(partition, TaskPartition):
             task = partition.task
             directory = StoreDirectory(task.root, self.options.commit_log)
-            batches = read(directory, task.wanted, task.piece, _report)
-            yield from self.conditions.filtered(ahead(batches))
+            yield from ahead(read(directory, task.wanted, task.piece, _report))
 
-
-class NarrowingReader(StoreReader):
-    """Reader with push-down of conditions, which Spark allows only with its own setting."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Accept conditions, and return those that Spark has to apply."""
-        return list(self.conditions.take(filters))
+    def _tasks(self) -> list[Task]:
+        return tasks(self.options, self.rows)
 
 
 def _report(error: CorruptRecordError) -> None:

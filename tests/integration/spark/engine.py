@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from rocketpy.spark.schema import default_schema
-from rocketpy.spark.source.batch import batch_reader
+from rocketpy.spark.source.format import batch_reader
 from rocketpy.spark.source.stream import StreamReader
 
 Row = tuple[str, int, int, int]

@@ -24,4 +24,4 @@ def write(options: dict[str, str], topic: str, count: int) -> TaskReport:
     writer = batch_writer(options | {"topic": topic}, schema, overwrite=False)
     bodies = [b"body-%d" % number for number in range(count)]
     keys = [str(number) for number in range(count)]
-    return writer.write(iter([pa.RecordBatch.from_pydict({"body": bodies, "keys": keys})]))  # type: ignore[return-value]
+    return writer.write(iter([pa.RecordBatch.from_pydict({"body": bodies, "keys": keys})]))

@@ -24,10 +24,10 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.read_options import BatchOptions
 from rocketpy.spark.schema import default_schema, row_schema_to_spark
-from rocketpy.spark.source.batch import batch_reader
 from rocketpy.spark.source.executor import ConnectionCache
+from rocketpy.spark.source.format import batch_reader
 from rocketpy.testing.cluster import ClusterThread
-from tests.integration.spark.engine import Row, read_batch
+from tests.integration.spark.engine import Row, read_batch, rows_in
 from tests.spark.fill import fill, stored
 
 
@@ -252,3 +252,29 @@ def test_connection_cache_reuses_and_closes_idle_connections() -> None:
     with pytest.raises(KeyError), cache.borrow(options) as failed:
         raise KeyError
     assert failed.is_closed
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_batch_planned_before_its_topic_was_made_again_is_lost(
+    cluster: ClusterThread, policy: str
+) -> None:
+    """Spark keeps a plan for all queries of one DataFrame."""
+    topic = f"Again-{policy}"
+    fill(cluster, topic, queues=1, count=40)
+    values = {"nameservers": cluster.namesrv, "subscribe": topic, "onDataLoss": policy}
+    reader = batch_reader(values, default_schema(values))
+    planned = reader.partitions()
+    assert rows_in(reader, planned).total() == 40
+
+    async def delete() -> None:
+        async with rocketpy.admin.connect(cluster.namesrv) as admin:
+            await admin.delete_topic(topic)
+
+    cluster.run(delete())
+    fill(cluster, topic, queues=1, count=100, first=1_000)
+    if policy == "fail":
+        with pytest.raises(DataLossError, match=r"Again-fail/.*other messages"):
+            rows_in(reader, planned)
+    else:
+        assert rows_in(reader, planned).total() == 0
+    assert read_batch(cluster, subscribe=topic).total() == 100

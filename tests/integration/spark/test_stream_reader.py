@@ -18,7 +18,7 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog
 from rocketpy.spark.jobs.parquet_archive.source import COMPRESSION, ROOT, ArchiveReader, reported
 from rocketpy.testing.cluster import ClusterThread
-from tests.integration.spark.engine import Engine
+from tests.integration.spark.engine import Engine, rows_in
 from tests.spark import fill as filling
 from tests.spark.fill import message_of, stored
 from tests.unit.spark.jobs.kit import in_archive
@@ -246,7 +246,7 @@ def test_stream_cut_queue_resumes_with_later_messages(
     assert engine.rows.total() == 9 + 2
     assert set(engine.rows.values()) == {1}
 
-    without_times = {k: v for k, v in json.loads(position).items() if k != "t"}
+    without_times = {k: v for k, v in json.loads(position).items() if k != "s"}
     engine.log = [json.dumps(without_times)]  # of a version that did not store them
     engine.restart()
     engine.drain()
@@ -288,6 +288,137 @@ def test_archive_of_a_cut_queue_has_lost_and_later_messages(
     )
     batches("on", onDataLoss="skip")
     assert in_archive(root).total() == 9 + 2
+
+
+def make_again(cluster: ClusterThread, topic: str, numbers: range) -> None:
+    """Delete a topic, create it again, and store other messages."""
+    delete_topic(cluster, topic)
+    change_topic(cluster, topic, 0, 1, 1)
+    put(cluster, 0, topic, 0, numbers)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("limit", [{}, {"maxOffsetsPerTrigger": 7}], ids=["unlimited", "limited"])
+def test_stream_recreated_topic_with_more_messages_is_a_loss_and_then_read_whole(
+    cluster: ClusterThread, is_restarted: bool, limit: dict[str, int]
+) -> None:
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(20))
+    engine = Engine(cluster, subscribe="T", **limit)
+    skipping = Engine(cluster, subscribe="T", onDataLoss="skip", **limit)
+    marking = Engine(cluster, subscribe="T", onDataLoss="mark", **limit)
+    for each in (engine, skipping, marking):
+        each.drain()
+        assert each.rows.total() == 20
+    make_again(cluster, "T", range(100, 150))
+    if is_restarted:
+        for each in (engine, skipping, marking):
+            each.restart()
+
+    with pytest.raises(DataLossError, match=r"T/broker-a/0 \[0, 20\): .*other messages now"):
+        engine.trigger()
+    assert engine.rows.total() == 20
+    skipping.drain()
+    assert skipping.rows.total() == 20 + 50
+    assert set(skipping.rows.values()) == {1}
+    marking.drain()
+    assert marking.rows.total() == 20 + 50 + 1
+    assert ("broker-a", 0, 0, -1) in marking.rows
+    put(cluster, 0, "T", 0, range(200, 203))
+    skipping.drain()
+    assert skipping.rows.total() == 20 + 50 + 3
+
+
+def test_stream_recreated_topic_with_unread_messages_is_a_loss(cluster: ClusterThread) -> None:
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(20))
+    engine = Engine(cluster, subscribe="T")
+    engine.trigger()  # only makes the start durable
+    make_again(cluster, "T", range(100, 130))
+
+    with pytest.raises(DataLossError, match=r"T/broker-a/0 \[0, 20\)"):
+        engine.trigger()
+    engine.restart(onDataLoss="skip")
+    engine.drain()
+    assert engine.rows.total() == 30
+
+
+def test_stream_with_a_checkpoint_of_an_older_version_recognises_another_queue(
+    cluster: ClusterThread,
+) -> None:
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(20))
+    engine = Engine(cluster, subscribe="T")
+    engine.drain()
+    position = json.loads(engine.log[-1])
+    seen = position.pop("s")["T"]["broker-a"]["0"]
+    engine.log = [json.dumps(position | {"t": {"broker-a": seen[1]}})]
+    put(cluster, 0, "T", 0, range(20, 25))
+    engine.restart()
+    engine.drain()
+    assert engine.rows.total() == 25
+    engine.log = [json.dumps(position | {"t": {"broker-a": seen[1]}})]
+    make_again(cluster, "T", range(100, 150))
+    engine.restart()
+
+    with pytest.raises(DataLossError, match=r"T/broker-a/0 \[0, 20\)"):
+        engine.trigger()
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip", "mark"])
+def test_stream_planned_batch_of_a_recreated_topic_is_lost(
+    cluster: ClusterThread, policy: str
+) -> None:
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(20))
+    engine = Engine(cluster, subscribe="T", onDataLoss=policy)
+    engine.drain()
+    put(cluster, 0, "T", 0, range(20, 30))
+    reader, start = engine.reader, json.loads(engine.log[-1])
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    make_again(cluster, "T", range(100, 150))
+    engine.restart()
+    reader = engine.reader  # repeats the batch, as Spark does after a crash
+
+    if policy == "fail":
+        with pytest.raises(DataLossError, match=r"T/broker-a/0 \[20, 30\): .*other messages now"):
+            rows_in(reader, reader.partitions(start, end))
+        return
+    rows = rows_in(reader, reader.partitions(start, end))
+    assert rows == ({("broker-a", 0, 20, -1): 1} if policy == "mark" else {})
+    engine.log.append(json.dumps(end))
+    engine.drain()
+    assert engine.rows.total() == 20 + 50 + (policy == "mark")
+
+
+def test_stream_queue_that_shrank_and_grew_again_is_a_loss(
+    cluster: ClusterThread, tmp_path: Path
+) -> None:
+    engine = Engine(cluster, subscribe="T")
+    lose(cluster, tmp_path / "cluster" / "broker-a", engine.drain)
+    put(cluster, 0, "T", 0, range(22, 40))  # more than the position again
+
+    with pytest.raises(DataLossError, match=r"T/broker-a/0 \[5, 9\): .*other messages now"):
+        engine.trigger()
+    engine.restart(onDataLoss="skip")
+    engine.drain()
+    assert engine.rows.total() == 9 + 20
+    assert set(engine.rows.values()) == {1}
+
+
+def test_stream_deleted_topic_that_was_read_is_not_a_loss(cluster: ClusterThread) -> None:
+    fill(cluster, "U", queues=1, count=4)
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(9))
+    engine = Engine(cluster, subscribe="T,U")
+    engine.drain()
+    delete_topic(cluster, "T")
+    assert not engine.trigger()
+    put(cluster, 0, "U", 0, range(10, 12))
+    engine.drain()
+    assert engine.rows.total() == 9 + 4 + 2
+    engine.restart()
+    assert not engine.trigger()
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "mark"])

@@ -13,7 +13,7 @@ import rocketpy.admin
 from rocketpy.errors import BrokerError
 from rocketpy.spark.schema import default_schema
 from rocketpy.spark.sink.writer import batch_writer
-from rocketpy.spark.source.batch import batch_reader
+from rocketpy.spark.source.format import batch_reader
 from tests.peer.apache import Apache, require_peer
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400), pytest.mark.long]

@@ -11,7 +11,7 @@ import rocketpy
 import rocketpy.admin
 from rocketpy.errors import BrokerError, DataLossError
 from rocketpy.spark.schema import default_schema
-from rocketpy.spark.source.batch import batch_reader
+from rocketpy.spark.source.format import batch_reader
 from rocketpy.spark.source.stream import StreamReader
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]

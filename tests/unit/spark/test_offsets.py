@@ -7,6 +7,7 @@ import pytest
 from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.offsets import (
+    LastSeen,
     QueueRange,
     StreamOffset,
     from_json,
@@ -32,11 +33,22 @@ def test_to_json_of_equal_offsets_is_equal_text() -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 def test_from_json_decodes_to_json(is_first: bool) -> None:
     position = StreamOffset({A0: 5, B0: 6}, is_first)
-    timed = position._replace(seen_ms={"broker-b": 2, "broker-a": 1})
+    timed = position._replace(seen={B0: LastSeen(9, 2), A0: LastSeen(4, 1)})
 
     assert from_json(json.loads(json.dumps(to_json(position)))) == position
     assert from_json(json.loads(json.dumps(to_json(timed)))) == timed
-    assert list(to_json(timed)["t"].items()) == [("broker-a", 1), ("broker-b", 2)]
+    assert json.dumps(to_json(timed)["s"]) == (
+        '{"S": {"broker-b": {"0": [9, 2]}}, "T": {"broker-a": {"0": [4, 1]}}}'
+    )
+
+
+def test_from_json_of_an_older_version_has_times_of_brokers() -> None:
+    old = {"v": 1, "o": {"T": {"broker-a": {"0": 5, "1": 6}}}, "t": {"broker-a": 7}}
+
+    assert from_json(old).seen == {A0: LastSeen(-1, 7), A1: LastSeen(-1, 7)}
+    newer = old | {"s": {"T": {"broker-a": {"1": [8, 9]}}}}
+    assert from_json(newer).seen == {A0: LastSeen(-1, 7), A1: LastSeen(8, 9)}
+    assert from_json(to_json(from_json(newer))) == from_json(newer)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +58,10 @@ def test_from_json_decodes_to_json(is_first: bool) -> None:
         (7, "not an offset of this source"),
         ({"v": 2, "o": {}}, "have version 2"),
         ({"v": 1, "o": {"T": {"a": {"0": -1}}}}, "-1 at T/a/0"),
-        ({"v": 1, "o": {"T": {"a": [1]}}}, "no object at T/a"),
+        ({"v": 1, "o": {"T": {"a": [1]}}}, "[1] at T/a, where a JSON object is expected"),
         ({"v": 1, "o": {}, "t": {"a": "now"}}, "'now' at t/a"),
+        ({"v": 1, "o": {}, "s": {"T": {"a": {"0": 7}}}}, "7 at T/a/0"),
+        ({"v": 1, "o": {"T": {"0": 23}}}, "between topic and queue id is the name of the broker"),
     ],
 )
 def test_from_json_of_another_source_raises(found: object, words: str) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 
 from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
@@ -22,6 +21,7 @@ from rocketpy.spark.offsets import from_json, to_json
 from rocketpy.spark.schema import default_schema
 from rocketpy.spark.source.executor import MarkPartition, QueuePartition, read_partition
 from rocketpy.spark.source.stream import StreamReader
+from rocketpy.spark.spark_api import ReadLimit
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -109,7 +109,7 @@ class ArchiveReader(StreamReader):
         return to_json(position._replace(offsets=offsets))
 
     def latestOffset(  # noqa: N802 - Spark's
-        self, start: dict[str, Any], limit: ReadLimit
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
         """Return the end of the next batch; raise if a name cannot be archived."""
         end = super().latestOffset(start, limit)

@@ -3,14 +3,14 @@
 from typing import Any
 
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.spark.offsets import QueueRange
+from rocketpy.spark.offsets import LastSeen, QueueRange
 from rocketpy.spark.source.backlog import (
     cut_queues,
     lost_with_their_queue,
     what_waits,
     without_queue,
 )
-from rocketpy.spark.source.snapshot import Ends, Snapshot, last_stored_ms
+from rocketpy.spark.source.snapshot import Ends, Snapshot
 
 Q0, Q1, Q2 = (MessageQueue("T", "a", number) for number in range(3))
 B0 = MessageQueue("T", "b", 0)
@@ -91,22 +91,27 @@ def test_backlog_of_a_removed_queue_loses_unread_messages() -> None:
     assert [each for each, _ in lost] == [QueueRange("T", "a", 1, 7, 12)]
 
 
-def test_last_stored_ms_is_the_latest_of_each_broker() -> None:
-    there = snapshot({})._replace(
-        ends={Q0: Ends(0, 5, 1_000), Q1: Ends(0, 6, 3_000), Q2: Ends(0, 0), B0: Ends(0, 1, 2_000)}
-    )
+def test_backlog_of_another_queue_resumes_with_its_new_messages() -> None:
+    there, seen = snapshot({Q0: (0, 90)}), {Q0: LastSeen(49, 1_000)}
 
-    assert last_stored_ms(there) == {"a": 3_000, "b": 2_000}
+    for start, resume, position, lost in (
+        (50, 0, 0, (0, 50)),  # created again
+        (50, 20, 20, (20, 50)),  # lost its last messages
+        (10, 20, 10, (20, 50)),  # the lost ones were not read
+        (0, 0, 0, (0, 50)),
+    ):
+        found = what_waits({Q0: start}, there, resumed={Q0: resume}, seen=seen)
+        assert found.lost[0][0] == QueueRange("T", "a", 0, *lost)
+        assert "has other messages now" in found.lost[0][1]
+        assert found.position == {Q0: position}
+        assert found.sizes == ({} if resume < start else {Q0: 90 - start})
 
 
-def test_backlog_of_a_deleted_topic_is_a_loss() -> None:
+def test_backlog_of_a_deleted_topic_loses_unread_messages() -> None:
     position = {Q0: 5, Q1: 7}
     there = snapshot({}, topics=frozenset())
     gone = without_queue(position, there, {"a"})
     lost = lost_with_their_queue(position, gone, there.topics, {Q0: 8})
 
-    assert [each for each, _ in lost] == [
-        QueueRange("T", "a", 0, 5, 8),
-        QueueRange("T", "a", 1, 7, 7),
-    ]
+    assert [each for each, _ in lost] == [QueueRange("T", "a", 0, 5, 8)]  # the other was read
     assert all("deleted" in why for _, why in lost)

@@ -7,6 +7,7 @@ import pytest
 from rocketpy.arrow import RecordDecoder, row_schema
 from rocketpy.arrow.missing_rows import LOST_UNTIL
 from rocketpy.errors import BadBodyError, CorruptRecordError, DataLossError
+from rocketpy.proto.record.message import MessageExt, encode_message
 from rocketpy.spark.offsets import QueueRange
 from rocketpy.spark.source.fetch import Pulled
 from rocketpy.spark.source.record_batches import BatchMaker
@@ -27,9 +28,13 @@ def maker(**changes: Any) -> BatchMaker:
     return BatchMaker(WANTED, schema, RecordDecoder(schema), **values)
 
 
+def rows_of(made: BatchMaker, *pieces: Pulled) -> list[Any]:
+    return [*made.batches(pieces), *made.finish()]
+
+
 def offsets(made: BatchMaker, *pieces: Pulled) -> list[int]:
     return [
-        each for batch in made.batches(pieces) for each in batch.column("queueOffset").to_pylist()
+        each for batch in rows_of(made, *pieces) for each in batch.column("queueOffset").to_pylist()
     ]
 
 
@@ -73,7 +78,7 @@ def test_batches_mark_lost_messages_by_rows() -> None:
     made = maker(policy="mark")
     rows = [
         row
-        for batch in made.batches([pulled(0, 3, [0, 2]), pulled(3, 7, lost="x")])
+        for batch in rows_of(made, pulled(0, 3, [0, 2]), pulled(3, 7, lost="x"))
         for row in batch.to_pylist()
     ]
 
@@ -83,6 +88,43 @@ def test_batches_mark_lost_messages_by_rows() -> None:
         (3, "7", None),
     ]
     assert [row["queueOffset"] for row in rows if row["body"]] == [0, 2]
+
+
+def test_batches_mark_a_lost_range_by_one_row() -> None:
+    made = maker(policy="mark")
+    pieces = [[pulled(0, 5), pulled(5, 10, lost="x")], [pulled(10, 15, lost="x")], [pulled(15, 20)]]
+    rows = [row for each in pieces for batch in made.batches(each) for row in batch.to_pylist()]
+    rows += [row for batch in made.finish() for row in batch.to_pylist()]
+
+    found = [(row["queueOffset"], dict(row["properties"]).get(LOST_UNTIL)) for row in rows]
+    assert [each for each in found if each[1]] == [(5, "15")]
+    assert [each for each, until in found if not until] == [*range(5), *range(15, 20)]
+
+
+def stored_at(offset: int, time_ms: int) -> bytes:
+    message = MessageExt(
+        topic="T", queue_offset=offset, body=b"x", store_timestamp_ms=time_ms,
+        born_host="127.0.0.1:1", store_host="127.0.0.1:2",
+    )  # fmt: skip
+    return encode_message(message)
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip", "mark"])
+def test_batches_messages_stored_after_planning_in_another_queue_are_lost(policy: str) -> None:
+    body = b"".join(stored_at(each, 1_000 + each) for each in range(6))
+    piece = Pulled(0, 6, body, 6)
+
+    same = maker(policy=policy, planned_ms=1_003, is_other=lambda: False)
+    assert offsets(same, piece) == [*range(6)]  # the broker's clock was set back
+    later = maker(policy=policy, planned_ms=1_005, is_other=lambda: True)
+    assert offsets(later, piece) == [*range(6)]
+    other = maker(policy=policy, planned_ms=1_003, is_other=lambda: True)
+    if policy == "fail":
+        with pytest.raises(DataLossError, match=r"T/broker-a/0 \[4, 6\): .*other messages now"):
+            offsets(other, piece)
+        return
+    assert offsets(other, piece) == ([0, 1, 2, 3, 4] if policy == "mark" else [0, 1, 2, 3])
+    assert other.lost == [WANTED._replace(start=4, end=6)]
 
 
 def test_batches_of_invalid_data_raise() -> None:
@@ -143,6 +185,6 @@ def test_batches_record_without_size_is_lost_when_skipping(at: int) -> None:
 def test_batches_topic_column_has_no_namespace() -> None:
     made = maker(topic="orders", policy="mark")
 
-    rows, marks = made.batches([pulled(0, 2), pulled(2, 5, lost="x")])
+    rows, marks = rows_of(made, pulled(0, 2), pulled(2, 5, lost="x"))
     assert rows.column("topic").to_pylist() == ["orders", "orders"]
     assert marks.column("topic").to_pylist() == ["orders"]

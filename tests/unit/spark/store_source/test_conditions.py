@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 
 from rocketpy.spark.store_source.format import store_reader, store_schema
-from rocketpy.spark.store_source.reader import NarrowingReader
+from rocketpy.spark.store_source.narrowing_reader import NarrowingReader
 from tests.unit.store.scan.kit import Written
 
 
