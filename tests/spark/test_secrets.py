@@ -17,7 +17,7 @@ SECRET = "s3cr3t-4711"
 
 def plans_in_the_ui(spark: "SparkSession") -> str:
     """Return the descriptions of all executed queries, as the UI shows them."""
-    store: Any = spark._jsparkSession.sharedState().statusStore()  # type: ignore[attr-defined]
+    store: Any = spark._jsparkSession.sharedState().statusStore()
     found = store.executionsList()
     each = [found.apply(number) for number in range(found.size())]
     return "\n".join(f"{one.description()}\n{one.physicalPlanDescription()}" for one in each)
@@ -36,7 +36,7 @@ def test_plain_secret_is_in_no_plan_ui_or_error(
         assert frame.count() == 20
         frame.explain("extended")
         frame.explain("formatted")
-        shown = frame._jdf.queryExecution().toString()  # type: ignore[operator]
+        shown = frame._jdf.queryExecution().toString()
         writer = frame.write.format("rocketmq").mode("append")
         writer.options(**options, topic="W").save()
         stream = spark.readStream.format("rocketmq").options(
