@@ -47,7 +47,7 @@ from rocketpy.client.messages.serializers import Serializer, json_or_text
 from rocketpy.client.messages.typed_serializer import TypedSerializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.keyword_options import method_options
-from rocketpy.client.options.validation import refuse_generators
+from rocketpy.client.options.validation import fits, refuse_generators
 from rocketpy.client.producer.producer import Producer
 from rocketpy.errors import ClosedError, ConfigError
 from rocketpy.remoting.network.event_loop import new_event_loop
@@ -113,6 +113,9 @@ class App:
         self.subscriptions: list[Subscription] = []
         self.serializer = serializer
         self.group = group
+        if not fits(Duration, wait_for_cluster) or to_s(wait_for_cluster) < 0:
+            reason = f"{wait_for_cluster!r} is not a time of 0 s or more"
+            raise ConfigError(reason, key="wait_for_cluster")
         self._wait_s = to_s(wait_for_cluster)
         self._producer: Producer | None = None
         self.checker: TxChecker | None = None

@@ -18,12 +18,12 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from rocketpy.app.application import App, Subscription
+from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
 from rocketpy.client.callbacks.handlers import make_invoke
 from rocketpy.client.callbacks.middleware import Sending, surrounded
 from rocketpy.client.config import ConsumerConfig, ResponderConfig
 from rocketpy.client.consumer.dispatch.concurrent_service import run_handler
-from rocketpy.client.consumer.dispatch.failure_log import FailureLog
 from rocketpy.client.consumer.dispatch.redelivery import FIRST_RETRY_LEVEL, level_of
 from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.outcomes import Rejection

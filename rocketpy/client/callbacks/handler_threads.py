@@ -73,6 +73,11 @@ class HandlerThreads:
         self._timer: asyncio.TimerHandle | None = None
         self._is_told = False  # the loop knows that calls have returned
 
+    @property
+    def clock(self) -> Clock:
+        """The clock it was made with."""
+        return self._clock
+
     def call(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:  # noqa: ANN401
         """Have a thread call a function, in a copy of the caller's context; on the loop.
 

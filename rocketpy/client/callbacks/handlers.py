@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Protocol
 
+from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
 from rocketpy.client.callbacks.middleware import HandleMiddleware, surrounded
 from rocketpy.client.messages.message import ReceivedMessage
@@ -204,6 +205,7 @@ class _SafeInvoke:
         self._middlewares = middlewares
         self._on_error = on_error
         self._threads = threads
+        self._failures = FailureLog(threads.clock, "on_error")
 
     async def __call__(self, messages: list[ReceivedMessage]) -> None:
         failure: Exception | None = None
@@ -273,12 +275,8 @@ class _SafeInvoke:
                     {"message": message, "reason": order.reason},
                 )
                 rejection = Rejection.of(order)
-            except Exception as failure:
-                logger.warning(
-                    "error handler failed, message redelivered: message=%(message)r",
-                    {"message": message},
-                    exc_info=True,
-                )
+            except Exception as failure:  # noqa: BLE001 - the function is the user's
+                self._failures.note([message], failure)
                 rejection = Rejection.of(failure)
             else:
                 return

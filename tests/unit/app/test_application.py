@@ -266,6 +266,13 @@ def test_app_that_is_started_before_its_servers_waits_for_them() -> None:
     run_sim(main, queues=1)
 
 
+@pytest.mark.parametrize("wait", ["5", -1, None, True])
+def test_wait_for_the_cluster_that_is_no_time_is_refused(wait: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        App("nowhere:1", wait_for_cluster=wait)
+    assert caught.value.key == "wait_for_cluster"
+
+
 def test_app_without_servers_ends_with_an_error() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.down.add(NAMESRV)

@@ -157,6 +157,28 @@ async def test_delays_and_retries_have_their_time_when_it_is_simulated() -> None
     assert 82_000 < seen[-1][0] < 86_401
 
 
+async def test_delays_that_handlers_or_the_backoff_choose_have_their_time() -> None:
+    app = App("nowhere:1", group="g")
+    seen: list[tuple[float, str]] = []
+
+    def failing(name: str, error: Exception) -> Any:
+        async def handle(message: ReceivedMessage) -> None:
+            seen.append((test.elapsed_s, name))
+            if not message.retries:
+                raise error
+
+        return handle
+
+    app.subscribe("t", group="plain")(failing("plain", Retry(delay=45)))
+    app.subscribe("t", group="ordered", ordered=True)(failing("ordered", Retry(delay=45)))
+    app.subscribe("t", group="backed", retry_backoff=lambda _: 4)(failing("backed", KeyError()))
+    async with TestApp(app, simulated_time=True) as test:
+        await test.publish("t", "x")
+        await test.run_until_idle()
+        await test.pass_time(100)
+    assert sorted(seen)[3:] == [(5, "backed"), (45, "ordered"), (60, "plain")]
+
+
 async def test_time_passes_in_simulated_time_only() -> None:
     async with TestApp(shop()) as test:
         with pytest.raises(ClientError, match="simulated_time"):

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handlers import CURRENT_WORKER, Invoke
 from rocketpy.client.consumer.consume_stats import ConsumeStats
-from rocketpy.client.consumer.dispatch.failure_log import FailureLog
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Rejection, Retry, ToDLQ
 from rocketpy.runtime.clock import Clock

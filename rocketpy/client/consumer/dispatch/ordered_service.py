@@ -21,10 +21,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Final
 
+from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handlers import Invoke
 from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.consumer.dispatch.concurrent_service import Workers, run_handler
-from rocketpy.client.consumer.dispatch.failure_log import FailureLog
 from rocketpy.client.consumer.pulling.process_queue import ProcessQueue, queue_of
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Backoff, Rejection

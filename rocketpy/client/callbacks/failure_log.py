@@ -1,4 +1,4 @@
-"""Log of failed calls of a handler, bounded however many fail.
+"""Log of failed calls of a handler or an error handler, bounded however many fail.
 
 A failure that is like one before it needs no second traceback. Alike are exceptions of one class
 that were raised by the same line.
@@ -6,7 +6,7 @@ that were raised by the same line.
 
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.runtime.clock import Clock
@@ -34,16 +34,18 @@ class _Kind:
 
 
 class FailureLog:
-    """Log of the failures of one consumer's handler.
+    """Log of the failures of one consumer's handler, or of its error handler.
 
     The first failure of a kind is logged with its traceback. Further ones are one line, with the
     number of failures since the line before, at most every five seconds.
 
     Args:
         clock: time between two lines.
+        callback: the option that failed, for the log.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, callback: Literal["handler", "on_error"] = "handler") -> None:
+        self._callback = callback
         self._clock = clock
         self._kinds: dict[tuple[object, ...], _Kind] = {}
 
@@ -55,15 +57,21 @@ class FailureLog:
         if kind.traceback_ms is None or now_ms - kind.traceback_ms >= TRACEBACK_INTERVAL_MS:
             kind.traceback_ms = now_ms
             logger.warning(
-                "handler failed, messages redelivered: messages=%(messages)r failures=%(count)d",
-                {"messages": messages, "count": kind.count},
+                "handler failed, messages redelivered: messages=%(messages)r "
+                "callback=%(callback)s failures=%(count)d",
+                {"messages": messages, "callback": self._callback, "count": kind.count},
                 exc_info=error,
             )
         elif now_ms - kind.line_ms >= LINE_INTERVAL_MS:
             logger.warning(
                 "handler failed as before, messages redelivered: messages=%(messages)r "
-                "error=%(error)s failures=%(count)d",
-                {"messages": messages, "error": _shown(error), "count": kind.count},
+                "error=%(error)s callback=%(callback)s failures=%(count)d",
+                {
+                    "messages": messages,
+                    "error": _shown(error),
+                    "callback": self._callback,
+                    "count": kind.count,
+                },
             )
         else:
             return

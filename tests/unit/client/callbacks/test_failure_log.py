@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from rocketpy.client.consumer.dispatch.failure_log import (
+from rocketpy.client.callbacks.failure_log import (
     _MAX_KINDS,
     LINE_INTERVAL_MS,
     TRACEBACK_INTERVAL_MS,
@@ -81,3 +81,9 @@ def test_number_of_kinds_is_bounded() -> None:
     for number in range(_MAX_KINDS + 10):
         log.note([], type(f"E{number}", (Exception,), {})())
     assert len(log._kinds) == _MAX_KINDS
+
+
+def test_failures_of_on_error_are_counted_apart(caplog: pytest.LogCaptureFixture) -> None:
+    log = FailureLog(SimClock(), "on_error")
+    log.note([], failing("a"))
+    assert "callback=on_error" in caplog.text
