@@ -279,6 +279,42 @@ async def offsets_at(
     return {queue: offset for part in parts for queue, offset in part.items()}
 
 
+async def has_any_offset(store: OffsetStore, queues: Sequence[MessageQueue]) -> bool:
+    """Return whether an offset of a queue is stored; all brokers are asked at once.
+
+    Raises:
+        RocketPyError: no offset was found, and a broker did not answer.
+    """
+    searches = [
+        asyncio.create_task(_search_offset(store, each)) for each in by_broker(queues).values()
+    ]
+    failure: RocketPyError | None = None
+    try:
+        for search in asyncio.as_completed(searches):
+            found = await search
+            if found is True:
+                return True
+            if isinstance(found, RocketPyError):
+                failure = found
+    finally:
+        for task in searches:
+            task.cancel()
+    if failure is not None:
+        raise failure
+    return False
+
+
+async def _search_offset(store: OffsetStore, queues: list[MessageQueue]) -> bool | RocketPyError:
+    """Return whether an offset of queues is stored, or why that is not known."""
+    try:
+        for queue in queues:
+            if await store.load(queue) is not None:
+                return True
+    except RocketPyError as error:
+        return error
+    return False
+
+
 class FirstOffsets:
     """Offsets at which a consumer began in queues without a stored one, until they are stored.
 
@@ -376,7 +412,7 @@ class StartFinder:
         if is_decided or topic in self._has_offsets:
             return
         try:
-            self._has_offsets[topic] = await self._has_any_offset(queues)
+            self._has_offsets[topic] = await has_any_offset(self._store, queues)
         except RocketPyError as error:
             self._unanswered[topic] = error
         else:
@@ -410,38 +446,6 @@ class StartFinder:
             offset = self._noted[queue] if queue in self._noted else await self._asked(queue)
         await self._keep(queue, offset)
         return offset
-
-    async def _has_any_offset(self, queues: Sequence[MessageQueue]) -> bool:
-        """Return whether an offset of a queue is stored; all brokers are asked at once.
-
-        Raises:
-            RocketPyError: no offset was found, and a broker did not answer.
-        """
-        searches = [asyncio.create_task(self._search(each)) for each in by_broker(queues).values()]
-        failure: RocketPyError | None = None
-        try:
-            for search in asyncio.as_completed(searches):
-                found = await search
-                if found is True:
-                    return True
-                if isinstance(found, RocketPyError):
-                    failure = found
-        finally:
-            for task in searches:
-                task.cancel()
-        if failure is not None:
-            raise failure
-        return False
-
-    async def _search(self, queues: list[MessageQueue]) -> bool | RocketPyError:
-        """Return whether an offset of queues is stored, or why that is not known."""
-        try:
-            for queue in queues:
-                if await self._store.load(queue) is not None:
-                    return True
-        except RocketPyError as error:
-            return error
-        return False
 
     def _address(self, queue: MessageQueue) -> str:
         return read_address(self._instance, queue)

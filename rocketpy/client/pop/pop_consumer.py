@@ -6,6 +6,7 @@ Source: DefaultMQPushConsumerImpl with clientRebalance=false, RebalanceImpl (5.4
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from rocketpy.client.callbacks.handlers import Invoke
@@ -17,6 +18,7 @@ from rocketpy.client.consumer.dispatch.iterator_service import IteratorService
 from rocketpy.client.consumer.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.consumer.group_membership import PopMember
 from rocketpy.client.consumer.iteration import Source
+from rocketpy.client.consumer.offset_store import BrokerOffsetStore, has_any_offset
 from rocketpy.client.consumer.rebalance import MissingTopics, check_group_exists
 from rocketpy.client.consumer.status_reports import job_failures, queue_failures
 from rocketpy.client.health import ConsumerHealth, QueueHealth
@@ -26,7 +28,7 @@ from rocketpy.client.pop.invisible_messages import InvisibleMessages
 from rocketpy.client.pop.pop_api import PopRequests
 from rocketpy.client.pop.pop_loop import PopLoop, PopSettings
 from rocketpy.client.pop.popped_message import PoppedMessage
-from rocketpy.errors import ClosedError, RocketPyError
+from rocketpy.errors import BrokerError, ClosedError, RocketPyError
 from rocketpy.proto.bodies.lock import QueryAssignmentRequestBody
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.pop import INIT_MAX, INIT_MIN
@@ -107,6 +109,8 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             is_ordered=config.ordered,
             error_pause_ms=to_ms(config.error_pause),
         )
+        self._store = BrokerOffsetStore(instance, group)
+        self._init_modes: dict[str, int] = {}  # by topic
         self._loops: dict[MessageQueue, tuple[PopLoop, asyncio.Task[None]]] = {}
         self._settlers = asyncio.Semaphore(_SETTLED_AT_A_TIME)
         self._settling: OrderedSet[asyncio.Task[None]] = OrderedSet()
@@ -228,12 +232,54 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
                 continue
             gone = [each for each in self._loops if each.topic == topic and each not in assigned]
             await self._stop_loops(gone)
-            for queue in assigned:
-                if queue not in self._loops:
-                    self._begin(queue)
+            fresh = [queue for queue in assigned if queue not in self._loops]
+            if fresh and not await self._find_start(topic):
+                is_complete = False
+                continue
+            for queue in fresh:
+                self._begin(queue)
         self._stats.sample()
         self._placed.set()
         return self._next_round_ms(is_complete=is_complete)
+
+    async def _find_start(self, topic: str) -> bool:
+        """Decide where queues without an offset begin; return False when that is not known yet.
+
+        A group that has offsets in other queues of the topic, and no other member, was away when
+        the topic got such a queue: it begins with its first message. Another member may just have
+        stored the first offsets of a new group.
+        """
+        if topic in self._init_modes:
+            return True
+        instance, mode = self._instance, self._settings.init_mode
+        queues = await instance.routes.subscribe_queues(topic)
+        try:
+            is_old = mode == INIT_MAX and await has_any_offset(self._store, queues)
+            if is_old and not await self._has_other_members(queues):
+                mode = INIT_MIN
+        except RocketPyError as error:
+            logger.warning(
+                "offsets of a group not known, its topic is not popped yet: group=%(group)s "
+                "topic=%(topic)s error=%(error)r",
+                {"group": self.group, "topic": topic, "error": error},
+            )
+            return False
+        self._init_modes[topic] = mode
+        return True
+
+    async def _has_other_members(self, queues: Sequence[MessageQueue]) -> bool:
+        """Return whether a broker of the queues knows another member of the group."""
+        instance = self._instance
+        for address in {instance.routes.master_address(each.broker_name) for each in queues}:
+            if address is None:
+                continue
+            try:
+                members = await instance.api.consumer_ids(address, self.group)
+            except BrokerError:  # it knows no member
+                continue
+            if set(members) - {instance.client_id}:
+                return True
+        return False
 
     async def _ask(self, topic: str) -> list[MessageQueue] | None:
         """Ask the brokers of a topic, one after the other; return None to keep the assignment.
@@ -276,7 +322,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         loop = PopLoop(
             self._instance,
             queue,
-            self._settings,
+            replace(self._settings, init_mode=self._init_modes[queue.topic]),
             self._hand,
             subscription=lambda: self._subscription(queue.topic),
             deliver=self._deliver,

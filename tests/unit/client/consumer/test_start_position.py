@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rocketpy.broker.stats.page_cache_estimate import PageCacheEstimate
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import ConnectError
 from rocketpy.proto.bodies.topic import TopicConfig
@@ -289,3 +290,54 @@ def test_start_whose_offset_lookup_fails_is_repeated(tmp_path: Path) -> None:
             assert await receive(client, "push", 60, tmp_path) == [b"new"]
 
     run_sim(main, queues=1)
+
+
+async def pop(client: Any, seconds: int) -> list[bytes]:
+    reader = Reader()
+    async with client.pop_consumer("t", group="c", handler=reader.handler):
+        await pass_time(seconds)
+    return reader.got
+
+
+def test_queues_that_came_while_a_pop_group_was_away_begin_with_their_first_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Otherwise brokers begin a young queue with its first message for every group.
+    monkeypatch.setattr(PageCacheEstimate, "is_in_memory", lambda *_: False)
+
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            member = asyncio.create_task(pop(client, 10))
+            await pass_time(5)
+            cluster.put("t", b"consumed")
+            assert await member == [b"consumed"]
+        cluster.create_topic("t", 4)
+        await pass_time(2)
+        sent = [b"%d" % number for number in range(10, 18)]
+        for number, body in enumerate(sent):
+            cluster.put("t", body, queue_id=number % 4)
+        async with cluster.client() as client:
+            assert sorted(await pop(client, 10)) == sent
+
+    run_sim(main, queues=2)
+
+
+def test_members_of_a_new_pop_group_that_join_together_get_nothing_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PageCacheEstimate, "is_in_memory", lambda *_: False)
+
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 40)
+        clients = [cluster.client() for _ in range(3)]
+        for client in clients:
+            await client.start()
+        try:
+            got = await asyncio.gather(*(pop(client, 30) for client in clients))
+        finally:
+            for client in clients:
+                await client.close()
+        lasts = {b"%d" % number for number in range(32, 40)}
+        assert {body for part in got for body in part} <= lasts, "the last one of each queue"
+
+    run_sim(main, queues=8)
