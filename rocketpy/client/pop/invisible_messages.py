@@ -19,7 +19,7 @@ from rocketpy.client.messages.outcomes import DEAD_LETTER, Backoff, Rejection
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.pop.pop_api import PoppedPlace, PopRequests, place_of
 from rocketpy.client.pop.popped_message import PoppedMessage, delay_of_level
-from rocketpy.errors import ClientError, NoRouteError, RocketPyError
+from rocketpy.errors import BrokerError, ClientError, NoRouteError, RocketPyError
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
@@ -308,6 +308,8 @@ class InvisibleMessages:
         while True:
             try:
                 await work(self._address(held), await self._place(held))
+            except BrokerError:  # a refusal; one of them is a ClientError, too
+                raise
             except ClientError:
                 if clock.monotonic_ms() + _ACK_PAUSE_S * 1000 >= held.deadline_ms:
                     raise
