@@ -57,9 +57,12 @@ def split_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, *, uses_tls: bool) -> str:
     """Return the text of an error; an aborted handshake has none."""
-    return str(error) or type(error).__name__
+    reason = str(error) or type(error).__name__
+    if uses_tls and isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError):
+        reason += "; the TLS handshake failed, check the server's TLS mode and the certificates"
+    return reason
 
 
 class PeerContext(Protocol):
@@ -490,7 +493,9 @@ class ServerPeer:
         except (OSError, ValueError) as error:
             # OSError includes ssl.SSLError; a host name that no IDNA rule allows is a UnicodeError,
             # one with a NUL in it another ValueError.
-            self._connect_failed(f"cannot connect to {self.address}: {_reason(error)}")
+            self._connect_failed(
+                f"cannot connect to {self.address}: {_reason(error, uses_tls=self.uses_tls)}"
+            )
         else:
             self._connected(connection)
         finally:

@@ -292,5 +292,6 @@ def _load_broker(
         fixed.append(f"brokerIP1={host}")
     # NAMESRV_ADDR is for clients of other clusters; this broker registers here.
     environ = {name: text for name, text in os.environ.items() if name != "NAMESRV_ADDR"}
-    defaults = {"brokerName": "broker-a"}
+    # A single broker for development: a producer gets a recall handle, and it should work.
+    defaults = {"brokerName": "broker-a", "recallMessageEnable": "true"}
     return load_config(None, [*fixed, *overrides], environ, defaults, accepted)

@@ -78,8 +78,11 @@ async def test_enforcing_refuses_plain_text(certificate: tuple[str, str]) -> Non
     async with (
         serving(tls=tls) as (_, address),
         client(tls=TlsClientConfig(enable=True)) as secret,
+        client() as plain,
     ):
         assert (await secret.invoke(address, make_request(ECHO), 3000)).code == 0
+        with pytest.raises(ConnectionLostError, match="perhaps it accepts TLS only"):
+            await plain.invoke(address, make_request(ECHO), 3000)
         peer = await RawPeer.connect(address)
         peer.send(numbered(ECHO, 1))
         assert await peer.is_closed_by_peer()
@@ -92,15 +95,16 @@ async def test_disabled_refuses_tls(certificate: tuple[str, str]) -> None:
         serving(tls=tls) as (_, address),
         client(tls=TlsClientConfig(enable=True)) as secret,
     ):
-        with pytest.raises(ConnectError):
+        with pytest.raises(ConnectError, match="TLS handshake failed, check the server's TLS mode"):
             await secret.invoke(address, make_request(ECHO), 3000)
 
 
 async def failed(call: Awaitable[object]) -> bool:
+    """Return whether a call fails with an error that names certificates."""
     try:
         await call
-    except (ConnectError, ConnectionLostError):
-        return True
+    except (ConnectError, ConnectionLostError) as error:
+        return "certificate" in str(error)
     return False
 
 

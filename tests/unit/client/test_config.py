@@ -363,3 +363,8 @@ def test_option_that_a_send_does_not_have_or_of_another_type_is_refused() -> Non
             await producer.send("t", b"x", tag=None, keys=None, delay=None, delay_level=None)
 
     run_sim(main)
+
+
+def test_address_in_two_parts_says_how_to_write_it() -> None:
+    with pytest.raises(ConfigError, match="write 'host:port', or a list of such texts"):
+        rocketpy.connect(("127.0.0.1", 29876))  # type: ignore[arg-type]

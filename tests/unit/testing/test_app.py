@@ -9,7 +9,13 @@ import pytest
 
 import rocketpy
 from rocketpy import App, Headers, Message, Producer, ReceivedMessage, Retry, ToDLQ, TxState
-from rocketpy.errors import ClientError, ConfigError, IllegalMessageError, RequestTimeoutError
+from rocketpy.errors import (
+    ClientError,
+    ConfigError,
+    IllegalMessageError,
+    RemoteError,
+    RequestTimeoutError,
+)
 from rocketpy.testing.app import TestApp
 
 
@@ -477,3 +483,25 @@ async def test_responder_of_texts_answers_with_anything() -> None:
         result = await app.producer.request("lengths", "four")
         assert result.decode() == {"length": 4}
         assert test.answers("lengths") == [{"length": 4}]
+
+
+async def test_responder_that_raises_answers_a_request_with_its_error() -> None:
+    app = App("nowhere:1", group="shop")
+    errors: list[str] = []
+
+    @app.responder("quotes", group="pricing")
+    async def price(name: str) -> str:
+        raise ValueError(f"no {name}")
+
+    @app.subscribe("carts", group="carts")
+    async def ask(name: str, producer: Producer) -> None:
+        try:
+            await producer.request("quotes", name)
+        except RemoteError as error:
+            errors.append(f"{error.kind} {error.detail}")
+
+    async with TestApp(app) as test:
+        await test.publish("carts", "book")
+        await test.run_until_idle()
+        assert errors == ["ValueError no book"]
+        assert len(test.acked("pricing")) == len(test.acked("carts")) == 1

@@ -228,11 +228,12 @@ class MessageScheduler:
         return self._recalls.take(slot // precision_ms, self._clock.time_ms() // precision_ms)
 
     def _illegal(self) -> Refusal:
+        most_ms = self.timers.max_delay_ms
         return Refusal(
             ResponseCode.MESSAGE_ILLEGAL,
             "timer message illegal, the delay time should not be bigger than the max delay "
-            f"{self.timers.max_delay_ms}ms; or if set del msg, the delay time should be bigger "
-            "than the current time",
+            f"{most_ms}ms ({_in_days(most_ms)}); or if set del msg, the delay time should be "
+            "bigger than the current time",
         )
 
     def delay(self, message: PutMessage, properties: dict[str, str], level: int) -> None:
@@ -270,3 +271,9 @@ def _store_in(message: PutMessage, properties: dict[str, str], topic: str, queue
     properties[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
     message.properties = encode_properties(properties)
     message.topic, message.queue_id = topic, queue_id
+
+
+def _in_days(duration_ms: int) -> str:
+    """Return a duration in words; a text of nine digits of milliseconds is hard to read."""
+    days = duration_ms / 86_400_000
+    return f"{days:g} days" if days >= 1 else f"{duration_ms / 1000:g} s"

@@ -47,6 +47,7 @@ def test_data_directory_holds_everything(tmp_path: Path) -> None:
     assert "brokerIP1=127.0.0.2\n" in broker
     assert "bindAddress=127.0.0.2\n" in broker
     assert "brokerName=broker-a\n" in broker
+    assert "recallMessageEnable=true\n" in broker
 
 
 def test_another_name_server_of_the_environment_is_not_meant(tmp_path: Path) -> None:

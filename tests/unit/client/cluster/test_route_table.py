@@ -201,6 +201,18 @@ async def test_first_message_of_a_topic_goes_where_topics_are_created() -> None:
     assert len(await kit.table.publish_queues("new")) == 1
 
 
+async def test_topic_that_its_first_message_creates_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    kit = Kit()
+    kit.remoting.routes["TBW102"] = route("a", queues=8)
+    for _ in range(3):
+        await kit.table.publish_queues("ordesr")
+    lines = [each.getMessage() for each in caplog.records if "first message" in each.getMessage()]
+    assert lines == ["topic is new, its first message creates it: topic=ordesr"]
+
+
 async def test_missing_broker_to_write_to_raises() -> None:
     kit = Kit()
     with pytest.raises(NoRouteError, match="new"):
