@@ -245,6 +245,10 @@ class BrokerConfig:
             "PULL or POP",
         )
         self._check(bool(self.broker_cluster_name), "brokerClusterName", "a name")
+        for address in self.name_server_addresses:
+            host, _, port = address.rpartition(":")
+            is_fine = bool(host) and "," not in address and port.isascii() and port.isdecimal()
+            self._check(is_fine, "namesrvAddr", f"host:port, several with ; between: {address!r}")
         for part in fields(self):
             if part.name.endswith(("_thread_pool_nums", "_capacity")):
                 value = cast("int", getattr(self, part.name))

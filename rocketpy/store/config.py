@@ -3,6 +3,7 @@
 Source: MessageStoreConfig (5.4.0).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,6 +147,17 @@ class MessageStoreConfig:
             raise ValueError("storePathRootDir: must not be empty; expected a directory")
         parse_delay_levels(self.message_delay_level)
         parse_delete_when(self.delete_when)
+
+    def config_warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield keys, and why their values do less than they seem to."""
+        for key, percent, low, high in (
+            ("diskMaxUsedSpaceRatio", self.disk_max_used_space_ratio, 10, 95),
+            ("diskSpaceCleanForciblyRatio", self.disk_space_clean_forcibly_ratio, 30, 85),
+            ("diskSpaceWarningLevelRatio", self.disk_space_warning_level_ratio, 35, 90),
+        ):
+            used = min(max(percent, low), high)
+            if used != percent:
+                yield key, f"{percent} is outside {low} to {high}: {used} is used, as by Apache"
 
     @property
     def is_sync_flush(self) -> bool:

@@ -133,3 +133,9 @@ def test_config_is_immutable() -> None:
     config = BrokerConfig()
     with pytest.raises(AttributeError):
         config.trace_on = False  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["h", "a:1,b:2", "a:1;b", "a:x", ":1", "a:1;b:"])
+def test_broker_config_name_server_that_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="namesrvAddr: must be host:port, several with ; between"):
+        BrokerConfig(namesrv_addr=text)

@@ -33,3 +33,12 @@ def test_hours_of_deleting() -> None:
     assert parse_delete_when("4; 16") == {4, 16}
     with pytest.raises(ValueError, match="deleteWhen"):
         parse_delete_when("24")
+
+
+def test_disk_ratio_that_is_limited_is_a_warning() -> None:
+    text = "diskSpaceWarningLevelRatio=95\ndiskMaxUsedSpaceRatio=5\n"
+    warnings = load(Sources(text=text, name="b.conf"), [MessageStoreConfig]).warnings
+    assert [str(each) for each in warnings] == [
+        "b.conf:2: diskMaxUsedSpaceRatio: 5 is outside 10 to 95: 10 is used, as by Apache",
+        "b.conf:1: diskSpaceWarningLevelRatio: 95 is outside 35 to 90: 90 is used, as by Apache",
+    ]
