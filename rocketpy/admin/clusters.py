@@ -49,10 +49,13 @@ async def _status(
     servers: Servers, cluster: str, broker: str, broker_id: int, address: str
 ) -> BrokerStatus:
     silent = BrokerStatus(cluster=cluster, broker=broker, broker_id=broker_id, address=address)
-    try:
-        runtime = await broker_runtime(servers, address)
+    try:  # `each`, so that later requests of a command do not wait for a silent broker again
+        answers, _ = await servers.each(
+            {broker: address}, lambda each: broker_runtime(servers, each)
+        )
     except RocketPyError as error:
         return replace(silent, error=str(error))
+    runtime = answers[broker]
     now, morning = "msgPutTotalTodayNow", "msgPutTotalTodayMorning"
     got, got_morning = "msgGetTotalTodayNow", "msgGetTotalTodayMorning"
     return replace(

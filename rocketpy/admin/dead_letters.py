@@ -7,7 +7,7 @@ from typing import Final
 from rocketpy.admin.messages import message_at, messages_by_unique_id, queue_range, read_range
 from rocketpy.admin.results import Answers
 from rocketpy.admin.servers import Servers
-from rocketpy.errors import NoRouteError
+from rocketpy.errors import ClientError, NoRouteError
 from rocketpy.proto.headers.send import SendMessageRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.perm import is_readable, is_writeable
@@ -35,10 +35,10 @@ _ORIGIN_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 _REASONS: Final = {
     "DLQ_EXCEPTION": "exception",
     "DLQ_REASON": "reason",
-    "DLQ_TIME": "failed_at",
     "DLQ_MEMBER": "member",
 }
-"""Properties that RocketPy's consumers add to a letter, with the fields of `DeadLetter`."""
+"""Properties that RocketPy adds to a letter, with the fields of `DeadLetter`."""
+_FAILED_MS: Final = "DLQ_TIME"
 
 _KEPT: Final = frozenset(
     {
@@ -67,8 +67,9 @@ class DeadLetter:
         stored_ms: when it became a dead letter.
         retries: deliveries after the first one.
         tag, keys: of the message.
-        exception, reason, failed_at, member: why, when and where the last delivery failed, as
-            RocketPy's consumers record it; empty for other clients.
+        exception, reason, member: why and at which client the last delivery failed, as RocketPy
+            records it; empty for other clients and brokers.
+        failed_ms: when it failed, ms since 1970; 0 if unknown.
     """
 
     group: str
@@ -84,8 +85,8 @@ class DeadLetter:
     keys: list[str]
     exception: str = ""
     reason: str = ""
-    failed_at: str = ""
     member: str = ""
+    failed_ms: int = 0
 
     @property
     def location(self) -> str:
@@ -104,6 +105,7 @@ async def dead_letters(
 
     Raises:
         TopicNotExistError: the group has no dead letter topic.
+        ClientError: the topic is not readable, as brokers before 5.0 create it.
     """
     topic = DLQ_PREFIX + group
     route = await servers.topic_route(topic)
@@ -115,6 +117,10 @@ async def dead_letters(
         for data in route.queue_datas
         if data.broker_name in masters and is_readable(data.perm)
     }
+    if route.queue_datas and not queues:
+        raise ClientError(
+            f"topic {topic} is not readable: `rocketpy topic update {topic} --perm rw`"
+        )
 
     async def read(address: str) -> list[DeadLetter]:
         found: list[DeadLetter] = []
@@ -177,7 +183,8 @@ def _kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in properties.items()
-        if name in _KEPT or not (name in SYSTEM_PROPERTIES or name in _REASONS)
+        if name in _KEPT
+        or not (name in SYSTEM_PROPERTIES or name in _REASONS or name == _FAILED_MS)
     }
 
 
@@ -218,6 +225,7 @@ async def _send(
 def _letter(group: str, queue: MessageQueue, message: MessageExt) -> DeadLetter:
     properties = message.properties
     origin = properties.get(PROPERTY_DLQ_ORIGIN_TOPIC) or properties.get(PROPERTY_RETRY_TOPIC)
+    failed_ms = properties.get(_FAILED_MS, "")
     origin_id = properties.get(_ORIGIN_ID) or properties.get(PROPERTY_ORIGIN_MESSAGE_ID)
     return DeadLetter(
         group=group,
@@ -231,5 +239,6 @@ def _letter(group: str, queue: MessageQueue, message: MessageExt) -> DeadLetter:
         retries=message.reconsume_times,
         tag=message.tags or "",
         keys=message.keys,
+        failed_ms=int(failed_ms) if failed_ms.isdecimal() else 0,
         **{field: properties.get(name, "") for name, field in _REASONS.items()},
     )

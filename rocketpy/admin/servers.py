@@ -278,7 +278,12 @@ class Servers:
         Raises:
             ServersFailedError: some brokers failed, so that the routes still have the topic.
         """
-        await self.change(brokers, lambda address: self.drop_topic_at(address, topic))
+
+        async def drop(address: str) -> str:
+            await self.drop_topic_at(address, topic)
+            return address
+
+        await self.change(brokers, drop)
         await self.drop_route(topic, cluster)
 
     async def drop_topic_at(self, address: str, topic: str) -> None:

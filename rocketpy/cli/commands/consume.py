@@ -11,7 +11,7 @@ import click
 
 import rocketpy
 from rocketpy import admin as rocketpy_admin
-from rocketpy.errors import RocketPyError, TopicNotExistError
+from rocketpy.errors import ClientError, RocketPyError, TopicNotExistError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.terminal.cluster_calls import exit_code, unknown_name
 from rocketpy.terminal.common import (
@@ -29,6 +29,9 @@ from rocketpy.terminal.parameters import TextCommand, group_name, topic_name
 from rocketpy.terminal.render import as_json, message_row, printable, shown_body
 from rocketpy.terminal.stdio import is_read, until_read, until_reader_is_gone
 
+_EMPTY_POLLS: Final = 3
+"""Polls of 5 s without progress before the end of the topics, after which a read gives up."""
+_STALLED: Final = ClientError("stopped responding before the end of the topic was read")
 _Messages = AsyncGenerator[rocketpy.ReceivedMessage, None]
 _FIELDS: Final = (
     "topic", "broker", "queue", "offset", "tag", "keys", "stored", "msg_id", "body",
@@ -184,7 +187,13 @@ class _Reader:
                     yield message
 
     async def follow(self, start: Position, *, at_end: bool) -> _Messages:
-        """Yield messages of all queues, without a group; with `at_end`, only the existing ones."""
+        """Yield messages of all queues, without a group.
+
+        Args:
+            start: where to begin.
+            at_end: stop at the present end of each queue; a broker that stops responding before
+                that is one of the `failures`.
+        """
         ends: dict[MessageQueue, int] = {}
         async with rocketpy_admin.connect(self._namesrv) as admin:
             for topic in self._topics:
@@ -204,9 +213,18 @@ class _Reader:
                     await consumer.seek_to_end()
                 else:
                     await consumer.seek_to_time(None, start)
-                while not at_end or any(
-                    (consumer.position(queue) or 0) < last for queue, last in ends.items()
-                ):
+                before: dict[MessageQueue, int] = {}
+                empty = 0
+                while True:
+                    positions = {queue: consumer.position(queue) or 0 for queue in ends}
+                    unread = {queue for queue, last in ends.items() if positions[queue] < last}
+                    if at_end and not unread:
+                        return
+                    empty = 0 if positions != before else empty + 1
+                    if at_end and empty > _EMPTY_POLLS:
+                        self.failures |= {queue.broker_name: _STALLED for queue in unread}
+                        return
+                    before = positions
                     for message in await consumer.poll():
                         if not at_end or message.offset < ends[message.queue]:
                             yield message

@@ -194,7 +194,7 @@ def _row(letter: DeadLetter) -> dict[str, object]:
         "keys": letter.keys,
         "exception": letter.exception,
         "reason": letter.reason,
-        "failed_at": letter.failed_at,
+        "failed": iso(letter.failed_ms),
         "member": letter.member,
         "broker": letter.queue.broker_name,
         "queue": letter.queue.queue_id,

@@ -115,7 +115,7 @@ class NameServers:
                     self.failure = ""
                     return response
                 failures.append(f"{address} is no name server; is it a broker's address?")
-                logger.warning(
+                logger.info(  # the error says so, too
                     "%(address)s is no name server; is it a broker's address?",
                     {"address": address},
                 )

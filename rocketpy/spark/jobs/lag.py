@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from rocketpy import admin as rocketpy_admin
-from rocketpy.errors import JobError
+from rocketpy.errors import JobError, ServersFailedError
 from rocketpy.spark.jobs.job_cli import Progress, main, summary
 from rocketpy.spark.jobs.session import need_extra
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
@@ -38,11 +38,14 @@ async def sample(namesrv: str, groups: Sequence[str], topic: str, now_ms: int) -
 
     Raises:
         SubscriptionGroupNotExistError: a named group does not exist.
+        ServersFailedError: a broker does not answer.
     """
     async with rocketpy_admin.connect(namesrv) as admin:
-        names = list(groups) or [each.group for each in await admin.groups()]
+        names = list(groups) or await admin.group_names()
         found = await asyncio.gather(*(admin.group_lag(name, topic) for name in names))
         for each in found:
+            if each.failures:  # the lag of some queues would look like that of all
+                raise ServersFailedError({}, each.failures)
             if groups and not each.queues:
                 await admin.check_group(each.group)  # raises if the group does not exist
     return [

@@ -20,7 +20,18 @@ def test_positions() -> None:
     assert abs(datetime.now(UTC) - timedelta(hours=2) - ago) < timedelta(minutes=1)
 
 
-@pytest.mark.parametrize("text", ["", "now", "5w", "99999999999999999999", "999999999999d", "-1"])
+def test_digits_are_date_or_milliseconds() -> None:
+    date = position("20261127")
+    assert isinstance(date, datetime)
+    assert (date.year, date.month, date.day, date.hour) == (2026, 11, 27, 0)
+    for text in ("0", "1", "2026", "1764201600", "99999999999"):
+        with pytest.raises(click.BadParameter, match="too early for a time; use earliest"):
+            position(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["20261350", "", "now", "5w", "99999999999999999999", "999999999999d", "-1"]
+)
 def test_wrong_positions_are_usage_errors(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not earliest, latest, a time"):
         position(text)

@@ -6,7 +6,15 @@ from pathlib import Path
 import click
 import pytest
 
-from rocketpy.errors import ConfigError, RocketPyError, StartError, StoreLockedError
+from rocketpy.errors import (
+    ConfigError,
+    ExpressionError,
+    IllegalMessageError,
+    RocketPyError,
+    ServersFailedError,
+    StartError,
+    StoreLockedError,
+)
 from rocketpy.terminal.error_exit import run_command
 
 
@@ -41,10 +49,46 @@ def test_error_is_one_sentence_and_an_exit_code(
     assert outcome(fault, capsys) == (code, sentence)
 
 
-def test_wrong_usage_shows_how(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = outcome(click.UsageError("what?"), capsys)
-    assert code == 2
-    assert "what?" in text
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (click.UsageError("what?"), 2),
+        (click.ClickException("what?"), 1),
+        (IllegalMessageError("what?"), 2),
+        (ExpressionError("what?", 0), 2),
+    ],
+)
+def test_every_error_begins_with_the_name_of_the_program(
+    fault: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, text = outcome(fault, capsys)
+    assert found == code
+    assert text.splitlines()[-1].startswith("tool: ")
+    assert text.endswith("what?\n")
+
+
+def test_wrong_option_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def command() -> None: ...
+
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "tool", ["--none"])
+    assert ended.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Usage: tool")
+    assert lines[-1].startswith("tool: No such option")
+
+
+def test_failures_of_servers_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    fault = ServersFailedError({}, {"a": RocketPyError("no"), "b": RocketPyError("late")})
+    assert outcome(fault, capsys) == (1, "tool: a: no\ntool: b: late\n")
+
+
+@pytest.mark.parametrize(("fault", "code"), [(BrokenPipeError(), 0), (OSError(28, "full"), 1)])
+def test_reader_that_is_gone_is_success_and_a_full_disk_is_not(
+    fault: OSError, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome(fault, capsys)[0] == code
 
 
 def test_unexpected_exception_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,22 @@ def test_json_output_has_all_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == []
 
 
+def test_body_that_is_not_text_says_so_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"body": "//4=", "body_encoding": "base64"},
+        {"body": "hello", "body_encoding": "utf-8"},
+    ]
+    show(rows, "table", columns=("body",))
+    assert capsys.readouterr().out.split() == ["BODY", "base64://4=", "hello"]
+    show(rows, "json")
+    assert json.loads(capsys.readouterr().out) == rows
+
+
+def test_json_of_a_lone_surrogate_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    show([{"name": "\udcff"}], "json")
+    assert json.loads(capsys.readouterr().out) == [{"name": "\udcff"}]
+
+
 def test_empty_table_is_a_sentence_on_standard_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
