@@ -13,7 +13,11 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.perm import is_readable, is_writeable
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.record.properties import (
+    PROPERTY_DLQ_EXCEPTION,
+    PROPERTY_DLQ_MEMBER,
     PROPERTY_DLQ_ORIGIN_TOPIC,
+    PROPERTY_DLQ_REASON,
+    PROPERTY_DLQ_TIME,
     PROPERTY_INSTANCE_ID,
     PROPERTY_KEYS,
     PROPERTY_ORIGIN_MESSAGE_ID,
@@ -32,13 +36,6 @@ REQUEUED_FROM: Final = "REQUEUED_FROM"
 """Property of a requeued message: `group/broker/queue/offset` of the dead letter."""
 
 _ORIGIN_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
-_REASONS: Final = {
-    "DLQ_EXCEPTION": "exception",
-    "DLQ_REASON": "reason",
-    "DLQ_MEMBER": "member",
-}
-"""Properties that RocketPy adds to a letter, with the fields of `DeadLetter`."""
-_FAILED_MS: Final = "DLQ_TIME"
 
 _KEPT: Final = frozenset(
     {
@@ -183,8 +180,7 @@ def _kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in properties.items()
-        if name in _KEPT
-        or not (name in SYSTEM_PROPERTIES or name in _REASONS or name == _FAILED_MS)
+        if name in _KEPT or name not in SYSTEM_PROPERTIES
     }
 
 
@@ -225,7 +221,7 @@ async def _send(
 def _letter(group: str, queue: MessageQueue, message: MessageExt) -> DeadLetter:
     properties = message.properties
     origin = properties.get(PROPERTY_DLQ_ORIGIN_TOPIC) or properties.get(PROPERTY_RETRY_TOPIC)
-    failed_ms = properties.get(_FAILED_MS, "")
+    failed_ms = properties.get(PROPERTY_DLQ_TIME, "")
     origin_id = properties.get(_ORIGIN_ID) or properties.get(PROPERTY_ORIGIN_MESSAGE_ID)
     return DeadLetter(
         group=group,
@@ -240,5 +236,7 @@ def _letter(group: str, queue: MessageQueue, message: MessageExt) -> DeadLetter:
         tag=message.tags or "",
         keys=message.keys,
         failed_ms=int(failed_ms) if failed_ms.isdecimal() else 0,
-        **{field: properties.get(name, "") for name, field in _REASONS.items()},
+        exception=properties.get(PROPERTY_DLQ_EXCEPTION, ""),
+        reason=properties.get(PROPERTY_DLQ_REASON, ""),
+        member=properties.get(PROPERTY_DLQ_MEMBER, ""),
     )

@@ -204,7 +204,7 @@ class _Reader:
                 self.failures |= status.failures
                 ends |= {each.queue: each.max_offset for each in status.queues}
         async with rocketpy.connect(self._namesrv) as client:
-            consumer = client.pull_consumer(group=own_group(), auto_commit=False, start="latest")
+            consumer = client.pull_consumer(group=own_group(), auto_commit=False, start="earliest")
             async with consumer:
                 await consumer.assign(ends)
                 if start == "earliest":

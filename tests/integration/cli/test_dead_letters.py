@@ -1,8 +1,10 @@
 """`rocketpy group dlq`: lists letters, shows one, and sends them back once."""
 
 import json
+import time
 from collections.abc import Callable
 
+import rocketpy
 from rocketpy.sync import ReceivedMessage, connect
 from rocketpy.testing.cluster import ClusterThread
 from tests.integration.cli.conftest import Cli
@@ -64,6 +66,30 @@ def test_letters_are_listed_shown_and_requeued_once(
     assert copy["properties"]["REQUEUED_FROM"] == "g/broker-a/0/0"
     assert not {"RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"} & copy["properties"].keys()
     assert (binary["body"], binary["body_encoding"]) == ("/wA=", "base64")
+
+
+def test_letter_says_why_and_the_requeued_message_does_not(
+    cli: Cli, rocketpy_cluster: ClusterThread
+) -> None:
+    cli("topic", "create", "orders", "--queues", "1")
+
+    def refuse(message: ReceivedMessage) -> None:
+        raise rocketpy.ToDLQ("no such shop")
+
+    with connect(rocketpy_cluster.namesrv) as client:
+        client.producer().send("orders", b"one", order_key="o1")
+        with client.consumer("orders", group="g", start="earliest", handler=refuse):
+            deadline = time.monotonic() + 60
+            while not rocketpy_cluster.message_count("%DLQ%g") and time.monotonic() < deadline:
+                time.sleep(0.05)
+    [row] = cli.json("group", "dlq", "g")
+    assert (row["exception"], row["reason"]) == ("ToDLQ", "no such shop")
+    assert row["failed"].endswith("Z")
+    assert row["member"]
+    cli("group", "dlq", "g", "--requeue", "--all", "--yes")
+    copy = cli.json("topic", "peek", "orders")[1]["properties"]
+    assert copy["__SHARDINGKEY"] == "o1"
+    assert [name for name in copy if name.startswith("DLQ_")] == []
 
 
 def test_letter_of_a_requeued_message_is_requeued_again(

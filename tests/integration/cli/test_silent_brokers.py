@@ -51,7 +51,7 @@ def test_commands_show_what_other_brokers_answer_and_wait_once(
         [line] = cli.err.splitlines()
         assert line.startswith(f"rocketpy: {FROZEN}: "), line
     lines = cli("consume", "t", "--no-group", "--end", "--from", "earliest", "--body-only", code=1)
-    assert lines == "x\n"
+    assert lines == "x\n", cli.err
     assert cli.err.startswith(f"rocketpy: {FROZEN}: ")
 
 
