@@ -34,21 +34,24 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields, replace
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar, Unpack
 
-from rocketpy.app.binding import bound, wishes_of
+from rocketpy.app.binding import ConvertingSerializer, bound, publishing, wishes_of
 from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
 from rocketpy.client.callbacks.hooks import TxChecker
 from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddleware
 from rocketpy.client.client import Client, connect
 from rocketpy.client.config import ConsumerConfig, ResponderConfig
 from rocketpy.client.consumer.push_consumer import Consumer
+from rocketpy.client.messages.message import Message
+from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.messages.serializers import Serializer, json_or_text
 from rocketpy.client.messages.typed_serializer import TypedSerializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.keyword_options import method_options
 from rocketpy.client.options.validation import fits, refuse_generators
 from rocketpy.client.producer.producer import Producer
+from rocketpy.client.sending.outgoing_message import check_send_topic
 from rocketpy.errors import ClosedError, ConfigError
 from rocketpy.remoting.network.event_loop import new_event_loop
 
@@ -145,7 +148,8 @@ class App:
         Raises:
             ConfigError: an unusable setting, a function with `yield`, or a group that another
                 handler of the app has.
-            TypeError: a parameter of the function that has no matching argument.
+            TypeError: a parameter of the function that has no matching argument, or a body whose
+                type cannot be read; names parameter and field.
         """
         return self._noting("consumer", config)
 
@@ -160,6 +164,56 @@ class App:
         """
         return self._noting("responder", config)
 
+    def publisher(self, topic: str, **options: Unpack[SendOptions]) -> Decorator:
+        """Return a decorator that sends what a handler returns; it stands above `subscribe`.
+
+        None is not sent; a `Message` goes to its own topic. The handler's message is done once
+        the result is stored; if the send fails, it is redelivered and the handler called again.
+
+        Args:
+            topic: destination of the results.
+            **options: see `SendOptions`.
+
+        Raises:
+            ConfigError: the function is not a handler of the app yet, or takes lists.
+            IllegalMessageError: the topic or an option cannot be used.
+            TypeError: an option does not exist, or has another type.
+
+        Example:
+            ::
+
+                @app.publisher("bills")
+                @app.subscribe("orders", group="billing")
+                async def bill(order: Order) -> Bill:
+                    return Bill(order.id)
+        """
+        check_options(options)
+        check_send_topic(topic)
+
+        async def publish(result: Any) -> None:  # noqa: ANN401
+            if isinstance(result, Message):
+                await self.producer.send(result)
+            elif result is not None:
+                await self.producer.send(topic, result, **options)
+
+        def note(handler: H, /) -> H:
+            name = getattr(handler, "__name__", repr(handler))
+            found = [at for at, each in enumerate(self.subscriptions) if each.handler is handler]
+            if not found:
+                reason = f"{name} is not a handler yet: put @app.publisher above @app.subscribe"
+                raise ConfigError(reason, key="publisher")
+            for at in found:
+                config = self.subscriptions[at].config
+                assert config.handler is not None
+                if config.batch > 1:
+                    reason = f"{name} takes lists: a publisher sends one result for one message"
+                    raise ConfigError(reason, key="batch")
+                used = replace(config, handler=publishing(config.handler, publish))
+                self.subscriptions[at] = replace(self.subscriptions[at], config=used)
+            return handler
+
+        return note
+
     def _noting(self, kind: Literal["consumer", "responder"], config: ConsumerConfig) -> Decorator:
         if config.handler is not None:
             raise ConfigError("the decorated function is the handler", key="handler")
@@ -171,7 +225,8 @@ class App:
             call = bound(handler, wishes, lambda: self.producer, is_list=is_list)
             reads = wishes.serializer(config.serializer, self.serializer)
             used = replace(config, handler=call, serializer=reads)
-            is_typed = isinstance(reads, TypedSerializer) and reads is not config.serializer
+            is_typed = isinstance(reads, TypedSerializer | ConvertingSerializer)
+            is_typed = is_typed and reads is not config.serializer
             is_any = is_typed or self.serializer is json_or_text
             if isinstance(used, ResponderConfig) and used.reply_serializer is None and is_any:
                 used = replace(

@@ -3,6 +3,7 @@
 ```
 annotation                          gets
 ReceivedMessage                     the message
+ReceivedMessage[Order]              the message; its `decode()` returns an Order
 Headers                             its headers
 Producer                            the app's producer
 bytes, str, a dataclass, ...        the body, decoded as that type
@@ -14,23 +15,62 @@ With `batch` above 1 the arguments of a message are lists: `list[ReceivedMessage
 """
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from rocketpy.client.callbacks.handlers import Handler, is_coroutine_function
+from rocketpy.client.messages.body_types import class_of
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.serializers import PLAIN, Serializer, json, json_or_text, text
+from rocketpy.client.messages.serializers import (
+    PLAIN,
+    Serializer,
+    json,
+    json_or_text,
+    msgpack,
+    text,
+)
 from rocketpy.client.messages.typed_serializer import TypedSerializer
 from rocketpy.client.producer.producer import Producer
 
 Part = Literal["message", "headers", "producer", "body"]
 MakeProducer = Callable[[], Producer]
 _LISTS: Final = (list, Sequence)
+_ANYTHING: Final = (None, Any, object)
+_TEXTS: Final[tuple[Serializer, ...]] = (json_or_text, PLAIN, text)
+_JSONS: Final[tuple[Serializer, ...]] = (*_TEXTS, json)
+"""Serializers whose bodies are JSON, if a handler wants another type than text or bytes."""
+_OURS: Final = (*_JSONS, msgpack)
 
 
 class Headers(dict[str, str]):
     """Properties set by a message's sender; annotates a handler's parameter."""
+
+
+class ConvertingSerializer:
+    """Serializer of an app or subscription whose values become those of an annotation.
+
+    Args:
+        serializer: MessagePack, or the user's.
+        kind: type of the values.
+    """
+
+    def __init__(self, serializer: Serializer, kind: Any) -> None:  # noqa: ANN401 - an annotation
+        self._serializer = serializer
+        self._class = class_of(kind)
+        self._typed: TypedSerializer[Any] = TypedSerializer(kind)
+
+    def dumps(self, value: Any) -> bytes:  # noqa: ANN401
+        """Return the bytes of a value, as the serializer writes it."""
+        return self._serializer.dumps(value)
+
+    def loads(self, data: bytes) -> Any:  # noqa: ANN401
+        """Return the value; raises ValueError when it is of another type."""
+        value = self._serializer.loads(data)
+        if self._class is not None and isinstance(value, self._class):
+            return value
+        return self._typed.convert(value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,12 +78,16 @@ class Wishes:
     """Arguments that a handler takes.
 
     Attributes:
+        name: of the handler, for errors.
         parts: one for each parameter, by its name.
-        body: annotation of the body; None without one, or if no parameter takes it.
+        body: type of the body; None without an annotation.
+        body_name: the parameter with that annotation.
     """
 
+    name: str
     parts: dict[str, Part]
     body: Any
+    body_name: str
 
     @property
     def wants_body(self) -> bool:
@@ -56,18 +100,32 @@ class Wishes:
         Args:
             given: that of the subscription; the plain one means none.
             default: that of the app, for bodies without an annotation.
+
+        Raises:
+            TypeError: bodies of the annotated type cannot be read; names the field.
         """
-        if given is not PLAIN:
-            return given
-        if self.body is bytes:
+        used = default if given is PLAIN else given
+        if self.body in _ANYTHING:
+            return used
+        if isinstance(used, TypedSerializer):
+            if used.kind != self.body:
+                raise TypeError(
+                    f"{self.name}(): parameter {self.body_name} has another type than the "
+                    f"serializer reads, {used.kind!r}"
+                )
+            return used
+        if self.body is bytes and given is PLAIN:
             return PLAIN
-        is_json = default is json or default is json_or_text
-        if self.body is str and (default is json_or_text or default is PLAIN):
+        if self.body is str and used in _TEXTS:
             return text  # text is sent unchanged
-        if self.body in {None, Any}:
-            return default
-        is_own = dataclasses.is_dataclass(self.body) or hasattr(self.body, "model_validate_json")
-        return TypedSerializer(self.body) if is_own or is_json else default
+        try:
+            if used in _JSONS:
+                return TypedSerializer(self.body)
+            return ConvertingSerializer(used, self.body)
+        except TypeError as error:
+            if used not in _OURS and isinstance(self.body, type):
+                return used  # a class that only the user's serializer knows
+            raise TypeError(f"{self.name}(): parameter {self.body_name}: {error}") from error
 
 
 def wishes_of(handler: Handler, *, is_list: bool) -> Wishes:
@@ -76,41 +134,76 @@ def wishes_of(handler: Handler, *, is_list: bool) -> Wishes:
     Raises:
         TypeError: a parameter without a matching argument, or two bodies.
     """
-    hints = get_type_hints(handler if inspect.isroutine(handler) else type(handler).__call__)
+    name = getattr(handler, "__name__", type(handler).__name__)
+    hints = _hints_of(handler, name)
     parts: dict[str, Part] = {}
     body: Any = None
-    for name, parameter in inspect.signature(handler).parameters.items():
+    body_name = ""
+    decoded: dict[str, Any] = {}
+    for each, parameter in inspect.signature(handler).parameters.items():
         if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
             if parameter.default is parameter.empty:
                 raise TypeError(
-                    f"{handler!r}: {parameter} cannot be passed by name, as handlers require"
+                    f"{name}(): parameter {parameter} cannot be passed by name, as handlers require"
                 )
             continue
-        wanted = hints.get(name)
+        wanted = hints.get(each)
         if is_list and wanted is not None and wanted is not Producer:
-            if get_origin(wanted) not in _LISTS:
-                raise TypeError(f"{handler!r}: {name} must be a list, because batch is above 1")
-            (wanted,) = get_args(wanted)
-        part = _part(name, wanted)
+            wanted = _element(wanted, f"{name}(): {each}")
+        part = _part(each, wanted)
+        if part != "body" and get_origin(wanted) is Annotated:
+            wanted = get_args(wanted)[0]
+        if part == "message" and get_args(wanted):
+            (decoded[each],) = get_args(wanted)
         if part == "body":
             if "body" in parts.values():
                 if parameter.default is not parameter.empty:
                     continue  # a parameter with a default may stay without an argument
-                raise TypeError(f"{handler!r}: parameter {name} would be a second body")
-            body = wanted
-        parts[name] = part
-    return Wishes(parts, body)
+                raise TypeError(
+                    f"{name}(): parameters {body_name} and {each} both want the body; annotate one "
+                    f"as ReceivedMessage, Headers or Producer"
+                )
+            body, body_name = wanted, each
+        parts[each] = part
+    for each, wanted in decoded.items():
+        if body_name and wanted != body:
+            raise TypeError(f"{name}(): parameters {body_name} and {each} want different bodies")
+        body, body_name = wanted, each
+    return Wishes(name, parts, body, body_name)
+
+
+def _element(wanted: Any, where: str) -> Any:  # noqa: ANN401 - an annotation
+    if get_origin(wanted) not in _LISTS:
+        raise TypeError(f"{where} must be a list, because batch is above 1")
+    return get_args(wanted)[0]
+
+
+def _hints_of(handler: Handler, name: str) -> dict[str, Any]:
+    function: Any = handler
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"{name}(): {error}; annotations in quotes need classes defined in their module"
+        ) from error
 
 
 def _part(name: str, wanted: Any) -> Part:  # noqa: ANN401 - an annotation
     if wanted is None:
         return "message" if name == "message" else "headers" if name == "headers" else "body"
-    if isinstance(wanted, type):
-        if issubclass(wanted, ReceivedMessage):
+    if get_origin(wanted) is Annotated:
+        wanted = get_args(wanted)[0]
+    owner = get_origin(wanted) or wanted
+    if isinstance(owner, type):
+        if issubclass(owner, ReceivedMessage):
             return "message"
-        if issubclass(wanted, Headers):
+        if issubclass(owner, Headers):
             return "headers"
-        if issubclass(wanted, Producer):
+        if issubclass(owner, Producer):
             return "producer"
     return "body"
 
@@ -146,3 +239,37 @@ def bound(handler: Handler, wishes: Wishes, producer: MakeProducer, *, is_list: 
 
         return handle
     return lambda messages: handler(**given(None, messages))
+
+
+def publishing(call: Handler, publish: Callable[[Any], Any]) -> Handler:
+    """Return a bound handler whose result is published before its message is done.
+
+    A plain handler runs on a thread; the coroutine that it returns here is awaited on the loop.
+
+    Args:
+        call: the bound handler.
+        publish: coroutine function that sends a result.
+    """
+
+    async def published(result: Any) -> Any:  # noqa: ANN401
+        if inspect.isawaitable(result):  # of a coroutine function, or of a partial around one
+            result = await result
+        await publish(result)
+        return result
+
+    takes_body = len(inspect.signature(call).parameters) > 1
+    if not is_coroutine_function(call):
+        if takes_body:
+            return lambda body, messages: published(call(body, messages))
+        return lambda messages: published(call(messages))
+    if takes_body:
+
+        async def handle_body(body: Any, messages: Any) -> Any:  # noqa: ANN401
+            return await published(call(body, messages))
+
+        return handle_body
+
+    async def handle(messages: Any) -> Any:  # noqa: ANN401
+        return await published(call(messages))
+
+    return handle

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, cast
 
+from rocketpy.client.callbacks.handler_signature import mismatch
 from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
 from rocketpy.client.callbacks.hooks import AssignmentHook, RetryHook, TxChecker
 from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddleware
@@ -123,6 +124,10 @@ class Checked:
         if backoff is not None and (not takes(backoff, 1) or is_coroutine_function(backoff)):
             reason = "a plain function of the retry's number that returns a delay"
             raise ConfigError(reason, key="retry_backoff")
+        if handler is not None and (
+            wrong := mismatch(handler, values["serializer"], is_list=values["batch"] > 1)
+        ):
+            raise ConfigError(wrong, key="handler")
         refuse_generators(values)
         middlewares = values.get("middlewares", ())
         if not all(takes(each, 2) for each in middlewares):

@@ -1,12 +1,14 @@
 """Every piece of code in the guide runs and prints what the page says; one broker serves all."""
 
+import asyncio
 import inspect
 import shlex
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import rocketpy
 from rocketpy.cli.main import command
 from rocketpy.runtime.logs import through_logging
 from rocketpy.terminal.error_exit import run_command
@@ -43,9 +45,16 @@ def run_python(page: Path, snippet: Snippet, cluster: ClusterThread) -> None:
     names: dict[str, object] = {"__name__": "__main__"}
     exec(compile(code, place(page, snippet), "exec"), names)
     for name, value in names.items():
-        if name.startswith("test_") and inspect.isfunction(value):
+        if inspect.iscoroutinefunction(value) and name.startswith("test_"):
+            asyncio.run(run_with_client(value, cluster))
+        elif name.startswith("test_") and inspect.isfunction(value):
             known = {"rocketpy_cluster": cluster}
             value(**{each: known[each] for each in inspect.signature(value).parameters})
+
+
+async def run_with_client(test: Callable[..., Awaitable[None]], cluster: ClusterThread) -> None:
+    async with rocketpy.connect(cluster.namesrv, group="tests") as client:
+        await test(rocketpy_client=client)
 
 
 def run_shell(snippet: Snippet) -> None:

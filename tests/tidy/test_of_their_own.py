@@ -15,6 +15,8 @@ STANDS_FOR = {
     "cli/measure/loads.py": "integration/cli/test_bench.py",
     "cli/commands/server_config.py": COMMANDS,
     "cli/commands/topic.py": COMMANDS,
+    "client/messages/body_types.py": "unit/client/messages/test_typed_serializer.py",
+    "client/messages/serializers.py": "unit/client/messages/test_typed_serializer.py",
     "client/options/validation.py": "unit/client/test_wrong_options.py",
     "client/producer/producer_base.py": "unit/client/producer/test_producer.py",
     "client/producer/middleware_producer.py": "unit/client/callbacks/test_middleware.py",

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, overload
 
 from rocketpy.client.messages.outcomes import MAX_RETRY_DELAY_S, Rejection, checked_delay
-from rocketpy.client.messages.serializers import PLAIN, Serializer
+from rocketpy.client.messages.serializers import PLAIN, B_co, Serializer
 from rocketpy.client.options.durations import Duration
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
@@ -19,6 +19,8 @@ from rocketpy.proto.record.properties import (
     SYSTEM_PROPERTIES,
 )
 from rocketpy.proto.topic_names import RETRY_PREFIX
+
+V = TypeVar("V")
 
 CANNOT_REDELIVER = "only messages of a group consumer can be redelivered"
 NACKED = "the consumer called nack()"
@@ -86,8 +88,8 @@ class Settlement(Protocol):
         ...
 
 
-class ReceivedMessage:
-    """A message from a broker.
+class ReceivedMessage(Generic[B_co]):
+    """A message from a broker; `ReceivedMessage[Order]` is one whose `decode()` returns an Order.
 
     Attributes:
         topic: the topic it was sent to (of a redelivery, the original one).
@@ -118,7 +120,7 @@ class ReceivedMessage:
         ext: MessageExt,
         queue: MessageQueue,
         *,
-        serializer: Serializer | None = None,
+        serializer: Serializer[B_co] | None = None,
         settlement: Settlement | None = None,
         namespace: str = "",
     ) -> None:
@@ -204,7 +206,11 @@ class ReceivedMessage:
         """The broker's id of the first delivery: `offset_id`, unless this is a redelivery."""
         return self.ext.properties.get(PROPERTY_ORIGIN_MESSAGE_ID) or self.offset_id
 
-    def decode(self, serializer: Serializer | None = None) -> Any:  # noqa: ANN401
+    @overload
+    def decode(self) -> B_co: ...
+    @overload
+    def decode(self, serializer: Serializer[V]) -> V: ...
+    def decode(self, serializer: Serializer | None = None) -> Any:
         """Return the body as a value, by the consumer's serializer or by the one given.
 
         Raises:

@@ -6,22 +6,35 @@ Example:
 """
 
 import dataclasses
-from typing import Any, Final, Protocol
+from json import JSONEncoder
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgpack as _msgpack  # type: ignore[import-untyped]
-import orjson
+import msgspec
 
 from rocketpy.errors import IllegalMessageError
 
+if TYPE_CHECKING:  # type checkers know the module, which needs not be installed
+    from typing_extensions import TypeVar
 
-class Serializer(Protocol):
-    """Anything with these two methods can serialize bodies."""
+    B_co = TypeVar("B_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    B_co = TypeVar("B_co", covariant=True)
+
+
+class Serializer(Protocol[B_co]):
+    """Anything with these two methods can serialize bodies.
+
+    Its argument is the type of the bodies that it reads: `Serializer[Order]`.
+    """
 
     def dumps(self, value: Any) -> bytes:  # noqa: ANN401 - any value the serializer knows
         """Return the body bytes of `value`; raises IllegalMessageError when it cannot."""
         ...
 
-    def loads(self, data: bytes) -> Any:  # noqa: ANN401
+    def loads(self, data: bytes) -> B_co:
         """Return the value that `data` stands for."""
         ...
 
@@ -68,29 +81,54 @@ class TextSerializer:
 
 
 class JsonSerializer:
-    """JSON through orjson; dataclasses, pydantic models, datetimes and UUIDs included."""
+    """JSON of everything that `TypedSerializer` reads, and of its parts."""
 
     __slots__ = ()
 
     def dumps(self, value: Any) -> bytes:  # noqa: ANN401
         """Return `value` as JSON; raises IllegalMessageError when JSON cannot hold it."""
         try:
-            return orjson.dumps(value, _model)
-        except orjson.JSONEncodeError as error:
+            return encode_json(value)
+        except ValueError as error:
             msg = f"the body cannot be written as JSON: {error}"
             raise IllegalMessageError(msg) from error
 
     def loads(self, data: bytes) -> Any:  # noqa: ANN401
         """Return the JSON value; raises ValueError when it is none."""
-        return orjson.loads(data)
+        try:
+            return msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ValueError(f"the body is not JSON: {error}") from error
 
 
-def _model(value: Any) -> Any:  # noqa: ANN401
-    """Return the JSON form of a pydantic model."""
+def encode_json(value: Any) -> bytes:  # noqa: ANN401
+    """Return a value as JSON; raises ValueError when JSON cannot hold it."""
+    try:
+        data = _encode(value)
+        # NaN and the infinities are written as null, and would be read as None.
+        if b"null" in data:
+            _refuse_nan(msgspec.to_builtins(value, str_keys=True, enc_hook=_plain_form))
+    except (TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise ValueError(str(error)) from error
+    return data
+
+
+def _plain_form(value: Any) -> Any:  # noqa: ANN401
+    """Return the form of a value that msgspec does not know: a pydantic model, a subclass."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
-        raise TypeError(f"a {type(value).__name__} has no place in JSON")
-    return dump(mode="json")
+        raise TypeError(f"a {type(value).__name__} has no form in JSON")
+    return dump(mode="json", by_alias=True)
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=_plain_form).encode
+_refuse_nan: Final = JSONEncoder(allow_nan=False).encode
 
 
 class JsonOrTextSerializer(JsonSerializer):
@@ -113,8 +151,8 @@ class JsonOrTextSerializer(JsonSerializer):
     def loads(self, data: bytes) -> Any:  # noqa: ANN401
         """Return the JSON value, else the text; raises ValueError when it is neither."""
         try:
-            return orjson.loads(data)
-        except orjson.JSONDecodeError:
+            return msgspec.json.decode(data)
+        except msgspec.DecodeError:
             return data.decode()
 
 

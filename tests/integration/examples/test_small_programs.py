@@ -140,37 +140,42 @@ def test_http_service_answers_when_a_message_is_stored(cluster: ClusterThread) -
         stop(service)
 
 
+def ask(address: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
+    """Return the status and the JSON of the answer to a request."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{address}{path}", data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, json.load(refusal)
+
+
+def first_health(service: "subprocess.Popen[str]", address: str) -> tuple[int, dict[str, object]]:
+    """Wait until a service listens, and return its health."""
+    end_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return ask(address, "/health")
+        except urllib.error.URLError:
+            assert service.poll() is None
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+
+
 def test_fastapi_service_answers_when_a_message_is_stored(cluster: ClusterThread) -> None:
     cluster.create_topic("orders")
     port = free_port()
     address = f"http://127.0.0.1:{port}"
 
-    def ask(path: str, body: object = None) -> tuple[int, dict[str, object]]:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{address}{path}", data, headers)
-        try:
-            with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code, json.load(refusal)
-
     with start(cluster, "fastapi_service.py", "--port", str(port)) as service:
-        end_s = time.monotonic() + WAIT_S
-        health = None
-        while health is None:
-            try:
-                health = ask("/health")
-            except urllib.error.URLError:
-                assert service.poll() is None
-                assert time.monotonic() < end_s
-                time.sleep(0.05)
-        assert health == (200, {"ok": True, "failures": {}})
-        status, answer = ask("/orders", {"item": "book", "count": 2})
+        assert first_health(service, address) == (200, {"ok": True, "failures": {}})
+        status, answer = ask(address, "/orders", {"item": "book", "count": 2})
         assert (status, list(answer)) == (202, ["id"])
-        assert ask("/orders", {"count": 2})[0] == 422
-        assert ask("/nowhere")[0] == 404
+        assert ask(address, "/orders", {"count": 2})[0] == 422
+        assert ask(address, "/nowhere")[0] == 404
         assert cluster.message_count("orders") == 1
         with (
             connect(cluster.namesrv) as client,
@@ -184,4 +189,31 @@ def test_fastapi_service_answers_when_a_message_is_stored(cluster: ClusterThread
         )
         service.send_signal(signal.SIGTERM)
         # uvicorn ends in good order, then by the signal.
+        assert service.wait(WAIT_S) in {0, -signal.SIGTERM}
+
+
+def test_fastapi_worker_handles_what_it_accepts(cluster: ClusterThread) -> None:
+    for topic in ("orders", "parcels"):
+        cluster.create_topic(topic)
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    with start(cluster, "fastapi_worker.py", "--port", str(port)) as service:
+        assert first_health(service, address) == (200, {"ok": True, "failures": {}})
+        for count in (2, 3):
+            assert ask(address, "/orders", {"item": "book", "count": count})[0] == 202
+        assert ask(address, "/orders", {"item": "book", "count": 0})[0] == 422
+        end_s = time.monotonic() + WAIT_S
+        while ask(address, "/shipped")[1] != {"book": 5}:
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+        with (
+            connect(cluster.namesrv, group="shop") as client,
+            client.consumer(
+                "parcels", group="readers", start="earliest", serializer=rocketpy.json
+            ) as consumer,
+        ):
+            messages = [consumer.getone(timeout=WAIT_S) for _ in range(2)]
+        counts = sorted(each.decode()["count"] for each in messages if each is not None)
+        assert counts == [2, 3]
+        service.send_signal(signal.SIGTERM)
         assert service.wait(WAIT_S) in {0, -signal.SIGTERM}

@@ -42,13 +42,35 @@ async def test_async(rocketpy_cluster):
     async with rocketpy.connect(rocketpy_cluster.namesrv) as client:
         result = await client.producer().send("orders", b"x")
         assert result.status.name == "SEND_OK"
+
+
+async def test_client(rocketpy_client, rocketpy_cluster):
+    await rocketpy_client.producer().send("orders", b"x")
+    async with rocketpy_client.consumer("orders", start="earliest") as consumer:
+        message = await consumer.getone(timeout=20)
+        assert message.body == b"x"
+    assert rocketpy_cluster.message_count("orders") == 1
+
+
+def test_session_cluster_is_empty_first(rocketpy_cluster_session):
+    assert rocketpy_cluster_session.message_count("shared") == 0
+    with rocketpy.sync.connect(rocketpy_cluster_session.namesrv) as client:
+        client.producer().send("shared", b"x")
+
+
+def test_session_cluster_is_shared(rocketpy_cluster_session):
+    assert rocketpy_cluster_session.message_count("shared") == 1
 """
 
 
 @pytest.mark.timeout(300)
-def test_fixtures_work_in_a_users_tests(tmp_path: Path) -> None:
-    (tmp_path / "test_users.py").write_text(USERS_TEST)
-    (tmp_path / "pytest.ini").write_text(USERS_SETTINGS)
+@pytest.mark.parametrize("mode", ["auto", "strict"])
+def test_fixtures_work_in_a_users_tests(tmp_path: Path, mode: str) -> None:
+    marked = USERS_TEST.replace("async def test", "@pytest.mark.asyncio\nasync def test")
+    (tmp_path / "test_users.py").write_text(
+        USERS_TEST if mode == "auto" else f"import pytest\n{marked}"
+    )
+    (tmp_path / "pytest.ini").write_text(USERS_SETTINGS.replace("auto", mode))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *QUIET, str(tmp_path)],
         capture_output=True,
@@ -58,7 +80,7 @@ def test_fixtures_work_in_a_users_tests(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    assert "6 passed" in done.stdout
 
 
 def test_fixture_is_quiet_and_its_log_is_attached_to_a_test_that_fails(tmp_path: Path) -> None:

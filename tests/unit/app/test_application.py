@@ -156,7 +156,7 @@ def test_wrong_declarations_raise_in_the_decorator() -> None:
         app.subscribe("t", tags="a")
     with pytest.raises(ConfigError, match="the decorated function is the handler"):
         app.subscribe("t", handler=lambda message: None)
-    with pytest.raises(TypeError, match="parameter b would be a second body"):
+    with pytest.raises(TypeError, match="parameters a and b both want the body"):
 
         @app.subscribe("t")  # type: ignore[untyped-decorator]
         async def two_bodies(a: int, b: int) -> None: ...

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from pathlib import Path
+from typing import Annotated, Any, cast
 
 import pytest
 
@@ -15,6 +16,11 @@ from rocketpy.client.messages.serializers import json, json_or_text, msgpack, pl
 @dataclass
 class Order:
     id: str
+
+
+@dataclass
+class Other:
+    name: str
 
 
 def of_body(body: Order) -> None: ...
@@ -46,7 +52,8 @@ def test_annotations_say_what_a_parameter_is(
     wishes = wishes_of(handler, is_list=False)
     assert list(wishes.parts.values()) == parts
     assert type(wishes.serializer(plain, json_or_text)) is serializer
-    assert wishes.serializer(msgpack, json_or_text) is msgpack, "the subscription's own"
+    if wishes.body is None:
+        assert wishes.serializer(msgpack, json_or_text) is msgpack, "the subscription's own"
 
 
 def test_text_is_read_as_the_app_s_serializer_writes_it() -> None:
@@ -61,12 +68,90 @@ def test_parameters_without_an_argument_raise_in_the_decorator() -> None:
     def by_place(first: Order, /) -> None: ...
     def single(order: Order) -> None: ...
 
-    with pytest.raises(TypeError, match="parameter second would be a second body"):
+    words = r"^two\(\): parameters first and second both want the body; annotate one as Received"
+    with pytest.raises(TypeError, match=words):
         wishes_of(two, is_list=False)
-    with pytest.raises(TypeError, match="cannot be passed by name"):
+    with pytest.raises(TypeError, match=r"^by_place\(\): parameter first: .* be passed by name"):
         wishes_of(by_place, is_list=False)
-    with pytest.raises(TypeError, match="order must be a list"):
+    with pytest.raises(TypeError, match=r"^single\(\): order must be a list"):
         wishes_of(single, is_list=True)
+
+
+def of_files(files: list[Path]) -> None: ...
+def of_union(body: Order | Other) -> None: ...
+def of_lost(order: "Lost") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def of_typed_message(message: ReceivedMessage[Order]) -> None: ...
+def of_two_types(order: Order, message: ReceivedMessage[Other]) -> None: ...
+def of_object(body: object) -> None: ...
+def of_annotated(message: Annotated[ReceivedMessage, "m"]) -> None: ...
+
+
+def test_body_that_cannot_be_read_is_refused_with_handler_and_parameter() -> None:
+    for handler, words in (
+        (of_files, r"^of_files\(\): parameter files: .*Path has no form in JSON"),
+        (of_union, r"^of_union\(\): parameter body: .*could not tell them apart"),
+    ):
+        wishes = wishes_of(handler, is_list=False)
+        for default in (json_or_text, json, msgpack, plain):
+            with pytest.raises(TypeError, match=words):
+                wishes.serializer(plain, default)
+    with pytest.raises(TypeError, match=r"^of_lost\(\): name 'Lost' is not defined"):
+        wishes_of(of_lost, is_list=False)
+    with pytest.raises(TypeError, match="order and message want different bodies"):
+        wishes_of(of_two_types, is_list=False)
+
+
+def test_annotation_of_message_says_what_decode_returns() -> None:
+    wishes = wishes_of(of_typed_message, is_list=False)
+    assert (wishes.parts, wishes.wants_body) == ({"message": "message"}, False)
+    assert wishes.serializer(plain, json_or_text).loads(b'{"id":"1"}') == Order("1")
+    assert wishes_of(of_object, is_list=False).serializer(plain, json) is json
+    assert wishes_of(of_annotated, is_list=False).parts == {"message": "message"}
+
+
+class Upper:
+    """Serializer of a user."""
+
+    def dumps(self, value: Any) -> bytes:
+        return json.dumps(value).upper()
+
+    def loads(self, data: bytes) -> Any:
+        return json.loads(data.lower())
+
+
+class Proto:
+    """Class that only the user's serializer knows."""
+
+
+def of_proto(body: Proto) -> None: ...
+
+
+@pytest.mark.parametrize("serializer", [json, json_or_text, msgpack, Upper()])
+def test_typed_body_is_read_in_the_format_of_the_serializer(serializer: Any) -> None:
+    wishes = wishes_of(of_body, is_list=False)
+    for reads in (wishes.serializer(plain, serializer), wishes.serializer(serializer, plain)):
+        assert reads.loads(serializer.dumps(Order("a"))) == Order("a")
+        with pytest.raises(ValueError, match="expected `str`"):
+            reads.loads(serializer.dumps({"id": 5}))
+    assert wishes_of(of_list, is_list=False).serializer(serializer, plain).loads(
+        serializer.dumps({"a": 1})
+    ) == {"a": 1}
+
+
+def test_class_of_the_user_is_left_to_the_serializer_of_the_user() -> None:
+    wishes = wishes_of(of_proto, is_list=False)
+    own = Upper()
+    assert wishes.serializer(own, json) is own
+    with pytest.raises(TypeError, match="Proto has no form in JSON"):
+        wishes.serializer(plain, json)
+
+
+def test_serializer_of_another_type_is_refused() -> None:
+    wishes = wishes_of(of_body, is_list=False)
+    given = TypedSerializer(Order)
+    assert wishes.serializer(given, json) is given
+    with pytest.raises(TypeError, match="parameter body has another type than the serializer"):
+        wishes.serializer(TypedSerializer(Other), json)
 
 
 async def test_lists_are_lists_of_everything() -> None:

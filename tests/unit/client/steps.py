@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.client.sim import Cluster, pass_time
@@ -22,7 +21,7 @@ def fill(cluster: Cluster, count: int, **ext: Any) -> None:
         cluster.put("t", b"%d" % n, queue_id=n % cluster.queues, **ext)
 
 
-async def nothing(message: ReceivedMessage) -> None:
+async def nothing(message: object) -> None:
     pass
 
 

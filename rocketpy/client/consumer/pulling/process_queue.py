@@ -295,8 +295,8 @@ class ProcessQueue:
     @property
     def commit_offset(self) -> int | None:
         """Offset to commit: the smallest unfinished one, else that of the next pull."""
-        if self.messages:
-            return next(iter(self.messages))
+        if (first := self.first_offset) is not None:
+            return first
         return self.next_pull_offset if self.next_pull_offset >= 0 else None
 
     @property

@@ -1,0 +1,103 @@
+"""Check of a handler's annotations against the arguments that consumers pass to it.
+
+A handler of one parameter gets the message, one of two parameters the decoded body and the message.
+An annotation that says otherwise would be wrong at every delivery, without any error.
+"""
+
+import inspect
+from collections.abc import Callable
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, is_typeddict
+
+from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.serializers import PLAIN
+
+
+def mismatch(handler: Callable[..., Any], serializer: object, *, is_list: bool) -> str:
+    """Return how a handler's annotations differ from its arguments; empty if they do not.
+
+    Args:
+        handler: takes a message, or a body and a message.
+        serializer: decodes the body.
+        is_list: whether the handler gets lists.
+    """
+    try:
+        parameters = inspect.signature(handler, eval_str=True).parameters.values()
+    except (AttributeError, NameError, SyntaxError, TypeError, ValueError):
+        return ""  # a builtin without signature, or names that are defined later
+    positional = [
+        each
+        for each in parameters
+        if each.kind in {each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD}
+    ]
+    needed = [each for each in positional if each.default is each.empty] or positional[:1]
+    if not needed:
+        return ""
+    name = getattr(handler, "__qualname__", type(handler).__name__).rpartition(".")[2]
+    message = needed[-1]
+    argument = "a list of ReceivedMessage" if is_list else "a ReceivedMessage"
+    if not _fits(ReceivedMessage, _element(message.annotation, is_list=is_list)):
+        advice = "the second parameter of a handler is the message"
+        if is_list:
+            advice = "with batch above 1 a handler gets lists"
+        elif len(needed) == 1:
+            advice = (
+                f"`{name}(body: {_name(message.annotation)}, message: ReceivedMessage)` "
+                f"gets the decoded body, and so does a handler of rocketpy.App"
+            )
+        return (
+            f"{name}(): parameter {message.name} gets {argument}, "
+            f"not {_name(message.annotation)}; {advice}"
+        )
+    body = needed[0].annotation if len(needed) > 1 else inspect.Parameter.empty
+    wanted = _element(body, is_list=is_list)
+    if _is_class(wanted) and issubclass(wanted, ReceivedMessage):
+        return f"{name}(): parameter {needed[0].name} gets the body; the message comes second"
+    given: Any = bytes if serializer is PLAIN else getattr(serializer, "kind", None)
+    if _is_class(given) and not _fits(given, wanted):
+        return (
+            f"{name}(): parameter {needed[0].name} gets {_name(given)}, not {_name(wanted)}; "
+            f"use serializer=rocketpy.TypedSerializer({_name(wanted)})"
+        )
+    return ""
+
+
+def _element(wanted: Any, *, is_list: bool) -> Any:  # noqa: ANN401 - an annotation
+    """Return the annotation of one message; of a list's elements, None when it is no list."""
+    if get_origin(wanted) is Annotated:
+        wanted = get_args(wanted)[0]
+    if not is_list or wanted is inspect.Parameter.empty or wanted is Any:
+        return wanted
+    owner = get_origin(wanted) or wanted
+    if not isinstance(owner, type) or owner is UnionType:
+        return Any
+    if not _fits(list, owner):
+        return None
+    return next(iter(get_args(wanted)), Any)
+
+
+def _fits(given: type, wanted: Any) -> bool:  # noqa: ANN401 - an annotation
+    """Return whether an annotation may describe an instance of a class; True when unsure."""
+    if wanted is None:
+        return False
+    if get_origin(wanted) is Annotated:
+        wanted = get_args(wanted)[0]
+    if get_origin(wanted) in {Union, UnionType}:
+        return any(_fits(given, each) for each in get_args(wanted))
+    owner = get_origin(wanted) or wanted
+    if not isinstance(owner, type) or owner in {Any, inspect.Parameter.empty}:
+        return True
+    if getattr(owner, "_is_protocol", False):
+        return True
+    if is_typeddict(owner):
+        return given is dict
+    return issubclass(owner, given) or issubclass(given, owner)
+
+
+def _is_class(kind: Any) -> bool:  # noqa: ANN401
+    plain = isinstance(kind, type) and not get_args(kind) and not is_typeddict(kind)
+    return plain and kind not in {Any, inspect.Parameter.empty}
+
+
+def _name(kind: Any) -> str:  # noqa: ANN401
+    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)

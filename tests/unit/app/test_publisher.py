@@ -1,0 +1,123 @@
+"""Results of handlers that are published."""
+
+import functools
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import rocketpy
+from rocketpy import App
+from rocketpy.errors import ConfigError, ConnectError, IllegalMessageError
+from rocketpy.testing.app import TestApp
+
+
+@dataclass
+class Order:
+    id: str
+    price: Decimal = Decimal(0)
+
+
+@dataclass
+class Bill:
+    order: str
+    total: Decimal
+
+
+def make_app() -> App:
+    return App("127.0.0.1:1", group="shop")
+
+
+@pytest.mark.parametrize("form", ["async", "plain", "partial", "message"])
+async def test_result_is_sent_and_read_by_another_handler(form: str) -> None:
+    app, bills = make_app(), []
+
+    async def bill(order: Order) -> Bill | None:
+        return Bill(order.id, order.price) if order.price else None
+
+    def plain_bill(order: Order) -> Bill | None:
+        return Bill(order.id, order.price) if order.price else None
+
+    async def message_bill(message: rocketpy.ReceivedMessage[Order]) -> Bill | None:
+        return await bill(message.decode())
+
+    forms: dict[str, Any] = {
+        "async": bill, "plain": plain_bill, "partial": functools.partial(bill),
+        "message": message_bill,
+    }  # fmt: skip
+    handler = forms[form]
+    assert app.publisher("bills", tag="new")(app.subscribe("orders")(handler)) is handler
+
+    @app.subscribe("bills", group="books", filter="new")
+    async def book(bill: Bill) -> None:
+        bills.append(bill)
+
+    async with TestApp(app) as test:
+        await test.publish("orders", Order("o1", Decimal("9.90")))
+        await test.publish("orders", Order("o2"))
+        await test.run_until_idle()
+        assert bills == [Bill("o1", Decimal("9.90"))]
+        assert len(test.sent("bills")) == 1
+        assert len(test.acked("shop")) == 2
+
+
+async def test_message_is_redelivered_when_its_result_is_not_stored() -> None:
+    app = make_app()
+
+    @app.publisher("bills")
+    @app.subscribe("orders", max_retries=1)
+    async def bill(order: Order) -> str:
+        return order.id
+
+    async with TestApp(app) as test:
+        test.fail_sends(ConnectError("no route to the broker"))
+        await test.publish("orders", Order("o1"))
+        await test.run_until_idle()
+        assert (test.acked("shop"), len(test.retried("shop"))) == ([], 1)
+        assert len(test.dead("shop")) == 1
+
+
+async def test_several_publishers_and_returned_messages_are_sent() -> None:
+    app = make_app()
+
+    @app.publisher("all")
+    @app.publisher("bills")
+    @app.subscribe("orders")
+    async def bill(order: str) -> Any:
+        return rocketpy.Message(topic="special", body="s", tag="x") if order == "s" else order
+
+    @app.publisher("prices")
+    @app.responder("quotes", group="pricing")
+    async def quote(request: str) -> str:
+        return request.upper()
+
+    async with TestApp(app) as test:
+        for topic, body in (("orders", "o1"), ("orders", "s"), ("quotes", "q")):
+            await test.publish(topic, body)
+        await test.run_until_idle()
+        sent = {topic: [each.body for each in test.sent(topic)] for topic in ("all", "bills")}
+        assert sent == {"all": [b"o1"], "bills": [b"o1"]}
+        assert [each.tag for each in test.sent("special")] == ["x", "x"]
+        assert [each.body for each in test.sent("prices")] == [b"Q"]
+        assert test.answers("pricing") == ["Q"]
+
+
+def test_publisher_that_cannot_work_is_refused_where_it_is_written() -> None:
+    app = make_app()
+
+    async def bill(order: Order) -> None: ...
+
+    with pytest.raises(ConfigError, match="bill is not a handler yet: put @app"):
+        app.publisher("bills")(bill)
+
+    @app.subscribe("orders", batch=10)
+    async def bill_all(orders: list[Order]) -> None: ...
+
+    with pytest.raises(ConfigError, match="bill_all takes lists"):
+        app.publisher("bills")(bill_all)
+    with pytest.raises(IllegalMessageError):
+        app.publisher("bad topic")
+    wrong: Any = {"tags": "x"}
+    with pytest.raises(TypeError, match="did you mean tag"):
+        app.publisher("bills", **wrong)
