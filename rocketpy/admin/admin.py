@@ -19,7 +19,7 @@ Example:
 
 import functools
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
@@ -34,6 +34,7 @@ from rocketpy.admin.servers import Servers
 from rocketpy.client.cluster.name_servers import NameServers, find_addresses
 from rocketpy.client.cluster.remoting import Remoting
 from rocketpy.client.credentials import Credentials, RequestSigner, find_credentials
+from rocketpy.client.lifecycle import ProcessBound, require_loop
 from rocketpy.client.options.durations import Duration, to_ms
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
@@ -63,7 +64,7 @@ def _operation(
     return method
 
 
-class Admin:
+class Admin(ProcessBound):
     """The operations of mqadmin as methods, for Apache and RocketPy clusters.
 
     Every operation queries the servers; nothing is cached. Names and addresses of brokers come
@@ -101,7 +102,12 @@ class Admin:
         return self._servers
 
     async def __aenter__(self) -> Self:
+        require_loop()
         return self
+
+    def __await__(self) -> Generator[None, None, Self]:
+        """Return it, as `admin = await connect(...)`; `await admin.close()` ends it."""
+        return self.__aenter__().__await__()
 
     async def __aexit__(
         self,

@@ -19,6 +19,7 @@ from rocketpy.client.producer.pipeline import PreparedSend
 from rocketpy.client.producer.producer_base import ProducerBase
 from rocketpy.client.producer.request_reply import ask, reply_place, reply_queue
 from rocketpy.client.producer.transaction import Transaction, check_transactional, half_properties
+from rocketpy.client.producer.unfinished_sends import UNFINISHED_SENDS
 from rocketpy.client.sending.outgoing_message import (
     SEND_REPLY,
     Outgoing,
@@ -460,6 +461,7 @@ class Producer(ProducerBase):
         if self._accumulator is not None:
             self._accumulator.send_all()
         await self._window.close()
+        UNFINISHED_SENDS.closed(self)
         self._oneway.losses.close()
         if self._checks is not None:
             await self._checks.close()

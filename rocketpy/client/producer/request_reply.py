@@ -277,7 +277,11 @@ class Answers:
         self._logged_ms = -_LOG_PAUSE_MS
 
     async def __call__(self, message: ReceivedMessage, body: object) -> None:
-        """Send what the handler returned."""
+        """Send what the handler returned.
+
+        Raises:
+            IllegalMessageError: the answer breaks a limit; the requester is to get that error.
+        """
         await self._send(message, self._reply(message, body))
 
     async def fail(self, message: ReceivedMessage, error: Exception) -> bool:
@@ -326,6 +330,8 @@ class Answers:
     async def _send(self, message: ReceivedMessage, sending: Awaitable[object]) -> None:
         try:
             await sending
+        except IllegalMessageError:
+            raise
         except RocketPyError as error:
             logger.warning(
                 "answer not sent: msg_id=%(msg_id)s error=%(error)r",

@@ -37,7 +37,7 @@ class _BlockingSender(_Sender, Protocol):
 
 
 class UnfinishedSends:
-    """Producers of this process, without keeping them alive.
+    """Producers of this process that were not closed.
 
     The loop of a blocking producer runs on a daemon thread, which lives until the interpreter
     ends: its sends can still be completed. The loop of an asynchronous producer has ended by then,
@@ -48,9 +48,8 @@ class UnfinishedSends:
         self._loops: weakref.WeakKeyDictionary[_Sender, asyncio.AbstractEventLoop] = (
             weakref.WeakKeyDictionary()
         )
-        self._blocking: weakref.WeakKeyDictionary[_BlockingSender, Submit] = (
-            weakref.WeakKeyDictionary()
-        )
+        # Not weak: a program may have dropped a blocking producer whose sends are in flight.
+        self._blocking: dict[_BlockingSender, Submit] = {}
         self._is_late = False
         self._failed_before: int | None = None  # failures that the program could have seen
 
@@ -66,6 +65,11 @@ class UnfinishedSends:
             submit: starts a coroutine on its loop.
         """
         self._blocking[producer] = submit
+
+    def closed(self, producer: _BlockingSender) -> None:
+        """Forget a producer that has waited for its sends."""
+        self._loops.pop(producer, None)
+        self._blocking.pop(producer, None)
 
     def forget(self) -> None:
         """Forget the producers of a parent process."""

@@ -1,6 +1,7 @@
 """Entry to the operations: address, account, and each operation as a method."""
 
 import inspect
+import pickle
 
 import pytest
 
@@ -88,3 +89,20 @@ def test_half_an_account_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROCKETPY_SECRET_KEY", raising=False)
     with pytest.raises(ConfigError):
         rocketpy.admin.connect("127.0.0.1:1")
+
+
+async def test_awaited_admin_is_usable_and_closes_twice() -> None:
+    admin = await rocketpy.admin.connect("127.0.0.1:1")
+    async with admin as same:
+        assert same is admin
+    await admin.close()
+
+
+def test_admin_without_asyncio_names_it() -> None:
+    with pytest.raises(ClientError, match="RocketPy needs asyncio"):
+        rocketpy.admin.connect("127.0.0.1:1").__aenter__().send(None)  # as trio would
+
+
+def test_admin_cannot_be_pickled() -> None:
+    with pytest.raises(TypeError, match="Admin cannot be pickled or copied"):
+        pickle.dumps(rocketpy.admin.connect("127.0.0.1:1"))

@@ -105,6 +105,23 @@ def test_gathered_requests_are_all_answered() -> None:
     run_sim(main)
 
 
+def test_gathered_large_bodies_stay_within_the_bytes_in_flight() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(max_in_flight_bytes=100_000, compress_over_bytes=0)
+            most = 0
+
+            async def send(number: int) -> None:
+                nonlocal most
+                await producer.send("t", b"x" * (40_000 if number % 2 else 10))
+                most = max(most, producer.stats.in_flight_bytes)
+
+            await asyncio.gather(*(send(number) for number in range(200)))
+            assert most <= 140_000, "the last send to enter may exceed the limit"
+
+    run_sim(main)
+
+
 def test_gathered_sends_through_middlewares_are_all_stored() -> None:
     async def main(cluster: Cluster) -> None:
         async def around(sending: Any, proceed: Any) -> Any:

@@ -81,6 +81,20 @@ def test_body_that_the_responder_cannot_read_answers_with_an_error() -> None:
     run_sim(main)
 
 
+@pytest.mark.parametrize("answer", [object(), b"x" * 5_000_000], ids=["no bytes", "too large"])
+def test_answer_that_cannot_be_sent_is_answered_with_an_error(answer: Any) -> None:
+    async def price(message: ReceivedMessage) -> Any:
+        return answer
+
+    async def main(cluster: Cluster) -> None:
+        with pytest.raises(RemoteError) as caught:
+            await ask(cluster, price)
+        assert caught.value.kind in {"TypeError", "IllegalMessageError"}
+        assert not cluster.sent_back
+
+    run_sim(main)
+
+
 def test_error_handler_of_a_responder_is_called_beside_the_answer() -> None:
     seen: list[Exception] = []
 

@@ -88,6 +88,17 @@ def test_producer_whose_client_was_closed_is_skipped(caplog: pytest.LogCaptureFi
     assert not caplog.records
 
 
+def test_closed_producer_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    sends = UnfinishedSends()
+    sender = Sender(3)
+    sends.complete(sender, run_now)
+    sends.closed(sender)
+    sends.flush()
+    sends.report()
+    assert not sender.has_flushed
+    assert not caplog.records
+
+
 def test_producers_of_a_parent_process_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     sends = UnfinishedSends()
     sender = Sender(3)
