@@ -57,7 +57,7 @@ class QueueLockKeeper:
         self._renewed_ms: dict[MessageQueue, int] = {}
 
     def holds(self, queue: MessageQueue) -> bool:
-        """Tell whether the queue's lock is ours beyond doubt."""
+        """Return whether this member surely has the queue's lock."""
         renewed_ms = self._renewed_ms.get(queue)
         if renewed_ms is None:
             return False

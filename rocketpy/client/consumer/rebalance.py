@@ -1,20 +1,15 @@
 """Rebalance of a group's queues among its members.
 
+Each member computes the same assignment by the group's rule (`rocketpy.proto.allocation`, which
+brokers use, too), takes its queues and releases the others.
+
+A broker ignores a heartbeat of a group that it does not have, and responds later only that it knows
+no member of it. Whether the group exists shows in the response to a pull (`check_group_exists`).
+
+A consumer often starts a moment before the first message creates its topic. A missing topic is
+therefore logged as a warning only when it does not appear soon.
+
 Source: RebalanceImpl (5.4.0).
-
-Who in a group reads which queue: the rule a consumer was given, by name or as a function.
-
-The rules themselves are `rocketpy.proto.allocation`'s: brokers that balance use them too.
-
-
-
-A broker drops a heartbeat's unknown groups in silence; later it says only that it knows no member
-of such a group. What it says of a group that is not there comes with a pull.
-
-
-
-A consumer often starts a moment before the first message makes its topic, so it is only worth a
-warning when the topic does not follow.
 """
 
 import asyncio
@@ -103,7 +98,7 @@ class MissingTopics:
         self._group = group
         self._clock = clock
         self._missed_ms: dict[str, int] = {}  # since when, by topic
-        self._told: set[str] = set()  # in a warning
+        self._warned: set[str] = set()  # in a warning
 
     def note(self, topic: str, *, is_served: bool) -> None:
         """Take what a look-up found; a group's own retry topic may come with its first message."""
@@ -117,8 +112,8 @@ class MissingTopics:
         if topic not in self._missed_ms:
             self._missed_ms[topic] = now_ms
             self._log(logging.INFO, "topic %(topic)s is not there yet: group=%(group)s", topic)
-        elif topic not in self._told and now_ms - self._missed_ms[topic] >= WARN_AFTER_MS:
-            self._told.add(topic)
+        elif topic not in self._warned and now_ms - self._missed_ms[topic] >= WARN_AFTER_MS:
+            self._warned.add(topic)
             text = (
                 "no broker has topic %(topic)s: create it, or check its name; it is looked for "
                 "again and again: group=%(group)s"
@@ -126,8 +121,8 @@ class MissingTopics:
             self._log(logging.WARNING, text, topic)
 
     def _note_served(self, topic: str) -> None:
-        level = logging.WARNING if topic in self._told else logging.INFO
-        self._told.discard(topic)
+        level = logging.WARNING if topic in self._warned else logging.INFO
+        self._warned.discard(topic)
         self._log(level, "topic %(topic)s is there now: group=%(group)s", topic)
 
     def _log(self, level: int, text: str, topic: str) -> None:
@@ -148,22 +143,22 @@ class Balance(IntEnum):
     """Progress of a round; that of several topics is the least of theirs."""
 
     OUTSIDE = 0
-    """A broker does not count us as a member yet."""
+    """A broker does not know this client as a member yet."""
     WAITING = 1
-    """A queue is not to be had yet, or not to be given up."""
+    """A queue cannot be taken or released yet."""
     ABSENT = 2
-    """Nobody serves a topic."""
+    """No broker serves a topic."""
     COMPLETE = 3
-    """We have all that is ours."""
+    """This member has all of its queues."""
 
 
 class Rebalancer:
-    """Finds out which queues are ours, gives up the others, takes the new ones.
+    """Computes the queues of this member, releases the others, takes the new ones.
 
     Args:
         instance: connections and routes.
         group: whose queues.
-        allocate: the group's common rule; None means every queue is ours (broadcasting).
+        allocate: the group's rule; None assigns every queue to this member (broadcasting).
         saw: called with the queues of a topic in each round, before any is acquired.
         owned: the queues we have; changed by `acquire` and `release` only.
         acquire: starts on a queue; False when it is not to be had yet. It may raise
@@ -266,12 +261,12 @@ class Rebalancer:
             return java_sorted(await api.consumer_ids(address, self._group))
         except BrokerError:  # it knows no member: of a group that is not there it says no more
             await check_group_exists(self._instance, self._group, queue)
-        # As after its restart, which is no failure: it has to hear of us first.
+        # A broker that was restarted has lost the member until its next heartbeat: no failure.
         await self._instance.introduce()
         return java_sorted(await api.consumer_ids(address, self._group))
 
     def _is_over(self, queue: ProcessQueue) -> bool:
-        """Tell whether a queue has to begin afresh, though it is ours."""
+        """Return whether a queue of this member has to be taken again."""
         if queue.closing:
             return True
         if queue.paused or queue.is_full() is not None:

@@ -33,7 +33,7 @@ class PopSettings:
     Attributes:
         group: the consumer group.
         batch: messages at most.
-        invisible_ms: how long they are ours.
+        invisible_ms: invisible time of the messages.
         poll_ms: how long the broker may wait for some.
         init_mode: where a group begins that has no offset.
         is_ordered: one pop of a queue at a time.
@@ -52,8 +52,8 @@ class PopSettings:
 class PopLoop:
     """Pops until it is left, or cancelled.
 
-    A pop that waits at its broker cannot be called back: the next message is for it. So who leaves
-    a loop lets it end with that pop, and what it brings is delivered as ever.
+    A pop that waits at its broker cannot be cancelled: the next message is for it. After `leave`,
+    the loop ends with that pop, and its messages are delivered.
 
     Args:
         instance: connections, routes, clock.
@@ -68,8 +68,8 @@ class PopLoop:
         queue: as given.
         failure: why the last pop failed; None when it did not.
         last_pop_ms: wall time of the last one.
-        began: the broker knows where the group begins; or it cannot be asked yet, because too much
-            is in hand.
+        began: the broker knows where the group begins, or cannot be asked yet, because too many
+            messages are unsettled.
     """
 
     def __init__(

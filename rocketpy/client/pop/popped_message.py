@@ -131,7 +131,7 @@ class PoppedMessage(ReceivedMessage):
         await self._popped.change_invisible(self, checked_s("invisible_time", invisible_time))
 
     async def in_progress(self) -> None:
-        """Say that it is still worked on: it is ours for its `invisible_time` from now on.
+        """Restart its `invisible_time`, because it is still being handled.
 
         Raises:
             ClientError: the broker did not answer: the old time may still hold.
