@@ -17,7 +17,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import rocketpy
-from bench.processes import Side, compile_package, pid_own_mib, start_apache, start_rocketpy
+from bench.processes import (
+    Side,
+    compile_package,
+    end_on_sigterm,
+    pid_own_mib,
+    start_apache,
+    start_rocketpy,
+)
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.runtime.clock import SystemClock
 
@@ -95,6 +102,7 @@ def main() -> None:
     parser.add_argument("--apache", action="store_true", help="Apache's broker instead of ours")
     parser.add_argument("--pending", type=int, default=100_000)
     given = parser.parse_args()
+    end_on_sigterm()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         home = Path(directory) / "side"
         if given.apache:

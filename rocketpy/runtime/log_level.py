@@ -13,6 +13,7 @@ from rocketpy.runtime.service import no_wake
 _logger = structlog.get_logger(__name__)
 
 _IDLE_MS: Final = 3_600_000
+_KEYS: Final = ("logLevel", "logLevelExpiresSeconds")
 
 
 class LiveLogLevel:
@@ -35,9 +36,7 @@ class LiveLogLevel:
         self._settings = settings
         self._apply = apply
         self._clock = clock
-        config = self._config
-        self._usual = config.log_level
-        self._current = config.log_level, config.log_level_expires_seconds
+        self._usual = self._level = self._config.log_level
         self._expires_ms: int | None = None
         self._wake: Callable[[], None] = no_wake
         settings.add_listener(self._changed)
@@ -63,12 +62,10 @@ class LiveLogLevel:
 
     def _changed(self, _config: object) -> None:
         """Apply a change of the level or of its expiry; the listener of the settings."""
-        config = self._config
-        wanted = config.log_level, config.log_level_expires_seconds
-        if wanted == self._current:
+        if self._settings.changed_keys.isdisjoint(_KEYS):
             return
-        before, self._current = self._current[0], wanted
-        level, expires_s = wanted
+        before, self._level = self._level, self._config.log_level
+        level, expires_s = self._level, self._config.log_level_expires_seconds
         if level == self._usual or not expires_s:
             self._expires_ms = None
         else:
@@ -83,6 +80,7 @@ class LiveLogLevel:
         self._wake()
 
     def _report(self, before: str) -> None:
-        level, expires_s = self._current
-        lasts_s = None if self._expires_ms is None else expires_s
-        _logger.warning("log level changed", log_level=level, before=before, expires_s=lasts_s)
+        expires_s = self._config.log_level_expires_seconds if self._expires_ms is not None else None
+        _logger.warning(
+            "log level changed", log_level=self._level, before=before, expires_s=expires_s
+        )

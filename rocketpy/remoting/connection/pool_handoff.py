@@ -62,7 +62,7 @@ class RequestBatch:
         owner = self._owner
         channel, in_progress = owner.channel, owner.in_progress
         slow = owner.slow
-        turn_ms = slow.clock.monotonic_ms() if slow.limit_ms else 0
+        turn_ms = slow.clock.monotonic_ms()
         responses = Responses(channel)
         leftover: list[RemotingCommand] = []
         work = self._work
@@ -79,9 +79,13 @@ class RequestBatch:
                     break
                 responses.process(processor, command)
                 # A limit that was set meanwhile counts from the next batch on.
-                if slow.limit_ms and self._arrived_ms:
-                    arrived_ms = self._arrived_ms
-                    turn_ms = slow.done(channel, command, arrived_ms, turn_ms, counts_wait=True)
+                if self._arrived_ms:
+                    done_ms = slow.clock.monotonic_ms()
+                    # With the wait, which is that of the whole pool and not of this peer alone.
+                    if done_ms - self._arrived_ms >= slow.limit_ms > 0:
+                        wait_ms = turn_ms - self._arrived_ms
+                        slow.report(channel, command, wait_ms, done_ms - turn_ms)
+                    turn_ms = done_ms
         channel.call_soon(owner.batch_done, self, responses, leftover)
 
     def drop(self) -> None:

@@ -36,38 +36,27 @@ class SlowRequests:
         self.limit_ms: int = 0
         self.clock: Clock = clock or SystemClock()
 
-    def done(
-        self,
-        channel: Channel,
-        command: RemotingCommand,
-        arrived_ms: int,
-        turn_ms: int,
-        *,
-        counts_wait: bool = False,
-    ) -> int:
-        """Log a request if it took too long; return the time, at which the next one's turn begins.
+    def report(
+        self, channel: Channel, command: RemotingCommand, wait_ms: int, work_ms: int
+    ) -> None:
+        """Log a slow request.
 
         Args:
             channel: of its peer.
             command: the request.
-            arrived_ms: time of its arrival.
-            turn_ms: time from which it was processed.
-            counts_wait: whether a long wait makes it slow. Where requests run inline, it does not:
-                they wait for others of their connection, which are logged themselves.
+            wait_ms: time from its arrival to its turn.
+            work_ms: time from its turn to its response.
         """
-        now_ms = self.clock.monotonic_ms()
-        if now_ms - (arrived_ms if counts_wait else turn_ms) >= self.limit_ms > 0:
-            fields = command.ext_fields
-            _log.warning(
-                "slow request peer=%s code=%s topic=%s group=%s wait_ms=%d work_ms=%d",
-                channel.remote_address,
-                _code_name(command.code),
-                _first(fields, _TOPIC_FIELDS),
-                _first(fields, _GROUP_FIELDS),
-                turn_ms - arrived_ms,
-                now_ms - turn_ms,
-            )
-        return now_ms
+        fields = command.ext_fields
+        _log.warning(
+            "slow request peer=%s code=%s topic=%s group=%s wait_ms=%d work_ms=%d",
+            channel.remote_address,
+            _code_name(command.code),
+            _first(fields, _TOPIC_FIELDS),
+            _first(fields, _GROUP_FIELDS),
+            wait_ms,
+            work_ms,
+        )
 
     def check_loop(self, held_ms: int) -> None:
         """Log that a loop was held for too long, such as by compiled code or a page fault."""

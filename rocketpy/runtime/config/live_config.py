@@ -120,6 +120,7 @@ class LiveConfig(Generic[T]):
 
     Attributes:
         current: the server's configuration; do not cache it.
+        changed_keys: those of the last change, for listeners.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class LiveConfig(Generic[T]):
         live: LiveSettings | None = None,
     ) -> None:
         self.current: T = config
+        self.changed_keys: frozenset[str] = frozenset()
         self._class: type[T] = type(config)
         self._all = ConfigSet.of(config, *parts)  # type: ignore[arg-type] # a dataclass
         self._live = live
@@ -171,5 +173,6 @@ class LiveConfig(Generic[T]):
                 self._live.add(stored)
             self._all = updated
             self.current = updated.get(self._class)
+            self.changed_keys = frozenset(changes)
         for listener in self._listeners:
             listener(self.current)

@@ -65,6 +65,17 @@ def test_log_level_other_changes_do_not_extend_it(tmp_path: Path) -> None:
     assert changed.levels == ["debug", "info"]
 
 
+def test_log_level_set_again_begins_its_time_again(tmp_path: Path) -> None:
+    changed = Changed(tmp_path)
+    changed.settings.update({"logLevel": "debug"})
+    changed.clock.now_ms = 500_000
+    changed.settings.update({"logLevel": "debug"})
+    changed.step(601_000)
+    assert changed.levels == ["debug"]
+    changed.step(1_100_000)
+    assert changed.levels == ["debug", "info"]
+
+
 def test_log_level_longer_expiry_extends_it(tmp_path: Path) -> None:
     changed = Changed(tmp_path)
     changed.settings.update({"logLevel": "debug"})
