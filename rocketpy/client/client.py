@@ -38,7 +38,7 @@ from rocketpy.client.producer.producer import Producer
 from rocketpy.client.producer.request_reply import Answers
 from rocketpy.errors import ClosedError, ConfigError, NoRouteError
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.namespace import wrap_namespace
+from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import Clock, SystemClock
@@ -327,6 +327,20 @@ class Client(AsyncLifecycle):
             serializer=serializer,
         )
         return TopicMessages(reader, lambda: self._keep(reader))
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics, sorted, without those of brokers and groups.
+
+        Left out are system, retry and dead letter topics; of a client with a namespace, also
+        topics outside of it.
+
+        Raises:
+            NoNameServerError: none answered.
+        """
+        names = await self._usable().topic_names()
+        namespace = self.config.namespace
+        found = {name: unwrap_namespace(namespace, name) for name in names}
+        return sorted(own for name, own in found.items() if not namespace or own != name)
 
     async def begin_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Return the offset of the oldest message of each queue of a topic.

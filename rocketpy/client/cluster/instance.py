@@ -36,7 +36,9 @@ from rocketpy.proto.bodies.heartbeat import (
     ProducerData,
 )
 from rocketpy.proto.bodies.route import ClusterInfo
+from rocketpy.proto.bodies.topic import TopicList
 from rocketpy.proto.subscription import SubscriptionData, is_tag_type
+from rocketpy.proto.topic_names import is_dlq_topic, is_retry_topic, is_system_topic, reply_topic
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.runtime.clock import Clock
@@ -236,6 +238,26 @@ class Instance:
             await asyncio.sleep(_LOOK_UP_PAUSE_MS / 1000)
             if not self.is_running:
                 raise ClosedError("the client was closed before its cluster was reached")
+
+    async def topic_names(self) -> set[str]:
+        """Return the names of topics, without system, retry and dead letter topics.
+
+        Raises:
+            NoNameServerError: none answered.
+        """
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        names = TopicList.decode((await self.name_servers.invoke(code, {})).body).topic_list
+        response = await self.name_servers.invoke(RequestCode.GET_BROKER_CLUSTER_INFO, {})
+        cluster = ClusterInfo.decode(response.body)
+        # Brokers have topics of their names, clusters those of theirs and one for replies.
+        internal = {*cluster.broker_addr_table, *cluster.cluster_addr_table}
+        internal |= {reply_topic(name) for name in cluster.cluster_addr_table}
+        return {
+            name
+            for name in names
+            if name not in internal
+            and not (is_system_topic(name) or is_retry_topic(name) or is_dlq_topic(name))
+        }
 
     # ---- groups
 

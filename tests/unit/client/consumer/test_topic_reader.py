@@ -139,3 +139,14 @@ def test_topic_of_a_namespace_is_read_by_its_own_name() -> None:
             assert sum((await client.end_offsets("t")).values()) == 1
 
     run_sim(main, topics=("ns%t",))
+
+
+def test_topics_are_those_of_users_and_of_the_namespace() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client, cluster.client(namespace="ns") as other:
+            async with client.consumer("t", group="c"):
+                await pass_time(5)
+            assert await client.topics() == ["ns%u", "t"]
+            assert await other.topics() == ["u"]
+
+    run_sim(main, topics=("t", "ns%u", "%DLQ%c"))
