@@ -108,7 +108,7 @@ class Instance:
         self.consumers: dict[str, GroupMember] = {}
         self._producer_groups: dict[str, OrderedSet[ProducerMember]] = {}
         self.requests: PendingRequests = PendingRequests(self.client_id)
-        self._answer_ways: set[str] = set()  # brokers that know us well enough for answers
+        self._introduced: set[str] = set()  # brokers that pass answers on to this client
         self._introducing = asyncio.Lock()
         self._heartbeat_known: dict[str, str] = {}  # address -> failure, empty when it answered
         self._divided_groups: set[str] = set()
@@ -425,18 +425,18 @@ class Instance:
         """
         queues = await self.routes.publish_queues(topic)
         names = dict.fromkeys(queue.broker_name for queue in queues)
-        ways = {address for name in names if (address := self.routes.master_address(name))}
-        if self._are_ways(ways):
+        addresses = {address for name in names if (address := self.routes.master_address(name))}
+        if self._are_introduced(addresses):
             return
         # One heartbeat for all requests that start meanwhile.
         async with self._introducing:
-            if not self._are_ways(ways):
+            if not self._are_introduced(addresses):
                 await self.heartbeat()
-                self._answer_ways |= ways
+                self._introduced |= addresses
 
-    def _are_ways(self, addresses: set[str]) -> bool:
+    def _are_introduced(self, addresses: set[str]) -> bool:
         is_failed = any(map(self._heartbeat_known.get, addresses))
-        return addresses <= self._answer_ways and not is_failed
+        return addresses <= self._introduced and not is_failed
 
     def heartbeat_soon(self) -> None:
         """Send a heartbeat at once, at most one a second: a broker may have forgotten us."""

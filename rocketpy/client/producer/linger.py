@@ -61,7 +61,7 @@ _Waiting: TypeAlias = tuple[Outgoing, asyncio.Future[SendResult]]
 """Message, and the future of its result."""
 
 
-_Place: TypeAlias = str | MessageQueue
+_BatchKey: TypeAlias = str | MessageQueue
 """Key of a batch: a topic, or one queue."""
 
 
@@ -113,7 +113,7 @@ class BatchAccumulator:
         self._max_bytes = min(config.linger_bytes, config.max_message_bytes)
         self._attempts = 1 + config.retries
         self._next_msg_id = next_msg_id
-        self._lines: dict[_Place, _PendingBatch] = {}
+        self._pending: dict[_BatchKey, _PendingBatch] = {}
         # Batches count in a window without limits: their messages count in the producer's.
         self._requests = InFlightWindow(_ANY, _ANY)
 
@@ -138,47 +138,47 @@ class BatchAccumulator:
         """
         self._window.enter(len(message.body))
         future: asyncio.Future[SendResult] = self._loop.create_future()
-        place = topic if queue is None else queue
+        key = topic if queue is None else queue
         size_bytes = stored_bytes(message, topic)
-        line = self._lines.get(place)
-        if line is not None and line.bytes + size_bytes > self._max_bytes:
-            self._send(place)
-            line = None
-        if line is None:
-            timer = self._loop.call_later(self._linger_s, self._send, place)
+        batch = self._pending.get(key)
+        if batch is not None and batch.bytes + size_bytes > self._max_bytes:
+            self._send(key)
+            batch = None
+        if batch is None:
+            timer = self._loop.call_later(self._linger_s, self._send, key)
             # All messages of a batch have the producer's timeout: the oldest ends first.
             deadline_ms = self._transport.clock.monotonic_ms() + self._timeout_ms
-            line = self._lines[place] = _PendingBatch(timer, deadline_ms)
-        items = line.items
+            batch = self._pending[key] = _PendingBatch(timer, deadline_ms)
+        items = batch.items
         items.append((message, future))
-        line.bytes += size_bytes
+        batch.bytes += size_bytes
         if is_pipelined:
-            line.is_pipelined = True
-        if len(items) >= self._max_messages or line.bytes >= self._max_bytes:
-            self._send(place)
+            batch.is_pipelined = True
+        if len(items) >= self._max_messages or batch.bytes >= self._max_bytes:
+            self._send(key)
         return future
 
     def send_all(self) -> None:
         """Send all waiting messages now."""
-        for place in list(self._lines):
-            self._send(place)
+        for key in list(self._pending):
+            self._send(key)
 
-    def _send(self, place: _Place) -> None:
-        line = self._lines.pop(place)
-        line.timer.cancel()
+    def _send(self, key: _BatchKey) -> None:
+        batch = self._pending.pop(key)
+        batch.timer.cancel()
         wanted = []
-        for waiting in line.items:
+        for waiting in batch.items:
             if waiting[1].done():  # its caller cancelled
                 self._window.leave(len(waiting[0].body))
             else:
                 wanted.append(waiting)
         if wanted:
-            self._start_send(place, wanted, line.deadline_ms, is_pipelined=line.is_pipelined)
+            self._start_send(key, wanted, batch.deadline_ms, is_pipelined=batch.is_pipelined)
 
     def _start_send(
-        self, place: _Place, items: list[_Waiting], deadline_ms: int, *, is_pipelined: bool
+        self, key: _BatchKey, items: list[_Waiting], deadline_ms: int, *, is_pipelined: bool
     ) -> None:
-        topic, queue = (place, None) if isinstance(place, str) else (place.topic, place)
+        topic, queue = (key, None) if isinstance(key, str) else (key.topic, key)
         part = BatchPart([message for message, _ in items])
         is_batch = len(items) > 1
         operation = PendingSend(
@@ -201,7 +201,7 @@ class BatchAccumulator:
                 # Nothing of the batch is stored, and a single message may be the cause: send each
                 # alone, so that the others succeed.
                 for each in items:
-                    self._start_send(place, [each], deadline_ms, is_pipelined=is_pipelined)
+                    self._start_send(key, [each], deadline_ms, is_pipelined=is_pipelined)
             else:
                 self._fail(items, error)
 

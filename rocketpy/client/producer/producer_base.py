@@ -49,11 +49,14 @@ class ProducerBase(AsyncClosable):
         self.config = config
         self._instance = instance
         self._namespace = instance.config.namespace
-        self._window = InFlightWindow(config.max_in_flight, config.max_in_flight_bytes)
-        self._asked = RequestWindow(config.max_in_flight, instance.clock)
+        timeout_s = to_s(config.timeout)
+        self._window = InFlightWindow(
+            config.max_in_flight, config.max_in_flight_bytes, timeout_s=timeout_s
+        )
+        self._asked = RequestWindow(config.max_in_flight, timeout_s, instance.clock)
         self._started: SendTransport | None = None
         self._tracer: Tracer | None = None
-        self._timeout_s = to_s(config.timeout)
+        self._timeout_s = timeout_s
         self._accumulator: BatchAccumulator | None = None
         self._oneway = OnewaySends(instance, self._window, self.group, self._timeout_s)
         self._closed = False

@@ -68,13 +68,15 @@ class RequestWindow:
 
     Args:
         max_requests: the highest limit.
+        timeout_s: usual time of a request.
         clock: measures how long answers take.
     """
 
-    def __init__(self, max_requests: int, clock: Clock) -> None:
+    def __init__(self, max_requests: int, timeout_s: float, clock: Clock) -> None:
         self._max_requests = max_requests
         self._clock = clock
-        self._window = InFlightWindow(min(max_requests, FIRST_REQUESTS), _UNBOUNDED)
+        first = min(max_requests, FIRST_REQUESTS)
+        self._window = InFlightWindow(first, _UNBOUNDED, timeout_s=timeout_s)
 
     async def run(
         self, ask_once: Callable[[], Awaitable[ReceivedMessage]], timeout_s: float

@@ -10,7 +10,7 @@ from typing import Final
 from rocketpy.errors import ClosedError, NotSentError
 
 STALL_S: Final = 60
-"""A caller that has waited so long fails, unless a send was stored in the meantime."""
+"""Least time after which a caller in line fails, unless a send was stored in the meantime."""
 _CHECK_S: Final = 5
 
 _Line = OrderedDict[asyncio.Future[None], float]
@@ -28,6 +28,8 @@ class InFlightWindow:
         max_messages: most sends in flight.
         max_bytes: most bytes of bodies in flight; the last send to enter may exceed it, so that a
             body of any size can be sent.
+        timeout_s: time of a send. A caller in line fails when no send was stored for `STALL_S`,
+            or for twice this time if that is longer.
 
     Attributes:
         entered: number of sends so far.
@@ -39,16 +41,19 @@ class InFlightWindow:
 
     __slots__ = (
         "_closed", "_idle", "_idle_checks", "_is_admitting", "_line", "_max_bytes", "_reserved",
-        "_returned", "_stored", "_timer", "bytes", "entered", "failed", "left", "max_messages",
+        "_returned", "_stall_s", "_stored", "_timer", "bytes", "entered", "failed", "left",
+        "max_messages",
     )  # fmt: skip
 
-    def __init__(self, max_messages: int, max_bytes: int) -> None:
+    def __init__(self, max_messages: int, max_bytes: int, *, timeout_s: float = 0) -> None:
         self.entered: int = 0
         self.left: int = 0
         self.failed: int = 0
         self.bytes: int = 0
         self.max_messages: int = max_messages
         self._max_bytes = max_bytes
+        # Sends in flight may wait so long for a broker that restarts; those in line must, too.
+        self._stall_s = max(STALL_S, 2 * timeout_s)
         # An OrderedDict, because cancelled callers leave from the middle, and because taking the
         # first item of a plain dict scans over all items that were removed before it.
         self._line: _Line = OrderedDict()
@@ -113,7 +118,7 @@ class InFlightWindow:
         """Wait in line until one more send may start; the caller starts it without awaiting.
 
         Raises:
-            NotSentError: the producer was closed, or no send was stored for `STALL_S`.
+            NotSentError: the producer was closed, or no send was stored for a long time.
         """
         if self.is_free:
             return
@@ -193,8 +198,8 @@ class InFlightWindow:
         stored = self.left - self.failed
         self._idle_checks = 0 if stored != self._stored else self._idle_checks + 1
         self._stored = stored
-        if self._idle_checks >= STALL_S // _CHECK_S:
-            self._fail_since(loop.time() - STALL_S)
+        if self._idle_checks * _CHECK_S >= self._stall_s:
+            self._fail_since(loop.time() - self._stall_s)
         self._timer = (
             loop.call_later(_CHECK_S, self._check_progress, loop) if self.waiting else None
         )
@@ -206,8 +211,8 @@ class InFlightWindow:
                 waiter, _ = line.popitem(last=False)
                 if not waiter.done():
                     words = (
-                        f"waited {STALL_S} s for room behind {self.messages} sends in flight, none "
-                        "of which has succeeded; nothing was sent"
+                        f"waited {self._stall_s:g} s for room behind {self.messages} sends in "
+                        "flight, none of which has succeeded; nothing was sent"
                     )
                     waiter.set_exception(NotSentError(words))
 

@@ -196,6 +196,19 @@ def test_calls_in_line_fail_as_not_sent_when_brokers_stay_frozen() -> None:
     run_sim(main)
 
 
+def test_calls_in_line_wait_for_a_broker_as_long_as_sends_in_flight() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(max_in_flight=1, timeout=300)
+            await warm(producer, cluster)
+            cluster.down.add(BROKER_A)
+            asyncio.get_running_loop().call_later(200, cluster.down.clear)
+            results = await asyncio.gather(*(producer.send("t", b"x") for _ in range(5)))
+            assert len(results) == 5
+
+    run_sim(main)
+
+
 def test_send_nowait_beyond_the_limit_says_what_to_do() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
