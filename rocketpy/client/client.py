@@ -28,7 +28,7 @@ from rocketpy.client.credentials import RequestSigner, find_credentials
 from rocketpy.client.health import ClientHealth
 from rocketpy.client.lifecycle import AsyncLifecycle, require_loop
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.serializers import PLAIN, Serializer
+from rocketpy.client.messages.serializers import PLAIN, B_co, Serializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.keyword_options import function_options, method_options
 from rocketpy.client.options.validation import checked_group
@@ -200,7 +200,7 @@ class Client(AsyncLifecycle):
         return self._keep(producer)
 
     @method_options(ConsumerConfig)
-    def consumer(self, config: ConsumerConfig) -> Consumer:
+    def consumer(self, config: ConsumerConfig[B_co]) -> Consumer[B_co]:
         """Return a member of a consumer group; `async with` (or `start`) joins the group.
 
         Takes the fields of `rocketpy.client.config.ConsumerConfig` as keyword arguments; the topic
@@ -213,7 +213,7 @@ class Client(AsyncLifecycle):
         return self._keep(Consumer(self._usable(), self._group(config.group), config))
 
     @method_options(ResponderConfig)
-    def responder(self, config: ResponderConfig) -> Consumer:
+    def responder(self, config: ResponderConfig[B_co]) -> Consumer[B_co]:
         """Return a consumer whose handler answers requests: what it returns is the answer.
 
         Takes what `consumer` takes, `reply_middlewares` and `reply_serializer`
@@ -255,7 +255,7 @@ class Client(AsyncLifecycle):
         return consumer
 
     @method_options(PullConsumerConfig)
-    def pull_consumer(self, config: PullConsumerConfig) -> PullConsumer:
+    def pull_consumer(self, config: PullConsumerConfig[B_co]) -> PullConsumer[B_co]:
         """Return a consumer that you ask for messages, from queues that you choose.
 
         Takes the fields of `rocketpy.client.config.PullConsumerConfig` as keyword arguments.
@@ -266,7 +266,7 @@ class Client(AsyncLifecycle):
         return self._keep(PullConsumer(self._usable(), self._group(config.group), config))
 
     @method_options(PopConsumerConfig)
-    def pop_consumer(self, config: PopConsumerConfig) -> PopConsumer:
+    def pop_consumer(self, config: PopConsumerConfig[B_co]) -> PopConsumer[B_co]:
         """Return a member of a group that pops: brokers deal out messages, not queues.
 
         Takes the fields of `rocketpy.client.config.PopConsumerConfig` as keyword arguments; the
@@ -286,8 +286,8 @@ class Client(AsyncLifecycle):
         until: StartPosition | Literal["end"] | None = "end",
         filter: str = "*",  # noqa: A002
         sql: str = "",
-        serializer: Serializer = PLAIN,
-    ) -> AsyncIterator[ReceivedMessage]:
+        serializer: Serializer[B_co] = PLAIN,
+    ) -> AsyncIterator[ReceivedMessage[B_co]]:
         """Read a topic from one position to another, outside of any group.
 
         No offset is stored. Messages of one queue are in their order.

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Generic, Literal, cast
 
 from rocketpy.client.callbacks.handler_signature import mismatch
 from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
@@ -22,7 +22,7 @@ from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddlewar
 from rocketpy.client.credentials import Credentials
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Backoff
-from rocketpy.client.messages.serializers import PLAIN, Serializer
+from rocketpy.client.messages.serializers import PLAIN, B_co, Serializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.validation import described, fits, refuse_generators, takes
 from rocketpy.errors import ConfigError
@@ -281,7 +281,7 @@ class ProducerConfig(Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig(Checked):
+class ConsumerConfig(Checked, Generic[B_co]):
     """Settings of a group consumer.
 
     Attributes:
@@ -366,7 +366,7 @@ class ConsumerConfig(Checked):
     broadcast: bool = False
     offset_dir: str = ""
     allocation: AllocationName | Allocation = "avg"
-    serializer: Serializer = PLAIN
+    serializer: Serializer[B_co] = PLAIN
     pull_batch: int = 32
     pull_batch_bytes: int = 256 * 1024
     pull_interval: Duration = 0.0
@@ -400,7 +400,7 @@ class ConsumerConfig(Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PullConsumerConfig(Checked):
+class PullConsumerConfig(Checked, Generic[B_co]):
     """Settings of a pull consumer; as `ConsumerConfig` where the names agree.
 
     Attributes:
@@ -436,7 +436,7 @@ class PullConsumerConfig(Checked):
     auto_commit_interval: Duration = 5.0
     start: StartPosition = "latest"
     allocation: AllocationName | Allocation = "avg"
-    serializer: Serializer = PLAIN
+    serializer: Serializer[B_co] = PLAIN
     pull_batch: int = 32
     max_cached_messages: int = 1000
     max_cached_bytes: int = 100 * 1024 * 1024
@@ -451,7 +451,7 @@ class PullConsumerConfig(Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PopConsumerConfig(Checked):
+class PopConsumerConfig(Checked, Generic[B_co]):
     """Settings of a pop consumer; as `ConsumerConfig` where the names agree.
 
     Attributes:
@@ -506,7 +506,7 @@ class PopConsumerConfig(Checked):
     renew: bool = False
     max_retries: int = -1
     retry_backoff: Backoff | None = None
-    serializer: Serializer = PLAIN
+    serializer: Serializer[B_co] = PLAIN
     pop_batch: int = 32
     pop_wait: Duration = 15.0
     max_in_hand: int = 96
@@ -534,7 +534,7 @@ class PopConsumerConfig(Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResponderConfig(ConsumerConfig):
+class ResponderConfig(ConsumerConfig[B_co], Generic[B_co]):
     """Settings of a responder.
 
     Attributes:

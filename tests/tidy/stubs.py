@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args, get_origin
+from typing import Any, Generic, get_args, get_origin
 
 import rocketpy
 from rocketpy.client.blocking import facade
@@ -150,7 +150,15 @@ def config_classes(function: Callable[..., Any]) -> list[type]:
     if not hasattr(function, "__signature__"):  # `keyword_options` sets it
         return []
     kind = inspect.get_annotations(inspect.unwrap(function))["config"]
-    return [each for each in reversed(kind.__mro__) if each is not object]
+    owner: Any = getattr(kind, "__origin__", kind)
+    return [each for each in reversed(owner.__mro__) if each not in {object, Generic}]
+
+
+def name_of(kind: Any) -> str:
+    """Return the name of a type with those of its arguments."""
+    arguments = ", ".join(map(name_of, get_args(kind)))
+    owner: Any = getattr(kind, "__origin__", kind)
+    return f"{owner.__name__}[{arguments}]" if arguments else str(owner.__name__)
 
 
 def type_arguments(cls: type) -> dict[str, str]:
@@ -158,7 +166,7 @@ def type_arguments(cls: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for base in getattr(cls, "__orig_bases__", ()):
         names = [each.__name__ for each in getattr(get_origin(base), "__parameters__", ())]
-        found |= dict(zip(names, (each.__name__ for each in get_args(base)), strict=False))
+        found |= dict(zip(names, map(name_of, get_args(base)), strict=False))
     return found
 
 
@@ -205,6 +213,13 @@ def add_class(stub: Stub, cls: type, source: type) -> None:
     if base.__name__ not in stub.own_names or base is ReceivedMessage:
         as_name = f" as {renamed}" if renamed != base.__name__ else ""
         stub.imports.add(f"from {base.__module__} import {base.__name__}{as_name}")
+    if getattr(cls, "__parameters__", ()):  # all generic classes have the type of their bodies
+        stub.imports |= {
+            "from typing import Generic",
+            "from rocketpy.client.messages.serializers import B_co",
+        }
+        is_argument = getattr(base, "__parameters__", ())
+        renamed += "[B_co]" if is_argument else ", Generic[B_co]"
     body = "" if list(members(cls)) else " ..."
     stub.lines.append(f"class {cls.__name__}({renamed}):{body}")
     for name, value in members(cls):

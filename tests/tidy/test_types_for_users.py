@@ -51,3 +51,11 @@ def test_examples_pass_the_strict_rules() -> None:
         f"{Path(each['file']).name}:{each['range']['start']['line'] + 1}: {each['message']}"
         for each in found["generalDiagnostics"]
     ] == []
+
+
+@pytest.mark.timeout(400)
+def test_type_of_body_is_known_from_serializer() -> None:
+    module = "tests/unit/client/messages/test_body_generics.py"
+    found = _pyright(module, folder=ROOT)
+    assert found["summary"]["filesAnalyzed"] == 1
+    assert [each["message"] for each in found["generalDiagnostics"]] == []

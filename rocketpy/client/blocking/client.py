@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from rocketpy.client.blocking.facade import ClosableFacade, facade_of
 from rocketpy.client.blocking.loop_thread import LoopThread
@@ -12,6 +12,7 @@ from rocketpy.client.client import Client as AsyncClient
 from rocketpy.client.config import ClientConfig
 from rocketpy.client.consumer.pull_consumer import PullConsumer as AsyncPullConsumer
 from rocketpy.client.consumer.push_consumer import Consumer as AsyncConsumer
+from rocketpy.client.messages.serializers import B_co
 from rocketpy.client.options.keyword_options import function_options
 from rocketpy.client.pop.pop_consumer import PopConsumer as AsyncPopConsumer
 from rocketpy.errors import ClosedError
@@ -26,17 +27,17 @@ class _GroupFacade(ClosableFacade):
 
 # `stats` locks for itself, and is readable after the client was closed.
 @facade_of(AsyncConsumer, direct=("stats",))
-class Consumer(_GroupFacade):
+class Consumer(_GroupFacade, Generic[B_co]):
     """Receives the messages of a group; see `rocketpy.Consumer`."""
 
 
 @facade_of(AsyncPopConsumer, direct=("stats",))
-class PopConsumer(_GroupFacade):
+class PopConsumer(_GroupFacade, Generic[B_co]):
     """Pops the messages of a group; see `rocketpy.PopConsumer`."""
 
 
 @facade_of(AsyncPullConsumer)
-class PullConsumer(ClosableFacade):
+class PullConsumer(ClosableFacade, Generic[B_co]):
     """Pulls messages when the program asks for them; see `rocketpy.PullConsumer`."""
 
 

@@ -3,11 +3,12 @@
 from rocketpy.client.blocking.facade import facade_of
 from rocketpy.client.blocking.loop_thread import LoopThread
 from rocketpy.client.messages.message import ReceivedMessage as AsyncReceivedMessage
+from rocketpy.client.messages.serializers import B_co
 from rocketpy.client.pop.popped_message import PoppedMessage as AsyncPoppedMessage
 
 
 @facade_of(AsyncReceivedMessage)
-class ReceivedMessage(AsyncReceivedMessage):
+class ReceivedMessage(AsyncReceivedMessage[B_co]):
     """A message from a broker, as `rocketpy.ReceivedMessage`; `ack` and `nack` block.
 
     Args:
@@ -26,7 +27,7 @@ class ReceivedMessage(AsyncReceivedMessage):
 
 
 @facade_of(AsyncPoppedMessage)
-class PoppedMessage(ReceivedMessage):
+class PoppedMessage(ReceivedMessage[B_co]):
     """A popped message, as `rocketpy.PoppedMessage`; its methods block."""
 
     __slots__ = ()

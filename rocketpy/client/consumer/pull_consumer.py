@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
+from typing import Generic
 
 from rocketpy.client.callbacks.hooks import AssignmentHooks
 from rocketpy.client.cluster.instance import Instance
@@ -39,6 +40,7 @@ from rocketpy.client.consumer.status_reports import consumer_health
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.lifecycle import AsyncLifecycle
 from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.serializers import B_co
 from rocketpy.client.options.durations import Duration, Moment, moment_ms, to_ms, to_s
 from rocketpy.client.options.validation import (
     BATCH,
@@ -52,7 +54,7 @@ from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
 
 
-class PollMixin(ABC):
+class PollMixin(ABC, Generic[B_co]):
     """Methods that take messages by polling; a poll may commit the messages before it."""
 
     _stopped = False
@@ -62,7 +64,7 @@ class PollMixin(ABC):
         self,
         max_messages: int = 32,
         timeout: Duration | None = 5.0,  # noqa: ASYNC109 - an empty list is no error
-    ) -> list[ReceivedMessage]:
+    ) -> list[ReceivedMessage[B_co]]:
         """Return up to `max_messages`, waiting up to `timeout` for the first.
 
         Args:
@@ -77,7 +79,7 @@ class PollMixin(ABC):
             ClosedError: the consumer is not started, or closed.
         """
 
-    async def getone(self, timeout: Duration | None = None) -> ReceivedMessage | None:  # noqa: ASYNC109
+    async def getone(self, timeout: Duration | None = None) -> ReceivedMessage[B_co] | None:  # noqa: ASYNC109
         """Return the next message, None when none comes in time.
 
         Args:
@@ -93,7 +95,7 @@ class PollMixin(ABC):
         self,
         max_messages: int = BATCH,
         timeout: Duration | None = None,  # noqa: ASYNC109
-    ) -> list[ReceivedMessage]:
+    ) -> list[ReceivedMessage[B_co]]:
         """Do as `poll`, with no limit of time unless one is given.
 
         Raises:
@@ -105,7 +107,9 @@ class PollMixin(ABC):
             raise ClosedError("the consumer was stopped or closed")
         return messages
 
-    async def batches(self, max_messages: int = BATCH) -> AsyncIterator[list[ReceivedMessage]]:
+    async def batches(
+        self, max_messages: int = BATCH
+    ) -> AsyncIterator[list[ReceivedMessage[B_co]]]:
         """Yield lists of 1 to `max_messages` messages, until `stop`.
 
         Raises:
@@ -121,7 +125,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 TAKEOVER_PAUSE_MS = 500
 
 
-class PullConsumer(AsyncLifecycle, PollMixin):
+class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
     """Reads queues you assign, or your share of topics you subscribe to.
 
     With `auto_commit`, what earlier polls handed out is committed by a later poll: finish a
@@ -358,7 +362,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         self,
         max_messages: int = 32,
         timeout: Duration | None = 5.0,  # noqa: ASYNC109 - an empty list is no error
-    ) -> list[ReceivedMessage]:
+    ) -> list[ReceivedMessage[B_co]]:
         """Return up to `max_messages`, waiting up to `timeout` for the first; see `Polls.poll`."""
         self._check_running()
         self._committable.update(self._positions)
@@ -382,7 +386,7 @@ class PullConsumer(AsyncLifecycle, PollMixin):
         self._stopped = True
         self._wake()
 
-    def _take(self, max_messages: int) -> list[ReceivedMessage]:
+    def _take(self, max_messages: int) -> list[ReceivedMessage[B_co]]:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure

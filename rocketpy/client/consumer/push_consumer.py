@@ -30,6 +30,7 @@ from rocketpy.client.consumer.status_reports import consumer_health
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import DEAD_LETTER, Rejection
+from rocketpy.client.messages.serializers import B_co
 from rocketpy.client.options.durations import to_ms, to_s
 from rocketpy.client.tracing import Tracer
 from rocketpy.errors import ClientError, ClosedError, RocketPyError
@@ -44,7 +45,7 @@ _ANY_SPAN = 1 << 62
 _DRAIN_S = 1.0
 
 
-class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
+class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
     """Receives a group's messages; made by `Client.consumer`.
 
     At least once: after a crash or a change of members a message may come again.
@@ -220,7 +221,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
 
     # ---- receiving
 
-    def _source(self) -> Source[ReceivedMessage]:
+    def _source(self) -> Source[ReceivedMessage[B_co]]:
         if not isinstance(self._service, PulledIterator):
             raise ClosedError(NOT_TO_ITERATE)
         return self._service

@@ -178,7 +178,8 @@ class MsgpackSerializer:
 
 
 plain: PlainSerializer = PlainSerializer()
-PLAIN: Final = plain
+PLAIN: Final[Any] = plain
+"""Default of options. Its type is Any: a serializer that is given decides the type of bodies."""
 text: TextSerializer = TextSerializer()
 json: JsonSerializer = JsonSerializer()
 json_or_text: JsonOrTextSerializer = JsonOrTextSerializer()

@@ -10,15 +10,14 @@ Example:
     Order(id='o1', amount=1)
 """
 
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, overload
 
 from rocketpy.client.messages.body_types import class_of, codec_of
+from rocketpy.client.messages.serializers import B_co
 from rocketpy.errors import IllegalMessageError
 
-T = TypeVar("T")
 
-
-class TypedSerializer(Generic[T]):
+class TypedSerializer(Generic[B_co]):
     """JSON of values of one type, checked when they are written and when they are read.
 
     Takes dataclasses, TypedDict, NamedTuple, `msgspec.Struct`, attrs classes, pydantic models and
@@ -37,9 +36,9 @@ class TypedSerializer(Generic[T]):
     __slots__ = ("_class", "_codec", "kind")
 
     @overload
-    def __init__(self, kind: type[T]) -> None: ...
+    def __init__(self, kind: type[B_co]) -> None: ...
     @overload
-    def __init__(self: "TypedSerializer[Any]", kind: object) -> None: ...
+    def __init__(self, kind: object) -> None: ...
     def __init__(self, kind: Any) -> None:
         self.kind: Any = kind
         self._class = class_of(kind)
@@ -65,20 +64,20 @@ class TypedSerializer(Generic[T]):
             raise IllegalMessageError(f"the body cannot be sent: {reason}")
         return data
 
-    def loads(self, data: bytes) -> T:
+    def loads(self, data: bytes) -> B_co:
         """Return the value.
 
         Raises:
             ValueError: the bytes are no JSON, or not that of such a value; says where.
         """
-        value: T = self._codec.read(data)
+        value: B_co = self._codec.read(data)
         return value
 
-    def convert(self, value: Any) -> T:  # noqa: ANN401
+    def convert(self, value: Any) -> B_co:  # noqa: ANN401
         """Return the value that decoded JSON or MessagePack stands for.
 
         Raises:
             ValueError: it is of another type; says where.
         """
-        converted: T = self._codec.convert(value)
+        converted: B_co = self._codec.convert(value)
         return converted

@@ -90,6 +90,7 @@ def _choice(words: list[str]) -> str:
 
 def _methods(kind: Any) -> list[str]:  # noqa: ANN401
     """The methods of a protocol; nothing of another class."""
+    kind = get_origin(kind) or kind
     if not getattr(kind, "_is_protocol", False):
         return []
     return [name for name in vars(kind) if not name.startswith("_")]

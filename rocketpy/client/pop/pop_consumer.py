@@ -23,6 +23,7 @@ from rocketpy.client.consumer.rebalance import MissingTopics, check_group_exists
 from rocketpy.client.consumer.status_reports import job_failures, queue_failures
 from rocketpy.client.health import ConsumerHealth, QueueHealth
 from rocketpy.client.messages.outcomes import Rejection
+from rocketpy.client.messages.serializers import B_co
 from rocketpy.client.options.durations import to_ms, to_s
 from rocketpy.client.pop.invisible_messages import InvisibleMessages
 from rocketpy.client.pop.pop_api import PopRequests
@@ -68,7 +69,7 @@ class PoppedIterator(IteratorService[PoppedMessage]):
         return [self.done(message) for message in messages]
 
 
-class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
+class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
     """Pops a group's messages; made by `Client.pop_consumer`.
 
     Members share messages, not queues: any number of them may work on one queue. A message is
@@ -174,7 +175,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
 
     # ---- receiving
 
-    def _source(self) -> Source[PoppedMessage]:
+    def _source(self) -> Source[PoppedMessage[B_co]]:
         if not isinstance(self._service, PoppedIterator):
             raise ClosedError(NOT_TO_ITERATE)
         return self._service

@@ -6,7 +6,7 @@ from rocketpy.client.config import MAX_INVISIBLE_S
 from rocketpy.client.messages.delivery_time import LEVELS_MS
 from rocketpy.client.messages.message import NACKED, ReceivedMessage
 from rocketpy.client.messages.outcomes import Rejection, check_level
-from rocketpy.client.messages.serializers import Serializer
+from rocketpy.client.messages.serializers import B_co, Serializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.validation import described, fits
 from rocketpy.errors import ClientError
@@ -55,7 +55,7 @@ class PopSettlement(Protocol):
         ...
 
 
-class PoppedMessage(ReceivedMessage):
+class PoppedMessage(ReceivedMessage[B_co]):
     """A message that a pop consumer has for its invisible time.
 
     When it is neither acked nor kept for longer, some member of the group gets it again, with
@@ -77,7 +77,7 @@ class PoppedMessage(ReceivedMessage):
         queue: MessageQueue,
         settlement: PopSettlement,
         *,
-        serializer: Serializer | None = None,
+        serializer: Serializer[B_co] | None = None,
         namespace: str = "",
     ) -> None:
         super().__init__(ext, queue, serializer=serializer, namespace=namespace)
