@@ -122,3 +122,54 @@ def test_stream_keeps_its_limits_and_stores_its_progress(
 
     assert found == Counter(range(COUNT))
     assert asyncio.run(lag()) == 0
+
+
+async def store_messages(namesrv: str, topic: str, count: int) -> None:
+    async with rocketpy.connect(namesrv, group="filler") as client:
+        producer = client.producer()
+        await asyncio.gather(*(producer.send(topic, b"%d" % number) for number in range(count)))
+
+
+async def make_topic(namesrv: str, topic: str) -> None:
+    async with rocketpy.admin.connect(namesrv) as admin:
+        await admin.create_topic(topic, 2)
+
+
+async def delete_topic(namesrv: str, topic: str) -> None:
+    async with rocketpy.admin.connect(namesrv) as admin:
+        await admin.delete_topic(topic)
+
+
+def test_stream_recognises_recreated_topic_and_no_other(namesrv: str) -> None:
+    topic = "SparkAgain"
+    asyncio.run(make_topic(namesrv, topic))
+    options = {"nameservers": namesrv, "subscribe": topic, "startingOffsets": "earliest"}
+    readers = {
+        policy: StreamReader(options | {"onDataLoss": policy}, default_schema(options))
+        for policy in ("fail", "skip")
+    }
+    positions = {policy: reader.initialOffset() for policy, reader in readers.items()}
+
+    def drain(policy: str) -> int:
+        reader, count = readers[policy], 0
+        while True:
+            start = positions[policy]
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            if end == start:
+                return count
+            parts = reader.partitions(start, end)
+            count += sum(batch.num_rows for part in parts for batch in reader.read(part))
+            positions[policy] = end
+
+    for _ in range(3):  # new messages alone are no other queue
+        asyncio.run(store_messages(namesrv, topic, 100))
+        assert drain("fail") == drain("skip") == 100
+    asyncio.run(delete_topic(namesrv, topic))
+    time.sleep(1)
+    asyncio.run(make_topic(namesrv, topic))
+    asyncio.run(store_messages(namesrv, topic, 700))
+    with pytest.raises(DataLossError, match="has other messages now"):
+        drain("fail")
+    assert drain("skip") == 700
+    for reader in readers.values():
+        reader.stop()
