@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from rocketpy.store import to_arrow
 from rocketpy.testing.cluster import ClusterThread
@@ -19,6 +20,7 @@ ADDRESS = "127.0.0.1:9876"
 TOPICS = ("orders-upper", "orders-slow")
 
 
+@pytest.mark.timeout(900)
 def test_page_runs(spark: "SparkSession", tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 6
