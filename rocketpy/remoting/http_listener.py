@@ -56,7 +56,7 @@ class HttpListener:
         self.port: int = port
         self._address = address
         self._pages = pages
-        self._connections: set[_HttpConnection] = set()
+        self._connections: dict[_HttpConnection, None] = {}  # the oldest first
         self._tasks: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event
@@ -125,14 +125,15 @@ class HttpListener:
 
     # ---- called by connections, on the listener's loop
 
-    def opened(self, connection: "_HttpConnection") -> bool:
-        """Count a connection; return whether there is room for it."""
-        self._connections.add(connection)
-        return len(self._connections) <= _CONNECTIONS_MAX
+    def opened(self, connection: "_HttpConnection") -> None:
+        """Count a connection; the oldest one makes room for it, so that probes are answered."""
+        self._connections[connection] = None
+        if len(self._connections) > _CONNECTIONS_MAX:
+            next(iter(self._connections)).abort()
 
     def closed(self, connection: "_HttpConnection") -> None:
         """Forget a connection."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     def answer(self, connection: "_HttpConnection", path: str) -> None:
         """Make the answer for a path, and write it."""
@@ -163,12 +164,10 @@ class _HttpConnection(asyncio.Protocol):
         self._is_answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the request, if there is room for the connection."""
+        """Wait for the request."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if not self._owner.opened(self):
-            self.finish(_plain(HTTPStatus.SERVICE_UNAVAILABLE))
-            return
+        self._owner.opened(self)
         # Also bounds a peer that does not read the answer.
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(_HEAD_TIMEOUT_S, self.abort)
