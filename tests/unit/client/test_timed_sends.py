@@ -64,3 +64,13 @@ def test_message_is_called_back_at_its_broker() -> None:
 
 def recalled(_: str, request: RemotingCommand) -> RemotingCommand:
     return make_response(request, ext_fields={"msgId": "ID"})
+
+
+def test_delay_beyond_the_limit_is_an_illegal_message_of_either_side() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            for delay, words in ((30 * 86_400, "3 days"), (-1, "delay")):
+                with pytest.raises(IllegalMessageError, match=words):
+                    await client.producer().send("t", b"x", delay=delay)
+
+    run_sim(main, properties={"timerWheelEnable": "true"})
