@@ -48,6 +48,7 @@ class Client(ClosableFacade):
         on_error: ErrorHandler | None = None,
         middlewares: Sequence[HandleMiddleware] = ...,
         start: StartPosition = "latest",
+        auto_ack: bool = True,
         concurrency: int = 20,
         batch: int = 1,
         ordered: bool = False,
@@ -93,6 +94,7 @@ class Client(ClosableFacade):
         middlewares: Sequence[HandleMiddleware] = ...,
         start: Literal["latest", "earliest"] = "latest",
         ordered: bool = False,
+        auto_ack: bool = True,
         concurrency: int = 20,
         batch: int = 1,
         invisible_time: Duration = 60.0,
@@ -177,6 +179,7 @@ class Client(ClosableFacade):
         on_error: ErrorHandler | None = None,
         middlewares: Sequence[HandleMiddleware] = ...,
         start: StartPosition = "latest",
+        auto_ack: bool = True,
         concurrency: int = 20,
         batch: int = 1,
         ordered: bool = False,
@@ -215,6 +218,7 @@ class Client(ClosableFacade):
 
 class Consumer(ClosableFacade, Generic[B_co]):
     def __iter__(self) -> Iterator[ReceivedMessage[B_co]]: ...
+    def ack_all(self) -> None: ...
     @property
     def assignment(self) -> list[MessageQueue]: ...
     def batches(self, max_messages: int = 500) -> Iterator[list[ReceivedMessage[B_co]]]: ...
@@ -236,6 +240,7 @@ class Consumer(ClosableFacade, Generic[B_co]):
 
 class PopConsumer(ClosableFacade, Generic[B_co]):
     def __iter__(self) -> Iterator[PoppedMessage[B_co]]: ...
+    def ack_all(self) -> None: ...
     @property
     def assignment(self) -> list[MessageQueue]: ...
     def batches(self, max_messages: int = 500) -> Iterator[list[PoppedMessage[B_co]]]: ...

@@ -11,6 +11,8 @@ from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.cluster.name_servers import find_addresses
 from rocketpy.client.cluster.remoting import Remoting
 from rocketpy.client.config import (
+    DEFAULT_GROUP,
+    NO_GROUP,
     ClientConfig,
     ConsumerConfig,
     PopConsumerConfig,
@@ -181,6 +183,17 @@ class Client(AsyncLifecycle):
         part._when_closed = lambda: self._parts.discard(part)  # noqa: SLF001
         return part
 
+    def _consumer_group(self, group: str) -> str:
+        """Return the group of a consumer, with the namespace.
+
+        Raises:
+            ConfigError: it is the default group. Programs that forget their group would all be in
+                it, and share each other's messages.
+        """
+        if (group or self.config.group) == DEFAULT_GROUP:
+            raise ConfigError(NO_GROUP, key="group")
+        return self._group(group)
+
     def _group(self, group: str) -> str:
         return wrap_namespace(self.config.namespace, group or self.config.group)
 
@@ -210,7 +223,7 @@ class Client(AsyncLifecycle):
             ClosedError: the client is not started.
             ConfigError: a name or setting is not usable.
         """
-        return self._keep(Consumer(self._usable(), self._group(config.group), config))
+        return self._keep(Consumer(self._usable(), self._consumer_group(config.group), config))
 
     @method_options(ResponderConfig)
     def responder(self, config: ResponderConfig[B_co]) -> Consumer[B_co]:
@@ -245,7 +258,7 @@ class Client(AsyncLifecycle):
             serializer=config.reply_serializer or config.serializer,
             middlewares=config.reply_middlewares,
         )
-        consumer = self._keep(Consumer(self._usable(), self._group(config.group), config))
+        consumer = self._keep(Consumer(self._usable(), self._consumer_group(config.group), config))
         consumer._answer = Answers(  # noqa: SLF001
             producer.reply,
             producer._reply_error,  # noqa: SLF001
@@ -276,7 +289,7 @@ class Client(AsyncLifecycle):
             ClosedError: the client is not started.
             ConfigError: a name or setting is not usable.
         """
-        return self._keep(PopConsumer(self._usable(), self._group(config.group), config))
+        return self._keep(PopConsumer(self._usable(), self._consumer_group(config.group), config))
 
     def read(
         self,

@@ -43,7 +43,11 @@ LatencyProfile = Literal["4.x", "5.x"]
 Compression = Literal["zlib", "lz4", "zstd"]
 MAX_INVISIBLE_S: Final = 3 * 24 * 3_600
 DEFAULT_GROUP: Final = "DEFAULT_GROUP"
-"""The default group."""
+"""The group of clients without one; for producers only."""
+NO_GROUP: Final = (
+    'a consumer needs a group: give group="...", the name of the application that consumes; '
+    f"{DEFAULT_GROUP} would be shared with every other program that gives none"
+)
 StartPosition = Literal["latest", "earliest"] | datetime | float
 """An end of a queue or a time: a datetime, a float of seconds or an int of ms since 1970."""
 
@@ -142,12 +146,15 @@ class Checked:
 
 
 def check_handler(config: "ConsumerConfig | PopConsumerConfig") -> None:
-    """Refuse what needs a handler and has none; a decorated function comes after its settings.
+    """Refuse options that need a handler without one; a decorated function follows its settings.
 
     Raises:
         ConfigError: names the option.
     """
     if config.handler is not None:
+        if not config.auto_ack:
+            reason = "is for loops and getone; a handler settles its message when it returns"
+            raise ConfigError(reason, key="auto_ack")
         return
     for name in ("ordered", "order_by_key"):
         if getattr(config, name, False):
@@ -300,6 +307,9 @@ class ConsumerConfig(Checked, Generic[B_co]):
             (a datetime, which is local time without a time zone; a float of seconds since 1970,
             as of `time.time()`; an int of ms since 1970). A queue without an offset of a group
             that has offsets in other queues of the topic begins with its first message.
+        auto_ack: whether a message that was received without a handler is done when its task asks
+            for the next one; False leaves that to `message.ack()` and `message.nack()`, and those
+            that are not acknowledged count for `max_cached_messages` and `consume_timeout`.
         concurrency: handlers that run at the same time.
         batch: messages a handler gets at once; above 1 it gets a list.
         ordered: one handler a queue at a time, in the order of the queue; no other member in the
@@ -356,6 +366,7 @@ class ConsumerConfig(Checked, Generic[B_co]):
     on_error: ErrorHandler | None = None
     middlewares: Sequence[HandleMiddleware] = ()
     start: StartPosition = "latest"
+    auto_ack: bool = True
     concurrency: int = 20
     batch: int = 1
     ordered: bool = False
@@ -470,6 +481,8 @@ class PopConsumerConfig(Checked, Generic[B_co]):
             brokers means with the last message of each queue, and a young queue whole.
         ordered: one message of a queue after the other: no member of the group gets a queue while
             messages of it are unacknowledged.
+        auto_ack: whether a message that was received without a handler is acked when its task asks
+            for the next one; False leaves that to `message.ack()` and `message.nack()`.
         concurrency: handlers that run at the same time.
         batch: messages a handler gets at once; above 1 it gets a list.
         invisible_time: how long a message is ours before another gets it, at most 3 days; one that
@@ -500,6 +513,7 @@ class PopConsumerConfig(Checked, Generic[B_co]):
     middlewares: Sequence[HandleMiddleware] = ()
     start: Literal["latest", "earliest"] = "latest"
     ordered: bool = False
+    auto_ack: bool = True
     concurrency: int = 20
     batch: int = 1
     invisible_time: Duration = 60.0

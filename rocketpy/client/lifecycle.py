@@ -7,7 +7,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Final, NoReturn, Self, SupportsIndex
+from typing import Any, Final, NoReturn, Self, SupportsIndex
 
 from rocketpy.errors import ClientError, ClosedError
 
@@ -117,6 +117,22 @@ class AsyncClosable(ProcessBound, ABC):
     @abstractmethod
     async def _close(self) -> None:
         """Close; nothing to do when it is closed already."""
+
+
+class Stopped:
+    """Result of a `stop`, which took effect already; awaiting it closes the object.
+
+    Args:
+        stopped: the object.
+    """
+
+    __slots__ = ("_stopped",)
+
+    def __init__(self, stopped: AsyncClosable) -> None:
+        self._stopped = stopped
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._stopped.close().__await__()
 
 
 class AsyncLifecycle(AsyncClosable):

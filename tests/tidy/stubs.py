@@ -63,9 +63,14 @@ class BlockingForm(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         kind = node.value.id if isinstance(node.value, ast.Name) else ""
+        if kind == "Coroutine" and isinstance(node.slice, ast.Tuple):
+            result: ast.AST = self.visit(node.slice.elts[2])
+            return result
         item = ast.unparse(self.visit(node.slice))
         if kind == "AsyncIterator":
             return expression(f"Iterator[{item}]")
+        if kind == "PolledBatches":
+            return expression(f"Iterator[list[ReceivedMessage[{item}]]]")
         if kind == "BatchIterator":
             return expression(f"Iterator[list[{item}]]")
         self.generic_visit(node)

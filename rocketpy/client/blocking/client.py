@@ -18,6 +18,11 @@ from rocketpy.client.pop.pop_consumer import PopConsumer as AsyncPopConsumer
 from rocketpy.errors import ClosedError
 
 
+def _stop(self: Any) -> None:  # noqa: ANN401 - one of three facades
+    """Deliver no more messages, for a signal handler; delivered ones are finished."""
+    self._thread.call(self._wrapped.stop)
+
+
 class _GroupFacade(ClosableFacade):
     def close(self) -> None:
         """Finish the messages in progress and close; see `rocketpy.Consumer.close`."""
@@ -30,15 +35,21 @@ class _GroupFacade(ClosableFacade):
 class Consumer(_GroupFacade, Generic[B_co]):
     """Receives the messages of a group; see `rocketpy.Consumer`."""
 
+    stop = _stop
+
 
 @facade_of(AsyncPopConsumer, direct=("stats",))
 class PopConsumer(_GroupFacade, Generic[B_co]):
     """Pops the messages of a group; see `rocketpy.PopConsumer`."""
 
+    stop = _stop
+
 
 @facade_of(AsyncPullConsumer)
 class PullConsumer(ClosableFacade, Generic[B_co]):
     """Pulls messages when the program asks for them; see `rocketpy.PullConsumer`."""
+
+    stop = _stop
 
 
 @facade_of(AsyncClient)

@@ -7,9 +7,9 @@ signature is written twice. Type checkers read the stubs that `make stubs` write
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, get_origin
 
 from rocketpy.client.blocking.loop_thread import LoopThread
 from rocketpy.client.callbacks.handlers import is_coroutine_function
@@ -134,7 +134,7 @@ def _derive(name: str, member: object, *, is_direct: bool) -> Any:  # noqa: ANN4
 def _blocking_call(
     name: str, function: Callable[..., Any], *, is_property: bool, is_direct: bool
 ) -> Callable[..., Any]:
-    is_coroutine = inspect.iscoroutinefunction(function)
+    is_coroutine = inspect.iscoroutinefunction(function) or returns_coroutine(function)
 
     @functools.wraps(function)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as `function`
@@ -142,6 +142,7 @@ def _blocking_call(
         if "handler" in kwargs:
             kwargs["handler"] = blocking_handler(thread, kwargs["handler"])
         if is_coroutine:
+            # Called on this thread: messages of a consumer belong to the thread that asks for them.
             return blocking(thread, thread.run(getattr(wrapped, name)(*args, **kwargs)))
 
         def plain() -> object:
@@ -151,6 +152,11 @@ def _blocking_call(
         return blocking(thread, plain() if is_direct else thread.call(plain))
 
     return call
+
+
+def returns_coroutine(function: Callable[..., Any]) -> bool:
+    """Return whether a plain function is annotated to return a coroutine."""
+    return get_origin(inspect.get_annotations(function).get("return")) is Coroutine
 
 
 def _iterate(self: Any) -> Iterator[Any]:  # noqa: ANN401 - a facade
@@ -178,13 +184,51 @@ def blocking(thread: LoopThread, value: Any) -> Any:  # noqa: ANN401 - any resul
 
 
 def iterate(thread: LoopThread, items: AsyncIterator[Any]) -> Iterator[Any]:
-    """Yield the items of an asynchronous loop, in their blocking form."""
+    """Return a loop over the items of an asynchronous one, in their blocking form."""
+    return (
+        _Generator(thread, items) if inspect.isasyncgen(items) else BlockingIterator(thread, items)
+    )
 
-    async def following() -> Any:  # noqa: ANN401 - a message, or a list of them
-        return await anext(items, None)
 
-    while (item := thread.run(following())) is not None:
-        yield blocking(thread, item)
+class BlockingIterator:
+    """Blocking form of an asynchronous iterator; several threads may share it.
+
+    Args:
+        thread: runs the iterator.
+        items: the asynchronous iterator.
+    """
+
+    def __init__(self, thread: LoopThread, items: AsyncIterator[Any]) -> None:
+        self._thread = thread
+        self._items = items
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401 - a message, or a list of them
+        try:
+            item = self._thread.run(self._next())
+        except StopAsyncIteration:
+            raise StopIteration from None
+        return blocking(self._thread, item)
+
+    def _next(self) -> Coroutine[Any, Any, Any]:
+        # Called on this thread: messages of a consumer belong to the thread that asks for them.
+        return _await(self._items.__anext__())
+
+
+class _Generator(BlockingIterator):
+    """Blocking form of an asynchronous generator, which belongs to the loop that first runs it."""
+
+    def _next(self) -> Coroutine[Any, Any, Any]:
+        async def following() -> Any:  # noqa: ANN401
+            return await self._items.__anext__()
+
+        return following()
+
+
+async def _await(awaitable: Awaitable[Any]) -> Any:  # noqa: ANN401
+    return await awaitable
 
 
 def blocking_handler(thread: LoopThread, handler: Any) -> Any:  # noqa: ANN401 - checked later

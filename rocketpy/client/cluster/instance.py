@@ -48,6 +48,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 HEARTBEAT_MIN_PAUSE_MS = 1_000
 ROUTE_MIN_PAUSE_MS = 500
+LEAVE_S = 1.0
+"""Time-out of leaving a group: a broker that does not answer notices the end of the connection."""
 _LOOK_UP_PAUSE_MS = 500
 
 
@@ -302,17 +304,21 @@ class Instance:
             await self.unregister(consumer_group=consumer.group)
 
     async def unregister(self, *, producer_group: str = "", consumer_group: str = "") -> None:
-        """Tell every broker that a group has one member less; failures are only logged."""
+        """Tell every broker that a group has one member less; failures are only logged.
+
+        Takes at most `LEAVE_S`.
+        """
 
         async def leave(address: str) -> None:
             try:
-                await self.api.unregister(
-                    address,
-                    self.client_id,
-                    producer_group=producer_group,
-                    consumer_group=consumer_group,
-                )
-            except RocketPyError as error:
+                async with asyncio.timeout(LEAVE_S):
+                    await self.api.unregister(
+                        address,
+                        self.client_id,
+                        producer_group=producer_group,
+                        consumer_group=consumer_group,
+                    )
+            except (RocketPyError, TimeoutError) as error:
                 logger.info(
                     "leaving a group at %(address)s failed: %(error)r",
                     {"address": address, "error": error},

@@ -2,14 +2,14 @@
 
 Source: DefaultMQPushConsumerImpl (5.4.0).
 
-Waiting for the first round of a consumer: what is its own, and where that begins.
-
-Until then, a group that begins with the latest message would miss what is sent.
+A start waits for the first rebalance round, which finds the queues of the consumer and where they
+begin: until then, a group that begins with the latest message would miss messages.
 """
 
 import asyncio
 import contextlib
 import logging
+import weakref
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +17,21 @@ from typing import Any, Final, Generic, TypeVar
 
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
 from rocketpy.client.callbacks.handlers import Answer, Invoke, check_not_in_own_handler, make_invoke
-from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.cluster.instance import LEAVE_S, Instance
 from rocketpy.client.cluster.periodic_job import PeriodicJob
 from rocketpy.client.config import ConsumerConfig, PopConsumerConfig, check_handler
 from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.consumer.group_membership import HandlerMember
-from rocketpy.client.consumer.iteration import BatchIterator, MessageIterator, Source
+from rocketpy.client.consumer.iteration import (
+    BatchIterator,
+    Caller,
+    CallerMessages,
+    MessageIterator,
+    Source,
+    current_caller,
+)
 from rocketpy.client.health import ConsumerHealth
-from rocketpy.client.lifecycle import AsyncLifecycle
+from rocketpy.client.lifecycle import AsyncLifecycle, Stopped
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.validation import (
@@ -33,17 +40,18 @@ from rocketpy.client.options.validation import (
     checked_group,
     checked_subscription,
 )
-from rocketpy.errors import ClosedError, RocketPyError
+from rocketpy.errors import ClientError, ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.subscription import SubscriptionData
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_AGAIN_S: Final = 1.0
+_ROUND_PAUSE_S: Final = 1.0
+"""Pause between two rounds of a start: a broker or topic may come up within its time-out."""
 
 
-async def _nothing_more() -> None:
+async def _no_further_wait() -> None:
     pass
 
 
@@ -52,16 +60,16 @@ async def wait_for_first_round(
     done: asyncio.Event,
     rounds: PeriodicJob,
     limit_s: float,
-    then: Callable[[], Awaitable[None]] = _nothing_more,
+    then: Callable[[], Awaitable[None]] = _no_further_wait,
 ) -> None:
-    """Wait until a round has said what is ours, with a new round each second.
+    """Wait until a round has found the queues of a consumer, with a new round each second.
 
     Args:
-        group: for the warning when the time is over.
+        group: for the warning at the time-out.
         done: set by the round.
-        rounds: makes them, in the background; continues after the time-out.
-        limit_s: at most so long; 0 does not wait.
-        then: waits, within the same time, for what the round has begun.
+        rounds: job of the rounds; continues in the background after the time-out.
+        limit_s: time-out; 0 does not wait.
+        then: waits, within the same time-out, for the readers that the round has started.
     """
     if not limit_s:
         return
@@ -69,7 +77,7 @@ async def wait_for_first_round(
         async with asyncio.timeout(limit_s):
             while not done.is_set():
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_AGAIN_S):
+                    async with asyncio.timeout(_ROUND_PAUSE_S):
                         await done.wait()
                         break
                 rounds.wake()
@@ -83,6 +91,23 @@ async def wait_for_first_round(
         )
 
 
+async def within(limit_s: float, work: Coroutine[Any, Any, None], group: str) -> None:
+    """Run the last requests of a consumer up to a time-out.
+
+    Args:
+        limit_s: the time-out.
+        work: the requests.
+        group: for the warning at the time-out.
+    """
+    try:
+        async with asyncio.timeout(limit_s):
+            await work
+    except TimeoutError:
+        logger.warning(
+            "broker did not answer before the close ended: group=%(group)s", {"group": group}
+        )
+
+
 C = TypeVar("C", ConsumerConfig, PopConsumerConfig)
 M = TypeVar("M", bound=ReceivedMessage)
 NOT_TO_ITERATE: Final = "start the consumer first (async with), and give it no handler, to iterate"
@@ -90,8 +115,11 @@ NOT_TO_ITERATE: Final = "start the consumer first (async with), and give it no h
 QUICK_ROUNDS: Final = 15
 """Number of quick rounds for a missing topic; later rounds have the usual interval."""
 _QUICK_PAUSE_MS: Final = 1_000
-_LEAVE_S: Final = 1.0
-"""How long brokers are waited for at least, however long handlers took."""
+SAVE_S: Final = 3.0
+"""Time-out of the requests that save offsets and settle messages when a consumer closes. All
+brokers are asked at the same time, so that one that does not answer delays no other. With
+`LEAVE_S` for consumers, and then for producers, a client closes within 5 s when brokers are frozen.
+"""
 
 
 class GroupConsumer(AsyncLifecycle, Generic[C, M]):
@@ -111,7 +139,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         self.config = config
         self._instance = instance
         self._subscriptions: dict[str, SubscriptionData] = {}
-        self._untold: dict[str, SubscriptionData | None] = {}  # by topic, what was wanted before
+        self._unannounced: dict[str, SubscriptionData | None] = {}  # by topic, the one before
         self._stats = ConsumeStats(instance.clock)
         self._jobs: list[PeriodicJob] = []
         self._member: HandlerMember[C]
@@ -120,11 +148,13 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         self._was_begun = False
         self._was_closed = False
         self._ended = asyncio.Event()  # closed, or failed in a way that does not pass
-        self._placed = asyncio.Event()
+        self._has_queues = asyncio.Event()
         self._quick_rounds = QUICK_ROUNDS
         self._executor: ThreadPoolExecutor | None = None
         self._answer: Answer | None = None
-        self._taking: BatchIterator[M] | None = None
+        self._taking: BatchIterator[M] | None = None  # of `getone`, `getmany` and `anext`
+        # Weak: the end of a loop object is the end of its loop, and redelivers its messages.
+        self._iterators: weakref.WeakSet[CallerMessages[M]] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         """Say of which group it is and what it reads."""
@@ -162,10 +192,10 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         wanted = checked_subscription(topic, filter, sql, version)
         self._subscriptions[topic] = wanted
         if self._running:
-            self._untold.setdefault(topic, before)
-            self._instance.let_finish(asyncio.create_task(self._tell(wanted)))
+            self._unannounced.setdefault(topic, before)
+            self._instance.let_finish(asyncio.create_task(self._announce(wanted)))
 
-    async def _tell(self, wanted: SubscriptionData) -> None:
+    async def _announce(self, wanted: SubscriptionData) -> None:
         """Send a new subscription to brokers, then use it: they refuse pulls by unknown ones."""
         topic = wanted.topic
         with contextlib.suppress(RocketPyError):  # the rounds say it
@@ -173,17 +203,19 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         with contextlib.suppress(RocketPyError):  # the heartbeat job says it
             await self._instance.heartbeat()
         if self._subscriptions.get(topic) is wanted:
-            self._untold.pop(topic, None)
+            self._unannounced.pop(topic, None)
             self._wake()
 
     @property
     def _topics(self) -> list[str]:
         """The topics to read: those that brokers have heard of."""
-        return [each for each in self._subscriptions if self._untold.get(each, ...) is not None]
+        return [
+            each for each in self._subscriptions if self._unannounced.get(each, ...) is not None
+        ]
 
     def _subscription(self, topic: str) -> SubscriptionData:
         """Return what to ask for of a topic: the newest that brokers have heard of."""
-        return self._untold.get(topic) or self._subscriptions[topic]
+        return self._unannounced.get(topic) or self._subscriptions[topic]
 
     async def start(self) -> None:
         """Join the group, learn what is ours and where to begin, and begin to receive.
@@ -226,7 +258,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
                 job.start()
             await wait_for_first_round(
                 self.group,
-                self._placed,
+                self._has_queues,
                 self._jobs[0],
                 to_s(self.config.start_timeout),
                 self._wait_for_positions,
@@ -262,10 +294,13 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
     async def close(self) -> None:
         """Take no more messages, wait for running handlers, leave the group.
 
-        Offsets are stored; popped messages that are not settled are nacked. Takes at most
-        `stop_timeout`, or a second longer when handlers need all of it: what a broker that does
-        not answer by then notices the end by itself.
-        There is one close, and every call waits for its end.
+        Offsets are stored; popped messages that are not settled are nacked. Messages that callers
+        of `getone`, `getmany` and loops have are delivered again to the group, unless they were
+        acknowledged: see `ack_all`.
+
+        Handlers have `stop_timeout` to finish. Brokers have up to 4 s, and less when `stop_timeout`
+        is shorter: one that does not answer by then notices the end of the connection. There is one
+        close, and every call waits for its end.
 
         Raises:
             ClientError: called by the consumer's own handler, which it waits for: see `stop`.
@@ -279,29 +314,19 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             self._ended.set()
             return
         self._running = False
-        began_ms = self._instance.clock.monotonic_ms()
         for job in self._jobs:
             await job.stop()
-        leave = await self._finish()
-        await self._within(began_ms, leave)
-        await self._within(began_ms, self._instance.remove_consumer(self._member))
+        save_s = min(SAVE_S, max(LEAVE_S, to_s(self.config.stop_timeout)))
+        await within(save_s, await self._finish(), self.group)
+        await self._leave()
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
-        self._placed.set()
+        self._has_queues.set()
         self._ended.set()
 
-    async def _within(self, began_ms: int, work: Coroutine[Any, Any, None]) -> None:
-        """Do what brokers are asked for, as far as it is done in the time left."""
-        spent_s = (self._instance.clock.monotonic_ms() - began_ms) / 1000
-        limit_s = max(_LEAVE_S, to_s(self.config.stop_timeout) - spent_s)
-        try:
-            async with asyncio.timeout(limit_s):
-                await work
-        except TimeoutError:
-            logger.warning(
-                "group %(group)s: a broker did not answer before the close ended",
-                {"group": self.group},
-            )
+    async def _leave(self) -> None:
+        """Leave the group, after the offsets were saved: the next owners of queues read them."""
+        await self._instance.remove_consumer(self._member)
 
     async def wait_closed(self) -> None:
         """Wait until closed, or until a background task fails in a way that does not pass.
@@ -314,11 +339,12 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         if self._failure is not None:
             raise self._failure
 
-    def stop(self) -> None:
+    def stop(self) -> Stopped:
         """Take no more messages, for a signal handler; delivered ones are finished.
 
         Loops end after the delivered message, which is handled then; handlers finish theirs;
-        `wait_closed` returns. `close`, or the end of the `async with` block, does the rest.
+        `wait_closed` returns. `close`, or the end of the `async with` block, does the rest;
+        `await consumer.stop()` also closes.
 
         Example:
             ::
@@ -328,6 +354,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         if self._running:
             self._halt()
         self._ended.set()
+        return Stopped(self)
 
     @abstractmethod
     def _workers(self) -> Sequence[asyncio.Task[None]]:
@@ -347,41 +374,49 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
     def __aiter__(self) -> MessageIterator[M]:
         """Return a new iterator; raises ClosedError before the start, or with a handler."""
         self._check_loop()
-        return MessageIterator(self._source())
+        messages = MessageIterator(self._source())
+        self._iterators.add(messages)
+        return messages
 
-    async def __anext__(self) -> M:
-        """Return the next message of one common loop, for `anext(consumer)` in one task.
+    def __anext__(self) -> Coroutine[Any, Any, M]:
+        """Return the next message, as `getone`; for `anext(consumer)`."""
+        return self._next(current_caller(self._loop))
 
-        The message before is done by that. A call that is cancelled, or out of time, costs nothing.
-        """
-        messages = await self._take(1, None)
+    async def _next(self, caller: Caller) -> M:
+        messages = await self._take(caller, 1, None)
         if messages is None:
             raise StopAsyncIteration
         return messages[0]
 
-    async def getone(self, timeout: Duration | None = None) -> M | None:  # noqa: ASYNC109 - a time without a message is no error
+    def getone(self, timeout: Duration | None = None) -> Coroutine[Any, Any, M | None]:
         """Return the next message, None when none comes in time.
 
-        What `getone`, `getmany` or `anext` returned before is done by that. A call that is
-        cancelled costs nothing.
+        A message belongs to the task that calls `getone`, `getmany` or `anext` (with
+        `rocketpy.sync`, to the thread). It counts as done when the same task calls one of them
+        again, unless the consumer has `auto_ack=False`. Several tasks may call them at the same
+        time. A call that is cancelled or times out loses no message.
+
+        A message of a task that ends by an exception or is cancelled is delivered again.
 
         Args:
             timeout: of waiting; None is no limit.
 
         Raises:
             ClosedError: not started, stopped or closed, or there is a handler.
+            ClientError: another call of this task waits already.
         """
-        messages = await self.getmany(1, timeout)
+        return self._getone(current_caller(self._loop), timeout)
+
+    async def _getone(self, caller: Caller, limit: Duration | None) -> M | None:
+        messages = await self._getmany(caller, 1, limit)
         return messages[0] if messages else None
 
-    async def getmany(
-        self,
-        max_messages: int = BATCH,
-        timeout: Duration | None = None,  # noqa: ASYNC109
-    ) -> list[M]:
-        """Return up to `max_messages` that are there, waiting for the first.
+    def getmany(
+        self, max_messages: int = BATCH, timeout: Duration | None = None
+    ) -> Coroutine[Any, Any, list[M]]:
+        """Return up to `max_messages` that are available, waiting for the first.
 
-        All of them are done when the next are asked for: see `getone`.
+        All of them are done when the same task asks for more: see `getone`.
 
         Args:
             max_messages: 1 or more.
@@ -392,18 +427,23 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
 
         Raises:
             ClosedError: not started, stopped or closed, or there is a handler.
+            ClientError: another call of this task waits already.
             ValueError: `max_messages` is less than 1.
         """
-        messages = await self._take(max_messages, None if timeout is None else to_s(timeout))
+        return self._getmany(current_caller(self._loop), max_messages, timeout)
+
+    async def _getmany(self, caller: Caller, max_messages: int, limit: Duration | None) -> list[M]:
+        messages = await self._take(caller, max_messages, None if limit is None else to_s(limit))
         if messages is None:
             raise ClosedError("the consumer was stopped or closed")
         return messages
 
     def batches(self, max_messages: int = BATCH) -> BatchIterator[M]:
-        """Return a loop over lists of messages, of 1 to `max_messages` that are there.
+        """Return a loop over lists of messages, of 1 to `max_messages` that are available.
 
-        A list is handled when the next one is requested; when the loop is left, the last list is
-        given again, as in a loop over single messages.
+        A list is handled when the next one is requested. When the loop is left (`break`, an
+        exception), the last list is delivered again, as in a loop over single messages: `await
+        consumer.ack_all()` before `break` prevents that.
 
         Raises:
             ClosedError: not started, or there is a handler.
@@ -416,13 +456,44 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
                     await store([message.body for message in messages])
         """
         self._check_loop()
-        return BatchIterator(self._source(), checked_count(max_messages))
+        messages = BatchIterator(self._source(), checked_count(max_messages))
+        self._iterators.add(messages)
+        return messages
 
-    async def _take(self, max_messages: int, timeout_s: float | None) -> list[M] | None:
+    def ack_all(self) -> Coroutine[Any, Any, None]:
+        """Acknowledge the messages that this task (or thread) has received and not settled.
+
+        Those of its loops are included; messages of other tasks are not. To be called before
+        `break` and before the end of a program that counts its messages, because these deliver the
+        last messages again.
+
+        Raises:
+            ClosedError: not started, or there is a handler.
+            ClientError: the consumer has `auto_ack=False`; acknowledge each message.
+        """
+        return self._ack_all(current_caller(self._loop))
+
+    async def _ack_all(self, caller: Caller) -> None:
+        self._check_loop()
+        if not self._source().auto_ack:
+            raise ClientError("with auto_ack=False, each message is settled by its ack() or nack()")
+        for each in list(self._iterators):
+            await each.finish(caller)
+
+    async def _take(
+        self, caller: Caller, max_messages: int, timeout_s: float | None
+    ) -> list[M] | None:
         self._check_loop()
         if self._taking is None:
             self._taking = BatchIterator(self._source(), BATCH)
-        return await self._taking.take(checked_count(max_messages), timeout_s)
+            self._iterators.add(self._taking)
+        self._taking.redeliver_of_ended_threads()
+        return await self._taking.take(caller, checked_count(max_messages), timeout_s)
+
+    def _redeliver_of_ended_threads(self) -> None:
+        """Redeliver messages of threads that ended without `ack`; nothing reports their end."""
+        if self._taking is not None:
+            self._taking.redeliver_of_ended_threads()
 
     @abstractmethod
     def _source(self) -> Source[M]:
@@ -458,17 +529,17 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             self._quick_rounds = QUICK_ROUNDS
             self._jobs[0].wake()
 
-    # ---- what the kinds differ in
+    # ---- differences between the kinds
 
     def _before_joining(self) -> None:
         """Subscribe to internal topics of the group."""
 
     @abstractmethod
     def _start_service(self, invoke: Invoke | None) -> None:
-        """Make what hands messages to the user; `invoke` calls the handler, if there is one."""
+        """Make the service that delivers messages; `invoke` calls the handler, None without one."""
 
     async def _wait_for_positions(self) -> None:
-        """Wait until it is known where to begin in what is ours."""
+        """Wait until the first positions in the queues are known."""
 
     @abstractmethod
     async def _finish(self) -> Coroutine[Any, Any, None]:

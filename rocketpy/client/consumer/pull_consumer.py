@@ -1,25 +1,23 @@
 """Consumer that is polled: the caller controls queues, positions and pace.
 
-`PollMixin` has the methods of group consumers that take one message or many, on top of `poll`.
-
 Source: DefaultLitePullConsumerImpl (5.4.0).
 """
 
 import asyncio
-import contextlib
+import functools
 import logging
-from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Coroutine, Iterable
 from datetime import datetime
-from typing import Generic
+from typing import Any, Generic
 
 from rocketpy.client.callbacks.hooks import AssignmentHooks
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.cluster.periodic_job import PeriodicJob
-from rocketpy.client.config import PullConsumerConfig
-from rocketpy.client.consumer.group_consumer import wait_for_first_round
+from rocketpy.client.config import DEFAULT_GROUP, NO_GROUP, PullConsumerConfig
+from rocketpy.client.consumer.dispatch.polled_messages import PolledBatches, PolledMessages
+from rocketpy.client.consumer.group_consumer import SAVE_S, wait_for_first_round, within
 from rocketpy.client.consumer.group_membership import PullMember
+from rocketpy.client.consumer.iteration import BatchIterator, Caller, current_caller
 from rocketpy.client.consumer.offset_store import (
     BrokerOffsetStore,
     FirstOffsets,
@@ -31,14 +29,13 @@ from rocketpy.client.consumer.pulling.process_queue import (
     CacheTotal,
     Limits,
     ProcessQueue,
-    queue_of,
 )
 from rocketpy.client.consumer.pulling.pull_loop import PullSettings
 from rocketpy.client.consumer.pulling.queue_readers import QueueReaders, chosen
 from rocketpy.client.consumer.rebalance import Balance, Rebalancer, find_allocation
 from rocketpy.client.consumer.status_reports import consumer_health
 from rocketpy.client.health import ConsumerHealth
-from rocketpy.client.lifecycle import AsyncLifecycle
+from rocketpy.client.lifecycle import AsyncLifecycle, Stopped
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import B_co
 from rocketpy.client.options.durations import Duration, Moment, moment_ms, to_ms, to_s
@@ -48,89 +45,27 @@ from rocketpy.client.options.validation import (
     checked_group,
     checked_subscription,
 )
-from rocketpy.errors import ClientError, ClosedError, RocketPyError
+from rocketpy.errors import ClientError, ClosedError, ConfigError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
-
-
-class PollMixin(ABC, Generic[B_co]):
-    """Methods that take messages by polling; a poll may commit the messages before it."""
-
-    _stopped = False
-
-    @abstractmethod
-    async def poll(
-        self,
-        max_messages: int = 32,
-        timeout: Duration | None = 5.0,  # noqa: ASYNC109 - an empty list is no error
-    ) -> list[ReceivedMessage[B_co]]:
-        """Return up to `max_messages`, waiting up to `timeout` for the first.
-
-        Args:
-            max_messages: 1 or more.
-            timeout: of waiting; None is no limit.
-
-        Returns:
-            The messages; none when none came in time, or after `stop`.
-
-        Raises:
-            RocketPyError: a queue cannot be read for a reason that does not pass by itself.
-            ClosedError: the consumer is not started, or closed.
-        """
-
-    async def getone(self, timeout: Duration | None = None) -> ReceivedMessage[B_co] | None:  # noqa: ASYNC109
-        """Return the next message, None when none comes in time.
-
-        Args:
-            timeout: of waiting; None is no limit.
-
-        Raises:
-            ClosedError: not started, stopped or closed.
-        """
-        messages = await self.getmany(1, timeout)
-        return messages[0] if messages else None
-
-    async def getmany(
-        self,
-        max_messages: int = BATCH,
-        timeout: Duration | None = None,  # noqa: ASYNC109
-    ) -> list[ReceivedMessage[B_co]]:
-        """Do as `poll`, with no limit of time unless one is given.
-
-        Raises:
-            ClosedError: not started, stopped or closed.
-            ValueError: `max_messages` is less than 1.
-        """
-        messages = await self.poll(checked_count(max_messages), timeout)
-        if not messages and self._stopped:
-            raise ClosedError("the consumer was stopped or closed")
-        return messages
-
-    async def batches(
-        self, max_messages: int = BATCH
-    ) -> AsyncIterator[list[ReceivedMessage[B_co]]]:
-        """Yield lists of 1 to `max_messages` messages, until `stop`.
-
-        Raises:
-            ClosedError: not started, or closed.
-            ValueError: `max_messages` is less than 1.
-        """
-        while messages := await self.poll(checked_count(max_messages), None):
-            yield messages
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 TAKEOVER_PAUSE_MS = 500
 
 
-class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
+class PullConsumer(AsyncLifecycle, Generic[B_co]):
     """Reads queues you assign, or your share of topics you subscribe to.
 
-    With `auto_commit`, what earlier polls handed out is committed by a later poll: finish a
-    batch before you poll again, and nothing is lost. A block of code that ends well commits the
-    last batch, too; one that ends by an exception does not.
+    Messages belong to the task that polled them (with `rocketpy.sync`, to the thread), and are
+    handled when the same task polls again. Several tasks may poll at the same time. Offsets are
+    committed up to the first message that is not handled: with `auto_commit` by a later poll, so
+    finish a batch before you poll again, and nothing is lost. A block of code that ends well
+    commits the last batch, too; one that ends by an exception does not.
+
+    Without a group, its own or that of the client, it can read assigned queues, and commits
+    nothing.
 
     Example:
         ::
@@ -147,6 +82,8 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
         self.group: str = checked_group(group)
         self.config = config
         self._instance = instance
+        default_group = wrap_namespace(instance.config.namespace, DEFAULT_GROUP)
+        self._has_group = group != default_group
         self._store = BrokerOffsetStore(instance, group)
         self._first_offsets = FirstOffsets(group, self._store)
         self._finder = StartFinder(
@@ -155,14 +92,14 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
         self._hooks = AssignmentHooks(group, config.on_assigned, config.on_revoked)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribes = False
-        self._placed = asyncio.Event()
-        self._arrived: deque[ReceivedMessage] = deque()
-        self._positions: dict[MessageQueue, int] = {}  # after what poll handed out
-        self._committable: dict[MessageQueue, int] = {}  # handed out by an earlier poll
+        self._has_queues = asyncio.Event()
+        self._polled = PolledMessages()
+        self._delivered: BatchIterator[ReceivedMessage[B_co]] | None = None
+        self._committed: dict[MessageQueue, int] = {}
+        self._sought: set[MessageQueue] = set()  # an exception after a seek must not commit it
         self._last_commit_ms = instance.clock.monotonic_ms()
-        self._waiter: asyncio.Future[None] | None = None
-        self._failure: Exception | None = None
         self._running = False
+        self._stopped = False
         self._was_closed = False
         self._limits = Limits(config.max_cached_messages, config.max_cached_bytes, span=1 << 62)
         self._total = CacheTotal(config.max_cached_messages_all)
@@ -194,7 +131,7 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
             config,
             subscriptions=self._subscriptions,
             readers=self._readers,
-            positions=self._positions,
+            positions=self._polled.positions,
             seek=self._restart,
             wake=self._rebalance_job.wake,
         )
@@ -226,21 +163,26 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
         await self._rebalance_job.stop()
         if self._subscribes:
             await self._hooks.revoked(self._readers.queues)
-        if self.config.auto_commit:
-            try:
-                if not self._is_interrupted:
-                    self._committable.update(self._positions)
-                await self._store_committable()
-            except RocketPyError as error:
-                logger.warning(
-                    "last offsets not stored: group=%(group)s error=%(error)r",
-                    {"group": self.group, "error": error},
-                )
+        if not self._is_interrupted:
+            self._sought.clear()
+            if self._delivered is not None and self._delivered.callers < 2:
+                self._delivered.clear()  # of several callers, some may still handle their messages
+        if self.config.auto_commit and self._has_group:
+            await within(SAVE_S, self._save_last(), self.group)
         for queue in list(self._readers.queues):
             await self._drop(queue)
         await self._instance.remove_consumer(self._member)
-        self._placed.set()
-        self._wake()
+        self._has_queues.set()
+        self._polled.halt()
+
+    async def _save_last(self) -> None:
+        try:
+            await self._commit_settled()
+        except RocketPyError as error:
+            logger.warning(
+                "last offsets not stored: group=%(group)s error=%(error)r",
+                {"group": self.group, "error": error},
+            )
 
     # ---- which queues
 
@@ -268,13 +210,14 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
 
         Raises:
             ExpressionError: `sql` is no condition; says where.
-            ConfigError: the name or the filter cannot be used.
+            ConfigError: the name or the filter cannot be used, or the consumer has no group.
             ClientError: queues were assigned already; it is one or the other.
             NoNameServerError: none responded within `start_timeout`.
             BrokerError: a broker does not take the condition.
         """
         topic = wrap_namespace(self._instance.config.namespace, topic)
         self._check_running()
+        self._check_group()
         if self._readers.queues and not self._subscribes:
             raise ClientError("subscribe and assign cannot be mixed")
         version = self._instance.next_sub_version()
@@ -286,7 +229,7 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
             self._instance.add_consumer(self._member)
             self._subscribes = True
             self._subscriptions[topic] = wanted
-            self._placed = asyncio.Event()
+            self._has_queues = asyncio.Event()
             try:
                 await self._instance.heartbeat()
             except RocketPyError as error:  # the heartbeat job tries again, health() shows it
@@ -297,11 +240,11 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
             self._rebalance_job.start()
         else:
             self._subscriptions[topic] = wanted
-            self._placed = asyncio.Event()
+            self._has_queues = asyncio.Event()
             self._instance.heartbeat_soon()
             self._rebalance_job.wake()
         await wait_for_first_round(
-            self.group, self._placed, self._rebalance_job, to_s(self.config.start_timeout)
+            self.group, self._has_queues, self._rebalance_job, to_s(self.config.start_timeout)
         )
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
@@ -346,7 +289,7 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
             ClientError: a queue that is not assigned.
         """
         self._readers.resume(self._checked_choice(what))
-        self._wake()
+        self._polled.wake()
 
     def _checked_choice(
         self, what: Iterable[str | MessageQueue]
@@ -358,67 +301,100 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
 
     # ---- messages
 
-    async def poll(
-        self,
-        max_messages: int = 32,
-        timeout: Duration | None = 5.0,  # noqa: ASYNC109 - an empty list is no error
+    def poll(
+        self, max_messages: int = 32, timeout: Duration | None = 5.0
+    ) -> Coroutine[Any, Any, list[ReceivedMessage[B_co]]]:
+        """Return up to `max_messages`, waiting up to `timeout` for the first.
+
+        The messages that this task (or thread) received before are handled by that. Messages of a
+        task that ends by an exception or is cancelled are delivered again, once.
+
+        Args:
+            max_messages: 1 or more.
+            timeout: of waiting; None is no limit.
+
+        Returns:
+            The messages; none when none came in time, or after `stop`.
+
+        Raises:
+            RocketPyError: a queue cannot be read for a reason that does not pass by itself.
+            ClientError: another call of this task waits already.
+            ClosedError: the consumer is not started, or closed.
+        """
+        return self._poll(current_caller(self._loop), max_messages, timeout)
+
+    async def _poll(
+        self, caller: Caller, max_messages: int, limit: Duration | None
     ) -> list[ReceivedMessage[B_co]]:
-        """Return up to `max_messages`, waiting up to `timeout` for the first; see `Polls.poll`."""
         self._check_running()
-        self._committable.update(self._positions)
+        if self._delivered is None:
+            self._delivered = BatchIterator(self._polled, BATCH)
+        await self._delivered.finish(caller)
+        self._delivered.redeliver_of_ended_threads()
+        self._sought.clear()
         await self._auto_commit()
-        timeout_s = None if timeout is None else to_s(timeout)
-        messages = self._take(max_messages)
-        if not messages and (timeout_s is None or timeout_s > 0):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    while not messages and not self._stopped:
-                        await self._wait()
-                        messages = self._take(max_messages)
+        timeout_s = None if limit is None else to_s(limit)
+        messages = await self._delivered.take(caller, checked_count(max_messages), timeout_s)
+        if messages is None:
+            self._check_running()  # not closed, but stopped
+            return []
         return messages
 
-    def stop(self) -> None:
+    def getone(
+        self, timeout: Duration | None = None
+    ) -> Coroutine[Any, Any, ReceivedMessage[B_co] | None]:
+        """Return the next message, None when none comes in time; see `poll`.
+
+        Args:
+            timeout: of waiting; None is no limit.
+
+        Raises:
+            ClosedError: not started, stopped or closed.
+            ClientError: another call of this task waits already.
+        """
+        return self._getone(current_caller(self._loop), timeout)
+
+    async def _getone(self, caller: Caller, limit: Duration | None) -> ReceivedMessage[B_co] | None:
+        messages = await self._getmany(caller, 1, limit)
+        return messages[0] if messages else None
+
+    def getmany(
+        self, max_messages: int = BATCH, timeout: Duration | None = None
+    ) -> Coroutine[Any, Any, list[ReceivedMessage[B_co]]]:
+        """Do as `poll`, with no limit of time unless one is given.
+
+        Raises:
+            ClosedError: not started, stopped or closed.
+            ClientError: another call of this task waits already.
+            ValueError: `max_messages` is less than 1.
+        """
+        return self._getmany(current_caller(self._loop), max_messages, timeout)
+
+    async def _getmany(
+        self, caller: Caller, max_messages: int, limit: Duration | None
+    ) -> list[ReceivedMessage[B_co]]:
+        messages = await self._poll(caller, checked_count(max_messages), limit)
+        if not messages and self._stopped:
+            raise ClosedError("the consumer was stopped or closed")
+        return messages
+
+    def batches(self, max_messages: int = BATCH) -> PolledBatches[B_co]:
+        """Return a loop over lists of 1 to `max_messages` messages, until `stop`.
+
+        Raises:
+            ValueError: `max_messages` is less than 1.
+        """
+        return PolledBatches(functools.partial(self.poll, checked_count(max_messages), None))
+
+    def stop(self) -> Stopped:
         """Deliver no more messages, for a signal handler: waiting polls return, and loops end.
 
-        What was handed out counts as done, as at any end of the `async with` block without an
-        exception.
+        Delivered messages count as done, as at any end of the `async with` block without an
+        exception. `await consumer.stop()` also closes.
         """
         self._stopped = True
-        self._wake()
-
-    def _take(self, max_messages: int) -> list[ReceivedMessage[B_co]]:
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        self._check_running()
-        if self._stopped:
-            return []
-        taken: list[ReceivedMessage] = []
-        held_back: list[ReceivedMessage] = []
-        while self._arrived and len(taken) < max_messages:
-            message = self._arrived.popleft()
-            queue = queue_of(message)
-            if queue.dropped:
-                continue
-            if queue.paused:
-                held_back.append(message)
-                continue
-            queue.remove(message)
-            self._positions[queue.queue] = message.ext.queue_offset + 1
-            taken.append(message)
-        self._arrived.extendleft(reversed(held_back))
-        return taken
-
-    async def _wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._polled.halt()
+        return Stopped(self)
 
     # ---- positions
 
@@ -457,10 +433,24 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
             offset = await self._instance.api.search_offset(address, queue, time_ms)
             await self._restart(queue, offset)
 
-    async def commit(self) -> None:
-        """Store the positions after everything handed out, and wait for the brokers' responses."""
-        self._committable.update(self._positions)
-        await self._store_committable()
+    def commit(self) -> Coroutine[Any, Any, None]:
+        """Store the offsets of handled messages, and wait for the brokers' responses.
+
+        Handled by that are the messages that this task (or thread) received, and those of tasks
+        that have ended. Messages that another task still works on are not committed.
+
+        Raises:
+            ConfigError: the consumer has no group.
+            RocketPyError: an offset is not known to be stored.
+        """
+        return self._commit(current_caller(self._loop))
+
+    async def _commit(self, caller: Caller) -> None:
+        self._check_group()
+        if self._delivered is not None:
+            await self._delivered.finish(caller)
+        self._sought.clear()
+        await self._commit_settled()
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset of a queue, None when there is none."""
@@ -469,22 +459,32 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
 
     def position(self, queue: MessageQueue) -> int | None:
         """Return the offset after the last message handed out, None before the first."""
-        return self._positions.get(queue)
+        return self._polled.positions.get(queue)
 
     async def _auto_commit(self) -> None:
         now = self._instance.clock.monotonic_ms()
         is_due = now - self._last_commit_ms >= to_ms(self.config.auto_commit_interval)
-        if self.config.auto_commit and is_due and (self._committable or self._first_offsets):
+        has_work = self._settled() or self._first_offsets
+        if self.config.auto_commit and self._has_group and is_due and has_work:
             self._last_commit_ms = now
-            await self._store_committable()
+            await self._commit_settled()
 
-    async def _store_committable(self) -> None:
-        await self._first_offsets.commit(self._positions)
-        offsets = dict(self._committable)
+    def _settled(self) -> dict[MessageQueue, int]:
+        """Return the offsets to commit that are not committed."""
+        delivered = [] if self._delivered is None else self._delivered.messages
+        return {
+            queue: offset
+            for queue, offset in self._polled.offsets(delivered).items()
+            if self._committed.get(queue) != offset and queue not in self._sought
+        }
+
+    async def _commit_settled(self) -> None:
+        await self._first_offsets.commit(self._polled.positions)
+        offsets = self._settled()
         await self._store.save(offsets, final=True)
-        for queue, offset in offsets.items():
-            if self._committable.get(queue) == offset:
-                del self._committable[queue]
+        # A seek during the request moved the position: its offset is still to be committed.
+        positions = self._polled.positions
+        self._committed.update({each: at for each, at in offsets.items() if each in positions})
 
     # ---- reading one queue
 
@@ -499,8 +499,7 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
         return self._subscriptions.get(topic) or build_subscription(topic, "*")
 
     def _deliver(self, _queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        self._arrived.extend(messages)
-        self._wake()
+        self._polled.deliver(messages)
 
     async def _reject(
         self, queue: ProcessQueue, message: ReceivedMessage, error: Exception
@@ -514,34 +513,35 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
 
     def _broken(self, error: BaseException) -> None:
         """Raise a lasting failure from the next poll."""
-        self._failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        self._wake()
+        self._polled.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     async def _restart(self, queue: MessageQueue, offset: int) -> None:
         """Continue at another offset of a queue; earlier deliveries are not committed."""
         await self._readers.restart(queue, offset)
-        self._positions[queue] = offset
-        self._committable.pop(queue, None)
+        self._polled.positions[queue] = offset
+        self._sought.add(queue)
+        self._committed.pop(queue, None)
 
     async def _drop(self, queue: MessageQueue) -> None:
         await self._readers.stop(queue)
         self._first_offsets.drop(queue)
-        self._positions.pop(queue, None)
-        self._committable.pop(queue, None)
+        self._polled.positions.pop(queue, None)
+        self._sought.discard(queue)
+        self._committed.pop(queue, None)
 
     async def _release(self, process_queue: ProcessQueue) -> bool:
         queue = process_queue.queue
         await self._hooks.revoked([queue])
         if self.config.auto_commit:
-            await self._first_offsets.commit(self._positions)
-        done = self._committable.get(queue)
-        if done is not None and self.config.auto_commit:
-            await self._store.save({queue: done}, final=True)
+            await self._first_offsets.commit(self._polled.positions)
+            settled = self._settled().get(queue)
+            if settled is not None:
+                await self._store.save({queue: settled}, final=True)
         await self._drop(queue)
         return True
 
     async def _rebalance(self) -> int | None:
-        placed = self._placed  # a topic that comes during the round is for the next one
+        placed = self._has_queues  # a topic that comes during the round is for the next one
         had = set(self._readers.queues)
         try:
             balance = await self._rebalancer.round(self._subscriptions)
@@ -566,6 +566,10 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
     def _address(self, queue: MessageQueue) -> str:
         return read_address(self._instance, queue)
 
+    def _check_group(self) -> None:
+        if not self._has_group:
+            raise ConfigError(NO_GROUP, key="group")
+
     def _check_running(self) -> None:
         self._check_loop()
         if not self._running:
@@ -574,7 +578,7 @@ class PullConsumer(AsyncLifecycle, PollMixin[B_co]):
     def health(self) -> ConsumerHealth:
         """Return the state of every queue and what fails in the background."""
         jobs, unserved = [self._rebalance_job], self._rebalancer.unserved
-        return consumer_health(self.group, self._readers, jobs, self._failure, unserved)
+        return consumer_health(self.group, self._readers, jobs, self._polled.failure, unserved)
 
 
 def _pull_settings(group: str, config: PullConsumerConfig) -> PullSettings:

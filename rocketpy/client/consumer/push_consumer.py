@@ -5,19 +5,23 @@ Source: DefaultMQPushConsumerImpl (5.4.0).
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from rocketpy.client.callbacks.handlers import Invoke
 from rocketpy.client.callbacks.hooks import AssignmentHooks
-from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.cluster.instance import LEAVE_S, Instance
 from rocketpy.client.cluster.periodic_job import PeriodicJob
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentService
 from rocketpy.client.consumer.dispatch.iterator_service import PulledIterator
 from rocketpy.client.consumer.dispatch.ordered_service import OrderedService, key_lane, queue_lane
 from rocketpy.client.consumer.dispatch.redelivery import FailedMessages, Redelivery
-from rocketpy.client.consumer.group_consumer import NOT_TO_ITERATE, GroupConsumer
+from rocketpy.client.consumer.group_consumer import (
+    NOT_TO_ITERATE,
+    GroupConsumer,
+    within,
+)
 from rocketpy.client.consumer.group_membership import PushMember
 from rocketpy.client.consumer.iteration import Source
 from rocketpy.client.consumer.offset_store import StartFinder, checked_offset, make_offset_store
@@ -51,9 +55,10 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
     At least once: after a crash or a change of members a message may come again.
     With a handler, returning means done, raising means again later
     (`Retry` and `ToDLQ` say how).
-    Without one, iterate: a message is handled when the next one is requested. One that was
-    delivered when a loop was left comes again in the next loop. Several tasks may iterate
-    independently.
+    Without one, iterate: a message belongs to the task that received it, and is handled when the
+    same task requests the next one. One that was delivered when a loop was left comes again in the
+    next loop. Several tasks may iterate independently. With `auto_ack=False`, the user settles
+    each message by its `ack` and `nack`.
 
     Example:
         ::
@@ -73,8 +78,11 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         self._finder = StartFinder(instance, self._store, config.start, keep=self._keep_start)
         self._redelivery = Redelivery(instance, group, config.max_retries)
         self._returns = self._make_returns()
+        # Replaced at the start by that of an ordered service or an iterator.
         self._give_back: GiveBack = self._returns.give_back
+        self._on_ack: Callable[[ReceivedMessage], None] | None = None
         self._tracer: Tracer | None = None
+        self._idle: list[MessageQueue] = []  # at the close, queues without a running handler
         self._service: (
             ConcurrentService[ReceivedMessage] | OrderedService | PulledIterator | None
         ) = None
@@ -157,7 +165,12 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         self._member.start(invoke)
         if invoke is None:
             trace = None if self._tracer is None else self._tracer.begin_consuming
-            self._service = PulledIterator(stats=self._stats, clock=clock, trace=trace)
+            service = PulledIterator(
+                stats=self._stats, clock=clock, trace=trace, auto_ack=config.auto_ack
+            )
+            self._service = service
+            self._give_back = self._make_rejection(service)
+            self._on_ack = service.acked
         elif config.is_ordered:
             self._service = self._make_ordered(invoke)
         else:
@@ -168,6 +181,17 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
                 stats=self._stats,
                 clock=clock,
             )
+
+    def _make_rejection(self, service: PulledIterator) -> GiveBack:
+        """Return what `nack` does to a message of an iterator."""
+
+        async def reject(
+            queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
+        ) -> None:
+            service.nacked(message)
+            await self._returns.give_back(queue, message, rejection)
+
+        return reject
 
     def _make_ordered(self, invoke: Invoke) -> OrderedService:
         config, redelivery = self.config, self._redelivery
@@ -197,16 +221,19 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         await self._service.stop(to_s(self.config.stop_timeout))
         await self._hooks.revoked(self._readers.queues)
         offsets = self._member.offsets()
-        idle: list[MessageQueue] = []
         for queue, entry in list(self._readers.queues.items()):
             await self._readers.stop(queue)
             if await entry.wait_idle(0):
-                idle.append(queue)
-        return self._leave_queues(offsets, idle)
+                self._idle.append(queue)
+        return self._save_last(offsets)
 
-    async def _leave_queues(
-        self, offsets: dict[MessageQueue, int], idle: list[MessageQueue]
-    ) -> None:
+    async def _save_last(self, offsets: dict[MessageQueue, int]) -> None:
+        work: list[Coroutine[Any, Any, None]] = [self._save(offsets)]
+        if self._tracer is not None:  # beside the offsets: its brokers may be other ones
+            work.append(self._tracer.close())
+        await asyncio.gather(*work)
+
+    async def _save(self, offsets: dict[MessageQueue, int]) -> None:
         try:
             await self._store.save(offsets, final=True)
         except RocketPyError as error:
@@ -214,10 +241,14 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
                 "last offsets not stored: group=%(group)s error=%(error)r",
                 {"group": self.group, "error": error},
             )
+
+    async def _leave(self) -> None:
+        work: list[Coroutine[Any, Any, None]] = [super()._leave()]
         if self._locks is not None:
-            await self._locks.give_back(idle)
-        if self._tracer is not None:
-            await self._tracer.close()
+            # After the offsets were saved: the next owners of the queues begin with them. A queue
+            # whose handler still runs keeps its lock until that expires.
+            work.insert(0, within(LEAVE_S, self._locks.give_back(self._idle), self.group))
+        await asyncio.gather(*work)
 
     # ---- receiving
 
@@ -236,7 +267,8 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
     def pause(self, *what: str | MessageQueue) -> None:
         """Pull no more of these topics and queues until `resume`; of all when none is named.
 
-        What is pulled already is still delivered. A pause lasts, also for queues that come later,
+        Messages that were pulled before the pause are still delivered; those that a broker returns
+        after it are kept until `resume`. A pause lasts, also for queues that are assigned later,
         and over resets of offsets. Redeliveries come from a topic of the group, which is paused
         with all, or by its name (`"%RETRY%"` and the group's).
         """
@@ -260,7 +292,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         finally:
             await self._hooks.assigned(self._readers.queues.keys() - had)
         if balance is not Balance.OUTSIDE:
-            self._placed.set()
+            self._has_queues.set()
         return self._next_round_ms(is_complete=balance is Balance.COMPLETE)
 
     async def _acquire(self, queue: MessageQueue) -> bool:
@@ -282,8 +314,9 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         return ProcessQueue(
             queue,
             self._limits,
-            give_back=self._returns.give_back,
+            give_back=self._give_back,
             clock=self._instance.clock,
+            on_ack=self._on_ack,
         )
 
     async def _release(self, entry: ProcessQueue) -> bool:
@@ -347,6 +380,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
 
     async def _persist(self) -> int | None:
         self._stats.sample()
+        self._redeliver_of_ended_threads()
         await self._store.save(self._member.offsets())
         return None
 

@@ -158,6 +158,11 @@ class InvisibleMessages:
         self._release(held)
         return False
 
+    def drop_expired(self) -> None:
+        """Remove expired messages that no handler has: each would take the room of another one."""
+        for message in self.without_handler:
+            self.holds(message)
+
     def drop_all(self) -> None:
         """Remove all messages: the consumer is closed."""
         self._held.clear()

@@ -14,7 +14,7 @@ from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.cluster.periodic_job import PeriodicJob
 from rocketpy.client.config import PopConsumerConfig
 from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentService
-from rocketpy.client.consumer.dispatch.iterator_service import IteratorService
+from rocketpy.client.consumer.dispatch.iterator_service import LOOP_LEFT, IteratorService
 from rocketpy.client.consumer.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.consumer.group_membership import PopMember
 from rocketpy.client.consumer.iteration import Source
@@ -48,10 +48,11 @@ class PoppedIterator(IteratorService[PoppedMessage]):
     Args:
         leases: of the messages.
         clock: for the time between two messages.
+        auto_ack: whether the next request of a caller acks its messages.
     """
 
-    def __init__(self, leases: InvisibleMessages, clock: Clock) -> None:
-        super().__init__(clock)
+    def __init__(self, leases: InvisibleMessages, clock: Clock, *, auto_ack: bool = True) -> None:
+        super().__init__(clock, auto_ack=auto_ack)
         self._leases = leases
 
     def _begin(self, messages: list[PoppedMessage]) -> list[PoppedMessage]:
@@ -60,8 +61,12 @@ class PoppedIterator(IteratorService[PoppedMessage]):
     def _end(self, message: PoppedMessage) -> bool:
         return self._leases.holds(message)
 
+    async def _fail(self, messages: list[PoppedMessage]) -> None:
+        await self._leases.redeliver(messages, LOOP_LEFT)
+
     def done(self, message: PoppedMessage) -> Awaitable[None]:
         """Return the ack of a message; without effect when it is settled already."""
+        self._forget([message])
         return self._leases.settle([message], self._clock.monotonic_ms())
 
     def done_all(self, messages: list[PoppedMessage]) -> list[Awaitable[None]]:
@@ -77,9 +82,10 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
 
     At least once: a message whose handler takes longer than that is handled twice, unless `renew`
     is on. With a handler, returning means done, raising means again later (`Retry` and `ToDLQ` say
-    how). Without one, iterate: a message is acked when the next one is asked for, unless it was
-    settled before. One that was delivered when a loop was left comes again in the next
-    one, while it is ours.
+    how). Without one, iterate: a message belongs to the task that received it, and is acked when
+    the same task requests the next one, unless it was settled before. One that was delivered when
+    a loop was left comes again in the next one, while it is invisible to other members. With
+    `auto_ack=False`, the user settles each message by its `ack` and `nack`.
 
     Example:
         ::
@@ -93,7 +99,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         super().__init__(instance, group, config)
         self._requests = PopRequests(instance.remoting)
         retries = config.max_retries
-        self._hand = InvisibleMessages(
+        self._leases = InvisibleMessages(
             instance,
             group,
             max_messages=config.max_in_hand,
@@ -140,7 +146,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         config, clock = self.config, self._instance.clock
         self._member.start(invoke)
         if invoke is None:
-            self._service = PoppedIterator(self._hand, clock)
+            self._service = PoppedIterator(self._leases, clock, auto_ack=config.auto_ack)
         else:
             self._service = ConcurrentService(
                 invoke,
@@ -163,7 +169,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
 
     async def _settle_rest(self) -> None:
         """Nack messages that no handler has, and wait for requests that settle messages."""
-        for message in self._hand.without_handler:
+        for message in self._leases.without_handler:
             self._return_soon(message)
         try:
             while self._settling:
@@ -171,7 +177,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         finally:
             for task in self._settling:
                 task.cancel()
-            self._hand.drop_all()
+            self._leases.drop_all()
 
     # ---- receiving
 
@@ -199,7 +205,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
     @property
     def in_hand(self) -> int:
         """Messages popped and not settled."""
-        return len(self._hand)
+        return len(self._leases)
 
     def health(self) -> ConsumerHealth:
         """Return what is popped and what fails in the background."""
@@ -240,7 +246,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
             for queue in fresh:
                 self._begin(queue)
         self._stats.sample()
-        self._placed.set()
+        self._has_queues.set()
         return self._next_round_ms(is_complete=is_complete)
 
     async def _find_start(self, topic: str) -> bool:
@@ -324,7 +330,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
             self._instance,
             queue,
             replace(self._settings, init_mode=self._init_modes[queue.topic]),
-            self._hand,
+            self._leases,
             subscription=lambda: self._subscription(queue.topic),
             deliver=self._deliver,
             settle=self._settle,
@@ -361,11 +367,11 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
                 self._return_soon(message)
             return
         self._stats.pulled(messages[0].topic, len(messages))
-        self._service.deliver(self._hand, messages)
+        self._service.deliver(self._leases, messages)
 
     def _return_soon(self, message: PoppedMessage) -> None:
         """Nack a message without delay, for the next member: no handler here will get it."""
-        self._settle(self._hand.nack(message, Rejection(delay_s=0)))
+        self._settle(self._leases.nack(message, Rejection(delay_s=0)))
 
     def _settle(self, work: Coroutine[None, None, None]) -> None:
         """Settle a message in the background; after a failure it expires and is redelivered."""
@@ -390,13 +396,15 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         iterator took one: other members may be faster than handlers that hang.
         """
         assert self._service is not None
+        self._redeliver_of_ended_threads()
+        self._leases.drop_expired()  # otherwise messages that no one settles would end the popping
         invisible_ms = self._settings.invisible_ms
         if self.config.renew:
-            messages = self._hand.messages
-        elif self._hand.idle_ms < invisible_ms:
+            messages = self._leases.messages
+        elif self._leases.idle_ms < invisible_ms:
             messages = self._service.waiting
         else:
             return None
         # A close does not cancel it: to settle such a message takes its new handle.
-        self._settle(self._hand.renew(messages, invisible_ms))
+        self._settle(self._leases.renew(messages, invisible_ms))
         return None

@@ -1,6 +1,9 @@
 """Transactions, requests and popping through the blocking client."""
 
+import contextlib
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 
 import rocketpy
 import rocketpy.admin
+import rocketpy.admin.sync
 from rocketpy.errors import ClientError
 from rocketpy.sync import ReceivedMessage, connect
 from rocketpy.testing.cluster import ClusterThread
@@ -147,3 +151,100 @@ def test_topic_is_read_to_its_end_without_await(tmp_path: Path) -> None:
             break
         assert sum(client.end_offsets("levels").values()) == 3
         assert sum(client.begin_offsets("levels").values()) == 0
+
+
+@pytest.mark.parametrize("kind", ["consumer", "pop_consumer", "pull_consumer"])
+@pytest.mark.parametrize("way", ["getone", "loop"])
+def test_threads_share_a_consumer_and_keep_their_messages(
+    tmp_path: Path, kind: str, way: str
+) -> None:
+    count = 300
+    with ClusterThread(tmp_path) as cluster, connect(cluster.namesrv, group="s") as client:
+        client.producer().send_batch("jobs", [b"%d" % number for number in range(count)])
+        options: Any = {"group": "w", "start": "earliest"}
+        if kind == "consumer":
+            options |= {"max_cached_messages": 20, "max_span": 40}
+        if kind == "pull_consumer":
+            consumer: Any = client.pull_consumer(**options)
+            consumer.start()
+            consumer.subscribe("jobs")
+        else:
+            consumer = getattr(client, kind)("jobs", **options)
+            consumer.start()
+        got: list[int] = []
+
+        def by_getone() -> None:
+            while (message := consumer.getone(timeout=3)) is not None:
+                got.append(int(message.body))
+
+        def by_loop() -> None:
+            for item in consumer.batches(5) if kind == "pull_consumer" else consumer:
+                messages = item if isinstance(item, list) else [item]
+                got.extend(int(each.body) for each in messages)
+
+        work = by_getone if way == "getone" else by_loop
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        if way == "loop":
+            wait_until(lambda: len(set(got)) == count)
+            consumer.stop()
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+        consumer.close()
+        assert sorted(got) == list(range(count))
+        with rocketpy.admin.sync.connect(cluster.namesrv) as admin:
+            assert kind == "pop_consumer" or admin.group_lag("w").lag == 0
+
+
+def test_message_of_a_thread_is_not_done_when_another_asks(tmp_path: Path) -> None:
+    with ClusterThread(tmp_path) as cluster, connect(cluster.namesrv, group="s") as client:
+        client.producer().send_batch("jobs", [b"0", b"1", b"2"], order_key="one queue")
+        with client.consumer("jobs", group="w", start="earliest") as consumer:
+            first: list[Any] = []
+            may_end = threading.Event()
+
+            def slow() -> None:
+                first.append(consumer.getone(timeout=20))
+                may_end.wait(60)
+                consumer.ack_all()
+
+            thread = threading.Thread(target=slow)
+            thread.start()
+            wait_until(lambda: bool(first))
+            later: list[Any] = [consumer.getone(timeout=20) for _ in range(2)]
+            assert [each.body for each in later] == [b"1", b"2"]
+            assert consumer.getone(timeout=0.1) is None
+            consumer.commit()
+            [queue] = [each for each in consumer.assignment if each == first[0].queue]
+            assert consumer.health().queues[queue].offset == 0
+            may_end.set()
+            thread.join(60)
+            assert consumer.health().queues[queue].offset == 3
+    consumer.close()
+    consumer.close()
+
+
+def test_worker_loop_without_await_receives_messages_behind_one_that_fails(tmp_path: Path) -> None:
+    with ClusterThread(tmp_path) as cluster, connect(cluster.namesrv, group="s") as client:
+        client.producer().send_batch("jobs", [b"0", b"1", b"2"], order_key="one queue")
+        got: list[bytes] = []
+        with client.consumer("jobs", group="w", start="earliest") as consumer:
+            while b"2" not in got:
+                with contextlib.suppress(ValueError):
+                    for message in consumer:
+                        got.append(message.body)
+                        if message.body == b"1":
+                            raise ValueError
+                        if message.body == b"2":
+                            consumer.ack_all()
+                            break
+        assert got == [b"0", b"1", b"1", b"2"]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)

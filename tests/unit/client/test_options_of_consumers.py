@@ -356,6 +356,16 @@ async def traced_elsewhere(cluster: Cluster, options: dict[str, Any]) -> list[st
     return await traced_to(cluster, {"trace": True, **options})
 
 
+async def committed_by_asking_again(cluster: Cluster, options: dict[str, Any]) -> int:
+    """Return the offset after three of four messages were followed by another request."""
+    fill(cluster, 4)
+    async with cluster.client() as client:
+        async with client.consumer("t", group="c", start="earliest", **options) as consumer:
+            for _ in range(4):
+                await consumer.getone(timeout=5)
+    return cluster.offsets["c", "broker-a", "t", 0]
+
+
 # option: two values, how they are observed, and what is seen
 CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "topic": ("t", ["u"], pull_field("topic"), "t", "u"),
@@ -368,6 +378,7 @@ CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "handler": (Counting.handler, None, handled, 3, 1),
     "start": ("earliest", 5, heartbeat_field("consumeFromWhere"),
               "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP"),
+    "auto_ack": (True, False, committed_by_asking_again, 3, 0),
     "concurrency": (3, 7, handlers_at_once, 3, 7),
     "batch": (1, 8, largest_batch, 1, 8),
     "ordered": (False, True, handlers_at_once, 20, 1),

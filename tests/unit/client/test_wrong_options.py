@@ -256,6 +256,43 @@ def test_transaction_in_the_default_group_raises(namespace: str) -> None:
     in_client(work, group="DEFAULT_GROUP", namespace=namespace)
 
 
+@pytest.mark.parametrize("namespace", ["", "ns"])
+@pytest.mark.parametrize("is_explicit", [False, True])
+def test_consumer_without_a_group_is_refused(namespace: str, *, is_explicit: bool) -> None:
+    options: dict[str, Any] = {"group": "DEFAULT_GROUP"} if is_explicit else {}
+
+    async def main(cluster: Cluster) -> None:
+        own = {} if is_explicit else {"group": "DEFAULT_GROUP"}
+        async with cluster.client(namespace=namespace, **own) as client:
+            for make in (client.consumer, client.pop_consumer):
+                with pytest.raises(ConfigError, match="a consumer needs a group") as caught:
+                    make("t", **options)
+                assert caught.value.key == "group"
+            with pytest.raises(ConfigError, match="a consumer needs a group"):
+                client.responder("t", handler=nothing, **options)
+            async with client.pull_consumer(**options) as consumer:
+                with pytest.raises(ConfigError, match="a consumer needs a group"):
+                    await consumer.subscribe("t")
+                with pytest.raises(ConfigError, match="a consumer needs a group"):
+                    await consumer.commit()
+            client.producer()
+
+    run_sim(main)
+
+
+def test_pull_consumer_without_a_group_reads_and_commits_nothing() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"x")
+        async with cluster.client(group="DEFAULT_GROUP") as client:
+            async with client.pull_consumer(start="earliest", auto_commit_interval=0) as consumer:
+                await consumer.assign(await consumer.queues("t"))
+                assert [each.body for each in await consumer.poll()] == [b"x"]
+                assert await consumer.poll(timeout=1) == []
+        assert list(cluster.offsets) == []
+
+    run_sim(main)
+
+
 def test_levels_and_times_of_another_type_are_refused() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"x")

@@ -1,13 +1,17 @@
 """Delivery of received messages to `async for` loops and to `getone` and `getmany`.
 
-A message of an iterator is handled once the next one is asked for.
+A message of an iterator is handled once its caller requests the next one; see `iteration`. A
+message whose loop is left comes at once again, because `break` leaves a loop, too. When a loop is
+left with it a second time, its handling counts as failed: otherwise a loop that is begun again
+after each exception would receive nothing but this message.
 
 Source: there is none: Apache's clients call listeners only.
 """
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, Generic
@@ -21,10 +25,16 @@ from rocketpy.client.consumer.dispatch.concurrent_service import (
 )
 from rocketpy.client.consumer.pulling.process_queue import queue_of
 from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.proto.trace import CONSUME_RAISED, CONSUMED
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.ordered_set import OrderedSet
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _QUEUE_AND_TOPIC_OF: Final = attrgetter("_settlement", "topic")
+
+LOOP_LEFT: Final = Rejection(reason="loops were left with the message twice")
 
 Trace = Callable[[list[ReceivedMessage]], Callable[[int], None]]
 
@@ -34,10 +44,14 @@ class IteratorService(ABC, Generic[M]):
 
     Args:
         clock: for the time between two messages.
+        auto_ack: whether the next request of a caller settles its messages.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, auto_ack: bool = True) -> None:
+        self.auto_ack: bool = auto_ack
         self._clock = clock
+        self._repeated: set[M] = set()  # messages that a loop was left with once
+        self._background: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._line: DeliveryLine[M] = DeliveryLine()
         self._failure: BaseException | None = None
         self._since_yield = 0
@@ -65,9 +79,11 @@ class IteratorService(ABC, Generic[M]):
         """End every iteration after the current message; return what was not handed out."""
         return self._line.halt()
 
-    async def stop(self, timeout_s: float) -> None:  # noqa: ARG002 - no task runs here
-        """End every iteration."""
+    async def stop(self, timeout_s: float) -> None:
+        """End every iteration, and wait for outcomes that are being settled."""
         self.halt()
+        if self._background:
+            await asyncio.wait(self._background, timeout=timeout_s)
 
     def take(self) -> M | None:
         """Return the next message if there is one, and it is not time to yield."""
@@ -75,7 +91,7 @@ class IteratorService(ABC, Generic[M]):
             return None
         waiting = self._line.items
         while waiting:
-            taken = self._begin([waiting.popleft()])
+            taken = self._take_waiting(1)
             if taken:
                 self._since_yield += 1
                 return taken[0]
@@ -86,20 +102,27 @@ class IteratorService(ABC, Generic[M]):
         taken: list[M] = []
         waiting = self._line.items
         while waiting and len(taken) < most:
-            count = min(most - len(taken), len(waiting))
-            taken += self._begin([waiting.popleft() for _ in range(count)])
+            taken += self._take_waiting(min(most - len(taken), len(waiting)))
         self._since_yield += len(taken)
+        return taken
+
+    def _take_waiting(self, count: int) -> list[M]:
+        waiting = self._line.items
+        messages = [waiting.popleft() for _ in range(count)]
+        taken = self._begin(messages)
+        if self._repeated and len(taken) < count:
+            self._forget(list(set(messages).difference(taken)))
         return taken
 
     async def next(self) -> M | None:
         """Return the next message, None once halted; raises what `fail` was given."""
-        if self._since_yield >= YIELD_AFTER:
-            self._since_yield = 0
-            await asyncio.sleep(0)
         while True:
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
+            if self._since_yield >= YIELD_AFTER:
+                await self._yield()
+                continue  # other callers may have taken as many meanwhile
             message = self.take()
             if message is not None:
                 return message
@@ -108,10 +131,57 @@ class IteratorService(ABC, Generic[M]):
             self._since_yield = 0
             await self._line.wait()
 
-    def redeliver(self, message: M) -> None:
-        """Hand a message out again, before all others, unless it was settled."""
-        if self._end(message) and not self._line.is_halted:
-            self._line.add_first(message)
+    async def _yield(self) -> None:
+        self._since_yield = 0
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._line.items:
+                self._line.wake()  # the item that woke this caller is for another one
+            raise
+
+    def done_soon(self, messages: list[M]) -> None:
+        """Settle messages that were handled in the background."""
+        for work in self.done_all(messages):
+            self._start(_wait_for(work))
+
+    def redeliver(self, messages: list[M]) -> None:
+        """Deliver messages again before all others; at the second time their handling failed.
+
+        Settled messages are left out.
+        """
+        failed: list[M] = []
+        for message in reversed(messages):
+            is_repeated = message in self._repeated
+            self._repeated.discard(message)
+            if not self._end(message) or self._line.is_halted:
+                continue
+            if is_repeated:
+                failed.append(message)
+            else:
+                self._repeated.add(message)
+                self._line.add_first(message)
+        if failed:
+            failed.reverse()
+            logger.warning(
+                "loop left twice with messages, messages redelivered: messages=%(messages)r",
+                {"messages": failed},
+            )
+            self._start(self._fail(failed))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _forget(self, messages: list[M]) -> None:
+        """Note that messages are settled."""
+        if self._repeated:
+            self._repeated.difference_update(messages)
+
+    @abstractmethod
+    async def _fail(self, messages: list[M]) -> None:
+        """Redeliver messages as those of a handler that failed."""
 
     @abstractmethod
     def _begin(self, messages: list[M]) -> list[M]:
@@ -119,7 +189,7 @@ class IteratorService(ABC, Generic[M]):
 
     @abstractmethod
     def _end(self, message: M) -> bool:
-        """Note that a message was not handled; return whether it is still to be."""
+        """Note that a message was not handled; return whether it still has to be."""
 
     @abstractmethod
     def done(self, message: M) -> Awaitable[None] | None:
@@ -130,6 +200,10 @@ class IteratorService(ABC, Generic[M]):
         """Settle messages that were handed out together."""
 
 
+async def _wait_for(work: Awaitable[None]) -> None:
+    await work
+
+
 class PulledIterator(IteratorService[ReceivedMessage]):
     """Pulled messages for iterators; settling one lets the offset of its queue advance.
 
@@ -137,10 +211,18 @@ class PulledIterator(IteratorService[ReceivedMessage]):
         stats: counts outcomes.
         clock: for the time between two messages.
         trace: called with each message that is handed out; what it returns gets the outcome.
+        auto_ack: whether the next request of a caller settles its messages.
     """
 
-    def __init__(self, *, stats: ConsumeStats, clock: Clock, trace: Trace | None = None) -> None:
-        super().__init__(clock)
+    def __init__(
+        self,
+        *,
+        stats: ConsumeStats,
+        clock: Clock,
+        trace: Trace | None = None,
+        auto_ack: bool = True,
+    ) -> None:
+        super().__init__(clock, auto_ack=auto_ack)
         self._stats = stats
         self._trace = trace
         self._traced: dict[ReceivedMessage, Callable[[int], None]] = {}
@@ -164,6 +246,21 @@ class PulledIterator(IteratorService[ReceivedMessage]):
         queue.end([message])
         return queue.waits(message)
 
+    async def _fail(self, messages: list[ReceivedMessage]) -> None:
+        for message in messages:
+            self._stats.handled(message.topic, 1, 0, ok=False)
+            await queue_of(message).redeliver([message], LOOP_LEFT)
+
+    def acked(self, message: ReceivedMessage) -> None:
+        """Count a message as handled that its user acknowledged."""
+        queue_of(message).stay(message)  # the outcome counts also while it is being sent back
+        self.done(message)
+
+    def nacked(self, message: ReceivedMessage) -> None:
+        """End a message that its user rejected, and whose caller settles nothing else."""
+        if not self.auto_ack and self._end(message):
+            self._stats.handled(message.topic, 1, 0, ok=False)
+
     def _end_trace(self, message: ReceivedMessage, outcome: int) -> None:
         end = self._traced.pop(message, None)
         if end is not None:
@@ -173,6 +270,7 @@ class PulledIterator(IteratorService[ReceivedMessage]):
         """Count a message as handled, unless it was settled already."""
         if self._traced:
             self._end_trace(message, CONSUMED)
+        self._forget([message])
         self._finish([message], self._clock.monotonic_ms())
 
     def done_all(self, messages: list[ReceivedMessage]) -> tuple[()]:
@@ -180,6 +278,7 @@ class PulledIterator(IteratorService[ReceivedMessage]):
         if self._traced:
             for message in messages:
                 self._end_trace(message, CONSUMED)
+        self._forget(messages)
         now_ms = self._clock.monotonic_ms()
         # In a retry topic's queue lie messages of several topics, which are counted by topic.
         for _, run in groupby(messages, _QUEUE_AND_TOPIC_OF):

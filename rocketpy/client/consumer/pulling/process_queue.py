@@ -79,13 +79,18 @@ class ProcessQueue:
         give_back: called for failed messages and by `message.nack()`; None when that is impossible.
         total: common limit of all queues of the consumer; None without one.
         clock: for `in_progress` and reports; None for messages that no handler has.
+        on_ack: called with messages that their user acknowledges, to finish them; None removes
+            them.
+
+    Attributes:
+        parked: messages that a pull brought after the queue was paused; delivered at its end.
     """
 
     __slots__ = (
-        "_clock", "_give_back", "_idle_waiter", "_leaving", "_space_waiter", "_started", "_total",
-        "broker_max_offset", "broker_min_offset", "closing", "dropped",
-        "last_consume_ms", "last_pull_ms", "limits", "messages", "next_pull_offset", "paused",
-        "pulled_at_ms", "pulled_end_offset", "queue", "size_bytes",
+        "_clock", "_give_back", "_idle_waiter", "_leaving", "_on_ack", "_space_waiter",
+        "_started", "_total", "broker_max_offset", "broker_min_offset", "closing", "dropped",
+        "last_consume_ms", "last_pull_ms", "limits", "messages", "next_pull_offset", "parked",
+        "paused", "pulled_at_ms", "pulled_end_offset", "queue", "size_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -96,8 +101,10 @@ class ProcessQueue:
         give_back: "GiveBack | None" = None,
         total: CacheTotal | None = None,
         clock: Clock | None = None,
+        on_ack: Callable[[ReceivedMessage], None] | None = None,
     ) -> None:
         self.queue: MessageQueue = queue
+        self._on_ack = on_ack
         self._clock = clock
         self.limits: Limits = limits
         self._give_back = give_back
@@ -109,6 +116,7 @@ class ProcessQueue:
             False  # no further handler begins; it is dropped when none runs any more
         )
         self.paused: bool = False
+        self.parked: list[ReceivedMessage] = []
         self.next_pull_offset: int = -1
         self.pulled_end_offset: int = -1  # offset after the last message put; -1 before the first
         self.broker_min_offset: int = 0
@@ -150,7 +158,10 @@ class ProcessQueue:
 
     def ack(self, message: ReceivedMessage) -> None:
         """Finish a message that its user acknowledged."""
-        self.remove(message)
+        if self._on_ack is None:
+            self.remove(message)
+        elif self.holds(message):
+            self._on_ack(message)
 
     async def nack(self, message: ReceivedMessage, rejection: Rejection) -> None:
         """Redeliver a message that its user rejected.

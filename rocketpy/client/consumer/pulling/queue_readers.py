@@ -140,7 +140,7 @@ class QueueReaders:
             entry,
             functools.partial(self._subscription, queue.topic),
             self._settings,
-            deliver=self._deliver,
+            deliver=self._deliver_or_park,
             reject=self._reject,
             offset_moved=self._offset_moved,
             on_failure=self._note,
@@ -194,6 +194,13 @@ class QueueReaders:
         self._pauses.set(what, paused=False)
         self._follow_pauses()
 
+    def _deliver_or_park(self, entry: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Deliver pulled messages, or keep them: a broker may answer a pull after the pause."""
+        if entry.paused:
+            entry.parked += messages
+        else:
+            self._deliver(entry, messages)
+
     def _follow_pauses(self) -> None:
         for queue, entry in self._queues.items():
             paused = self._pauses.holds(queue)
@@ -201,6 +208,9 @@ class QueueReaders:
                 entry.pause()
             elif entry.paused and not paused:
                 entry.resume()
+                parked, entry.parked = entry.parked, []
+                if parked:
+                    self._deliver(entry, parked)
 
     async def _offset_moved(self, entry: ProcessQueue, offset: int) -> None:
         queue, clock = entry.queue, self._instance.clock

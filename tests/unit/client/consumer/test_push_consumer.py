@@ -145,6 +145,28 @@ def test_nack_while_iterating() -> None:
     run_sim(main, queues=1)
 
 
+@pytest.mark.parametrize("option", ["ordered", "order_by_key"])
+def test_nack_in_an_ordered_handler_holds_its_queue(option: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 3, properties={"__SHARDINGKEY": "k"})
+        got: list[tuple[int, int]] = []
+
+        async def handler(message: ReceivedMessage) -> None:
+            got.append((message.offset, message.retries))
+            if message.offset == 0 and message.retries < 2:
+                await message.nack()
+
+        options: dict[str, Any] = {option: True, "start": "earliest"}
+        async with cluster.client() as client:
+            async with client.consumer("t", group="c", handler=handler, **options):
+                await until(lambda: len(got) == 5)
+        assert got == [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0)]
+        assert cluster.sent_back == [], "it keeps its position"
+        assert cluster.offsets["c", "broker-a", "t", 0] == 3
+
+    run_sim(main, queues=1)
+
+
 def test_tags_are_compared_as_text_too() -> None:
     async def main(cluster: Cluster) -> None:
         for tag in ("Aa", "BB", "c"):  # the first two have the same hash

@@ -1,5 +1,6 @@
 """Pauses last until they are resumed: over the start, rebalances and resets."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -129,5 +130,51 @@ def test_paused_queue_that_is_moved_by_its_broker_stays_paused() -> None:
                 assert await consumer.poll(timeout=30) == []
                 consumer.resume("t")
                 assert [each.offset for each in await consumer.poll()] == [1, 2, 3]
+
+    run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "pull_consumer"])
+@pytest.mark.parametrize("what", [(), ("t",), (FIRST,)])
+def test_message_that_comes_for_a_waiting_pull_is_kept_until_resume(
+    kind: str, what: tuple[Any, ...]
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        got: list[bytes] = []
+
+        async def handler(message: ReceivedMessage) -> None:
+            got.append(message.body)
+
+        async def poll(consumer: Any) -> None:
+            while True:
+                got.extend([each.body for each in await consumer.poll()])
+
+        async with cluster.client() as client:
+            if kind == "consumer":
+                consumer: Any = client.consumer("t", group="c", handler=handler)
+                await consumer.start()
+                working = asyncio.create_task(pass_time(0))
+            else:
+                consumer = client.pull_consumer(group="c")
+                await consumer.start()
+                await consumer.subscribe("t")
+                working = asyncio.create_task(poll(consumer))
+            await pass_time(5)  # a pull waits at the broker
+            consumer.pause(*what)
+            for body in (b"0", b"1"):
+                cluster.put("t", body)
+                await pass_time(30)
+            assert got == []
+            consumer.resume(*what)
+            await until(lambda: got == [b"0", b"1"])
+            consumer.pause(*what)
+            await pass_time(30)
+            consumer.resume(*what)
+            await pass_time(30)
+            assert got == [b"0", b"1"]
+            working.cancel()
+            await consumer.close()
+        if kind == "consumer":
+            assert cluster.offsets["c", "broker-a", "t", 0] == 2
 
     run_sim(main, queues=1)
