@@ -193,6 +193,8 @@ def _check(where: str, kind: Any) -> None:  # noqa: ANN401
         found = kinds.type_info(kind)
     except (TypeError, NameError, RuntimeError) as error:  # RuntimeError: nested too deeply
         reason = str(error)
+        if isinstance(error, RecursionError):
+            reason = "an alias that contains itself is not supported; use a dataclass, or Any"
         if "union" in reason:
             reason += (
                 "; a reader could not tell them apart: use one class, or msgspec.Struct classes "
