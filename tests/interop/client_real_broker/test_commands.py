@@ -4,9 +4,13 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
+
+import rocketpy
+from rocketpy.sync import ReceivedMessage, connect
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -126,3 +130,26 @@ def test_configuration_of_a_broker(run: Commands) -> None:
     run("broker-config", "set", "--all", "flushDelayOffsetInterval=9000")
     [row] = run.json("broker-config", "get", "flushDelayOffsetInterval")
     assert row["value"] == "9000"
+
+
+def test_dead_letters_are_requeued_once(run: Commands, namesrv: str) -> None:
+    run("topic", "create", "cliDead", "--queues", "1")
+
+    def refuse(message: ReceivedMessage) -> None:
+        raise rocketpy.ToDLQ("no such shop")
+
+    with connect(namesrv) as client:
+        client.producer().send("cliDead", b"one", tag="paid", keys="k1", headers={"shop": "west"})
+        with client.consumer("cliDead", group="cliDead", start="earliest", handler=refuse):
+            deadline = time.monotonic() + WAIT_S
+            while "%DLQ%cliDead" not in run("topic", "list", "--all"):
+                assert time.monotonic() < deadline
+    requeue = ("group", "dlq", "cliDead", "--requeue", "--all", "--yes")
+    while not (rows := run.json(*requeue)):
+        assert time.monotonic() < deadline
+    assert [row["result"] for row in rows] == ["requeued"]
+    assert [row["result"] for row in run.json(*requeue)] == ["requeued before"]
+    first, copy = run.json("topic", "peek", "cliDead")
+    assert (copy["body"], copy["tag"], copy["keys"]) == ("one", "paid", ["k1"])
+    assert (copy["msg_id"], copy["properties"]["shop"]) == (first["msg_id"], "west")
+    assert copy["reconsume_times"] == 0
