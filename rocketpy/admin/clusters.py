@@ -153,24 +153,29 @@ async def wipe_write_permission(servers: Servers, broker: str) -> int:
 
     Returns:
         Number of affected topics, of the name server with the most.
+
+    Raises:
+        ServersFailedError: some name servers failed; `done` has the numbers of the others.
     """
     header = WipeWritePermOfBrokerRequestHeader(broker_name=broker)
-    code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
-    responses = await servers.tell_namesrvs(code, header)
-    headers = [
-        WipeWritePermOfBrokerResponseHeader.from_ext(each.ext_fields) for each in responses.values()
-    ]
-    return max(each.wipe_topic_count for each in headers)
+
+    async def wipe(address: str) -> int:
+        response = await servers.ask(address, RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+        found = WipeWritePermOfBrokerResponseHeader.from_ext(response.ext_fields)
+        return found.wipe_topic_count
+
+    return max((await servers.change(servers.namesrv_addresses(), wipe)).values())
 
 
 async def add_write_permission(servers: Servers, broker: str) -> int:
     """Undo `wipe_write_permission` (327); returns the number of affected topics."""
     header = AddWritePermOfBrokerRequestHeader(broker_name=broker)
-    responses = await servers.tell_namesrvs(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
-    headers = [
-        AddWritePermOfBrokerResponseHeader.from_ext(each.ext_fields) for each in responses.values()
-    ]
-    return max(each.add_topic_count for each in headers)
+
+    async def add(address: str) -> int:
+        response = await servers.ask(address, RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+        return AddWritePermOfBrokerResponseHeader.from_ext(response.ext_fields).add_topic_count
+
+    return max((await servers.change(servers.namesrv_addresses(), add)).values())
 
 
 # ---- configuration

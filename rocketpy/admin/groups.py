@@ -217,7 +217,9 @@ async def delete_group(
 
     await _change_holders(servers, holders, failures, delete)
     if not keep_offsets:
-        await servers.drop_route(retry_topic(group))
+        failures = await servers.drop_route(retry_topic(group))
+        if failures:
+            raise ServersFailedError(holders, failures)
     return holders
 
 

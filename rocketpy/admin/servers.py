@@ -276,25 +276,32 @@ class Servers:
         """Delete a topic at brokers (215), then in the routes (216).
 
         Raises:
-            ServersFailedError: some brokers failed, so that the routes still have the topic.
+            ServersFailedError: some brokers failed, so that the routes still have the topic; or all
+                brokers have deleted it, and some name servers failed.
         """
 
         async def drop(address: str) -> str:
             await self.drop_topic_at(address, topic)
             return address
 
-        await self.change(brokers, drop)
-        await self.drop_route(topic, cluster)
+        done = await self.change(brokers, drop)
+        failures = await self.drop_route(topic, cluster)
+        if failures:
+            raise ServersFailedError(done, failures)
 
     async def drop_topic_at(self, address: str, topic: str) -> None:
         """Delete a topic at one broker (215)."""
         header = DeleteTopicRequestHeader(topic=topic)
         await self.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
 
-    async def drop_route(self, topic: str, cluster: str = "") -> None:
-        """Delete a topic in the routes of all name servers (216)."""
+    async def drop_route(self, topic: str, cluster: str = "") -> dict[str, RocketPyError]:
+        """Delete a topic in the routes of all name servers (216); returns their failures."""
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster or None)
-        await self.tell_namesrvs(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        code = RequestCode.DELETE_TOPIC_IN_NAMESRV
+        _, failures = await self.each(
+            self.namesrv_addresses(), lambda address: self.ask(address, code, header)
+        )
+        return failures
 
 
 def no_topic(topic: str) -> TopicNotExistError:

@@ -236,7 +236,10 @@ async def create_topic(  # noqa: PLR0913 - all but two are options
     done, failures = await servers.each(masters, put)
     if order:
         value = ";".join(f"{name}:{queues}" for name in sorted(masters))
-        await set_order_conf(servers, topic, value)
+        try:
+            await set_order_conf(servers, topic, value)
+        except ServersFailedError as error:  # of name servers; the caller asks about brokers
+            failures |= error.failures
     if failures:
         raise ServersFailedError(done, failures)
     return done
@@ -335,7 +338,10 @@ async def delete_topic(servers: Servers, topic: str, *, cluster: str = "") -> di
         raise no_topic(topic)
     await servers.drop_topic(topic, masters, cluster)
     if await order_conf(servers, topic) is not None:
-        await delete_order_conf(servers, topic)
+        try:
+            await delete_order_conf(servers, topic)
+        except ServersFailedError as error:  # of name servers; the caller asks about brokers
+            raise ServersFailedError(masters, error.failures) from error
     return masters
 
 

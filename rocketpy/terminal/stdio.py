@@ -90,7 +90,8 @@ def is_read() -> bool:
     Raises:
         BrokenPipeError: not all of it was read, and the reader is gone.
     """
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     if not _is_watched():
         return True
     descriptor = sys.stdout.fileno()
@@ -110,7 +111,8 @@ async def until_reader_is_gone() -> None:
 
 
 def _is_watched() -> bool:
-    return sys.platform != "win32" and _is_pipe(sys.stdout.buffer)
+    is_open = sys.stdout is not None  # closed by the shell's `>&-`
+    return is_open and sys.platform != "win32" and _is_pipe(sys.stdout.buffer)
 
 
 def _unread_bytes(descriptor: int) -> int:

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Iterable
+from typing import cast
 
 import click
 
 from rocketpy import admin as rocketpy_admin
 from rocketpy.admin.results import Answers
 from rocketpy.client.cluster.name_servers import parse_addresses
-from rocketpy.errors import ClientError, RocketPyError
+from rocketpy.errors import ClientError, RocketPyError, ServersFailedError
 from rocketpy.terminal.cluster_calls import ask, exit_code
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.completion import broker_names, topic_names
@@ -207,12 +208,18 @@ def stats(*, topics: tuple[str, ...], namesrv: str, output: str) -> int:
 @output_option
 def writable(*, broker: str, state: str, namesrv: str, output: str) -> int:
     """Let producers send to a broker, or stop them (before maintenance)."""
+    failures: dict[str, RocketPyError] = {}
 
     async def work(admin: rocketpy_admin.Admin) -> int:
         await admin.broker_addresses(broker=broker)
-        if state == "on":
-            return await admin.add_write_permission(broker)
-        return await admin.wipe_write_permission(broker)
+        change = admin.add_write_permission if state == "on" else admin.wipe_write_permission
+        try:
+            return await change(broker)
+        except ServersFailedError as error:
+            if not error.done:
+                raise
+            failures.update(error.failures)
+            return max(cast("dict[str, int]", error.done).values())
 
     show([{"broker": broker, "writable": state == "on", "topics": ask(namesrv, work)}], output)
-    return 0
+    return exit_code(failures)

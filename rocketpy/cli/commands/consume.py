@@ -144,7 +144,7 @@ def command(  # noqa: PLR0913 - one argument an option
         raise click.ClickException(
             f"{count} of {max_count} messages arrived; then none for {timeout:g} s"
         )
-    return exit_code(reader.failures)
+    return reader.exit_code
 
 
 class _Reader:
@@ -152,14 +152,14 @@ class _Reader:
 
     Attributes:
         was_quiet: whether it ended for lack of messages.
-        failures: of brokers whose queues were not read, by broker name.
+        exit_code: 1 when queues of some brokers were not read, which standard error names.
     """
 
     def __init__(
         self, namesrv: str, topics: Sequence[str], form: str, template: str | None
     ) -> None:
         self.was_quiet = False
-        self.failures: dict[str, RocketPyError] = {}
+        self.exit_code: int = 0
         self._namesrv = namesrv
         self._topics = topics
         self._form = form
@@ -192,17 +192,19 @@ class _Reader:
         Args:
             start: where to begin.
             at_end: stop at the present end of each queue; a broker that stops responding before
-                that is one of the `failures`.
+                that is named on standard error.
         """
         ends: dict[MessageQueue, int] = {}
+        failures: dict[str, RocketPyError] = {}
         async with rocketpy_admin.connect(self._namesrv) as admin:
             for topic in self._topics:
                 try:
                     status = await admin.topic_status(topic)
                 except TopicNotExistError as error:
                     raise await unknown_name(admin, error) from error
-                self.failures |= status.failures
+                failures |= status.failures
                 ends |= {each.queue: each.max_offset for each in status.queues}
+        self.exit_code = exit_code(failures)  # now: the read may have no end
         async with rocketpy.connect(self._namesrv) as client:
             consumer = client.pull_consumer(group=own_group(), auto_commit=False, start="earliest")
             async with consumer:
@@ -222,7 +224,9 @@ class _Reader:
                         return
                     empty = 0 if positions != before else empty + 1
                     if at_end and empty > _EMPTY_POLLS:
-                        self.failures |= {queue.broker_name: _STALLED for queue in unread}
+                        self.exit_code = exit_code(
+                            {queue.broker_name: _STALLED for queue in unread}
+                        )
                         return
                     before = positions
                     for message in await consumer.poll():

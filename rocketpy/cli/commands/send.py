@@ -153,17 +153,19 @@ class _NewTopic:
     Args:
         namesrv: name servers of the cluster.
         topic: its name.
+        timeout_s: limit of a request.
     """
 
-    def __init__(self, namesrv: str, topic: str) -> None:
+    def __init__(self, namesrv: str, topic: str, timeout_s: float) -> None:
         self._namesrv = namesrv
+        self._timeout_s = timeout_s
         self._topic = topic
         self._known: list[str] | None = None
 
     async def check(self) -> None:
         """Check before the first send whether the topic exists."""
         with contextlib.suppress(RocketPyError):  # the send reports it
-            async with rocketpy_admin.connect(self._namesrv) as admin:
+            async with rocketpy_admin.connect(self._namesrv, timeout=self._timeout_s) as admin:
                 if not await admin.topic_exists(self._topic):
                     self._known = await admin.topics()
 
@@ -200,7 +202,7 @@ class _Lines:
         self, namesrv: str, group: str, topic: str, timeout_s: float, output: str
     ) -> int:
         """Send until the input ends or a send fails; prints counts of sent and skipped lines."""
-        new_topic = _NewTopic(namesrv, topic)
+        new_topic = _NewTopic(namesrv, topic, timeout_s)
         await new_topic.check()
         async with rocketpy.connect(namesrv, group=group) as client:
             producer = client.producer(timeout=timeout_s)
@@ -289,7 +291,7 @@ async def _send(
     options: SendOptions,
     timeout_s: float,
 ) -> list[SendResult]:
-    new_topic = _NewTopic(namesrv, topic)
+    new_topic = _NewTopic(namesrv, topic, timeout_s)
     await new_topic.check()
     async with rocketpy.connect(namesrv, group=group) as client:
         producer = client.producer(timeout=timeout_s)

@@ -181,6 +181,33 @@ def test_topic_list_asks_name_servers_only(
     assert (err, code) == ("", 0)
 
 
+@pytest.mark.parametrize(
+    ("words", "row"),
+    [
+        ("topic create new --order", {"broker": "broker-a", "result": "created"}),
+        ("topic delete t --yes", {"broker": "broker-a", "result": "deleted"}),
+        ("group delete g --yes", {"broker": "broker-a", "result": "deleted"}),
+        ("cluster writable broker-a off", {"broker": "broker-a", "topics": 3}),
+        ("cluster writable broker-a on", {"broker": "broker-a", "topics": 3}),
+    ],
+)
+def test_change_with_a_silent_name_server_shows_brokers_and_fails(
+    words: str,
+    row: dict[str, object],
+    remoting: FakeRemoting,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    remoting.down = {NAMESRVS[1]}
+    remoting.response(RequestCode.GET_KV_CONFIG, ext={"value": "broker-a:4"})
+    for change in (RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG):
+        remoting.response(change)
+    remoting.response(RequestCode.WIPE_WRITE_PERM_OF_BROKER, ext={"wipeTopicCount": "3"})
+    remoting.response(RequestCode.ADD_WRITE_PERM_OF_BROKER, ext={"addTopicCount": "3"})
+    found, err, code = run(capsys, *words.split())
+    assert row.items() <= found[0].items()
+    assert (err, code) == (f"rocketpy: ns2:9876: cannot connect to {NAMESRVS[1]}\n", 1)
+
+
 @pytest.mark.parametrize("words", ["namesrv-config get", "namesrv-config set listenPort=1"])
 def test_name_server_that_is_down_hides_no_other(
     words: str, remoting: FakeRemoting, capsys: pytest.CaptureFixture[str]
