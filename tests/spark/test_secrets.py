@@ -28,7 +28,7 @@ def test_plain_secret_is_in_no_plan_ui_or_error(
 ) -> None:
     account = {"accessKey": "shop", "secretKey": SECRET, "securityToken": SECRET}
     with ClusterThread(tmp_path / "cluster") as cluster:
-        fill(cluster, "T", queues=1, count=20)
+        fill(cluster, "T", queues=1, count=20, body=lambda n: b"%d" % n)
         cluster.create_topic("W", 1)
         options = {"nameservers": cluster.namesrv, **account}
         reader = spark.read.format("rocketmq").options(**options, subscribe="T")

@@ -1,6 +1,7 @@
 """Conditions that narrow a read exactly, or are left to Spark."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from pyspark.sql import datasource as source
@@ -8,7 +9,11 @@ from pyspark.sql import datasource as source
 from rocketpy.arrow import row_schema
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.offsets import QueueRange
+from rocketpy.spark.schema import default_schema
+from rocketpy.spark.source.batch import BatchReader
+from rocketpy.spark.source.format import batch_reader
 from rocketpy.spark.source.pushdown import Narrowing
+from rocketpy.spark.store_source.format import store_reader, store_schema
 
 RANGE = QueueRange("T", "broker-a", 1, 10, 90)
 TIME = ("storeTimestamp",)
@@ -100,3 +105,24 @@ def test_narrowing_of_not_null_by_names_of_the_style() -> None:
     assert found.add(source.EqualTo(("offset",), 20))
     assert not found.add(source.EqualTo(("queueOffset",), 30))
     assert found.narrowed(RANGE)[3:] == (20, 21)
+
+
+def test_reader_with_conditions_warns_once_that_spark_keeps_them(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    topics = {"nameservers": "127.0.0.1:1", "subscribe": "T", "pushdown": "true"}
+    stores = {"path": str(tmp_path), "pushdown": "true"}
+    readers = (
+        batch_reader(topics, default_schema(topics)),
+        store_reader(stores, store_schema(stores)),
+    )
+    for reader in readers:
+        caplog.clear()
+        assert list(reader.pushFilters([source.LessThan(("queueOffset",), 20)])) == []
+        assert [each.levelname for each in caplog.records] == ["WARNING"]
+        assert "call load() for each query" in caplog.text
+        caplog.clear()
+        assert list(reader.pushFilters([])) == []
+        assert not caplog.records
+    del topics["pushdown"]
+    assert type(batch_reader(topics, default_schema(topics))) is BatchReader
