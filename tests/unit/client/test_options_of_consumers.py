@@ -456,7 +456,9 @@ def test_offset_dir_is_where_a_broadcasting_member_writes(tmp_path: Any) -> None
 
 
 def test_no_option_of_consumers_is_left_out() -> None:
-    alone = {"offset_dir", "on_assigned", "on_revoked", "on_error", "middlewares"}  # have own tests
+    alone = {  # have own tests
+        "offset_dir", "on_assigned", "on_revoked", "on_error", "middlewares", "retry_backoff",
+    }  # fmt: skip
     assert CONSUMER.keys() | alone == {each.name for each in dataclasses.fields(ConsumerConfig)}
     assert PULL_CONSUMER.keys() == {e.name for e in dataclasses.fields(PullConsumerConfig)} - alone
 
@@ -471,6 +473,7 @@ def test_no_option_of_consumers_is_left_out() -> None:
         {"allocation": "average"}, {"sql": "a > 5", "filter": "x"}, {"max_retries": -2},
         {"pull_wait": 30}, {"pull_timeout": 15}, {"start": "newest"},
         {"filter": " || "}, {"group": "no blank"},
+        {"retry_backoff": 5}, {"retry_backoff": lambda: 1}, {"retry_backoff": asyncio.sleep},
     ],
 )  # fmt: skip
 def test_value_that_cannot_be_used_is_refused_and_named(options: dict[str, Any]) -> None:
