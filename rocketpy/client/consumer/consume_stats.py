@@ -42,7 +42,7 @@ class _Counters:
 
 
 class ConsumeStats:
-    """Counters by topic; `sample` is to be called now and then.
+    """Counters by topic; `sample` is called periodically.
 
     Args:
         clock: for rates (monotonic).
@@ -77,7 +77,7 @@ class ConsumeStats:
         return counters
 
     def handled(self, topic: str, count: int, handle_ms: int, *, ok: bool) -> None:
-        """Count messages a handler is done with."""
+        """Count messages whose handling ended."""
         counters = self._topics.get(topic) or self._of(topic)
         counters.handle_ms += handle_ms
         if ok:
@@ -86,7 +86,7 @@ class ConsumeStats:
             counters.failed += count
 
     def pulled(self, topic: str, count: int) -> None:
-        """Count messages a pull brought."""
+        """Count pulled messages."""
         self._of(topic).pulled += count
 
     def sample(self) -> None:

@@ -157,7 +157,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         self._iterators: weakref.WeakSet[CallerMessages[M]] = weakref.WeakSet()
 
     def __repr__(self) -> str:
-        """Say of which group it is and what it reads."""
+        """Name the group, the topics and the state."""
         topics = ", ".join(self._subscriptions)
         state = "" if self._running else ", closed" if self._was_closed else ", not started"
         return f"<{type(self).__name__} of group {self.group}, topics: {topics}{state}>"
@@ -214,15 +214,15 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         ]
 
     def _subscription(self, topic: str) -> SubscriptionData:
-        """Return what to ask for of a topic: the newest that brokers have heard of."""
+        """Return the subscription that brokers know of a topic: they refuse pulls by newer ones."""
         return self._unannounced.get(topic) or self._subscriptions[topic]
 
     async def start(self) -> None:
-        """Join the group, learn what is ours and where to begin, and begin to receive.
+        """Join the group, find the queues and their first positions, and begin to receive.
 
-        What is sent after this returned is received. That takes the brokers of the topics: when
-        they do not answer within `start_timeout`, a warning says so, and they are asked again in
-        the background. A topic that does not exist yet is not waited for: it is read from its
+        Messages that are sent after this returned are received. When the brokers of the topics do
+        not answer within `start_timeout`, a warning is logged, and they are asked again in the
+        background. A topic that does not exist yet is not waited for: it is read from its
         first message on.
 
         Raises:
@@ -268,7 +268,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             raise
 
     def _make_invoke(self) -> Invoke | None:
-        """Return what calls the user's handler, None without one."""
+        """Return the function that calls the user's handler, None without one."""
         config = self.config
         if config.handler is None:
             return None
@@ -283,7 +283,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         )
 
     def _warn_if_forgotten(self) -> None:
-        """Say that a handler never got anything, for want of a start."""
+        """Warn about a handler whose consumer was never started."""
         if not self._was_begun and self.config.handler is not None:
             logger.warning(
                 "the consumer of group %(group)s was never started, so its handler got nothing: "
@@ -362,7 +362,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
 
     @abstractmethod
     def _halt(self) -> None:
-        """Have the service hand out no more."""
+        """End the deliveries of the service."""
 
     def _fail(self, error: BaseException) -> None:
         """Have `wait_closed` and `health` tell of a failure that does not pass by itself."""
@@ -511,12 +511,12 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
 
     @abstractmethod
     def health(self) -> ConsumerHealth:
-        """Return what is read, how far it is, and what fails in the background."""
+        """Return the state of each queue and the failures of background jobs."""
 
     # ---- rounds
 
     def _next_round_ms(self, *, is_complete: bool) -> int | None:
-        """Say when to look again: soon and some times, if something was missing."""
+        """Return the pause before the next round: short for some rounds when queues are missing."""
         if is_complete:
             self._quick_rounds = QUICK_ROUNDS
             return None
@@ -524,7 +524,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         return _QUICK_PAUSE_MS if self._quick_rounds >= 0 else None
 
     def _wake(self) -> None:
-        """Look at once what is ours."""
+        """Start a rebalance round at once."""
         if self._running:
             self._quick_rounds = QUICK_ROUNDS
             self._jobs[0].wake()

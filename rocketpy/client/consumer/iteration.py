@@ -52,7 +52,7 @@ def current_caller(loop: asyncio.AbstractEventLoop | None) -> Caller:
     and `wait_for` run it in another task, but the message is for the task that made the call.
     """
     if loop is not None and running_loop() is loop:
-        task = asyncio.current_task()
+        task = asyncio.current_task(loop)
         if task is not None:
             return task
     return threading.current_thread()
@@ -251,18 +251,30 @@ class MessageIterator(CallerMessages[M]):
 
     async def _next(self, caller: Caller) -> M:
         source = self._source
+        handled = self._delivered.get(caller)
+        if not handled or self._ownerless:
+            return await self._wait_for_next(caller, None)
+        # The usual case, without the mark of a caller that waits: nothing else runs in between.
+        settled = source.done(handled[0])
+        if settled is None:
+            message = source.take()
+            if message is not None:
+                handled[0] = message
+                return message
+        del handled[0]
+        return await self._wait_for_next(caller, settled)
+
+    async def _wait_for_next(self, caller: Caller, settled: Awaitable[None] | None) -> M:
+        source = self._source
         handled = self._ask(caller)
         delivered: list[M] = []
         try:
-            for each in handled:
-                settled = source.done(each)
-                if settled is not None:
-                    await settled
-            message = source.take()
+            if settled is not None:
+                await settled
+            await self._settle(handled)
+            message = source.take() or await source.next()
             if message is None:
-                message = await source.next()
-                if message is None:
-                    raise StopAsyncIteration
+                raise StopAsyncIteration
             delivered = [message]
             return message
         finally:

@@ -1,8 +1,6 @@
-"""The reports a broker asks a consumer for.
+"""Reports of a consumer to brokers, and its health.
 
 Source: ConsumerRunningInfo, ProcessQueueInfo, ConsumeMessageDirectlyResult (5.4.0).
-
-The health of a consumer, put together from what it is made of.
 """
 
 import traceback
@@ -40,13 +38,13 @@ _MIB = 1024 * 1024
 _VERSION = "V5_4_0"
 
 PULL_PROPERTIES = {PROP_CONSUME_TYPE: CONSUME_ACTIVELY, PROP_CLIENT_VERSION: _VERSION}
-"""What a pull consumer reports of its settings."""
+"""Reported settings of a pull consumer."""
 
 
 def push_properties(
     name_servers: Iterable[str], concurrency: int, started_ms: int, *, ordered: bool
 ) -> dict[str, str]:
-    """Return what a push consumer reports of its settings."""
+    """Return the reported settings of a push consumer."""
     return {
         PROP_NAMESERVER_ADDR: ";".join(name_servers),
         PROP_CONSUME_TYPE: CONSUME_PASSIVELY,
@@ -132,12 +130,12 @@ def consumer_health(
 
 
 def job_failures(jobs: Sequence[PeriodicJob]) -> dict[str, str]:
-    """Return why background jobs fail, by name; nothing of those that do not."""
+    """Return the failures of background jobs, by name of the job."""
     return {job.name: repr(job.failure) for job in jobs if job.failure is not None}
 
 
 def queue_failures(failures: Mapping[MessageQueue, str]) -> dict[str, str]:
-    """Return why queues are not read, by a name for people."""
+    """Return the failures of queues, by a readable name of the queue."""
     return {
         f"queue {queue.topic}@{queue.broker_name}:{queue.queue_id}": failure
         for queue, failure in failures.items()

@@ -208,7 +208,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         return len(self._leases)
 
     def health(self) -> ConsumerHealth:
-        """Return what is popped and what fails in the background."""
+        """Return the popped queues and the failures of background jobs."""
         reasons = {
             queue: repr(loop.failure)
             for queue, (loop, _) in self._loops.items()
@@ -230,7 +230,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
     # ---- what to pop
 
     async def _assign(self) -> int | None:
-        """Ask for each topic what to pop, and begin and stop loops accordingly."""
+        """Ask brokers for the queues of each topic, and begin and stop their loops."""
         is_complete = True
         for topic in self._topics:
             assigned = await self._ask(topic)

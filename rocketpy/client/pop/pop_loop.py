@@ -59,9 +59,9 @@ class PopLoop:
         instance: connections, routes, clock.
         queue: which; id -1 is all of the broker.
         settings: the same for all loops of a consumer.
-        hand: takes what is popped, and says when there is room for more.
-        subscription: says what is wanted now.
-        deliver: gets the messages.
+        leases: of the popped messages; limits their number.
+        subscription: returns the present subscription.
+        deliver: called with the messages.
         settle: runs the ack of an unwanted message, or a nack, in the background.
 
     Attributes:
@@ -77,7 +77,7 @@ class PopLoop:
         instance: Instance,
         queue: MessageQueue,
         settings: PopSettings,
-        hand: InvisibleMessages,
+        leases: InvisibleMessages,
         *,
         subscription: Callable[[], SubscriptionData],
         deliver: Callable[[list[PoppedMessage]], None],
@@ -89,7 +89,7 @@ class PopLoop:
         self.began: asyncio.Event = asyncio.Event()
         self._instance = instance
         self._settings = settings
-        self._hand = hand
+        self._leases = leases
         self._subscription = subscription
         self._deliver = deliver
         self._settle = settle
@@ -112,9 +112,9 @@ class PopLoop:
     async def run(self) -> None:
         """Pop, again and again; failures are kept in `failure` and tried again."""
         while not self._left.is_set():
-            if not self._hand.has_room:
+            if not self._leases.has_room:
                 self.began.set()
-            await self._hand.wait_for_room()
+            await self._leases.wait_for_room()
             if self._left.is_set():
                 return
             try:
@@ -180,7 +180,7 @@ class PopLoop:
         if wanted:
             self._deliver(wanted)
         for message in others:
-            self._settle(self._hand.ack(message))
+            self._settle(self._leases.ack(message))
         for ext, error in result.bad:
             message = self._held(ext, result)
             logger.error(
@@ -188,10 +188,10 @@ class PopLoop:
                 "error=%(error)s",
                 {"message": message, "error": error},
             )
-            self._settle(self._hand.nack(message, Rejection.of(error)))
+            self._settle(self._leases.nack(message, Rejection.of(error)))
 
     def _held(self, ext: MessageExt, result: PopResult) -> PoppedMessage:
-        return self._hand.take(ext, self.queue.broker_name, result.invisible_ms)
+        return self._leases.take(ext, self.queue.broker_name, result.invisible_ms)
 
     def _header(self, subscription: SubscriptionData, poll_ms: int) -> PopMessageRequestHeader:
         settings, queue = self._settings, self.queue

@@ -56,24 +56,24 @@ class PausedQueues:
 
     def __init__(self) -> None:
         self._everything = False
-        self._words: dict[str | MessageQueue, bool] = {}
+        self._states: dict[str | MessageQueue, bool] = {}
 
     def holds(self, queue: MessageQueue) -> bool:
         """Whether a queue is paused."""
-        words = self._words
-        return words.get(queue, words.get(queue.topic, self._everything))
+        states = self._states
+        return states.get(queue, states.get(queue.topic, self._everything))
 
     def set(self, what: Iterable[str | MessageQueue] | None, *, paused: bool) -> None:
         """Pause or resume topics and queues, everything when None."""
         if what is None:
             self._everything = paused
-            self._words.clear()
+            self._states.clear()
             return
         for each in what:
             if isinstance(each, str):  # replaces the states of its queues
-                for queue in [one for one in self._words if _is_of(one, each)]:
-                    del self._words[queue]
-            self._words[each] = paused
+                for queue in [one for one in self._states if _is_of(one, each)]:
+                    del self._states[queue]
+            self._states[each] = paused
 
 
 def _is_of(one: str | MessageQueue, topic: str) -> bool:
