@@ -24,7 +24,7 @@ from typing import (
 import msgspec
 from msgspec import inspect as kinds
 
-from rocketpy.client.messages.serializers import encode_json
+from rocketpy.client.messages.serializers import KEY_END, encode_json, key_count
 
 _FIELD_MARKS: Final = (
     "__dataclass_fields__",
@@ -61,6 +61,10 @@ class Codec(Protocol):
 
     def read(self, data: bytes) -> Any:  # noqa: ANN401
         """Return the value of a body; raises ValueError when it is of another type."""
+        ...
+
+    def key_count(self, value: Any) -> int:  # noqa: ANN401
+        """Return the number of keys in the JSON of a value that was read."""
         ...
 
     def convert(self, value: Any) -> Any:  # noqa: ANN401
@@ -188,6 +192,7 @@ def _check(where: str, kind: Any) -> None:  # noqa: ANN401
     Raises:
         TypeError: names the part and the reason.
     """
+    _check_init(where, get_origin(kind) or kind)
     try:
         msgspec.json.Decoder(kind)
         found = kinds.type_info(kind)
@@ -211,6 +216,17 @@ def _check(where: str, kind: Any) -> None:  # noqa: ANN401
             f"{where}: {_name(kind)} has no form in JSON; use a dataclass, a pydantic model, or "
             f"a built-in type"
         )
+
+
+def _check_init(where: str, kind: Any) -> None:  # noqa: ANN401
+    """Refuse fields that a constructor computes: msgspec requires them in each body.
+
+    Raises:
+        TypeError: names the field.
+    """
+    for each in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
+        if not each.init and each.default is each.default_factory is dataclasses.MISSING:
+            raise TypeError(f"{where}.{each.name}: a field with init=False needs a default")
 
 
 def _is_key(found: kinds.Type) -> bool:
@@ -295,6 +311,10 @@ class _MsgspecCodec:
         except RecursionError as error:
             raise ValueError(_TOO_DEEP) from error
 
+    def key_count(self, value: Any) -> int:  # noqa: ANN401
+        """See `Codec`."""
+        return key_count(value)
+
     def convert(self, value: Any) -> Any:  # noqa: ANN401
         """See `Codec`."""
         try:
@@ -342,6 +362,10 @@ class _PydanticCodec:
     def read(self, data: bytes) -> Any:  # noqa: ANN401
         """See `Codec`."""
         return self._adapter.validate_json(data)
+
+    def key_count(self, value: Any) -> int:  # noqa: ANN401
+        """See `Codec`."""
+        return self.write(value).count(KEY_END)
 
     def convert(self, value: Any) -> Any:  # noqa: ANN401
         """See `Codec`."""

@@ -13,7 +13,7 @@ Example:
 from typing import Any, Generic, overload
 
 from rocketpy.client.messages.body_types import class_of, codec_of
-from rocketpy.client.messages.serializers import B_co
+from rocketpy.client.messages.serializers import KEY_END, B_co
 from rocketpy.errors import IllegalMessageError
 
 
@@ -61,6 +61,9 @@ class TypedSerializer(Generic[B_co]):
             raise IllegalMessageError(f"the body cannot be sent: {error}") from error
         if type(read) is not type(value) and class_of(type(value)) is not None:
             reason = f"a {type(value).__name__} would be read as a {type(read).__name__}"
+            raise IllegalMessageError(f"the body cannot be sent: {reason}")
+        if self._codec.key_count(read) < data.count(KEY_END):
+            reason = "it has fields that its type does not have, and a reader would drop them"
             raise IllegalMessageError(f"the body cannot be sent: {reason}")
         return data
 

@@ -156,6 +156,8 @@ EVERYTHING = Everything(
         (Node, Node("a", [Node("b")])),
         (tuple[int, str], (1, "x")),
         (list[tuple[date, Decimal]], [(date(2026, 1, 2), Decimal("0.10"))]),
+        (list[str], ['":', 'a":b', "\\"]),
+        (dict[str, float], {'":': 1e17}),
         (dict[UUID, timedelta], {ID: timedelta(seconds=1.5)}),
         (Line | None, None),
         (int | str, "x"),
@@ -249,6 +251,12 @@ class WithInit:
     seed: InitVar[int]
 
 
+@dataclass
+class Computed:
+    price: int
+    total: int = field(init=False)
+
+
 class Floats(enum.Enum):
     HALF = 0.5
 
@@ -275,6 +283,7 @@ class Plain:
         (dict[Decimal, str], "keys of an object are of one type"),
         (dict[Literal["a", 1], str], "keys of an object are of one type"),
         (WithInit, "^WithInit: .*InitVar"),
+        (Computed, r"^Computed\.total: a field with init=False needs a default"),
         (Floats, "^Floats: "),
         (OrderedDict[str, int], "has no form in JSON"),
         (Iterable[int], "has no form in JSON"),
@@ -307,6 +316,8 @@ def test_value_that_could_not_be_read_is_not_sent() -> None:
     refused(Base, Sub(1, 3), "a Sub would be read as a Base")
     refused(float | None, float("nan"), "float values are not JSON compliant")
     refused(list[Any], [1, {2: (float("inf"),)}], "float values are not JSON compliant")
+    refused(list[Base], [Sub(1, 3)], "fields that its type does not have")
+    refused(Address, {"city": "Bern", "zip": "3000"}, "fields that its type does not have")
     refused(Any, object(), "a object has no form in JSON")
     assert TypedSerializer(list[int]).dumps([1]) == b"[1]"
 
@@ -336,6 +347,12 @@ class Parcel:
     parts: list[Part]
     weight: Decimal = Decimal(0)
     labels: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Archive:
+    parts: list[Part]
+    file: Path = Path("a")
 
 
 @dataclass
@@ -384,6 +401,12 @@ def test_pydantic_value_is_read_as_written(kind: Any, value: Any) -> None:
     assert read == value
     assert type(read) is type(value)
     assert serializer.loads(rocketpy.json.dumps(value)) == value, "written without its type"
+
+
+def test_type_that_pydantic_alone_supports_is_read_as_written() -> None:
+    serializer = TypedSerializer(Archive)
+    archive = Archive([Part(sku="a")], Path("b"))
+    assert serializer.loads(serializer.dumps(archive)) == archive
 
 
 def test_pydantic_constraints_are_checked_in_both_directions() -> None:
