@@ -104,6 +104,9 @@ class ClientConnection(FrameConnection):
 
     def __init__(self, peer: "ServerPeer") -> None:
         super().__init__(peer, peer.loop)
+        # Declared here too: type checkers take an increment for a declaration without a value.
+        self.reads: int = 0
+        self.frame_reads: int = 0
         self.has_first_command = True
         self.has_sent = False
         self.speaks_msgpack: bool = False

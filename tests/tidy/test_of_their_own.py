@@ -7,6 +7,7 @@ LINES_MAX = 150
 
 COMMANDS = "integration/cli/test_commands.py"
 STANDS_FOR = {
+    "admin/dead_letters.py": "integration/cli/test_dead_letters.py",
     "cli/commands/bench.py": "integration/cli/test_bench.py",
     "cli/commands/cluster.py": COMMANDS,
     "cli/servers/broker.py": "unit/cli/servers/test_check_config.py",
@@ -37,6 +38,7 @@ STANDS_FOR = {
     "spark/source/stream_planner.py": "integration/spark/test_stream_reader.py",
     "store/scan/by_queue.py": "unit/store/scan/test_scans.py",
     "store/scan/request.py": "unit/store/scan/test_choices.py",
+    "store/interfaces.py": "unit/store/test_message_store.py",
     "testing/app_producer.py": "unit/testing/test_app.py",
     "testing/cluster.py": "integration/testing/test_cluster.py",
     "testing/faults.py": "integration/testing/test_faults.py",

@@ -104,6 +104,9 @@ class Connection(FrameConnection):
         self, owner: "ConnectionOwner[Connection]", loop: asyncio.AbstractEventLoop
     ) -> None:
         super().__init__(owner, loop)
+        # Declared here too: type checkers take an increment for a declaration without a value.
+        self.reads: int = 0
+        self.frame_reads: int = 0
         self.in_progress: RequestsInProgress = RequestsInProgress(
             owner.limits.max_in_flight, owner.limits.max_in_flight_bytes
         )

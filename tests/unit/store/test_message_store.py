@@ -325,7 +325,12 @@ def test_queue_offset_from_is_the_first_message_that_a_deleted_file_leaves() -> 
     store = kit.open()
     put_many(store, 250)
     unread: list[int] = []
-    store.set_unread_by(lambda end: unread.append(end) or ["g"])  # type: ignore[func-returns-value]
+
+    def unread_by(end: int) -> list[str]:
+        unread.append(end)
+        return ["g"]
+
+    store.set_unread_by(unread_by)
     clean = store._parts.clean_log
     clean.policy = replace(clean.policy, delete_hours=frozenset(range(24)), file_reserved_ms=0)
     end = store._log.files[0].end_offset
