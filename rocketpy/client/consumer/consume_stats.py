@@ -66,6 +66,7 @@ class ConsumeStats:
         """The counts so far, by topic."""
         return {
             topic: ConsumeCounts(each.pulled, each.ok, each.failed, each.handle_ms)
+            # A copy: `rocketpy.sync` reads this on another thread while the event loop adds topics.
             for topic, each in list(self._topics.items())
         }
 
@@ -94,10 +95,12 @@ class ConsumeStats:
         now = self._clock.monotonic_ms()
         for counters in self._topics.values():
             samples = counters.samples
+            # The caller's interval is a setting: a short one must not fill the memory with samples.
             if now - samples[-1][0] >= SAMPLE_INTERVAL_MS:
                 samples.append(
                     (now, counters.ok, counters.failed, counters.pulled, counters.handle_ms)
                 )
+            # The second one decides, so that the newest sample before the last hour stays as base.
             while len(samples) > 2 and now - samples[1][0] > HOUR_MS:
                 samples.popleft()
 

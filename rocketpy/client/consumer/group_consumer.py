@@ -80,6 +80,7 @@ async def wait_for_first_round(
                     async with asyncio.timeout(_ROUND_PAUSE_S):
                         await done.wait()
                         break
+                # A failed round is followed by a pause of seconds, which a start cannot wait for.
                 rounds.wake()
             await then()
     except TimeoutError:
@@ -192,16 +193,19 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         wanted = checked_subscription(topic, filter, sql, version)
         self._subscriptions[topic] = wanted
         if self._running:
+            # Of several changes in a row, brokers know only the one before the first.
             self._unannounced.setdefault(topic, before)
             self._instance.let_finish(asyncio.create_task(self._announce(wanted)))
 
     async def _announce(self, wanted: SubscriptionData) -> None:
         """Send a new subscription to brokers, then use it: they refuse pulls by unknown ones."""
         topic = wanted.topic
+        # The route first, because heartbeats are sent to the brokers that routes name.
         with contextlib.suppress(RocketPyError):  # the rounds say it
             await self._instance.routes.refresh(topic)
         with contextlib.suppress(RocketPyError):  # the heartbeat job says it
             await self._instance.heartbeat()
+        # A newer one may have come during the requests; its task announces it.
         if self._subscriptions.get(topic) is wanted:
             self._unannounced.pop(topic, None)
             self._wake()
@@ -240,14 +244,17 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             raise ClosedError("the consumer's client is not started, or the consumer was closed")
         self._before_joining()
         await instance.look_up(list(self._subscriptions), to_s(self.config.start_timeout))
+        # A close during the look-up had nothing to end: a consumer that joined now would remain.
         if self._was_closed:
             raise ClosedError("the consumer was closed during its start")
+        # Before joining: a wrong condition fails the start once, not every pull.
         await instance.check_subscriptions(self.group, self._subscriptions.values())
         instance.add_consumer(self._member)
         self._running = True
         self._start_service(self._make_invoke())
         try:
             try:
+                # Before the first round: a broker does not list members that it does not know.
                 await instance.heartbeat()
             except RocketPyError as error:  # the heartbeat job tries again, health() shows it
                 logger.warning(
@@ -314,13 +321,16 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             self._ended.set()
             return
         self._running = False
+        # A round that still ran would take queues that the close has just released.
         for job in self._jobs:
             await job.stop()
         save_s = min(SAVE_S, max(LEAVE_S, to_s(self.config.stop_timeout)))
         await within(save_s, await self._finish(), self.group)
         await self._leave()
         if self._executor is not None:
+            # Without a wait: a handler that hangs on its thread cannot be cancelled.
             self._executor.shutdown(wait=False, cancel_futures=True)
+        # Ends a start that still waits for its first round.
         self._has_queues.set()
         self._ended.set()
 
@@ -477,6 +487,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         self._check_loop()
         if not self._source().auto_ack:
             raise ClientError("with auto_ack=False, each message is settled by its ack() or nack()")
+        # A copy: during the awaits loops begin, and others are collected.
         for each in list(self._iterators):
             await each.finish(caller)
 

@@ -195,6 +195,7 @@ class PushMember(HandlerMember[ConsumerConfig]):
     async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
         """Continue at these offsets in the queues it has."""
         for queue, offset in offsets.items():
+            # Every member gets the offsets of all queues, and loses some during the awaits.
             if queue in self._readers.queues:
                 await self.go_on(queue, offset)
 
@@ -203,6 +204,7 @@ class PushMember(HandlerMember[ConsumerConfig]):
 
         An offset that cannot be stored now is stored with the next ones.
         """
+        # Before the save: otherwise the next commit would store the old offset over this one.
         await self._readers.restart(queue, offset)
         try:
             await self._store.save({queue: offset}, final=True)
@@ -217,6 +219,7 @@ class PushMember(HandlerMember[ConsumerConfig]):
         return {
             queue: offset
             for queue, entry in self._readers.queues.items()
+            # The lock of a closing queue may be lost: its next owner commits later offsets.
             if not entry.closing and (offset := entry.commit_offset) is not None
         }
 

@@ -124,6 +124,8 @@ class CallerMessages(Generic[M]):
     async def finish(self, caller: Caller) -> None:
         """Settle the messages of a caller, and those whose task has ended."""
         messages, self._ownerless = self._ownerless, []
+        # The mark of a caller that waits is empty, and stays. Other lists are replaced before the
+        # await, because calls that run meanwhile must not settle them again.
         if delivered := self._delivered.get(caller):
             messages = [*messages, *delivered]
             self._delivered[caller] = []
@@ -168,6 +170,7 @@ class CallerMessages(Generic[M]):
             kind = "thread" if isinstance(caller, threading.Thread) else "task"
             raise ClientError(_TWICE.format(kind=kind))
         self._delivered[caller] = _ASKING
+        # Any caller settles these: their task has ended and requests nothing more.
         if self._ownerless:
             messages = [*self._ownerless, *messages]
             self._ownerless = []
@@ -184,6 +187,7 @@ class CallerMessages(Generic[M]):
 
     async def _settle(self, messages: list[M]) -> None:
         if messages and (waited_for := self._source.done_all(messages)):
+            # Acks of popped messages are requests: one after the other, they would add up.
             await asyncio.gather(*waited_for)
 
     def _watch(self, caller: Caller) -> None:
@@ -261,6 +265,7 @@ class MessageIterator(CallerMessages[M]):
             if message is not None:
                 handled[0] = message
                 return message
+        # Settled above: the wait must not settle it again.
         del handled[0]
         return await self._wait_for_next(caller, settled)
 
@@ -278,6 +283,7 @@ class MessageIterator(CallerMessages[M]):
             delivered = [message]
             return message
         finally:
+            # Also after a cancellation: a caller that stays marked could never ask again.
             self._answer(caller, delivered)
 
 
@@ -339,6 +345,7 @@ class BatchIterator(CallerMessages[M]):
                     return []
             if first is None:
                 return None
+            # No await from here on: a cancellation cannot lose the messages that were taken.
             delivered = [first, *source.take_more(max_messages - 1)]
             return delivered.copy()  # the caller may change its list
         finally:

@@ -75,6 +75,7 @@ class BrokerOffsetStore:
 
     async def load(self, queue: MessageQueue) -> int | None:
         """Ask the broker."""
+        # Other members may have stored offsets since: an equal one must be sent again.
         self._saved.pop(queue, None)
         return await self._instance.api.query_offset(self._address(queue), self._group, queue)
 
@@ -85,11 +86,13 @@ class BrokerOffsetStore:
         """
         changed: dict[str, dict[MessageQueue, int]] = defaultdict(dict)
         for queue, offset in offsets.items():
+            # `final` repeats unchanged offsets, because a one-way request may have been lost.
             if final or self._saved.get(queue) != offset:
                 changed[queue.broker_name][queue] = offset
         outcomes = await asyncio.gather(
             *(self._save_at_one(each, final=final) for each in changed.values())
         )
+        # Raised at the end: offsets of the other brokers must be stored all the same.
         for failure in outcomes:
             if failure is not None:
                 raise failure
@@ -106,6 +109,7 @@ class BrokerOffsetStore:
                 )
             except ClientError as error:
                 return error
+            # A refusal is about one queue: those after it are still sent.
             except RocketPyError as error:
                 failure = error
             else:
@@ -123,6 +127,7 @@ class LocalOffsetStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offsets: dict[MessageQueue, int] | None = None
+        # One at a time: two threads would write the same file, and the older offsets might win.
         self._turn = asyncio.Lock()
 
     async def load(self, queue: MessageQueue) -> int | None:
@@ -142,9 +147,11 @@ class LocalOffsetStore:
         """
         async with self._turn:
             known = await self._known()
+            # Queues that are not read now keep their offsets in the file.
             merged = {**known, **offsets}
             if merged != known:
                 await self._in_thread(lambda: self._write(merged))
+                # After the write, so that the next save repeats one that failed.
                 self._offsets = merged
 
     async def _known(self) -> dict[MessageQueue, int]:
@@ -154,11 +161,13 @@ class LocalOffsetStore:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:
+            # A slow disk must not stop the heartbeats of this event loop.
             return await asyncio.to_thread(work)
         except OSError as error:
             raise OffsetFileError(f"offset file {self._path}: {error}") from error
 
     def _read(self) -> dict[MessageQueue, int]:
+        # A crash between the two renames of `_write` leaves only the `.bak` file.
         for path in (self._path, self._path.with_name(self._path.name + ".bak")):
             try:
                 return OffsetSerializeWrapper.decode(path.read_bytes()).offset_table
@@ -172,6 +181,8 @@ class LocalOffsetStore:
 
     def _write(self, offsets: dict[MessageQueue, int]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Written beside the file and renamed: a crash leaves no half file. The id of the process is
+        # in the name, because two processes may use one directory.
         fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         fresh.write_bytes(OffsetSerializeWrapper(offsets).encode())
         if self._path.exists():
@@ -270,6 +281,7 @@ async def offsets_at(
         if time_ms is not None:
             return await instance.api.search_offset(address, queue, time_ms)
         ask = instance.api.max_offset if position == "latest" else instance.api.min_offset
+        # A broker answers -1 for a queue that it has not created yet.
         return max(0, await ask(address, queue))
 
     async def of_one_broker(found: list[MessageQueue]) -> dict[MessageQueue, int]:
@@ -297,6 +309,7 @@ async def has_any_offset(store: OffsetStore, queues: Sequence[MessageQueue]) -> 
             if isinstance(found, RocketPyError):
                 failure = found
     finally:
+        # One offset decides: searches at brokers that are down must not continue.
         for task in searches:
             task.cancel()
     if failure is not None:

@@ -52,7 +52,7 @@ from rocketpy.proto.subscription import SubscriptionData, build_subscription
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-TAKEOVER_PAUSE_MS = 500
+TAKEOVER_PAUSE_MS = 500  # time for the former owner to store its offset
 
 
 class PullConsumer(AsyncLifecycle, Generic[B_co]):
@@ -160,9 +160,9 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
     async def _close(self) -> None:
         self._running = False
         self._was_closed = True
-        await self._rebalance_job.stop()
+        await self._rebalance_job.stop()  # a round must not take queues again
         if self._subscribes:
-            await self._hooks.revoked(self._readers.queues)
+            await self._hooks.revoked(self._readers.queues)  # first: the hook may commit
         if not self._is_interrupted:
             self._sought.clear()
             if self._delivered is not None and self._delivered.callers < 2:
@@ -223,7 +223,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         version = self._instance.next_sub_version()
         wanted = checked_subscription(topic, filter, sql, version)
         await self._instance.look_up([topic], to_s(self.config.start_timeout))
-        self._check_running()
+        self._check_running()  # a close may have come during the look-up
         await self._instance.check_subscriptions(self.group, [wanted])
         if not self._subscribes:
             self._instance.add_consumer(self._member)
@@ -261,6 +261,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         for queue in sorted(self._readers.queues.keys() - wanted):
             await self._drop(queue)
         fresh = sorted(wanted - self._readers.queues.keys())
+        # Before any first offset is stored: it would look like one of an old group.
         for topic in dict.fromkeys(queue.topic for queue in fresh):
             if queues_of_topic := await self._instance.routes.subscribe_queues(topic):
                 await self._finder.saw(topic, queues_of_topic)
@@ -329,6 +330,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         self._check_running()
         if self._delivered is None:
             self._delivered = BatchIterator(self._polled, BATCH)
+        # Before the commit, which then covers them: `poll` means that they are handled.
         await self._delivered.finish(caller)
         self._delivered.redeliver_of_ended_threads()
         self._sought.clear()
@@ -466,7 +468,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         is_due = now - self._last_commit_ms >= to_ms(self.config.auto_commit_interval)
         has_work = self._settled() or self._first_offsets
         if self.config.auto_commit and self._has_group and is_due and has_work:
-            self._last_commit_ms = now
+            self._last_commit_ms = now  # before the await: a second poll must not commit, too
             await self._commit_settled()
 
     def _settled(self) -> dict[MessageQueue, int]:
@@ -518,7 +520,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
     async def _restart(self, queue: MessageQueue, offset: int) -> None:
         """Continue at another offset of a queue; earlier deliveries are not committed."""
         await self._readers.restart(queue, offset)
-        self._polled.positions[queue] = offset
+        self._polled.positions[queue] = offset  # after the drop: no delivery moves it now
         self._sought.add(queue)
         self._committed.pop(queue, None)
 

@@ -133,6 +133,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         )
 
     def _make_locks(self) -> QueueLockKeeper | None:
+        # When broadcasting, every member reads all queues: a lock would exclude the others.
         if not self.config.is_ordered or self.config.broadcast:
             return None
         queues = self._readers.queues
@@ -148,6 +149,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         if self._locks is not None:
             jobs.append(PeriodicJob(f"locks {group}", self._locks.renew, RENEW_INTERVAL_MS))
         elif not config.is_ordered:
+            # Not for ordered consumers: later messages of a lane would overtake the redelivery.
             jobs.append(PeriodicJob(f"overdue {group}", self._sweep, persist_ms))
         return jobs
 
@@ -188,6 +190,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         async def reject(
             queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
         ) -> None:
+            # Before `give_back`, which reserves the message: it would not count as failed then.
             service.nacked(message)
             await self._returns.give_back(queue, message, rejection)
 
@@ -216,9 +219,11 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         return service
 
     async def _finish(self) -> Coroutine[Any, Any, None]:
+        # First the pulls, whose messages no handler would get. Outcomes still count.
         await self._readers.stop_pulling(list(self._readers.queues))
         assert self._service is not None
         await self._service.stop(to_s(self.config.stop_timeout))
+        # After the handlers, so that the hook can commit what they have done.
         await self._hooks.revoked(self._readers.queues)
         offsets = self._member.offsets()
         for queue, entry in list(self._readers.queues.items()):
@@ -290,12 +295,15 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         try:
             balance = await self._rebalancer.round(self._topics)
         finally:
+            # Also after a failure, because queues of other brokers may have been taken.
             await self._hooks.assigned(self._readers.queues.keys() - had)
+        # A broker that does not know the member leaves it out: the start must still wait.
         if balance is not Balance.OUTSIDE:
             self._has_queues.set()
         return self._next_round_ms(is_complete=balance is Balance.COMPLETE)
 
     async def _acquire(self, queue: MessageQueue) -> bool:
+        # The lock first: its former owner stores the offset before giving the lock up.
         if self._locks is not None and not await self._locks.take(queue):
             return False
         self._readers.begin(queue, await self._finder.find(queue))
@@ -340,10 +348,12 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
                 await self._store.save({queue: offset}, final=True)
         finally:
             if locks is not None:
+                # Also after a failed save: the next owner would wait for the lock to expire.
                 await locks.give_back([queue])
         return True
 
     async def _moved(self, queue: MessageQueue, offset: int) -> None:
+        # During a close, a restart would leave a pull loop that nothing stops.
         if self._running:
             await self._member.go_on(queue, offset)
 
@@ -372,6 +382,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         await self._returns.give_back(queue, message, Rejection.of(error))
 
     def _deliver_again(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        # The timer of a local retry may fire after the close.
         if self._running:
             assert self._service is not None
             self._service.deliver(queue, messages)

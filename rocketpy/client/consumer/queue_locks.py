@@ -21,6 +21,7 @@ from rocketpy.proto.message_queue import MessageQueue
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+# Both as in Apache's clients (REBALANCE_LOCK_MAX_LIVE_TIME, REBALANCE_LOCK_INTERVAL).
 LOCK_LIFE_MS: Final = 30_000
 RENEW_INTERVAL_MS: Final = 20_000
 
@@ -69,6 +70,7 @@ class QueueLockKeeper:
         Raises:
             RocketPyError: the broker does not say.
         """
+        # Before the request: the broker's time begins after it, so this one ends earlier.
         asked_ms = self._instance.clock.monotonic_ms()
         if queue not in await self._lock(queue.broker_name, [queue]):
             return False
@@ -105,6 +107,7 @@ class QueueLockKeeper:
                 {"group": self._group, "queue": queue},
             )
             self._renewed_ms.pop(queue, None)
+            # Before the rebalance, which releases queues that are closing.
             entry.closing = True
             self._lapsed()
 
@@ -113,6 +116,7 @@ class QueueLockKeeper:
 
         A failure only makes them wait until the locks expire.
         """
+        # Removed before the request: the broker may give the lock to another member at any moment.
         held = [queue for queue in queues if self._renewed_ms.pop(queue, None) is not None]
         await asyncio.gather(
             *(self._unlock(broker_name, each) for broker_name, each in by_broker(held).items())

@@ -136,6 +136,7 @@ class MissingTopics:
         }
 
 
+# As in Apache's clients (PULL_MAX_IDLE_TIME).
 PULL_EXPIRED_MS = 120_000
 
 
@@ -228,22 +229,28 @@ class Rebalancer:
             mine = set(queues)
         else:
             client_ids = await self._client_ids(topic, queues[0])
+            # Alone in the group: there is no former owner to wait for.
             alone = client_ids == [self._instance.client_id]
             if self._instance.client_id not in client_ids:
                 self._instance.heartbeat_soon()
+            # Sorted as Java does it: members of all kinds must compute the same assignment.
             mine = set(self._allocate(self._instance.client_id, sorted_queues(queues), client_ids))
         settled = True
+        # Before the pause and the new queues, because other members wait for these.
         for queue, process_queue in list(self._owned.items()):
             if queue.topic == topic and (queue not in mine or self._is_over(process_queue)):
                 settled = await self._release(process_queue) and settled
         fresh = sorted_queues(mine - self._owned.keys())
         if fresh and not alone and self._takeover_pause_ms:
+            # Otherwise the offset might be read before its former owner stores the last one, and
+            # messages would come twice.
             await asyncio.sleep(self._takeover_pause_ms / 1000)
         failure: RocketPyError | None = None
         for queue in fresh:
             try:
                 settled = await self._acquire(queue) and settled
             except RocketPyError as error:
+                # The broker of this queue may be down: the other queues are still taken.
                 failure = error
         if failure is not None:
             raise failure
@@ -255,6 +262,8 @@ class Rebalancer:
         addresses = self._instance.routes.brokers_of([topic])
         if not addresses:
             raise NoRouteError(f"no broker of topic {topic} is known")
+        # Any of them knows the members. A random one, so that a broker that is down fails only
+        # some of the rounds.
         address = self._instance.rng.choice(addresses)
         api = self._instance.api
         try:
@@ -269,6 +278,7 @@ class Rebalancer:
         """Return whether a queue of this member has to be taken again."""
         if queue.closing:
             return True
+        # Not pulled on purpose: a restart would deliver its messages a second time.
         if queue.paused or queue.is_full() is not None:
             return False
         idle_ms = self._instance.clock.monotonic_ms() - queue.pulled_at_ms

@@ -59,6 +59,7 @@ def _queue_info(queue: ProcessQueue) -> ProcessQueueInfo:
     first = queue.first_offset
     return ProcessQueueInfo(
         commit_offset=queue.commit_offset or 0,
+        # 0 without messages, as Apache's clients leave these fields.
         cached_msg_min_offset=first if first is not None else 0,
         cached_msg_max_offset=queue.pulled_end_offset - 1 if first is not None else 0,
         cached_msg_count=len(queue.messages),
@@ -98,6 +99,7 @@ async def consume_and_report(
     try:
         await invoke([message])
     except (Retry, ToDLQ) as order:
+        # A choice of the handler, which Apache's listeners report as RECONSUME_LATER.
         result, remark = CONSUME_LATER, repr(order)
     except Exception as error:  # noqa: BLE001 - the user's handler may raise anything
         result, remark = CONSUME_THROW_EXCEPTION, "".join(traceback.format_exception(error))

@@ -84,6 +84,7 @@ class TopicReader(PullConsumer):
     async def next_messages(self) -> list[ReceivedMessage]:
         """Return the next messages; none after the end."""
         while self.assignment:
+            # A pull may return messages after the end, which were stored since the beginning.
             messages = [
                 message
                 for message in await self.poll(timeout=_POLL_S)
@@ -130,6 +131,7 @@ class TopicMessages:
                 raise StopAsyncIteration
             try:
                 if self._keep is not None:
+                    # Removed first: `__del__` closes also a reader whose `begin` was cancelled.
                     keep, self._keep = self._keep, None
                     await reader.begin()
                     keep()
@@ -144,6 +146,7 @@ class TopicMessages:
 
     async def aclose(self) -> None:
         """End the reading."""
+        # Before the await: `__del__` and a second close must find nothing to close.
         reader, self._reader = self._reader, None
         self._messages.clear()
         if reader is not None:

@@ -30,7 +30,9 @@ RETRY_DELAYS_S: Final = (
     10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
 )  # fmt: skip
 """Delay before a failed message is delivered again, by its number of retries."""
+# A broker that restarts is asked again within the invisible time, but not in a busy loop.
 _ACK_PAUSE_S: Final = 1.0
+# Bounds the requests at a time: `max_in_hand` may allow thousands of messages.
 _RENEWED_AT_A_TIME: Final = 64
 
 
@@ -86,6 +88,7 @@ class InvisibleMessages:
         self._max_retries = max_retries
         self._serializer = serializer
         self._backoff = backoff
+        # By identity: an expired message may be popped again while a handler has it.
         self._held: dict[int, _Lease] = {}
         self._room = asyncio.Event()
         self._room.set()
@@ -149,6 +152,7 @@ class InvisibleMessages:
         held = self._held.get(id(message))
         if held is None:
             return False
+        # While a request extends its time, the old deadline does not count.
         if held.is_busy or self._instance.clock.monotonic_ms() < held.deadline_ms:
             return True
         logger.warning(
@@ -210,6 +214,7 @@ class InvisibleMessages:
             # A handler that chooses its delays must not retry for ever either.
             is_last = message.retries >= self._max_retries
             wanted = rejection._replace(delay_level=DEAD_LETTER) if is_last else rejection
+            # One that fails must not keep the others from being nacked.
             try:
                 await self.nack(message, wanted)
             except RocketPyError as error:
@@ -277,12 +282,15 @@ class InvisibleMessages:
 
     async def _keep(self, held: _Lease, invisible_ms: int) -> None:
         kept = held.kept = asyncio.get_running_loop().create_future()
+        # Before the request: the broker's time begins after it, so the deadline here is earlier.
         asked_ms = self._instance.clock.monotonic_ms()
         try:
+            # The new handle, because an ack by the old one would not settle the message.
             held.place = await self._requests.change_invisible(
                 self._address(held), held.place, invisible_ms
             )
         finally:
+            # Also after a failure: an ack waits for this, and then uses the old handle.
             held.kept = None
             kept.set_result(None)
         held.deadline_ms = asked_ms + invisible_ms
@@ -316,6 +324,7 @@ class InvisibleMessages:
             except BrokerError:  # a refusal; one of them is a ClientError, too
                 raise
             except ClientError:
+                # The broker may deliver the message again after the deadline: no ack is sent.
                 if clock.monotonic_ms() + _ACK_PAUSE_S * 1000 >= held.deadline_ms:
                     raise
                 await asyncio.sleep(_ACK_PAUSE_S)
@@ -327,6 +336,7 @@ class InvisibleMessages:
         held = self._held.get(id(message))
         if held is None or not self.holds(message):
             return None
+        # Before the request: a second outcome must not be sent while the first is.
         self._release(held)
         return held
 
@@ -338,6 +348,7 @@ class InvisibleMessages:
     async def _place(self, held: _Lease) -> PoppedPlace:
         """Return the valid place of a message: extending its time changes the handle."""
         if held.kept is not None:
+            # `wait`: a cancelled ack must not cancel the future that the request will set.
             await asyncio.wait([held.kept])
         return held.place
 

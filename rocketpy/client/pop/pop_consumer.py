@@ -39,6 +39,7 @@ from rocketpy.runtime.ordered_set import OrderedSet
 logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_RETRIES: Final = 16
+# Bounds the requests at a time: a close nacks all messages that no handler has.
 _SETTLED_AT_A_TIME: Final = 64
 
 
@@ -163,6 +164,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
     async def _finish(self) -> Coroutine[Any, Any, None]:
         assert self._service is not None
         self._halt()
+        # Before the wait for handlers: nothing would handle what is popped meanwhile.
         await self._stop_loops(list(self._loops))
         await self._service.stop(to_s(self.config.stop_timeout))
         return self._settle_rest()
@@ -175,6 +177,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
             while self._settling:
                 await asyncio.wait(self._settling)
         finally:
+            # At the time-out of the close: unsettled messages come again after their time.
             for task in self._settling:
                 task.cancel()
             self._leases.drop_all()
@@ -301,6 +304,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         queues = await instance.routes.subscribe_queues(topic)
         self._unserved.note(topic, is_served=bool(queues))
         names = list(dict.fromkeys(each.broker_name for each in queues))
+        # So that members do not all ask the same broker.
         instance.rng.shuffle(names)
         body = QueryAssignmentRequestBody(topic, self.group, instance.client_id, "AVG")
         failure: RocketPyError | None = None
@@ -351,6 +355,8 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         ended: list[asyncio.Task[None]] = []
         for loop, task in [self._loops.pop(queue) for queue in queues]:
             if loop.leave():
+                # The broker may answer the pop any moment: without the loop its messages would stay
+                # invisible for their whole time.
                 self._instance.let_finish(task)
             else:
                 task.cancel()

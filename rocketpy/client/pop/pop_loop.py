@@ -23,6 +23,7 @@ from rocketpy.proto.subscription import SubscriptionData
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+# The broker holds as many polls as it can: another one would be refused at once.
 FULL_PAUSE_MS: Final = 1_000
 
 
@@ -115,6 +116,7 @@ class PopLoop:
             if not self._leases.has_room:
                 self.began.set()
             await self._leases.wait_for_room()
+            # Left during the wait: a pop now would hide messages from the other members.
             if self._left.is_set():
                 return
             try:
@@ -179,6 +181,7 @@ class PopLoop:
             (wanted if not tags or ext.tags in tags else others).append(message)
         if wanted:
             self._deliver(wanted)
+        # Acked, because unwanted messages would come again after their time.
         for message in others:
             self._settle(self._leases.ack(message))
         for ext, error in result.bad:

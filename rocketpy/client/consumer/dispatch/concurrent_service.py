@@ -91,6 +91,7 @@ class DeliveryLine(Generic[T]):
 
     def add(self, items: Sequence[T]) -> None:
         """Append items, and wake as many waiting tasks."""
+        # Messages that arrive after a halt are not settled: the group gets them again.
         if self.is_halted:
             return
         self.items.extend(items)
@@ -108,6 +109,7 @@ class DeliveryLine(Generic[T]):
         """Wake one task."""
         while self._waiters:
             waiter = self._waiters.popleft()
+            # A cancelled waiter is still listed, and would use up the wake-up of another task.
             if not waiter.done():
                 waiter.set_result(None)
                 return
@@ -155,6 +157,7 @@ class Workers(Generic[T]):
 
     async def stop(self, timeout_s: float) -> None:
         """Halt, wait for running handlers, then cancel those that still run."""
+        # First, so that a worker that finishes during the wait takes no other item.
         self.line.halt()
         await asyncio.wait(self.tasks, timeout=timeout_s)
         running = [worker for worker in self.tasks if not worker.done()]
@@ -168,6 +171,7 @@ class Workers(Generic[T]):
             await wait_for_cancelled(running)
 
     async def _work(self) -> None:
+        # By this mark a `close` inside the handler is refused: it would wait for its caller.
         CURRENT_WORKER.set(asyncio.current_task())
         line = self.line
         since_yield = 0
@@ -292,12 +296,14 @@ class ConcurrentService(Generic[M]):
     async def _handle(self, chunk: _Chunk[M]) -> None:
         settlement = chunk.settlement
         started_ms = self._clock.monotonic_ms()
+        # Not earlier: the queue may be dropped, or the time expire, while the chunk waits.
         messages = settlement.begin(chunk.messages, started_ms)
         if not messages:
             return
         try:
             rejection = await run_handler(self._invoke, messages, self._failures)
         except BaseException:
+            # The worker was cancelled: the close nacks popped messages that no handler has.
             settlement.end(messages)
             raise
         now_ms = self._clock.monotonic_ms()
@@ -306,5 +312,6 @@ class ConcurrentService(Generic[M]):
         if rejection is None:
             await settlement.settle(messages, now_ms)
         else:
+            # First: a message that no broker takes is delivered here again once no handler has it.
             settlement.end(messages)
             await settlement.redeliver(messages, rejection)

@@ -73,6 +73,7 @@ class IteratorService(ABC, Generic[M]):
     def fail(self, error: BaseException) -> None:
         """Raise `error` from the next (or waiting) iteration."""
         self._failure = error
+        # One caller is enough, because `next` raises the failure once.
         self._line.wake()
 
     def halt(self) -> list[M]:
@@ -83,6 +84,7 @@ class IteratorService(ABC, Generic[M]):
         """End every iteration, and wait for outcomes that are being settled."""
         self.halt()
         if self._background:
+            # Bounded: a broker that does not answer must not delay the close any longer.
             await asyncio.wait(self._background, timeout=timeout_s)
 
     def take(self) -> M | None:
@@ -151,9 +153,11 @@ class IteratorService(ABC, Generic[M]):
         Settled messages are left out.
         """
         failed: list[M] = []
+        # Reversed, because each is put before all others.
         for message in reversed(messages):
             is_repeated = message in self._repeated
             self._repeated.discard(message)
+            # After a halt nothing is handed out; the group gets the messages again.
             if not self._end(message) or self._line.is_halted:
                 continue
             if is_repeated:
@@ -171,6 +175,7 @@ class IteratorService(ABC, Generic[M]):
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
+        # The set keeps the task alive: an event loop has weak references only.
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 

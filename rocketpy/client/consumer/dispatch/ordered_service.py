@@ -54,6 +54,7 @@ def key_lane(key_of: Callable[[ReceivedMessage], Hashable | None]) -> LaneOf:
 
     def lane_of(queue: ProcessQueue, message: ReceivedMessage) -> Hashable:
         key = key_of(message)
+        # The key is wrapped: it could equal the name of the lane of a message without a key.
         return (queue.queue, message.offset) if key is None else (key,)
 
     return lane_of
@@ -134,6 +135,8 @@ class OrderedService:
         for message in messages:
             name = self._lane_of(queue, message)
             lane = self._lanes.get(name)
+            # An existing lane is in the line, running or waiting: added twice, two workers
+            # would handle it at the same time.
             if lane is None:
                 lane = self._lanes[name] = _Lane(name)
                 fresh.append(lane)
@@ -157,13 +160,16 @@ class OrderedService:
     async def _work_on(self, lane: _Lane) -> None:
         messages, queue = self._next(lane)
         if queue is None:
+            # No await since the check that it is empty: a message delivered between would be lost.
             del self._lanes[lane.name]
             return
+        # Before each call, because the lock may lapse while the lane waits for a worker.
         if not self._may_run(queue):
             self._wait(lane, BLOCKED_PAUSE_S)
             return
         pause_s = await self._handle(queue, messages)
         if pause_s is None:
+            # To the end of the line: a long lane must not keep a worker from the other lanes.
             self._workers.line.add([lane])
         else:
             self._wait(lane, pause_s)
@@ -178,6 +184,7 @@ class OrderedService:
         queue = queue_of(waiting[0])
         messages: list[ReceivedMessage] = []
         for message in waiting:
+            # The lane of a key has messages of several queues: one call settles those of one.
             if len(messages) == self._batch or queue_of(message) is not queue:
                 break
             if queue.holds(message):
@@ -197,16 +204,20 @@ class OrderedService:
             pauses_s: list[float] = []
             for message in messages:
                 nacked = self._nacked.pop(message, Rejection())
+                # Nothing is finished when the handler nacked the message or the queue was dropped.
                 if ok and queue.finish([message], now_ms)[0]:
                     continue
+                # The next owner handles messages of a dropped queue: here they did not fail.
                 if queue.holds(message):
                     queue.stay(message)
                     pause_s = await self._failed(queue, message, rejection or nacked)
                     pauses_s += [] if pause_s is None else [pause_s]
         finally:
+            # After dead letters were stored: the release of a queue waits for this, then drops it.
             queue.end(messages)
             for message in messages:
                 self._nacked.pop(message, None)
+        # The longest, because no message may be retried before its delay.
         return max(pauses_s, default=None)
 
     async def _failed(
@@ -240,8 +251,10 @@ class OrderedService:
                     {"message": message, "error": error},
                 )
                 return False
+        # Last, because a crash must repeat the message and not lose it.
         queue.remove(message)
         return True
 
     def _wait(self, lane: _Lane, pause_s: float) -> None:
+        # A timer: a worker that slept would be missing for the other lanes.
         asyncio.get_running_loop().call_later(pause_s, self._workers.line.add, [lane])

@@ -76,6 +76,7 @@ class PolledMessages:
                 continue
             if self._returned:
                 self._returned.discard(message)
+            # Pulled before a seek or a release: delivering it would change the new position.
             if queue.dropped:
                 self._repeated.discard(message)
                 continue
@@ -83,6 +84,7 @@ class PolledMessages:
             # A message that is delivered again must not move the position back.
             positions[queue.queue] = max(message.offset + 1, positions.get(queue.queue, 0))
             taken.append(message)
+        # In their old order at the front: after `resume` the offsets of a queue must ascend.
         items.extendleft(reversed(held_back))
         return taken
 
@@ -135,6 +137,7 @@ class PolledMessages:
         Args:
             delivered: messages that callers have not handled yet.
         """
+        # A copy: unhandled messages hold back the commit, not the position.
         found = dict(self.positions)
         for messages in (delivered, self._returned):
             for message in messages:

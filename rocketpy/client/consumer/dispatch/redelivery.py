@@ -100,6 +100,7 @@ class Redelivery:
         Raises:
             RocketPyError: both failed; the message is not known to be stored again.
         """
+        # The send-back comes first, because it has no body: the broker copies the stored message.
         try:
             await self._give_back(message.ext, message.queue.broker_name, rejection)
         except RocketPyError as error:
@@ -123,6 +124,7 @@ class Redelivery:
             max_reconsume_times=self._limit,
             bname=broker_name,
         )
+        # These fields are RocketPy's: other send-backs stay as Apache's clients make them.
         if rejection.is_dead_letter or stored.reconsume_times >= self._limit:
             header = replace(
                 header,
@@ -156,12 +158,17 @@ class Redelivery:
     def _copy(self, message: ReceivedMessage, rejection: Rejection) -> Outgoing:
         stored = message.ext
         tries, limit = stored.reconsume_times + 1, self._limit
+        # A copy, because the handler may still read the properties of its message.
         properties = dict(stored.properties)
+        # A message of the retry topic has these already: they name the first topic and id.
         properties.setdefault(PROPERTY_RETRY_TOPIC, stored.topic)
         properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, stored.offset_msg_id)
+        # A broker would store a message with this property as a half message, unseen by consumers.
         properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
+        # The original is finished by the response, which must mean that the copy is stored.
         properties[PROPERTY_WAIT_STORE_MSG_OK] = "true"
         if rejection.is_dead_letter or tries > limit:
+            # With a level the broker would delay the dead letter first.
             properties.pop(PROPERTY_DELAY_TIME_LEVEL, None)
             limit = min(limit, tries - 1)  # the broker then counts one try too many
             clock, member = self._instance.clock, self._instance.client_id
@@ -232,6 +239,7 @@ class FailedMessages:
             return
         rejection = rejection.backed_off(self._backoff, message.retries + 1)
         if not await self._request(queue, message, rejection):
+            # A broker counts the retry in what it stores; here nothing was stored.
             message.retries += 1
             message.ext.reconsume_times += 1
             self._deliver_later(queue, message)
@@ -241,6 +249,7 @@ class FailedMessages:
         since_ms = self._clock.monotonic_ms() - self._consume_timeout_ms
         for queue in queues:
             for message in queue.overdue(since_ms, _OVERDUE_AT_ONCE):
+                # The redelivery of another message was awaited: this one may be finished by now.
                 if not queue.leave(message):
                     continue
                 logger.warning(
@@ -273,8 +282,10 @@ class FailedMessages:
             )
             return False
         except BaseException:
+            # A message that stayed reserved would hold the offset of its queue back for ever.
             queue.stay(message)
             raise
+        # Only now, because the committed offset may pass the message from here on.
         queue.remove(message)
         return True
 
@@ -288,5 +299,6 @@ class FailedMessages:
         if queue.started_ms(message) is not None:  # the handler that failed it still runs
             self._deliver_later(queue, message)
             return
+        # Before the delivery: messages that are reserved for a redelivery are not handed out.
         queue.stay(message)
         self._deliver(queue, [message])

@@ -55,6 +55,7 @@ class CacheTotal:
         """Add to the number (or subtract), and wake the queues that may pull again."""
         self.messages += count
         if self._waiting and not self.is_full:
+            # Replaced first, because a queue that finds no room adds itself again.
             waiting, self._waiting = self._waiting, set()
             for queue in waiting:
                 queue.check_space()
@@ -208,6 +209,7 @@ class ProcessQueue:
         count = spent_ms = size_bytes = 0
         for message in messages:
             offset = message.offset
+            # In any case: `wait_idle` waits for handlers of leaving and dropped messages, too.
             started_ms = end(offset, now_ms)
             if is_dropped or offset in leaving or remove(offset, None) is None:
                 continue
@@ -329,6 +331,7 @@ class ProcessQueue:
             return "messages"
         if self.size_bytes > limits.size_bytes:
             return "size"
+        # As in Apache's clients, one unfinished message alone does not stop the pulls, however old.
         if len(self.messages) > 1 and self.span > limits.span:
             return "span"
         if self._total is not None and self._total.is_full:
@@ -347,6 +350,7 @@ class ProcessQueue:
 
     async def wait_for_space(self) -> None:
         """Wait until there is room and no pause, or the queue is dropped."""
+        # Checked after each wake-up: another queue may have used the common room, or a pause begun.
         while not self.dropped and (self.is_full() is not None or self.paused):
             waiter = asyncio.get_running_loop().create_future()
             self._space_waiter = waiter
@@ -372,6 +376,7 @@ class ProcessQueue:
         """Drop the queue: outcomes of its messages no longer count."""
         self.dropped = True
         if self._total is not None:
+            # Removed, because later outcomes must not subtract these messages a second time.
             total, self._total = self._total, None
             total.forget(self)
             total.add(-len(self.messages))

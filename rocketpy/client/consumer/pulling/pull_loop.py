@@ -62,6 +62,7 @@ class EmptyPollBackoff:
         if not was_empty:
             self._count = 0
             return 0
+        # The shift is bounded, because the count grows for as long as responses are empty.
         pause_ms = min(SHORTEST_PAUSE_MS << min(self._count, 16), self._longest_ms)
         self._count += 1
         return max(0, pause_ms - spent_ms)
@@ -69,11 +70,13 @@ class EmptyPollBackoff:
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+# As in Apache's clients (PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL).
 FLOW_CONTROL_PAUSE_MS = 20
 MOST_BODY_BYTES: Final = 16 * 1024 * 1024
 """Inflated size after which decoding stops; the rest is pulled again. Bounds the memory of one
 response, whose bodies may inflate to a thousand times their size."""
 _OFFSET_OF: Final[Callable[[ReceivedMessage], int]] = attrgetter("offset")
+# The broker has lost a subscription or has an old one: a heartbeat brings it.
 _FORGOTTEN = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -133,6 +136,8 @@ def decode_pulled(body: bytes) -> Pulled:
         try:
             message = decode_message(body, position)
         except CorruptRecordError as error:
+            # A body that cannot be inflated must not stop the queue. A record that is malformed
+            # raises here again.
             message = decode_message(body, position, inflate=False)
             bad.append((message, error))
         else:
@@ -235,6 +240,7 @@ class PullLoop:
         if settings.post_subscription:
             flag |= PULL_SUBSCRIPTION
             expression = subscription.sub_string
+        # Apache's clients clear the flag for a slave, too: the master has the group's offsets.
         if settings.commit_offset and commit_offset and not to_slave:
             flag |= PULL_COMMIT_OFFSET
         else:
@@ -270,12 +276,14 @@ class PullLoop:
                 if self._queue.dropped:  # while the broker held the pull
                     return
                 asked = queue.next_pull_offset
+                # By the tags that were sent: the user may have changed the filter meanwhile.
                 await self._use(result, subscription.tags_set)
             except RocketPyError as error:
                 pause_ms = self._note_failure(error)
             else:
                 self._note_success()
                 pause_ms = self._empty_polls.pause_ms(
+                    # A response that skips filtered messages is not empty: it advances the offset.
                     was_empty=queue.next_pull_offset <= asked,
                     spent_ms=self._instance.clock.monotonic_ms() - queue.pulled_at_ms,
                 )
@@ -293,6 +301,7 @@ class PullLoop:
         address, is_slave = self._source
         header = self._header(subscription, commit_offset, to_slave=is_slave)
         queue.last_pull_ms = self._instance.clock.time_ms()
+        # Before the request: a loop whose pulls fail is alive, and a restart would not help it.
         queue.pulled_at_ms = self._instance.clock.monotonic_ms()
         return await self._instance.api.pull(address, header, self._settings.timeout_ms)
 
@@ -315,6 +324,7 @@ class PullLoop:
                     "next_offset": result.next_begin_offset,
                 },
             )
+            # This drops the process queue and starts another loop, so that this one ends.
             await self._offset_moved(queue, result.next_begin_offset)
             return
         if result.next_begin_offset < queue.next_pull_offset:
@@ -338,6 +348,7 @@ class PullLoop:
         begin, end = queue.next_pull_offset, result.next_begin_offset
         unreadable: dict[int, Exception] = {}
         messages = None
+        # The compiled decoder takes offsets as stored and knows no delta.
         if self._decode_compiled is not None and not result.offset_delta:
             messages = self._decode_compiled(result.body)
         if messages is None:
@@ -346,6 +357,7 @@ class PullLoop:
             check_offsets(list(map(_OFFSET_OF, messages)), begin, end)
         if tags:
             messages = [m for m in messages if m.offset in unreadable or m.ext.tags in tags]
+        # Before the delivery, because outcomes of messages that are not in the table do not count.
         queue.put(messages)
         queue.next_pull_offset = end
         readable = messages
@@ -370,6 +382,7 @@ class PullLoop:
         entry = self._queue
         exts, bad, is_whole = decode_pulled(result.body)
         if bad:
+            # By offset, because the table must ascend: its first entry is the offset to commit.
             exts = sorted([*exts, *(ext for ext, _ in bad)], key=attrgetter("queue_offset"))
         for ext in exts:
             check_topic(entry.queue.topic, ext.topic)
@@ -398,11 +411,13 @@ class PullLoop:
 
     def _note_failure(self, error: RocketPyError) -> int:
         """Report the failure to `health()`; return the pause before the next pull, ms."""
+        # A busy broker: not a failure to report, and the pull is repeated sooner.
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             return FLOW_CONTROL_PAUSE_MS
         self._failing = True
         self._on_failure(self._queue, error)
         if isinstance(error, ClientError):
+            # To the master: the slave that a broker suggested may be the one that is down.
             self._broker_id = 0
             self._instance.refresh_routes_soon()
             self._instance.heartbeat_soon()

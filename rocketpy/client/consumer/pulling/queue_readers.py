@@ -132,7 +132,9 @@ class QueueReaders:
         assert queue not in self._queues, queue
         entry = self._make_queue(queue)
         entry.next_pull_offset = offset
+        # Until the first pull the rebalance round counts the idle time from here.
         entry.pulled_at_ms = self._instance.clock.monotonic_ms()
+        # Before the loop starts, because a restart during a pause must not pull.
         if self._pauses.holds(queue):
             entry.pause()
         loop = PullLoop(
@@ -163,6 +165,7 @@ class QueueReaders:
         entry = self._queues.pop(queue, None)
         if entry is None:
             return
+        # Before the wait: a response that arrives meanwhile must not be delivered.
         entry.drop()
         self._failures.pop(queue, None)
         await self.stop_pulling([queue])
@@ -178,6 +181,7 @@ class QueueReaders:
         """End the pull loops of queues; outcomes of their messages still count."""
         current = asyncio.current_task()
         tasks = [task for queue in queues if (task := self._loops.pop(queue, None)) is not None]
+        # A pull loop that restarts its queue cannot wait for itself; it ends by the drop.
         waited = [task for task in tasks if task is not current]
         for task in waited:
             task.cancel()
@@ -218,17 +222,20 @@ class QueueReaders:
         if moved_ms is not None:  # a broker that moves offsets again and again must not spin us
             left_ms = moved_ms + self._settings.error_pause_ms - clock.monotonic_ms()
             await asyncio.sleep(max(0, left_ms) / 1000)
+        # A seek or a release may have replaced the queue during the sleep.
         if self._queues.get(queue) is entry:
             self._moved_ms[queue] = clock.monotonic_ms()
             await self._moved(queue, offset)
 
     def _note(self, entry: ProcessQueue, error: Exception | None) -> None:
+        # A late failure of a replaced queue must not be shown for the present one.
         if self._queues.get(entry.queue) is not entry:
             return
         if error is None:
             self._recovered(entry.queue)
             return
         broker_name = entry.queue.broker_name
+        # One warning for each broker: one that is down fails all of its queues.
         if not any(queue.broker_name == broker_name for queue in self._failures):
             logger.warning(
                 "reading from broker failed, retried: broker=%(broker_name)s "
@@ -257,5 +264,6 @@ class QueueReaders:
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
+        # The loop retries every RocketPyError: this is a fault of the client or of its user.
         logger.error("pull loop failed: error=%(error)r", {"error": error}, exc_info=error)
         self._broken(error)
