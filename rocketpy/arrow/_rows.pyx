@@ -254,8 +254,8 @@ cdef class Rows:
 
         Args:
             fixed: (position in the record, kind, buffer) of each wanted field; the kind is one of
-                `int`, `long`, `time`, `host`: 4, 8, 8 and 8 bytes a row.
-            offsets: buffer for the offsets of the bodies, one int32 a record and one more; None:
+                `int`, `long`, `time`, `host`: 4, 8, 8 and 8 bytes per row.
+            offsets: buffer for the offsets of the bodies, one int32 per record and one more; None:
                 bodies are not wanted.
             bodies: buffer of `body_room` bytes; None when `offsets` is None.
         """

@@ -117,7 +117,7 @@ class CompiledRows:
     """Rows of those records that the compiled decoder can read.
 
     Attributes:
-        fast: which records these are, one bool a position; None: all.
+        fast: which records these are, one bool per position; None: all.
         count: rows.
     """
 

@@ -27,7 +27,7 @@ def gather(data: pa.Buffer, starts: Int64s, ends: Int64s, kind: pa.DataType) -> 
         kind: `pyarrow.binary()` or `pyarrow.string()`; strings are not validated.
 
     Returns:
-        An array of `kind`, one element a slice; it shares no memory with `data`.
+        An array of `kind`, one element per slice; it shares no memory with `data`.
     """
     import pyarrow.compute as pc
 

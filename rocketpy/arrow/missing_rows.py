@@ -1,4 +1,4 @@
-"""Rows that mark ranges of lost messages, one row a range."""
+"""Rows that mark ranges of lost messages, one row per range."""
 
 from collections.abc import Iterable
 from typing import Any, Final

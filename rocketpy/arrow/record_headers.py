@@ -45,7 +45,7 @@ class RecordHeaders:
     """Fixed fields of records, and the positions of their bodies, topics and properties.
 
     Attributes:
-        regular: one bool a record: version 1, IPv4 hosts, and consistent lengths. The positions
+        regular: one bool per record: version 1, IPv4 hosts, and consistent lengths. The positions
             of other records' parts are undefined.
         positions: int64, where each record begins in the data.
         body_at: int64, where each body begins.

@@ -70,12 +70,12 @@ def arrival_listener(features: Iterable[Feature], pulls: Listener) -> Listener:
         features: features with `Feature.arrivals`.
         pulls: called for all messages.
     """
-    told = {topic: each for one in features for topic, each in one.arrivals.items()}
+    listeners = {topic: each for one in features for topic, each in one.arrivals.items()}
 
     def on_arrival(topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
         # The feature first: if the other listener raises, the feature's service is still woken.
-        if topic in told:
-            told[topic](queue_id)
+        if topic in listeners:
+            listeners[topic](queue_id)
         pulls(topic, queue_id, next_offset, tags_code)
 
     return on_arrival

@@ -1,7 +1,7 @@
 """Logging of the daemons, which only this module configures.
 
 Broker, name server and commands log events with `structlog`; the library layers log text with
-`logging`. Both use the same renderer: coloured lines for people, or one JSON object a line for
+`logging`. Both use the same renderer: coloured lines for people, or one JSON object per line for
 programs. The library alone never configures logging.
 
 Texts of the library layers end in `key=%s` for each field. In JSON lines these fields are taken

@@ -45,7 +45,7 @@ def split_ranges(
     """Split ranges for more tasks, as Spark's Kafka source does.
 
     Args:
-        ranges: without empty ones, one a queue.
+        ranges: without empty ones, one per queue.
         min_partitions: approximate least number of results; small ranges are not split.
         max_records: most messages of one range.
 

@@ -263,7 +263,7 @@ class ChoiceOptions(RowOptions):
         "minPartitions",
         whole(1, 100_000),
         None,
-        about="split large ranges into about this many partitions; default: one a queue",
+        about="split large ranges into about this many partitions; default: one per queue",
     )
     max_records_per_partition: int | None = option(
         "maxRecordsPerPartition", whole(1), None, about="split ranges with more messages"

@@ -94,6 +94,7 @@ def warn_of_kept_conditions(conditions: Sequence[object]) -> None:
     """
     if conditions:
         logger.warning(
-            "conditions kept for all queries of this DataFrame, call load() for each query: %s",
+            "conditions kept for all queries of this DataFrame, call load() for each query: "
+            "conditions=%s",
             ", ".join(map(str, conditions)),
         )

@@ -54,10 +54,10 @@ class Checkpoint:
     Attributes:
         physic_ms: store time up to which the commit log is on disk.
         logics_ms: store time up to which the consume queues are on disk.
-        index_ms: store time up to which full index files are on disk.
+        index_ms: store time of the last message in the last complete index file on disk.
         log_phy_offset: the commit log is on disk up to this offset.
         queues_phy_offset: the entries of all messages before it are on disk.
-        index_phy_offset: full index files with messages before it only are on disk.
+        index_phy_offset: physical offset of the same message.
         entry_count: end offsets of all queues together, counting what lies before
             `queues_phy_offset`; a smaller sum at a start means that files are missing. `UNKNOWN`
             if not recorded.
@@ -122,7 +122,7 @@ class Checkpoint:
             return
         # The store times are those of a later writer, which did not maintain the offsets.
         if stamps != [self.physic_ms, self.logics_ms, self.index_ms]:
-            logger.info("checkpoint offsets ignored: another program used the store")
+            logger.info("checkpoint offsets ignored, another program used the store")
             return
         (
             self.log_phy_offset,
@@ -162,8 +162,8 @@ class Checkpoint:
         Args:
             log_phy_offset: the log may change from this offset on.
             queues_phy_offset: entries of messages from this offset on may be erased.
-            store_timestamp_ms: lower bound of the store times from there on; recorded times are
-                lowered to it.
+            store_timestamp_ms: lower bound of the store times from there on; `logics_ms` is lowered
+                to it. `physic_ms` stays: recovery lowers it when it has found the end of the log.
 
         Raises:
             DiskFullError: no space for the file.
@@ -178,7 +178,8 @@ class Checkpoint:
 
     def distrust(self) -> None:
         """Cover nothing."""
-        self.physic_ms = self.logics_ms = 0
+        # With `index_phy_offset` 0 the index is trusted up to `index_ms`.
+        self.physic_ms = self.logics_ms = self.index_ms = 0
         self.log_phy_offset = self.queues_phy_offset = self.index_phy_offset = 0
         self.entry_count = UNKNOWN
 

@@ -141,7 +141,7 @@ class DeletedTopics:
             inside = self._files.list_directories(directory)
             if inside:
                 self._files.remove_tree(directory / inside[0])
-                # One queue a step, so that the service never blocks for long.
+                # One queue per step, so that the service never blocks for long.
                 return True
             with self._mutex:
                 self._swept.remove(directory)
@@ -149,7 +149,7 @@ class DeletedTopics:
 
 
 class SweepDeletedService:
-    """Background service that removes the files of deleted queues, one queue a step."""
+    """Background service that removes the files of deleted queues, one queue per step."""
 
     name: Final = "SweepDeletedService"
 
@@ -161,6 +161,6 @@ class SweepDeletedService:
         try:
             more = self._deleted.sweep()
         except OSError as error:
-            logger.warning("removal of a deleted topic's files failed: %s", error)
+            logger.warning("deleted topic not removed, will be retried: error=%s", error)
             more = False
         return now_ms if more else now_ms + _SWEEP_IDLE_MS

@@ -1,4 +1,4 @@
-"""Interfaces of the message store: what its callers need, one protocol a capability.
+"""Interfaces of the message store: what its callers need, one protocol per capability.
 
 A caller declares the smallest set it uses, so that a test can pass a small fake. Callers that need
 several combine these protocols.

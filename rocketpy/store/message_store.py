@@ -191,7 +191,7 @@ class MessageStore:
                 self._files.remove(self._root / "abort")
                 self._files.sync_directories()
         except (OSError, ResourceShortError) as error:  # the next start recovers
-            logger.error("store close failed: %s", error)  # noqa: TRY400 - known cause
+            logger.error("store close failed: error=%s", error)  # noqa: TRY400 - known cause
         finally:
             self._offsets.fail()  # no more flushes: fail current and later waiters
             self._let_go()
@@ -468,7 +468,7 @@ class MessageStore:
         with self._append_lock:
             if topic not in self._table.topics() or self._table.is_batch_topic(topic):
                 return False
-            with self._table.names:  # no queue creates a file in between
+            with self._table.file_creation_lock:  # no queue creates a file in between
                 parts.deleted.add(topic, self._offsets.appended, self._table.topic_directory(topic))
                 queues = self._table.unhook_topic(topic)
             # Under the lock: the next put must look the queue up again.

@@ -247,7 +247,7 @@ class StoreParts:
         except ResourceShortError:
             return False
         if self.index.missing_from is not None:
-            logger.info("index incomplete at close: the next start continues")
+            logger.info("index incomplete at close, the next start completes it")
             return False
         return not self.dispatchers.pending_count
 
@@ -260,7 +260,7 @@ class StoreParts:
             try:
                 self.index.close()
             except (OSError, ResourceShortError) as error:
-                logger.error("index close failed: %s", error)  # noqa: TRY400 - known cause
+                logger.error("index close failed: error=%s", error)  # noqa: TRY400 - known cause
 
 
 def _retention_policy(config: MessageStoreConfig) -> RetentionPolicy:

@@ -51,7 +51,7 @@ class RetentionPolicy:
         clean_forcibly_ratio: above it the oldest are deleted, expired or not (0.30 to 0.85).
         warning_ratio: above it the store also rejects messages (0.35 to 0.90).
         clean_forcibly: False never deletes a file that has not expired.
-        delete_batch_max: files a round.
+        delete_batch_max: files per round.
         delete_interval_ms: pause between two files of a round.
         round_interval_ms: pause between two rounds.
         start_delay_ms: pause before the first round.
@@ -263,7 +263,7 @@ def _shown(groups: Collection[str]) -> str:
 
 
 class CleanCommitLogService:
-    """Deletes commit log files, one file a step, so that readers do not stall.
+    """Deletes commit log files, one file per step, so that readers do not stall.
 
     Attributes:
         policy: settings; may be replaced while running.

@@ -2,8 +2,8 @@
 
 The gate is closed if the store is not open, while the disk is nearly full, and after a failed
 flush. The last is permanent: after an error the kernel may have dropped the pages, so a later,
-successful flush would prove nothing. Any other shortage (descriptors, memory, space for one file)
-rejects that one put and leaves the gate open.
+successful flush would not mean that they are on disk. Any other shortage (descriptors, memory,
+space for one file) rejects that one put and leaves the gate open.
 
 Source: RunningFlags, DefaultMessageStore.checkStoreStatus (5.4.0).
 """
@@ -33,7 +33,9 @@ class ReadOnlyLatch:
             if self.reason is not None:
                 return
             self.reason = f"{what} failed: {error}"
-        logger.critical("the store is read-only until it is restarted: %s failed: %s", what, error)
+        logger.critical(
+            "store is read-only until it is restarted: operation=%s error=%s", what, error
+        )
         for listener in self._listeners:
             listener()
 

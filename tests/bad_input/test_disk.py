@@ -175,7 +175,7 @@ def test_failed_flush(tmp_path: Path, disk: FaultyOs, log: EventLog) -> None:
             response = peer.send(body, "Bad")
             assert response.code == 14, "a flush that works later proves nothing"
             assert "flush" in (response.remark or "")
-        assert len(log.named("the store is read-only until it is restarted")) == 1
+        assert len(log.named("store is read-only until it is restarted")) == 1
         assert peer.bodies("Kept") == world.acknowledged
         assert peer.bodies("Bad") == [], "what is not on disk is not seen"
         world.cluster.restart_broker()

@@ -101,7 +101,7 @@ def test_topic_deleted_before_its_creation_is_written_does_not_come_back() -> No
             parts = cluster.brokers[0].broker.parts
             parts.topics.delete("new")
             parts.store.delete_topics(["new"])
-            with pytest.raises(ServiceNotAvailableError, match="not there any more"):
+            with pytest.raises(ServiceNotAvailableError, match="does not exist any more"):
                 await send
             await asyncio.sleep(60)
             assert parts.topics.get("new") is None

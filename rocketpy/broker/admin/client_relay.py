@@ -78,13 +78,13 @@ class ClientRelayAdmin:
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
         topic = self._topics.get(header.topic or "")
         group = self._groups.get(header.consumer_group)
-        told = replace(
+        forwarded = replace(
             header,
             broker_name=self._identity.broker_name,
             topic_sys_flag=header.topic_sys_flag if topic is None else topic.topic_sys_flag,
             group_sys_flag=header.group_sys_flag if group is None else group.group_sys_flag,
         )
-        ext_fields = {**request.ext_fields, **told.to_ext()}
+        ext_fields = {**request.ext_fields, **forwarded.to_ext()}
         call = make_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields, record)
         return await self._call(request, call, header.consumer_group, header.client_id or "")
 
@@ -97,13 +97,13 @@ class ClientRelayAdmin:
         if entry is None:
             remark = f"No Any Consumer online in the consumer group: [{group}]"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
-        told = GetConsumerStatusRequestHeader(topic=topic, group=group)
+        wanted_status = GetConsumerStatusRequestHeader(topic=topic, group=group)
         table: dict[str, dict[MessageQueue, int]] = {}
         for client in entry.clients():
             if wanted and client.client_id != wanted:
                 continue
             code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
-            call = make_request(code, told.to_ext())
+            call = make_request(code, wanted_status.to_ext())
             try:
                 response = await client.channel.invoke(call, STATUS_TIMEOUT_MS)
                 table[client.client_id] = _queue_table(response)

@@ -172,14 +172,14 @@ class OffsetAdmin:
                 f"Group: {group} Topic: {topic} Timestamp: {timestamp_ms}"
             )
             return refuse(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
-        told = ResetOffsetRequestHeader(
+        notice = ResetOffsetRequestHeader(
             topic=topic, group=group, timestamp=timestamp_ms, is_force=False
         )
         body = ResetOffsetBody(self._by_queue(topic, targets))
         data = body.encode_list() if request.language == LanguageCode.CPP else body.encode()
         for client in entry.clients():
             code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
-            client.channel.invoke_oneway(make_request(code, told.to_ext(), data))
+            client.channel.invoke_oneway(make_request(code, notice.to_ext(), data))
         return ok(request, body)
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:

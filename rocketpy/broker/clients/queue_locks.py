@@ -1,5 +1,9 @@
 """Queue locks of ordered consumers; a lock expires after 60 s unless it is renewed.
 
+A client stops using a lock 30 s after its last renewal (`rocketpy.client.consumer.queue_locks`).
+The broker's longer life, as in Apache, ensures that no other client gets the lock before that, in
+spite of slow answers.
+
 Locks are kept in the order of their last renewal, so expired ones are at the front.
 
 Source: RebalanceLockManager.java (5.4.0).

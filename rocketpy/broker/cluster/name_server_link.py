@@ -69,7 +69,7 @@ class NameServerLink:
         self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._changed: dict[str, TopicConfig] = {}
         self._announcing: asyncio.Task[None] | None = None
-        self._told: asyncio.Future[None] | None = None
+        self._round_end: asyncio.Future[None] | None = None
         self._unreachable: set[str] = set()
         self._answered: set[str] = set()
         self._missed: set[str] = set()
@@ -124,8 +124,8 @@ class NameServerLink:
     def when_announced(self, callback: Callable[[], None]) -> None:
         """Call back once the name servers know all changes so far, or after a second.
 
-        A client that is told that a topic was created may ask for its route at once. Callable on
-        any thread.
+        A client may ask for the route of a topic as soon as its creation was acknowledged. Callable
+        on any thread.
 
         Args:
             callback: called once, on this link's loop; at once when no name server is configured.
@@ -199,19 +199,19 @@ class NameServerLink:
 
     async def _announce(self) -> None:
         """Announce changes in rounds, so that a waiting caller does not wait for later changes."""
-        told = None
+        round_end = None
         try:
             while self._changed:
                 changed, self._changed = self._changed, {}
-                told, self._told = self._told, None
+                round_end, self._round_end = self._round_end, None
                 self._note_missed(await self._register(partial(self._as_now, changed)))
-                _resolve(told)
+                _resolve(round_end)
         finally:
             # Callers that joined during the last round wait for no change of their own.
             self._announcing = None
-            _resolve(told)
-            _resolve(self._told)
-            self._told = None
+            _resolve(round_end)
+            _resolve(self._round_end)
+            self._round_end = None
 
     def _note_missed(self, heard: set[str]) -> None:
         """Send the complete table to a name server that gets a change after it missed one.
@@ -238,9 +238,9 @@ class NameServerLink:
         if self._announcing is None or self._loop is None:
             callback()
             return
-        if self._told is None:
-            self._told = self._loop.create_future()
-        self._spawn(_call_after(self._told, callback))
+        if self._round_end is None:
+            self._round_end = self._loop.create_future()
+        self._spawn(_call_after(self._round_end, callback))
 
     async def _register(self, topics: Callable[[], Iterable[TopicConfig]]) -> set[str]:
         """Send topics to all name servers; returns the addresses of those that accepted them."""
@@ -330,17 +330,17 @@ class NameServerLink:
         permission = self._configs.broker.broker_permission
         # Read before the topics: a topic that is added in between gets a later version.
         version = DataVersion.from_json(self._topics.data_version)
-        told = topics()
+        announced = topics()
         # A broker without write (or read) permission takes it from all its topics.
         if permission != PERM_READ | PERM_WRITE:
-            told = (replace(topic, perm=topic.perm & permission) for topic in told)
+            announced = (replace(topic, perm=topic.perm & permission) for topic in announced)
         wrapper = TopicConfigSerializeWrapper(
             data_version=version,
             mapping_data_version=replace(version, counter=0),
             topic_queue_mapping_detail_map={},
             topic_queue_mapping_info_map={},
         )
-        return RegisterBrokerBody(wrapper).encode_with(told)
+        return RegisterBrokerBody(wrapper).encode_with(announced)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(coroutine)
@@ -354,8 +354,8 @@ def _resolve(future: asyncio.Future[None] | None) -> None:
         future.set_result(None)
 
 
-async def _call_after(told: asyncio.Future[None], callback: Callable[[], None]) -> None:
+async def _call_after(round_end: asyncio.Future[None], callback: Callable[[], None]) -> None:
     try:
-        await asyncio.wait({told}, timeout=_ANNOUNCE_WAIT_MS / 1000)
+        await asyncio.wait({round_end}, timeout=_ANNOUNCE_WAIT_MS / 1000)
     finally:
         callback()  # also when the broker stops meanwhile

@@ -8,15 +8,17 @@ Invariants:
     - The reader passes a message only after it was stored again. A failed message is tried again at
       the same offset, and is parked when it fails for long (`PutRetry`).
     - A message that can never be stored is skipped with a warning, so that it does not delay
-    others.
+      others.
     - A step delivers at most two batches, because it runs on the event loop; the next step starts
       with the level after it.
-    - An empty level is checked once a second. The message that arrives first has it checked at
-      once, because its due time may depend on when it is seen (`_Level.wait_again`).
+    - An empty level is checked once per second. The first message that arrives wakes the service at
+      once: a message with an implausible delivery time waits from when it is first read
+      (`_Level.wait_again`).
 
 With the compiled modules (docs/decisions/0008), one call stores a bulk of fast-path eligible
 messages. All others are delivered one by one, which also reports why a message cannot be delivered.
-So are those of a bulk that raised: the failing message is unknown, and would fail again.
+After a bulk call has raised, its messages are delivered one by one as well: the error does not name
+the failing message, and another bulk call would fail in the same way.
 
 Source: ScheduleMessageService.DeliverDelayedMessageTimerTask (5.4.0).
 """
@@ -61,9 +63,13 @@ from rocketpy.store.results import PutMessage, PutMessageStatus
 _log = structlog.get_logger(__name__)
 
 _FIRST_MS: Final = 1_000
+"""Pause between the start of the service and the first check of each level."""
 _IDLE_MS: Final = 1_000
+"""Pause between two checks of an empty level."""
 _RETRY_MS: Final = 100
+"""Pause before a message that could not be read or stored is tried again."""
 _FAULT_MS: Final = 10_000
+"""Pause of a level, or of its bulk deliveries, after an unexpected error."""
 _LONGEST_WAIT_MS: Final = 1_000
 """Longest pause of a level: the wall clock may be changed at any time."""
 _MARKS: Final = 32
@@ -146,8 +152,8 @@ class _Level:
 
         The clock was set back since the message was stored, or the level was longer then. The
         message waits for the delay of the level from when that is noticed, together with all
-        messages stored by then. Messages that arrive meanwhile are noticed while it waits. What is
-        due by a mark stays due until it is delivered.
+        messages stored by then. Messages that arrive meanwhile are noticed while it waits. A
+        message that became due by a mark stays due until it is delivered.
         """
         marks, end = self._marks, self.queue.max_offset
         while len(marks) > 1 and marks[1][1] <= now_ms:
@@ -200,7 +206,7 @@ class DelayDelivery:
         self._clock = clock
         self._levels: tuple[_Level, ...] | None = None
         self._quiet_until_ms = 0
-        self._lost = SkippedMessages("delayed message skipped", clock)
+        self._skipped = SkippedMessages("delayed message skipped", clock)
         self._turn = 0
         self._delivered = 0
         self._places = PropertyTemplates(_placed)
@@ -363,11 +369,11 @@ class DelayDelivery:
         """
         uniq_key, place = self._places.of(stored.properties)
         if isinstance(place, str):
-            return self._passed_over(stored, place)
+            return self._skip(stored, place)
         message = copy_of_raw(stored, *place, uniq_key)
         queue_id = self._queue_of(message.topic, message.queue_id)
         if queue_id is None:
-            return self._passed_over(stored, "its topic was deleted")
+            return self._skip(stored, "its topic was deleted")
         message.queue_id = queue_id
         try:
             result = self._put.put(message)
@@ -380,7 +386,7 @@ class DelayDelivery:
         if result.status is PutMessageStatus.PUT_OK:
             return result.phy_end
         if result.status in NEVER_STORED:
-            return self._passed_over(stored, f"it cannot be stored: {result.status.value}")
+            return self._skip(stored, f"it cannot be stored: {result.status.value}")
         if now_ms >= self._quiet_until_ms:
             self._quiet_until_ms = now_ms + _QUIET_MS
             _log.warning(
@@ -390,8 +396,8 @@ class DelayDelivery:
             )
         return self._aside.store(message, now_ms)
 
-    def _passed_over(self, stored: RawRecord, reason: str) -> int:
-        self._lost.tell(stored.phy_offset, lambda: parse_properties(stored.properties), reason)
+    def _skip(self, stored: RawRecord, reason: str) -> int:
+        self._skipped.report(stored.phy_offset, lambda: parse_properties(stored.properties), reason)
         return 0
 
 

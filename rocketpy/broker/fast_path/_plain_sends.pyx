@@ -762,17 +762,17 @@ cdef class PlainSends:
         cdef Send* send
         cdef Place* place
         arrivals = []
-        told = None  # a set once there are two of them
+        reported = None  # a set once there are two of them
         for number in range(run.place_count):
-            run.places[number].is_told = False
+            run.places[number].is_reported = False
         for number in range(done):
             send = &run.sends[number]
             place = &run.places[send.place]
             for each in range(send.first, send.first + send.count):
                 code = run.messages[each].tags_code
-                if place.is_told and place.told_code == code:
+                if place.is_reported and place.reported_code == code:
                     continue  # the common case: one tag in a bulk
-                place.is_told, place.told_code = True, code
+                place.is_reported, place.reported_code = True, code
                 arrival = (
                     self.names[place.topic],
                     place.queue_id,
@@ -780,11 +780,11 @@ cdef class PlainSends:
                     code,
                 )
                 if arrivals:
-                    if told is None:
-                        told = set(arrivals)
-                    if arrival in told:
+                    if reported is None:
+                        reported = set(arrivals)
+                    if arrival in reported:
                         continue
-                    told.add(arrival)
+                    reported.add(arrival)
                 arrivals.append(arrival)
         return arrivals
 

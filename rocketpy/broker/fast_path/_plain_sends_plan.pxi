@@ -85,8 +85,8 @@ cdef struct Place:
     int64_t queue_offset  # of the first message of the run
     int64_t size  # of the records that are done
     int64_t phy_end
-    bint is_told  # whether the listener gets
-    int64_t told_code  # this tag code, the last one
+    bint is_reported  # whether the listener is notified of
+    int64_t reported_code  # this tag code, the last one
 
 cdef struct Rules:
     Text uniq_key_name, keys_name, tags_name, wait_name

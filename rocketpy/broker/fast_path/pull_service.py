@@ -407,7 +407,7 @@ class FastPullService:
             try:
                 response = self.answer(known, pull.wanted[3], opaque, serialize_type)
             except Exception:  # noqa: BLE001 - its client must have an answer
-                _log.exception("compiled pull failed group=%s", known.wanted[0])
+                _log.exception("compiled pull failed: group=%s", known.wanted[0])
                 response = None
             if response is not None:
                 self._pulls.release(pull)

@@ -12,8 +12,10 @@ Invariants:
   the time slots that are due. Entries are added and removed in constant time.
 - The owner's `resume` is called without the lock, on the thread that wakes, often one that stores a
   message. It only queues the request (`WriteScheduler.add`); its `run` makes the response later.
-- When a limit is reached, the owner with the most entries is evicted, not the latest one: half
-  of its entries are resumed early, and answered with what there is.
+- At a limit, the owner whose entries use the most memory gives way to a new entry, unless the new
+  entry's owner uses as much. About half of its waiting entries are resumed early, although nothing
+  arrived for them. At a full key these are the entries there, of the larger of the owners of the
+  first and the last entry; if that does not help, of the owner with the most entries there.
 
 Source: PullRequestHoldService.java, ManyPullRequest.java, PopLongPollingService.java (5.4.0).
 """
@@ -100,7 +102,7 @@ class SuspendedRequest:
         """Return whether what it waits for exists, even without a wake."""
         return False
 
-    def looks_next(self, now_ms: int) -> int:  # noqa: ARG002 - for subclasses
+    def next_check_ms(self, now_ms: int) -> int:  # noqa: ARG002 - for subclasses
         """Return when to call `is_ready` next; the deadline unless a subclass is earlier."""
         return self.deadline_ms
 
@@ -278,7 +280,7 @@ class SuspendedRequests:
     def _make_room(
         self, entry: SuspendedRequest, evicted: list[SuspendedRequest], now_ms: int
     ) -> bool:
-        """Return whether a new entry may stay; adds the entries that must give way to `evicted`."""
+        """Return whether a new entry has room; adds the entries that were removed to `evicted`."""
         for key in entry.keys:
             waiting = self._by_key.get(key, {})
             if len(waiting) < self.max_per_key:
@@ -304,11 +306,13 @@ class SuspendedRequests:
         key: Hashable | None,
         evicted: list[SuspendedRequest],
     ) -> None:
-        """Remove half of the waiting entries of the largest owner, unless the new entry's is it.
+        """Remove about half of the waiting entries of the owner with the most memory.
+
+        Nothing is removed if the owner of the new entry would then have as much memory.
 
         Args:
             entry: the new entry.
-            owners: owners that may have to give way.
+            owners: owners whose entries may be removed.
             key: only entries at this key are removed; None: all.
             evicted: receives the removed entries.
         """
@@ -350,8 +354,8 @@ class SuspendedRequests:
         self._put_in_slot(entry, now_ms)
 
     def _put_in_slot(self, entry: SuspendedRequest, now_ms: int) -> None:
-        look_ms = min(entry.looks_next(now_ms), entry.deadline_ms)
-        entry.slot = -(-look_ms // _SLOT_MS)
+        check_ms = min(entry.next_check_ms(now_ms), entry.deadline_ms)
+        entry.slot = -(-check_ms // _SLOT_MS)
         self._slots.setdefault(entry.slot, {})[entry] = None
 
     def _stop_waiting(self, entry: SuspendedRequest) -> None:

@@ -38,11 +38,11 @@ class _Write(NamedTuple, Generic[E]):
     Attributes:
         seen: entries that were visible when it started.
         entries: entries that it writes.
-        leaving: entries that are visible but not written, because they are being deleted.
+        leaving: deleted entries, which stay visible until the file lacks them.
         version: version of the written content.
         document: new content, its entries not yet as JSON; None when the file is up to date.
-        told: callbacks for success.
-        waiting: callbacks for success and failure.
+        callbacks: called after success.
+        waiting: called after success or failure.
     """
 
     seen: Mapping[str, E]
@@ -50,7 +50,7 @@ class _Write(NamedTuple, Generic[E]):
     leaving: Mapping[str, E]
     version: DataVersion
     document: dict[str, Any] | None
-    told: list[Callable[[], None]]
+    callbacks: list[Callable[[], None]]
     waiting: list[Settled]
 
 
@@ -86,9 +86,9 @@ class PersistentTable(ABC, Generic[E]):
         self._draft: dict[str, E] | None = None
         self._leaving: dict[str, E] = {}
         self._touched: list[str] = []
-        self._to_tell: list[Callable[[], None]] = []
+        self._written_callbacks: list[Callable[[], None]] = []
         self._waiting: list[Settled] = []
-        self._in_hand: _Write[E] | None = None
+        self._current_write: _Write[E] | None = None
         self._failure: Exception | None = None
         self._documents: dict[str, tuple[Body, UnchangingJson]] = {}
 
@@ -182,7 +182,7 @@ class PersistentTable(ABC, Generic[E]):
         with self._lock:
             left = [name for name in names if name in self.entries and name not in self.written]
             if left:
-                write = self._in_hand
+                write = self._current_write
                 if write is not None and all(name in write.entries for name in left):
                     write.waiting.append(done)
                     return
@@ -197,7 +197,7 @@ class PersistentTable(ABC, Generic[E]):
     def when_written(self, callback: Callable[[], None]) -> None:
         """Call back once the changes so far are on disk, if ever; inside `one_write`."""
         assert self._depth, "nothing waits to be written"
-        self._to_tell.append(callback)
+        self._written_callbacks.append(callback)
 
     def current(self, name: str) -> E | None:
         """Return an entry with the changes so far, or None; inside `one_write`."""
@@ -225,7 +225,7 @@ class PersistentTable(ABC, Generic[E]):
                 if self._depth == 0 and self._draft is not None:
                     self.entries, self._draft = self._draft, None
                     touched, self._touched = self._touched, []
-                    self._tell_of(touched)
+                    self._notify_changed(touched)
 
     @contextmanager
     def _changing(self, *names: str) -> Iterator[dict[str, E]]:
@@ -236,7 +236,7 @@ class PersistentTable(ABC, Generic[E]):
             self._draft = dict(self.entries)
         yield self._draft
 
-    def _leave(self, name: str) -> E | None:
+    def _delete_entry(self, name: str) -> E | None:
         """Delete an entry; it stays visible until the file lacks it. Inside `one_write`."""
         found = self._current().get(name)
         if found is not None:
@@ -274,14 +274,14 @@ class PersistentTable(ABC, Generic[E]):
         with self._writing:
             write = self._begin(anyway=anyway)
             failure = None if write.document is None else self._save(write.document)
-            told = self._end(write, failure)
-        calls: list[Callable[[], object]] = [*told]
+            callbacks = self._end(write, failure)
+        calls: list[Callable[[], object]] = [*callbacks]
         calls += [partial(done, failure) for done in write.waiting]
         for call in calls:
             try:
                 call()
             except Exception:  # noqa: BLE001 - a failing callback must not stop the others
-                _log.exception("table callback failed table=%s", self._table_key)
+                _log.exception("table callback failed: table=%s", self._table_key)
         return failure
 
     def _begin(self, *, anyway: bool) -> "_Write[E]":
@@ -302,10 +302,12 @@ class PersistentTable(ABC, Generic[E]):
                     **self._beside(),
                     self._table_key: entries,
                 }
-            told, self._to_tell = self._to_tell, []
+            callbacks, self._written_callbacks = self._written_callbacks, []
             waiting, self._waiting = self._waiting, []
-            self._in_hand = _Write(seen, entries, leaving, version, document, told, waiting)
-            return self._in_hand
+            self._current_write = _Write(
+                seen, entries, leaving, version, document, callbacks, waiting
+            )
+            return self._current_write
 
     def _save(self, document: dict[str, Any]) -> Exception | None:
         try:
@@ -317,16 +319,16 @@ class PersistentTable(ABC, Generic[E]):
     def _end(self, write: "_Write[E]", failure: Exception | None) -> list[Callable[[], None]]:
         """Record the outcome of a write; returns the callbacks for success."""
         with self._lock:
-            self._in_hand = None
+            self._current_write = None
             if write.document is not None:
                 self._failure = failure
             if failure is not None:
                 write.waiting.extend(self._waiting)
-                self._waiting, self._to_tell, self._leaving = [], [], {}
+                self._waiting, self._written_callbacks, self._leaving = [], [], {}
                 self._undo(failure)
                 return []
             is_changed, self.written = write.entries is not self.written, write.entries
-            self._let_go(write)
+            self._remove_deleted(write)
             if is_changed:
                 # After the entries: a reader that gets the new version first has at least its
                 # content then. The version may have been renewed meanwhile.
@@ -334,9 +336,9 @@ class PersistentTable(ABC, Generic[E]):
                 self._version = write.version
             if write.document is not None:
                 self._wrote()
-        return write.told
+        return write.callbacks
 
-    def _let_go(self, write: "_Write[E]") -> None:
+    def _remove_deleted(self, write: "_Write[E]") -> None:
         """Remove deleted entries after a write, unless they were added again meanwhile."""
         now = self.entries
         gone = {name for name, entry in write.leaving.items() if now.get(name) is entry}
@@ -344,7 +346,7 @@ class PersistentTable(ABC, Generic[E]):
             self.entries = self.written
         elif gone:
             self.entries = {name: entry for name, entry in now.items() if name not in gone}
-        self._tell_of(gone)
+        self._notify_changed(gone)
 
     def _undo(self, failure: Exception) -> None:
         """Restore the content of the file, because later changes cannot be written."""
@@ -357,9 +359,11 @@ class PersistentTable(ABC, Generic[E]):
         for name in self._documents.keys() - now.keys():
             # The cached JSON of undone entries would stay for ever.
             del self._documents[name]
-        self._tell_of([name for name in {**before, **now} if before.get(name) is not now.get(name)])
+        self._notify_changed(
+            [name for name in {**before, **now} if before.get(name) is not now.get(name)]
+        )
 
-    def _tell_of(self, changed: Iterable[str]) -> None:
+    def _notify_changed(self, changed: Iterable[str]) -> None:
         if self.on_change is not None:
             for name in changed:
                 self.on_change(name)

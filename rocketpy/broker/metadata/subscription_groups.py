@@ -52,8 +52,8 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         self._config = config
         system = {name: SubscriptionGroupConfig(name) for name in SYSTEM_GROUPS}
         super().__init__(file, clock, system)
-        self._said_full = False
-        self._said_unwritten = False
+        self._is_full_logged = False
+        self._is_unwritten_logged = False
         self._by_clients: set[str] = set()
         self.forbidden: dict[str, dict[str, int]] = {}
         self._written_forbidden: dict[str, dict[str, int]] = self.forbidden
@@ -115,10 +115,10 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         """Return whether clients may create no more groups; operators still may."""
         limit = self._config.max_groups_for_auto_create
         if len(self.entries) < limit:
-            self._said_full = False
+            self._is_full_logged = False
             return False
-        if not self._said_full:
-            self._said_full = True
+        if not self._is_full_logged:
+            self._is_full_logged = True
             _log.warning("group creation stopped: limit reached", maxGroupsForAutoCreate=limit)
         return True
 
@@ -150,7 +150,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
             StoreError: the file cannot be written; the group still exists.
         """
         with self.one_write():
-            old = self._leave(group)
+            old = self._delete_entry(group)
             if old is None:
                 return None
             if group in self.forbidden:
@@ -192,7 +192,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
     def _wrote(self) -> None:
         self._written_forbidden = self._being_forbidden
         self._by_clients.difference_update([one for one in self._by_clients if one in self.written])
-        self._said_unwritten = False
+        self._is_unwritten_logged = False
 
     def _undone(self, failure: Exception) -> Mapping[str, SubscriptionGroupConfig]:
         if self.forbidden is not self._written_forbidden:
@@ -203,8 +203,8 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
             for name in self._by_clients
             if name in self.entries and name not in self.written
         }
-        if kept and not self._said_unwritten:
-            self._said_unwritten = True
+        if kept and not self._is_unwritten_logged:
+            self._is_unwritten_logged = True
             _log.warning(
                 "client groups not written",
                 group=next(iter(kept)),

@@ -62,8 +62,8 @@ class TopicTable(PersistentTable[TopicConfig]):
         self.on_written: Callable[[TopicConfig], None] | None = None
         self.on_delete: Callable[[TopicConfig], None] | None = None
         self._config = config
-        self._said_full = False
-        self._doomed: frozenset[str] = frozenset()
+        self._is_full_logged = False
+        self._being_deleted: frozenset[str] = frozenset()
         self._system = {one.topic_name: one for one in system_topics(config)}
         super().__init__(file, clock, self._system)
 
@@ -95,7 +95,7 @@ class TopicTable(PersistentTable[TopicConfig]):
         return self.entries.get(topic)
 
     def exists(self, topic: str) -> bool:
-        """Return whether a topic exists; topics of the broker itself always do."""
+        """Return whether a topic exists; every system topic does."""
         return topic in self.entries or self.is_system(topic)
 
     def queue_of(self, topic: str, queue_id: int) -> int | None:
@@ -119,7 +119,7 @@ class TopicTable(PersistentTable[TopicConfig]):
         return dict(self.entries)
 
     def is_system(self, topic: str) -> bool:
-        """Return whether a name belongs to the broker itself."""
+        """Return whether a name is that of a system topic."""
         return topic in self._system or topic.startswith("rmq_sys_")
 
     def to_json(self) -> dict[str, Any]:
@@ -145,42 +145,44 @@ class TopicTable(PersistentTable[TopicConfig]):
             StoreError: the file cannot be written; the topic still exists.
         """
         with self.one_write():
-            old = self._leave(topic)
+            old = self._delete_entry(topic)
             if old is not None and self.on_delete is not None:
-                self._to_tell.append(partial(self.on_delete, old))
+                self._written_callbacks.append(partial(self.on_delete, old))
         return old
 
     @contextmanager
     def deleting(self, topics: Iterable[str]) -> Iterator[None]:
-        """Keep messages from creating topics again before all their data is deleted.
+        """Prevent sends from creating topics again before all their data is deleted.
 
         The queues of a topic that is created meanwhile would be deleted with the old ones, although
         its sender got a success.
 
         Args:
-            topics: the topics that are deleted inside.
+            topics: the topics that the block deletes.
         """
         with self._lock:
-            before, self._doomed = self._doomed, self._doomed.union(topics)
-            added = self._doomed - before
+            before, self._being_deleted = self._being_deleted, self._being_deleted.union(topics)
+            added = self._being_deleted - before
         try:
             yield
         finally:
             with self._lock:
-                self._doomed -= added
+                self._being_deleted -= added
 
     def when_created(self, topics: Sequence[str], done: Settled) -> None:
-        """Call back once the file contains topics that were just seen, or cannot contain them.
+        """Call back once new topics are in the file, or their creation has failed.
 
         Args:
-            topics: the topics.
+            topics: topics that were just looked up or created.
             done: called once, perhaps at once, on any thread.
         """
 
         def settled(failure: Exception | None) -> None:
-            if failure is None and not all(map(self.is_written, topics)):
-                # An earlier failed write has undone the creation, or the topic was deleted since.
-                failure = self.failure or StoreError("it is not there any more")
+            missing = [topic for topic in topics if not self.is_written(topic)]
+            if failure is None and missing:
+                # A failed write has undone the creation, or the topic was deleted since.
+                reason = f"topic[{missing[0]}] does not exist any more: it was deleted meanwhile"
+                failure = self.failure or StoreError(reason)
             done(failure)
 
         self.when_settled(topics, settled)
@@ -225,10 +227,10 @@ class TopicTable(PersistentTable[TopicConfig]):
         """Return whether sends may create no more topics; operators may. Apache has no bound."""
         limit = self._config.max_topics_for_auto_create
         if len(self.entries) < limit:
-            self._said_full = False
+            self._is_full_logged = False
             return False
-        if not self._said_full:
-            self._said_full = True
+        if not self._is_full_logged:
+            self._is_full_logged = True
             _log.warning("topic creation stopped: limit reached", maxTopicsForAutoCreate=limit)
         return True
 
@@ -275,17 +277,17 @@ class TopicTable(PersistentTable[TopicConfig]):
                 return found
             # Only for single changes: a heartbeat creates its topics in one block (depth > 1) and
             # stores no message that could be deleted with an old queue.
-            if topic.topic_name in self._doomed and self._depth == 1:
-                raise StoreError("it is being deleted")
+            if topic.topic_name in self._being_deleted and self._depth == 1:
+                raise StoreError(f"topic[{topic.topic_name}] is being deleted: retry later")
             with self._changing(topic.topic_name) as topics:
                 return self._put(topics, topic)
 
     def _put(self, topics: dict[str, TopicConfig], topic: TopicConfig) -> TopicConfig:
         own = topics[topic.topic_name] = replace(topic, attributes=dict(topic.attributes))
-        self._to_tell.append(partial(self._tell_written, own.topic_name))
+        self._written_callbacks.append(partial(self._notify_written, own.topic_name))
         return own
 
-    def _tell_written(self, name: str) -> None:
+    def _notify_written(self, name: str) -> None:
         found = self.written.get(name)
         # It may have been deleted meanwhile; then there is nothing to report.
         if found is not None and self.on_written is not None:

@@ -112,22 +112,22 @@ class PeerClocks:
         """Number of peers with a clock offset."""
         return len(self._peers)
 
-    def born_ms(self, peer: Hashable, told_ms: int | None, poll_ms: int) -> int:
+    def born_ms(self, peer: Hashable, sent_ms: int | None, poll_ms: int) -> int:
         """Return when a request was sent, by this machine's wall clock.
 
         Args:
             peer: sender of the request.
-            told_ms: when it was sent, by the peer's wall clock; None or 0 when not given.
+            sent_ms: when it was sent, by the peer's wall clock; None or 0 when not given.
             poll_ms: how long its client waits.
         """
         wall_ms, now_ms = self._clock.time_ms(), self._clock.monotonic_ms()
-        if not told_ms:
+        if not sent_ms:
             return wall_ms
         with self._lock:
             known = self._peers.get(peer)
             if known is None:
                 known = self._peers[peer] = _Peer(now_ms - wall_ms)
-            return wall_ms - self._age_ms(known, now_ms, now_ms - told_ms, poll_ms)
+            return wall_ms - self._age_ms(known, now_ms, now_ms - sent_ms, poll_ms)
 
     def _age_ms(self, known: _Peer, now_ms: int, apart_ms: int, poll_ms: int) -> int:
         age_ms = apart_ms - known.apart_ms

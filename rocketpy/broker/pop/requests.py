@@ -227,7 +227,7 @@ class PopMessageProcessor:
 
 
 def _head(request: RemotingCommand) -> RemotingCommand:
-    """Return what a response needs of its request, so that a suspended one keeps nothing else."""
+    """Return the fields of a request that its response needs, so that the rest can be freed."""
     return RemotingCommand(
         request.code, 0, 0, request.opaque, 0, None, _NO_FIELDS, b"", request.serialize_type
     )

@@ -69,7 +69,7 @@ class SuspendedPop(SuspendedRequest):
         """Return whether there is a message to read."""
         return self._source.has_message(self.wanted)
 
-    def looks_next(self, now_ms: int) -> int:
+    def next_check_ms(self, now_ms: int) -> int:
         """Return when a blocked queue becomes free; the deadline for unordered requests."""
         if not self.wanted.is_ordered:
             return self.deadline_ms

@@ -154,7 +154,7 @@ class ReplyMessageProcessor:
             return Refusal(ResponseCode.SYSTEM_ERROR, remark)
         now_ms = self._clock.time_ms()
         properties[PROPERTY_PUSH_REPLY_TIME] = str(now_ms)
-        told = ReplyMessageRequestHeader(
+        push_header = ReplyMessageRequestHeader(
             producer_group=header.producer_group,
             topic=header.topic,
             default_topic=header.default_topic,
@@ -170,7 +170,9 @@ class ReplyMessageProcessor:
             reconsume_times=header.reconsume_times,
             unit_mode=header.unit_mode,
         )
-        push = make_request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, told.to_ext(), sent.body)
+        push = make_request(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push_header.to_ext(), sent.body
+        )
         try:
             answer = await client.channel.invoke(push, PUSH_TIMEOUT_MS)
         except (RequestTimeoutError, ConnectionLostError) as error:

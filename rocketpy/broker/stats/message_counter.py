@@ -1,4 +1,4 @@
-"""Buffer of message counts, forwarded to the statistics once a second.
+"""Buffer of message counts, forwarded to the statistics once per second.
 
 The statistics keep windows and totals under several locks. The hot paths add a few numbers under
 one lock instead.

@@ -1,8 +1,9 @@
 """Progress of a reader that stores messages again: its position, and the durable part of it.
 
 A delay level or the timer delivers a message by storing a new one. Before the new one is on disk,
-the old one must not be passed for good: a power cut would lose both. So there are two positions:
-where the reader continues, and up to where everything it stored is on disk. Files get the second.
+the stored progress must not advance beyond the old one: a power cut would lose both. So there are
+two positions: where the reader continues, and a durable one before which everything that the reader
+stored is on disk. Only the durable position is written to files.
 """
 
 import threading
@@ -32,7 +33,7 @@ class DurableProgress:
         self._waiting: deque[tuple[int, int]] = deque()
 
     def advance(self, position: int, phy_end: int = 0) -> None:
-        """Move the position forward.
+        """Advance the position.
 
         Args:
             position: where the reader continues.

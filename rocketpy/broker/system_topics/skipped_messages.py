@@ -33,7 +33,7 @@ class SkippedMessages:
         self._lines = 0
         self._left_out = 0
 
-    def tell(
+    def report(
         self, phy_offset: int, properties: Callable[[], Mapping[str, str]], reason: str
     ) -> None:
         """Log one message.

@@ -1,7 +1,7 @@
 """The timer: moves timed messages from their queue into the wheel, and delivers due ones.
 
 One service does both, a bounded amount of work per step; `TimerFlush` flushes the files. While no
-message waits it checks the queue once a second, and an arriving message wakes it.
+message waits it checks the queue once per second, and an arriving message wakes it.
 
 Invariants:
     - A message is never delivered before its delivery time.
@@ -54,10 +54,13 @@ from rocketpy.store.timer.state import TimerState
 _log = structlog.get_logger(__name__)
 
 _POLL_MS: Final = 100
-_IDLE_MS: Final = 1_000  # while no message waits; `TimerService.on_arrival` cuts it short
+"""Pause between two checks of the queue while messages wait in the wheel."""
+_IDLE_MS: Final = 1_000
+"""The same while no message waits; an arriving message ends this pause (`on_arrival`)."""
 _RETRY_MS: Final = 100
-_SHORT_MS: Final = 1_000
-"""Pause after the timer's files could not be written, or a delivery failed."""
+"""Pause before a message that could not be stored is tried again."""
+_FAULT_MS: Final = 1_000
+"""Longest pause after the timer's files could not be written, or a delivery raised."""
 _BATCH: Final = 32
 _MOST_WORK: Final = 64
 """Deliveries of one step: the lock of the files is held meanwhile, and a stop waits."""
@@ -116,7 +119,7 @@ class TimerService:
         self._redo_before = 0
         self._redo_ms = 0
         self._quiet_until_ms = 0
-        self._lost = SkippedMessages("timed message skipped", clock)
+        self._skipped = SkippedMessages("timed message skipped", clock)
         self._enqueued_ms = 0
         self._is_idle = False
         self._wake: Callable[[], None] = no_wake
@@ -213,13 +216,13 @@ class TimerService:
                 waits_ms = self._dequeue(wall_ms, now_ms)
             except Exception:  # noqa: BLE001 - arriving messages must enter the wheel anyway
                 _log.exception("timed delivery failed")
-                waits_ms = _SHORT_MS
+                waits_ms = _FAULT_MS
             try:
                 waits_ms = min(waits_ms, self._enqueue(wall_ms, now_ms))
                 self._state.write()
             except (StoreError, OSError) as error:
                 self._complain(now_ms, "timer files not written", str(error))
-                waits_ms = min(max(waits_ms, 1), _SHORT_MS)
+                waits_ms = min(max(waits_ms, 1), _FAULT_MS)
         return now_ms + waits_ms
 
     def _complain(self, now_ms: int, event: str, reason: str) -> None:
@@ -272,7 +275,7 @@ class TimerService:
         """
         out_ms = decimal(stored.properties.get(PROPERTY_TIMER_OUT_MS))
         if out_ms is None:
-            return self._passed_over(stored, "it has no delivery time")
+            return self._skip(stored, "it has no delivery time")
         self.enqueued_count += 1
         precision_ms = self._state.precision_ms
         write_ms = wall_ms // precision_ms * precision_ms
@@ -409,7 +412,7 @@ class TimerService:
         stored = self._message_of(due.unit)
         phy_end: int | None = 0
         if stored is None:
-            self._lost.tell(due.unit.phy_offset, dict, "it is missing from the log")
+            self._skipped.report(due.unit.phy_offset, dict, "it is missing from the log")
         elif due.unit.is_rolled or not reader.is_recalled(stored):
             phy_end = self._deliver(stored, due.unit.write_ms, now_ms, is_rolled=due.unit.is_rolled)
         if phy_end is None:
@@ -443,10 +446,10 @@ class TimerService:
         else:
             message = delivered(stored)
         if isinstance(message, str):
-            return self._passed_over(stored, message)
+            return self._skip(stored, message)
         queue_id = self._queue_of(message.topic, message.queue_id)
         if queue_id is None:
-            return self._passed_over(stored, "its topic was deleted")
+            return self._skip(stored, "its topic was deleted")
         message.queue_id = queue_id
         if len(message.properties) > MAX_PROPERTIES_BYTES:
             message.properties = encode_properties(bare)  # without additions it fits, as when sent
@@ -458,7 +461,7 @@ class TimerService:
         if result.status is PutMessageStatus.PUT_OK:
             return result.phy_end
         if result.status in NEVER_STORED:
-            return self._passed_over(stored, f"it cannot be stored: {result.status.value}")
+            return self._skip(stored, f"it cannot be stored: {result.status.value}")
         self._complain(
             now_ms,
             "timed message not stored",
@@ -470,6 +473,6 @@ class TimerService:
         if PROPERTY_TIMER_DEL_UNIQKEY not in stored.properties:
             self._counts.add(stored.properties.get(PROPERTY_REAL_TOPIC, ""), number)
 
-    def _passed_over(self, stored: MessageExt, reason: str) -> int:
-        self._lost.tell(stored.phy_offset, lambda: stored.properties, reason)
+    def _skip(self, stored: MessageExt, reason: str) -> int:
+        self._skipped.report(stored.phy_offset, lambda: stored.properties, reason)
         return 0

@@ -114,9 +114,9 @@ class AskProducer:
             topic=TRANS_HALF_TOPIC,
             bname=self._broker_name,
         )
-        told = replace(half, topic=place.topic, queue_id=place.queue_id)
+        original = replace(half, topic=place.topic, queue_id=place.queue_id)
         request = make_request(
-            RequestCode.CHECK_TRANSACTION_STATE, header.to_ext(), encode_message(told)
+            RequestCode.CHECK_TRANSACTION_STATE, header.to_ext(), encode_message(original)
         )
         member.channel.invoke_oneway(request)
 

@@ -1,7 +1,7 @@
 """The end of a transaction: its producer commits, rolls back, or does not know the outcome.
 
-Differences from Apache: a half is decided once only, and a message that is not a half message is
-never published.
+Differences from Apache: a half message is committed or rolled back only once, and a message that is
+not a half message is never published.
 
 Source: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage (5.4.0).
 """
@@ -51,11 +51,13 @@ _HALF_TOPIC: Final = TRANS_HALF_TOPIC.encode()
 _NOT_FOUND: Final = Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
 _ANSWERS: Final = {
     Claim.OTHER: Refusal(
-        ResponseCode.SYSTEM_ERROR, "the transaction was decided before, and not in this way"
+        ResponseCode.SYSTEM_ERROR,
+        "the transaction already ended with another outcome, or its outcome is not known",
     ),
     Claim.GONE: Refusal(
         ResponseCode.SYSTEM_ERROR,
-        "the transaction was decided or given up, or its producer is asked about it again",
+        "the transaction already ended or was abandoned, or its half message was stored again for "
+        "a check: the outcome is accepted only in answer to that check",
     ),
     Claim.FULL: Refusal(ResponseCode.SYSTEM_BUSY, "too many transactions are open"),
 }
@@ -152,7 +154,7 @@ class EndTransactions:
         if isinstance(half, Refusal):
             done(half)
         elif self._ops.is_full:
-            remark = "Service not available now. What is decided cannot be written down."
+            remark = "Service not available now. The outcome cannot be stored: retry later."
             done(Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
         elif commits:
             self._commit(half, done)
@@ -170,7 +172,7 @@ class EndTransactions:
         try:
             phy_offset = decode_message_id(message_id).phy_offset
         except ValueError:
-            return Refusal(ResponseCode.SYSTEM_ERROR, f"no message id: {message_id[:64]!r}")
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"invalid message id: {message_id[:64]!r}")
         stored = self._look(phy_offset)
         if (
             stored is None
@@ -196,7 +198,10 @@ class EndTransactions:
         if immune_ms is not None and not end.is_from_check:
             age_ms = self._clock.time_ms() - half.born_timestamp_ms
             if age_ms > immune_ms:
-                remark = "the time in which it was not to be checked is over: wait for the check"
+                remark = (
+                    "too late: the check immunity period has ended; the outcome is accepted only "
+                    "in answer to a check"
+                )
                 return Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
         if template.properties.get(PROPERTY_PRODUCER_GROUP) != end.producer_group:
             return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")

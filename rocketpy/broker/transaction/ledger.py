@@ -1,8 +1,8 @@
 """States of half messages: one byte for each queue offset from the progress of the check-back.
 
 A half that is checked is stored again at the end of its queue, as in Apache, so a transaction may
-have several queue offsets. The ledger links them as long as it can remember: an end that names an
-old offset decides the newest one, and decides it once.
+have several queue offsets. The ledger links the offsets of the last `MAX_MOVES` moves, so that an
+end that names an old offset decides the newest one, and only once.
 
 Source: TransactionalMessageServiceImpl (removeMap) of 5.4.0. Apache remembers neither the outcome
 of a decided half nor the links of moved ones.
@@ -42,13 +42,14 @@ class Claim(Enum):
     GONE = auto()
     """The check-back passed the offset: the half was decided, abandoned or moved."""
     FULL = auto()
+    """The offset is too far after the progress to have a state: too many transactions are open."""
 
 
 class Claimed(NamedTuple):
     """Result of a claim.
 
     Attributes:
-        claim: whether the caller decides the half.
+        claim: YES if the caller decides the half, or why not.
         places: all known queue offsets of the half, oldest first; an op message must name them.
     """
 
@@ -108,7 +109,7 @@ class HalfLedger:
                 self._set(index, state)
                 self._unsettled.add(newest)
                 return Claimed(Claim.YES, places)
-            if found == HalfState.MOVED:  # just now: its producer is asked next
+            if found == HalfState.MOVED:  # not linked yet; its producer is about to be checked
                 return Claimed(Claim.GONE)
             return Claimed(Claim.SAME if found == state else Claim.OTHER)
 

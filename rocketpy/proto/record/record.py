@@ -11,9 +11,10 @@ All integers are big-endian. With IPv4 hosts (H = 8; 20 with IPv6)::
     84  body length i32, body; topic length u8 (V1) or i16 (V2), topic;
         properties length i16, properties
 
-Only this module declares the layout. It writes records into a buffer (a mapped file) and finds
-their parts, without temporary objects. `record_check` validates a record in place, `message`
-decodes it.
+This module declares the layout, writes records into a buffer (a mapped file) and finds their parts,
+without temporary objects. `record_check` validates a record in place, `message` decodes it. For
+speed, `record_check`, `property_locator` and the compiled modules repeat the positions of the
+fields that they read.
 
 Source: MessageExtEncoder, MessageDecoder, CommitLog of 5.4.0.
 """
@@ -242,9 +243,9 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
 ) -> None:
     """Write consecutive records of one topic, with one copy into the buffer.
 
-    The sequences have one value a record; `queue_offset` is that of the first. Arguments are those
-    of `pack_record`, except `middle`: see `record_middle`. The encoding works on columns, without
-    Python code for each record.
+    The sequences have one value per record; `queue_offset` is that of the first. Arguments are
+    those of `pack_record`, except `middle`: see `record_middle`. The encoding works on columns,
+    without Python code for each record.
 
     Raises:
         struct.error: a number does not fit its field; nothing was written.

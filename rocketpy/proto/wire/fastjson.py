@@ -22,7 +22,7 @@ MAX_DEPTH: Final = 64
 """Limit of nested arrays and objects in text of the dialect."""
 
 MAX_DIALECT_BYTES: Final = 1 << 20
-"""Larger texts for servers must be standard JSON: the dialect takes about 1 us a byte."""
+"""Larger texts for servers must be standard JSON: the dialect takes about 1 us per byte."""
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)

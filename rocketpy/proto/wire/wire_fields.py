@@ -1,7 +1,7 @@
 """Declaration of header and body classes: fields with their wire names.
 
 They are slotted dataclasses. A server imports 150 of them and uses a dozen, and `dataclass` takes
-0.2 to 2 ms a class to compile methods, so methods are generated on first use
+0.2 to 2 ms per class to compile methods, so methods are generated on first use
 (docs/decisions/0013-wire-classes-complete-themselves.md).
 """
 

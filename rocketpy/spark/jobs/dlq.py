@@ -122,7 +122,7 @@ def to_requeue(letters: "DataFrame") -> "DataFrame":
     "--rate",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
-    help="With --requeue: messages a second.",
+    help="With --requeue: messages per second.",
 )
 @yes_option
 @spark_options

@@ -84,7 +84,7 @@ def deal_options(
 
 
 class Progress:
-    """Prints the progress of a job on standard error, at most once a second.
+    """Prints the progress of a job on standard error, at most once per second.
 
     Args:
         quiet: print nothing.
@@ -101,7 +101,7 @@ class Progress:
         return time.monotonic() - self._started
 
     def __call__(self, line: str, *, always: bool = True) -> None:
-        """Print a line; without `always` at most one a second."""
+        """Print a line; without `always` at most one per second."""
         now = self.seconds
         if not self._quiet and (always or now - self._last >= 1):
             self._last = now

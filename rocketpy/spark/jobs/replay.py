@@ -80,7 +80,7 @@ def rates_of(
     Args:
         spark: the session.
         queues: rows of `counts`.
-        rate: messages a second in all.
+        rate: messages per second in all.
         tasks: number of parallel tasks.
     """
     rows = [(each["brokerName"], each["queueId"], each["messages"]) for each in queues]
@@ -137,7 +137,7 @@ def send(
         namesrv: name servers of the target cluster.
         new_ids: whether to assign new message ids.
         options: more options of the sink.
-        rates: messages a second of each task; empty: no limit.
+        rates: messages per second of each task; empty: no limit.
     """
     writer = frame.write.format("rocketmq").mode("append").options(**options)
     writer = writer.option("messageId", "auto" if new_ids else "column")

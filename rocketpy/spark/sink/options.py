@@ -33,7 +33,7 @@ class SinkOptions(ConnectionOptions):
         "batch.maxBytes",
         size_bytes(0, 4 * _MIB),
         _MIB // 4,
-        about="approximate size of a request with several rows, as stored; 0: one row a request, "
+        about="approximate size of a request with several rows, as stored; 0: one row per request, "
         "which is also used for delayed rows",
         shown="256k",
     )
@@ -51,7 +51,7 @@ class SinkOptions(ConnectionOptions):
         "rowsPerSecond",
         rates,
         (),
-        about="most rows a second of each task, sent evenly (for a limit of all together: "
+        about="most rows per second of each task, sent evenly (for a limit of all together: "
         "`coalesce(1)`); or a comma-separated list with the rate of each task",
     )
     retries: int = option("retries", whole(0, 1_000), 2, about="retries of a request")

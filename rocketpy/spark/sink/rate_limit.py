@@ -20,7 +20,7 @@ def paced(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield slices of batches, on average no faster than a number of rows a second.
+    """Yield slices of batches, on average no faster than a number of rows per second.
 
     A slice has the rows of about a tenth of a second, so the rate also holds within a second.
 
@@ -60,7 +60,7 @@ def rates(text: str) -> tuple[float, ...]:
 
 
 def rate_of(rates: Sequence[float], partition: int) -> float:
-    """Return the rate of a task, rows a second.
+    """Return the rate of a task, rows per second.
 
     Args:
         rates: of every task, or of each.

@@ -75,7 +75,7 @@ def make_requests(
     Args:
         rows: of any topics.
         queue_counts: number of queues of each topic with ordered rows.
-        batch_bytes: approximate limit of a request with several rows, as stored; 0: one row a
+        batch_bytes: approximate limit of a request with several rows, as stored; 0: one row per
             request.
     """
     groups: dict[tuple[str, Line | None], list[SinkRow]] = {}

@@ -29,6 +29,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _SHOWN_QUEUES: Final = 32
+_FAILED: Final = (
+    "batch failed, messages of ended tasks and perhaps of others stay in the topic (if a stream "
+    "repeats the batch, rocketpy.spark.dedup finds the repeated ones): "
+    "batch=%s ended_tasks=%d tasks=%d sent=%s"
+)
 
 _checked: set[tuple[tuple[str, ...], str]] = set()
 """Topics, with name servers and namespace, that this driver process has found to exist."""
@@ -133,11 +138,11 @@ class BatchSink(BatchWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the sent rows; they are in the topic already."""
-        logger.info("batch %s: sent %s", self._query, summary(messages))
+        logger.info("batch sent: query=%s sent=%s", self._query, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the rows that stay in the topic although the write failed."""
-        logger.warning("batch %s failed, but %s", self._query, _leftover(messages))
+        logger.warning(_FAILED, self._query, *_leftover(messages))
 
 
 class StreamSink(StreamWriter):
@@ -168,11 +173,11 @@ class StreamSink(StreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Log the sent rows; they are in the topic already."""
-        logger.info("batch %d: sent %s", batchId, summary(messages))
+        logger.info("batch sent: batch=%d sent=%s", batchId, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log the rows that stay in the topic although the write failed."""
-        logger.warning("batch %d failed, but %s", batchId, _leftover(messages))
+        logger.warning(_FAILED, batchId, *_leftover(messages))
 
 
 def _write(
@@ -229,13 +234,10 @@ def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
     return _shown([queues[key] for key in sorted(queues)]) + more
 
 
-def _leftover(messages: Sequence[WriterCommitMessage | None]) -> str:
-    done = sum(message is not None for message in messages)
-    return (
-        f"{done} of {len(messages)} tasks had ended, with {summary(messages)}. These messages, and "
-        "some of the failed tasks, are stored; a repetition of the same batch of a stream stores "
-        "them again with the same `_spark_id`, by which rocketpy.spark.dedup finds them"
-    )
+def _leftover(messages: Sequence[WriterCommitMessage | None]) -> tuple[int, int, str]:
+    """Return the number of ended tasks and of all, and the rows that the ended ones stored."""
+    ended_count = sum(message is not None for message in messages)
+    return ended_count, len(messages), summary(messages)
 
 
 def _shown(queues: Sequence[Stored]) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from rocketpy.admin.groups import create_group
 from rocketpy.errors import (
@@ -52,7 +52,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PATIENT_PAUSE_MS = 500
+RETRY_PAUSE_MS: Final = 500
+"""Pause before a failed operation of the planner is tried again."""
 
 
 class StreamPlanner:
@@ -182,7 +183,7 @@ class StreamPlanner:
                 if not error.retriable or waited_ms > self._options.fetch_timeout_ms:
                     raise
                 logger.warning("planning of the next batch failed, retrying: error=%r", error)
-                await asyncio.sleep(PATIENT_PAUSE_MS / 1000)
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
     async def _snapshot(self, *, is_patient: bool = False) -> Snapshot:
         servers = self._connection.servers

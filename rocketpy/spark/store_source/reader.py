@@ -63,4 +63,4 @@ class StoreReader(DataSourceReader):
 
 
 def _report(error: CorruptRecordError) -> None:
-    logger.warning("damaged record skipped: %s", error)
+    logger.warning("damaged record skipped: error=%s", error)

@@ -315,7 +315,7 @@ def arrival_failed(topic: str, queue_id: int, error: Exception) -> None:
 
 
 def arrivals_of(request: Pending) -> list[Arrival]:
-    """Return the arrivals of a request: one a message, or one a tags code of a batch."""
+    """Return the arrivals of a request: one per message, or one per tags code of a batch."""
     if isinstance(request, EncodedRun):
         # Topics may be deleted while their messages wait for the flush.
         gone = {(q.topic, q.queue_id) for q, *_ in request.places if q.is_deleted}

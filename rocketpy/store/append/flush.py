@@ -3,9 +3,9 @@
 ASYNC_FLUSH checks the log every 500 ms; SYNC_FLUSH flushes as soon as a caller waits, and one flush
 answers all callers that waited before it started.
 
-The first failed flush is the last one: after an error the kernel may have dropped the pages, so a
-second, successful flush would prove nothing. The latch makes the store read-only until a restart
-recovers the actual content, and all waiting callers fail at once.
+After a failed flush the store does not flush again: the kernel may have dropped the pages, so a
+second, successful flush would not mean that they are on disk. The latch makes the store read-only
+until a restart recovers the actual content, and all waiting callers fail at once.
 
 Source: CommitLog.GroupCommitService, FlushRealTimeService,
 DefaultMessageStore.FlushConsumeQueueService (5.4.0).
@@ -36,7 +36,7 @@ _MUCH_DIRTY_BYTES: Final = 32_768 * ENTRY_BYTES
 # Bytes of the log since the last complete flush that trigger the next one. Readers of the files of
 # a running store take the rest from the log, at most 1 GiB; this leaves room for a slow disk.
 _MUCH_LOG_BYTES: Final = 256 << 20
-# Checks an interval under high load: the rate determines how much recovery has to read.
+# Checks per interval under high load: the rate determines how much recovery has to read.
 _CHECKS_WHEN_MUCH: Final = 4
 
 
@@ -202,7 +202,11 @@ class FlushConsumeQueueService:
         return now_ms + (self._interval_ms // _CHECKS_WHEN_MUCH if is_much else self._interval_ms)
 
     def flush(self, *, thorough: bool) -> bool:
-        """Flush queues and checkpoint; return False if the disk failed now or earlier."""
+        """Flush queues and checkpoint.
+
+        Returns:
+            False if the disk failed, now or earlier, or if space or descriptors were short.
+        """
         with self._mutex:
             return self._latch.reason is None and self._flush(thorough=thorough)
 
@@ -220,7 +224,7 @@ class FlushConsumeQueueService:
                 self._checkpoint.queues_reached(dispatched, stamp_ms, entry_count)
             self._checkpoint.flush()
         except ResourceShortError:
-            logger.debug("flush postponed: no space or descriptor for queues or checkpoint")
+            logger.debug("flush postponed, no space or descriptor for queues or checkpoint")
             return False
         except OSError as error:
             self._latch.trip("flush of the consume queues", error)

@@ -2,8 +2,17 @@
 
 A record never crosses a file boundary: when it does not fit with eight bytes to spare, the rest of
 the file becomes a blank (length and magic number) and the record starts the next file. Bytes are
-allocated ahead of the write position, and the next file is created before it is needed, so that no
-append waits for the disk.
+allocated ahead of the write position, and the next file is created before it is needed. An append
+allocates space itself only if that has fallen behind.
+
+Methods that read records differ in what they check:
+
+- `record`: nothing, for callers that trust a queue entry or check the bytes themselves;
+- `check`: the record at any offset, for recovery, which needs to know the kind of damage;
+- `proven`: also that the record agrees with a queue entry, for recovery;
+- `intact_record`: one record at an offset that may be wrong, for look-ups of clients;
+- `scan`: only the frames of consecutive records up to the first damage, for searches in the log;
+- `whole_records`: all of consecutive records, for bytes from another store; damage is an error.
 
 One thread at a time appends, under the store's append lock; flushing and reading do not need it.
 
@@ -44,7 +53,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _STEP_BYTES: Final = 16 << 20
 _SMALL_STEP_BYTES: Final = 64 << 10
-# Bytes faulted in ahead of the write position: 1 us a page, instead of 7 on first touch.
+# Bytes faulted in ahead of the write position: 1 us per page, instead of 7 us on first touch.
 _POPULATE_BYTES: Final = 1 << 20
 
 
@@ -60,7 +69,12 @@ class CommitLog:
         damaged: physical offsets of damaged records met so far.
         queue: its mapped files.
         file: the one being written; None before the first record.
-        limit: position in `file` up to which an append needs no allocation.
+        limit: position in `file` up to which an append need not call `reserve`: the space is
+            allocated and its pages are populated.
+        on_step: called by `reserve`, with the append lock, when `prepare` should run soon.
+        written_part: the written bytes of one file; see `MappedFileQueue.written_part`.
+        end_without_damage: end of a range before its first damaged record; see
+            `DamagedRecords.end_without`.
     """
 
     def __init__(
@@ -331,7 +345,9 @@ class CommitLog:
         return self.write_end
 
     def whole_records(self, start: int, end: int) -> Iterator[tuple[int, RecordCheck]]:
-        """Yield the records and blanks that lie completely between two offsets.
+        """Yield the records and blanks that lie completely between two offsets, bodies checked.
+
+        A record with a wrong body is yielded as DAMAGED.
 
         Raises:
             StoreFormatError: bytes that are neither a record nor a blank.
@@ -402,7 +418,7 @@ class CommitLog:
         return view[at : at + size_bytes] if phy_offset + size_bytes <= end else None
 
     def check(self, phy_offset: int, *, check_crc: bool = True) -> RecordCheck | None:
-        """Return the kind and size of the record at an offset; None outside the files."""
+        """Return state, size and fields of the record at an offset; None outside the files."""
         mapped = self.queue.find(phy_offset)
         if mapped is None:
             return None
@@ -414,7 +430,7 @@ class CommitLog:
     def proven(
         self, topic: str, queue_offset: int, phy_offset: int, size_bytes: int
     ) -> RecordCheck | None:
-        """Return the record of a queue entry if it belongs to that entry; else None."""
+        """Return the record of a queue entry if its topic, offset and size agree; else None."""
         found = self.check(phy_offset)
         if (
             found is None
@@ -453,7 +469,10 @@ class CommitLog:
         return phy_offset - phy_offset % self.file_bytes + self.file_bytes
 
     def scan(self, start: int, end: int) -> Iterator[tuple[int, RecordCheck]]:
-        """Yield the complete records between two offsets; stop at the first invalid one."""
+        """Yield the records between two offsets, without checking bodies.
+
+        Blanks are skipped; the first invalid frame ends the iteration without an error.
+        """
         position = start
         while position < end:
             found = self.check(position, check_crc=False)

@@ -95,5 +95,5 @@ class AllocateService:
         try:
             self._log.prepare()
         except ResourceShortError:
-            logger.debug("allocation ahead failed: no space")
+            logger.debug("allocation ahead failed, no space")
         return now_ms + self._interval_ms

@@ -96,7 +96,7 @@ class ConsumeQueue:
         self.topic: str = topic
         self.queue_id: int = queue_id
         self.life: object = object()
-        self._disk = QueueFiles(directory, file_bytes, files, space.names)
+        self._disk = QueueFiles(directory, file_bytes, files, space.file_creation_lock)
         self._space = space
         self._buffer = bytearray()
         self._tail_start = 0
@@ -508,7 +508,7 @@ class ConsumeQueue:
         return deleted
 
     def mark_deleted(self) -> None:
-        """Prevent the creation of files (append lock and `TailMemory.names` held)."""
+        """Prevent the creation of files (append lock and `TailMemory.file_creation_lock` held)."""
         # The queue object lives on in caches of other threads; they check this flag.
         self.is_deleted = self._disk.is_deleted = True
 

@@ -154,12 +154,14 @@ class ConsumeQueueTable:
         return [*self._topics, *self._batch]
 
     @property
-    def names(self) -> threading.Lock:
+    def file_creation_lock(self) -> threading.Lock:
         """Lock held while a topic is deleted, so that no queue creates a file meanwhile."""
-        return self._space.names
+        return self._space.file_creation_lock
 
     def unhook_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Remove a topic's queues from the table (append lock and `names` held); files stay.
+        """Remove a topic's queues from the table; the files stay.
+
+        The caller holds the append lock and `file_creation_lock`.
 
         Returns:
             The queues, marked as deleted for callers that still hold one.

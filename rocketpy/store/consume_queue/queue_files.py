@@ -46,13 +46,14 @@ class QueueFiles:
         first_phy: physical offset in the first entry; -1 if that was not read or is filler.
         has_stray_bytes: whether there were bytes after the end that `find_end` found last.
         has_gap: whether a file in the middle is missing or empty; only later files count then.
-        is_deleted: the queue was deleted and creates no files. Changes under `names`.
+        is_deleted: the queue was deleted and creates no files. Changes under
+            `file_creation_lock`.
     """
 
     __slots__ = (
         "_directory",
+        "_file_creation_lock",
         "_files",
-        "_names",
         "begin",
         "end",
         "file_entries",
@@ -63,7 +64,11 @@ class QueueFiles:
     )
 
     def __init__(
-        self, directory: Path, file_bytes: int, files: StoreFiles, names: threading.Lock
+        self,
+        directory: Path,
+        file_bytes: int,
+        files: StoreFiles,
+        file_creation_lock: threading.Lock,
     ) -> None:
         """Describe a directory without reading it.
 
@@ -71,12 +76,13 @@ class QueueFiles:
             directory: location of the files.
             file_bytes: length of every file, a multiple of an entry's.
             files: the file system.
-            names: lock held while a file of any queue is created, and while a topic is deleted.
+            file_creation_lock: held while a file of any queue is created, and while a topic is
+                deleted.
         """
         assert file_bytes % ENTRY_BYTES == 0
         self._directory = directory
         self._files = files
-        self._names = names
+        self._file_creation_lock = file_creation_lock
         self.file_entries: int = file_bytes // ENTRY_BYTES
         self.begin: int = 0
         self.end: int = 0
@@ -195,14 +201,14 @@ class QueueFiles:
         path = self._path(base)
         # Creations hold the lock of deletions: a file must not appear in a renamed directory.
         if base >= self.end:
-            with self._names:
+            with self._file_creation_lock:
                 if self.is_deleted:
                     return None
                 return self._files.create_file(path, self.file_entries * ENTRY_BYTES)
         try:
             file = self._files.open_file(path)
         except FileNotFoundError:
-            with self._names:  # renamed, but not yet marked as deleted
+            with self._file_creation_lock:  # renamed, but not yet marked as deleted
                 if self.is_deleted:
                     return None
             raise

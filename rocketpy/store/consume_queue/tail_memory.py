@@ -34,7 +34,7 @@ class TailedQueue(Protocol):
         ...
 
     def settle(self) -> bool:
-        """Give the memory back when every entry is on disk; return whether that was so."""
+        """Free the memory if every entry is on disk; return whether it was freed."""
         ...
 
 
@@ -42,7 +42,7 @@ class TailMemory:
     """Queues with unflushed entries and their memory, up to a limit.
 
     Attributes:
-        names: lock held while a file of any queue is created, and while a topic is deleted.
+        file_creation_lock: held while a file of any queue is created, and while a topic is deleted.
         used_bytes: memory of all tails; changes under the append lock.
     """
 
@@ -53,7 +53,7 @@ class TailMemory:
             append_lock: held by the thread that writes to queues.
             limit_bytes: memory of all tails together.
         """
-        self.names: threading.Lock = threading.Lock()
+        self.file_creation_lock: threading.Lock = threading.Lock()
         self.used_bytes: int = 0
         self._append_lock = append_lock
         self._limit_bytes = limit_bytes
@@ -99,10 +99,11 @@ class TailMemory:
                         self._queues.pop(queue, None)
 
     def relieve(self) -> None:
-        """Flush all queues when they hold much memory and no other thread does it (at a start).
+        """Flush all queues when they hold much memory, unless any thread holds the append lock.
 
-        A caller that holds the append lock, like a replica, leaves this to the flush service:
-        all other threads would wait for the disk.
+        At a start no thread holds it. If the caller holds it, like a replica, a flush here would
+        make all other threads wait for the disk, and the flush service does it instead. The lock
+        does not tell its owner, so an append on another thread has the same effect.
 
         Raises:
             DiskFullError: no space.

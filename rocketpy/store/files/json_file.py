@@ -50,7 +50,7 @@ class UnchangingJson(dict[str, object]):
 class UnchangingEntries(dict[str, UnchangingJson]):
     """JSON object of `UnchangingJson` values, each of which keeps one key for its lifetime.
 
-    Writing it takes one step an entry, a quarter less time for a table of ten thousand topics.
+    Writing it takes one step per entry, a quarter less time for a table of ten thousand topics.
     """
 
     __slots__ = ()
@@ -78,7 +78,7 @@ class JsonFile:
         if value is None:
             value = self._read(self._bak)
             if value is not None:
-                logger.warning("%s is missing or damaged: read its .bak", self._path)
+                logger.warning("file missing or damaged, its .bak is used: path=%s", self._path)
         return value
 
     def save(self, value: object) -> None:
@@ -99,7 +99,7 @@ class JsonFile:
         if is_whole:
             self._files.rename(self._path, self._bak)
         elif self._files.exists(self._path) and self._files.size_bytes(self._path):
-            logger.warning("%s is damaged and kept as %s", self._path, self._damaged)
+            logger.warning("damaged file kept: path=%s kept_as=%s", self._path, self._damaged)
             self._files.rename(self._path, self._damaged)
         self._files.rename(self._tmp, self._path)
         # The renames are durable only with their directory.
@@ -116,10 +116,10 @@ class JsonFile:
         try:
             value: object = fastjson.loads(data)
         except BadBodyError as error:
-            logger.warning("%s cannot be parsed: %s", path, error)
+            logger.warning("file not parsed: path=%s error=%s", path, error)
             return None
         if not isinstance(value, dict):
-            logger.warning("%s is not a JSON object", path)
+            logger.warning("file ignored, not a JSON object: path=%s", path)
             return None
         return value
 

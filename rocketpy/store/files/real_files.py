@@ -115,7 +115,7 @@ class RealRegion:
             return
         start -= start % mmap.PAGESIZE
         try:
-            # 1 us a page; the page fault of a first write costs 7 us, under the append lock.
+            # 1 us per page; the page fault of a first write costs 7 us, under the append lock.
             self.buffer.madvise(_MADV_POPULATE_WRITE, start, end - start)
         except (OSError, ValueError):  # an older kernel, or another system
             self._can_populate = False
@@ -281,7 +281,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 _MANY: Final = 32
-# Eight concurrent flushes took 0.2 ms a new file, sequential ones 3.4 ms (ext4).
+# Eight concurrent flushes took 0.2 ms per new file, sequential ones 3.4 ms (ext4).
 _FLUSH_THREADS: Final = 8
 # Files that a thread handles at a time; handing over single files cost 0.1 ms of CPU time.
 _PIECE: Final = 16

@@ -36,7 +36,7 @@ class DiskUsage:
 
     @property
     def used_ratio(self) -> float:
-        """Part in use, 0.0 to 1.0, of what ordinary users may use."""
+        """Part in use, 0.0 to 1.0, of the space that ordinary users may use."""
         usable_bytes = self.used_bytes + self.free_bytes
         return self.used_bytes / usable_bytes if usable_bytes else 0.0
 
@@ -106,9 +106,9 @@ class Region(Protocol):
         ...
 
     def rest(self) -> None:
-        """Give up the descriptor of a file that will hardly be written any more.
+        """Release the descriptor of a file that will hardly be written any more.
 
-        Everything still works; what needs a descriptor opens the file for that moment.
+        Everything still works; operations that need a descriptor open the file each time.
         """
         ...
 

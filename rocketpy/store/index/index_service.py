@@ -83,8 +83,8 @@ class IndexService:
 
         Args:
             directory: `index` in the store's root; created on first use.
-            max_hash_slots: slots a file (`maxHashSlotNum`).
-            max_index_count: entries a file, the unused first one included (`maxIndexNum`).
+            max_hash_slots: slots per file (`maxHashSlotNum`).
+            max_index_count: entries per file, the unused first one included (`maxIndexNum`).
             clock: its wall time names new files.
             files: the file system.
             on_file_flushed: called when a complete file is on disk, with the physical offset and
@@ -433,7 +433,9 @@ class IndexService:
 
     def _fall_behind(self, phy_offset: int) -> None:
         self._missing_from = phy_offset
-        logger.warning("message index cannot grow: new messages are not found by key for now")
+        logger.warning(
+            "index stopped, later messages are not found by key: phy_offset=%d", phy_offset
+        )
 
     def _hashes(
         self, topic: str, uniq_key: str | None, keys: str | None, tags: str | None

@@ -1,7 +1,7 @@
 """Bulk reads: processes queue entries as columns instead of one by one.
 
 In most reads the records of all entries are consecutive in one file. The checks of each entry then
-apply to all of them at once, with one call for a column.
+apply to all of them at once, with one call per column.
 """
 
 import itertools

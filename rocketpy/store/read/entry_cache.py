@@ -1,6 +1,6 @@
 """Cache of queue entries that were read from disk for the next pulls of the same consumers.
 
-A consumer that drains a queue takes 32 messages a pull. Idle queues hold no descriptor, so each
+A consumer that drains a queue takes 32 messages per pull. Idle queues hold no descriptor, so each
 read opens the file; it therefore reads more entries than requested and caches the rest for later
 pulls. A consumer that reaches the end of its cached entries gets four times as many with the next
 read. Entries on disk never change while their queue exists. The last entries of a read are read

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Plain records of a commit log to queue entries and index entries: the compiled part of recovery.
 
-Several steps of the start in one, for records that follow one another in one file; whatever else lies
-there ends the run before anything is written, and is read by them:
+One step in place of several of the general path, for consecutive eligible records of one file. Any
+other bytes end the run before anything is written, and are read by the general path:
 
     read_one                 proto/record/record_check.py      check_record
     find_properties          proto/record/properties.py        parse_properties
@@ -10,8 +10,8 @@ there ends the run before anything is written, and is read by them:
     PlainRecords.read        store/append/dispatch.py          read_back
     PlainRecords.write       store/index/index_file.py        IndexFile.put
 
-Every read is between a position and an end that was compared with what is there; lengths are
-`Py_ssize_t`, and none is added to another before it was compared with what is left.
+Every read is between a position and an end that was compared with the written part; lengths are
+`Py_ssize_t`, and none is added to another before it was compared with the remaining bytes.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -226,7 +226,7 @@ cdef class PlainRecords:
     cdef bint note_keys(
         self, Group* group, Found* found, int64_t phy_offset, int64_t stored_ms
     ) noexcept nogil:
-        """Note under what the index finds a message; False when there is no room for that."""
+        """Note the index keys of a message; return False when there is no room for them."""
         cdef Py_ssize_t count = self.key_count
         cdef Bytes p = found.keys.at
         cdef Bytes end
@@ -286,7 +286,7 @@ cdef class PlainRecords:
         group.count += 1
 
     def queues(self):
-        """Return for each queue what `rocketpy.store.recovery.bulk_recovery.QueueRun` has, in its order."""
+        """Return the fields of `bulk_recovery.QueueRun` for each queue, in their order."""
         cdef uint8_t* to[MOST_GROUPS]
         cdef Py_ssize_t number
         cdef Group* group
@@ -381,7 +381,7 @@ cdef class PlainRecords:
 
 
 cdef void find_properties(Bytes p, Bytes end, Found* found) noexcept nogil:
-    """Find what queue and index need; of several pairs with one name the last one counts."""
+    """Find the properties for queue and index; of several with one name the last one counts."""
     cdef Bytes pair_end
     cdef Bytes name_end
     cdef Text name, value

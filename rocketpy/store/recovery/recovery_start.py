@@ -1,10 +1,13 @@
 """Start of the recovery scan in the log.
 
 RocketPy's checkpoint holds the exact physical offset up to which the log and all queue entries are
-on disk. Apache's (and that of older versions) holds a store time only. Then the queues are searched
-for the last message that is older, with a margin, and that is verified: its record holds its own
-offset. Store times may descend where a clock was set back, so no file whose first message is newer
-may lie before that message.
+on disk.
+
+Apache's checkpoint, and that of older versions, holds only a store time. Each queue is then
+searched for its last message that is older than this time, with a margin, and whose record agrees
+with its queue entry. The scan starts at the latest of these messages. Where the clock was set back,
+store times descend along the log; therefore the scan starts no later than the first file that
+begins with a newer message.
 
 Source: CommitLog.isMappedFileMatchedRecover, StoreCheckpoint.getMinTimestamp (5.4.0).
 """
@@ -49,7 +52,7 @@ class RecoveryStart:
         Args:
             log: the log, loaded.
             table: its queues, loaded.
-            checkpoint: what vouches for them.
+            checkpoint: how far both are trusted.
             after_crash: whether the store was not closed.
             deleted: topics that were deleted.
         """
@@ -76,7 +79,9 @@ class RecoveryStart:
         start, low = self._checkpoint.trusted_phy_offset, self._log.min_phy_offset
         # The log was replaced, for example by a restored backup.
         if start > low and not self._ends_a_record(start):
-            logger.warning("the checkpoint is not this log's: everything is read: at=%d", start)
+            logger.warning(
+                "checkpoint does not match the log, everything is read: phy_offset=%d", start
+            )
             return low
         deleted_to = max(self._deleted.topics.values(), default=0)
         vouched_to = self._checkpoint.queues_phy_offset
@@ -86,7 +91,10 @@ class RecoveryStart:
         return max(start, low)
 
     def _ends_a_record(self, phy_offset: int) -> bool:
-        """Whether the log comes to an offset: no record ends with so many zeros."""
+        """Return whether the written part of the log reaches an offset.
+
+        Unwritten space is zero, while a record ends with a part of its topic or properties.
+        """
         found = self._log.check(phy_offset, check_crc=False)
         if found is not None and found.state is not RecordState.EMPTY:
             return True
@@ -100,8 +108,9 @@ class RecoveryStart:
     def _trusted_ms(self) -> int:
         """Return the store time up to which the files are trusted.
 
-        A clean end leaves both stamps at the last message; then no margin is needed. Should the
-        log go on after that, it was no clean end, and reading starts again with the margin.
+        A clean end leaves both times at the last message; then no margin is needed. If the log
+        continues after that message, the end was not clean, and the scan is restarted with the
+        margin.
         """
         checkpoint = self._checkpoint
         if not self._after_crash and checkpoint.physic_ms == checkpoint.logics_ms:
@@ -110,7 +119,7 @@ class RecoveryStart:
         return checkpoint.min_ms
 
     def by_time(self, limit_ms: int) -> int:
-        """Return the place of the last message that is not newer than a time."""
+        """Return the position of the last message that is not newer than a time."""
         low = self._log.min_phy_offset
         if limit_ms <= 0:
             return low
@@ -143,7 +152,7 @@ class RecoveryStart:
         return best
 
     def _proven(self, queue: ConsumeQueue, queue_offset: int) -> tuple[int, int]:
-        """Return place and store time of an entry's message; far in the future without proof."""
+        """Return offset and store time of an entry's message; `_NEVER_MS` if it does not match."""
         entry = queue.entry(queue_offset)
         if entry is None:
             return -1, _NEVER_MS

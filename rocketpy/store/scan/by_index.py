@@ -117,7 +117,7 @@ def _opened(path: Path, slots: int | None) -> IndexFile:
     room = region.size_bytes - HEADER_BYTES
     what = f"{slots} slots"
     if slots is None:
-        what = "four entries a slot; give its maxHashSlotNum"
+        what = "four entries per slot; give its maxHashSlotNum"
         slots = room // (SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY_BYTES)
         entries, rest = (
             slots * _ENTRIES_PER_SLOT,

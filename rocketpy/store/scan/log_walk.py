@@ -46,7 +46,7 @@ class IgnoreDamage:
 
 
 def stretches(
-    log: Log, mapped: MappedLog, start: int, end: int, told: DamageListener
+    log: Log, mapped: MappedLog, start: int, end: int, listener: DamageListener
 ) -> Iterator[Int64s]:
     """Yield arrays of record positions, skipping damage."""
     raw = np.frombuffer(mapped.data, np.uint8)
@@ -80,19 +80,19 @@ def stretches(
             return
         following = log.next_record(mapped.base + position + 1)
         if following is None:
-            _tell_of_damage(log, mapped.base + position, told)
+            _report_damage(log, mapped.base + position, listener)
             return
         # Read again instead of reporting damage that does not exist.
         if mapped.check(position).state is not found.state:  # a broker was writing it
             continue
-        told.report(CorruptRecordError(mapped.base + position, "it is no record"))
+        listener.report(CorruptRecordError(mapped.base + position, "no record starts here"))
         position = following - mapped.base
 
 
-def _tell_of_damage(log: Log, phy_offset: int, told: DamageListener) -> None:
+def _report_damage(log: Log, phy_offset: int, listener: DamageListener) -> None:
     """Report the bytes after the last complete record as damage, unless they are a torn record."""
     if log.is_damage(phy_offset):
-        told.report(CorruptRecordError(phy_offset, "it is no record"))
+        listener.report(CorruptRecordError(phy_offset, "no record starts here"))
 
 
 def _until_broken(mapped: MappedLog, positions: Int64s, found: Int64s, stop: int) -> Int64s:

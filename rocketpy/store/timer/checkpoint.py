@@ -90,7 +90,7 @@ class TimerCheckpoint:
             return TimerMarks()
         marks = TimerMarks(*_VALUES.unpack_from(data))
         if min(marks[:4]) < 0:
-            logger.warning("timer checkpoint ignored, values invalid: %s", marks)
+            logger.warning("timer checkpoint ignored, values invalid: values=%s", marks)
             return TimerMarks()
         self.sums = self._sums_of(data)
         return marks

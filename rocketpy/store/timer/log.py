@@ -141,8 +141,8 @@ class TimerLog:
     def _keep_aside(self) -> None:
         aside = self._directory.with_name(self._directory.name + ".damaged")
         logger.error(
-            "timer log unusable, files missing or not of mappedFileSizeTimerLog %d bytes: "
-            "moved to %s, timed messages are read again",
+            "timer log moved, files missing or of another length, timed messages are read again: "
+            "mappedFileSizeTimerLog=%d kept_as=%s",
             self._file_bytes,
             aside,
         )

@@ -143,7 +143,7 @@ class TimerWheel:
         if size_bytes != WHEEL_BYTES:
             aside = self._path.with_name(self._path.name + ".damaged")
             logger.error(
-                "timer wheel has %d bytes instead of %d: moved to %s, rebuilt",
+                "timer wheel rebuilt, wrong length: bytes=%d expected=%d kept_as=%s",
                 size_bytes,
                 WHEEL_BYTES,
                 aside,

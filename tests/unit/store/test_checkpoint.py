@@ -49,6 +49,17 @@ def test_stamps_come_back_with_a_margin() -> None:
     assert again.min_ms == 0
 
 
+def test_distrusted_checkpoint_covers_no_index_file() -> None:
+    disk = files()
+    checkpoint = stamped(disk, 10_000, 20_000, 30_000)
+    checkpoint.has_offsets = True
+    checkpoint.index_reached(500, 30_000)
+    checkpoint.distrust()
+    checkpoint.flush()
+    again = loaded(disk)
+    assert (again.index_ms, again.index_phy_offset) == (0, 0)
+
+
 def test_truncated_checkpoint_covers_nothing(caplog: pytest.LogCaptureFixture) -> None:
     disk = files()
     assert loaded(disk).min_ms == 0

@@ -199,7 +199,7 @@ class SuspendedPull(SuspendedRequest):
             return True
         return sources.store.max_offset(wanted.topic, wanted.queue_id) > wanted.queue_offset
 
-    def looks_next(self, now_ms: int) -> int:
+    def next_check_ms(self, now_ms: int) -> int:
         """Return when to check again; without a filter every arrival resumes it."""
         return self.deadline_ms if self.message_filter is None else now_ms + GROWTH_INTERVAL_MS
 

@@ -307,9 +307,9 @@ class SendOperation:
             # The first dead letter of a group: its new topic must be on disk before the answer.
             if not self._admission.is_written(message.topic):
                 sent = sent._replace(new_topic=message.topic)
-            told = self._stored_elsewhere.get(message.topic)
-            if told is not None:
-                told(topic)
+            listener = self._stored_elsewhere.get(message.topic)
+            if listener is not None:
+                listener(topic)
             if message.topic == TIMER_TOPIC:
                 return sent._replace(recall_handle=self._recall_handle(message, topic))
         return sent

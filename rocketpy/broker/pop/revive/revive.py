@@ -366,7 +366,7 @@ class ReviveQueue:
         return self._queue.queue_id
 
     def step(self) -> bool:
-        """Read the next messages and redeliver what is due; whether there is more to do now."""
+        """Read the next messages and redeliver due ones; return whether there is more to do now."""
         self._commit()
         # Messages that the timer has delivered can be read once they are dispatched to the queues.
         # The sample is therefore kept until dispatching has reached the end of the log it saw.

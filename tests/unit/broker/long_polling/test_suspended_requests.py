@@ -51,7 +51,7 @@ class Entry(SuspendedRequest):
     def is_ready(self) -> bool:
         return self.ready
 
-    def looks_next(self, now_ms: int) -> int:
+    def next_check_ms(self, now_ms: int) -> int:
         return self.deadline_ms if self.interval_ms is None else now_ms + self.interval_ms
 
 

@@ -24,19 +24,19 @@ class Table(PersistentTable[TopicConfig]):
         """Change an entry without waiting; return the results of its notification."""
         with self.write_soon(), self._changing(name) as entries:
             entries[name] = TopicConfig(name, queues, queues)
-            self._to_tell.append(lambda: self.told.append((name, self.saves)))
+            self._written_callbacks.append(lambda: self.told.append((name, self.saves)))
         settled: list[Exception | None] = []
         self.when_settled([name], settled.append)
         return settled
 
     def delete(self, name: str) -> None:
         with self.one_write():
-            self._leave(name)
+            self._delete_entry(name)
 
     def put(self, name: str, queues: int) -> None:
         with self.one_write(), self._changing(name) as entries:
             entries[name] = TopicConfig(name, queues, queues)
-            self._to_tell.append(lambda: self.told.append((name, self.saves)))
+            self._written_callbacks.append(lambda: self.told.append((name, self.saves)))
 
     @property
     def saves(self) -> int:
@@ -201,7 +201,7 @@ def test_table_entry_deleted_during_its_write_stays_deleted() -> None:
 
     def delete() -> None:
         with table._together():
-            table._leave("a")
+            table._delete_entry("a")
 
     file.meanwhile = delete
     table.write()

@@ -74,7 +74,7 @@ def test_removed_topic_is_marked_deleted_for_held_queues() -> None:
     put(table, "T", 0, 1)
     put(table, "U", 0, 1)
     held = table.get_or_create("T", 0)
-    with table.names:
+    with table.file_creation_lock:
         assert table.unhook_topic("T") == [held]
         assert table.unhook_topic("T") == []
     assert held.is_deleted

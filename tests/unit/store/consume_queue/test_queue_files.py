@@ -208,7 +208,7 @@ def test_queue_deleted_while_it_is_flushed(has_file: bool) -> None:
         def __exit__(self, *_: object) -> None:
             pass
 
-    old._disk._names = DeletingLock()  # type: ignore[assignment]
+    old._disk._file_creation_lock = DeletingLock()  # type: ignore[assignment]
     if has_file:
         files.rename(DIRECTORY.parent, Path("/store/deleted/1"))
     old.flush()

@@ -85,7 +85,9 @@ def test_index_of_other_proportions(tmp_path: Path) -> None:
     store.fill("T", 90)
     store.close()
 
-    with pytest.raises(StoreFormatError, match="not an index of four entries a slot; give its max"):
+    with pytest.raises(
+        StoreFormatError, match="not an index of four entries per slot; give its max"
+    ):
         to_arrow(tmp_path, scan="index", keys="k4")
     with pytest.raises(StoreFormatError, match="not an index of 8 slots"):
         to_arrow(tmp_path, scan="index", keys="k4", index_slots=8)
