@@ -1,4 +1,4 @@
-"""Interface of features: what delay levels, timer, transactions or pop add to a broker.
+"""Interface of features: the parts that delay levels, timer, transactions and pop add to a broker.
 
 Each feature is built by one function, which gets only what it depends on, and returns one `Feature`
 that tells the broker how to run it. The broker knows features by name only in the list that builds

@@ -1,4 +1,4 @@
-"""Builds the parts of a broker; each part gets only what it depends on.
+"""Builds the parts of a broker; each part gets only its dependencies.
 
 Source: BrokerController.initialize (5.4.0).
 """

@@ -47,7 +47,7 @@ class _Kind:
         self.last: logging.LogRecord | None = None
 
     def next_period(self, end_ms: int) -> logging.LogRecord | None:
-        """Begin a period; return the line that stands for the repeated ones of the last one."""
+        """Begin a period; return the summary of the lines suppressed in the last one."""
         summary, self.last = self.last, None
         if summary is not None:
             _add_repeated(summary, self.repeated)

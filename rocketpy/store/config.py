@@ -129,7 +129,7 @@ class MessageStoreConfig:
     broker_role: str = option("ASYNC_MASTER", choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
 
     def __post_init__(self) -> None:
-        """Check what one key alone cannot tell.
+        """Check combinations of keys.
 
         Raises:
             ValueError: a delay level that is not a number and a unit, or an hour of

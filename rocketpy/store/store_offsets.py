@@ -165,7 +165,7 @@ class StoreOffsets:
         self._answer(lambda waiter: waiter[1] <= now_ms, is_visible=False)
 
     def fail(self) -> None:
-        """Call back with False, now and for later calls, because flushes have failed for good."""
+        """Call back with False, now and for later calls, because there are no more flushes."""
         self._failed = True
         self._answer(lambda _: True, is_visible=False)
 

@@ -88,7 +88,7 @@ class TopicCreations:
 
         def process(channel: Channel, request: RemotingCommand) -> Response:
             self.write()
-            # Topics created by sends as well: a response must not show what is not on disk.
+            # Topics created by sends as well: a response must show only topics on disk.
             self._topics.write()
             return processor(channel, request)
 

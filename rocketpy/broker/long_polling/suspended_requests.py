@@ -1,4 +1,4 @@
-"""Suspended requests, found by what they wait for, by connection, and by time.
+"""Table of suspended requests, by awaited key, by connection, and by time.
 
 A request is suspended under keys chosen by its operation (a pull: its queue and its tags). An event
 wakes a key. All kinds of long polling use this table, which knows no connections, topics or frames.
@@ -53,7 +53,7 @@ RequestT_contra = TypeVar("RequestT_contra", bound="SuspendedRequest", contravar
 
 
 class Reply(Protocol[RequestT_contra]):
-    """Makes the response to a resumed request; references only what that needs."""
+    """Makes the response to a resumed request; refers only to the data that it needs."""
 
     def __call__(self, request: RequestT_contra, /) -> bytes | None:
         """Return a frame, or None when the request is suspended again or answered later.
@@ -99,7 +99,7 @@ class SuspendedRequest:
         return self.reply(self)
 
     def is_ready(self) -> bool:
-        """Return whether what it waits for exists, even without a wake."""
+        """Return whether the awaited event has happened, even without a wake."""
         return False
 
     def next_check_ms(self, now_ms: int) -> int:  # noqa: ARG002 - for subclasses

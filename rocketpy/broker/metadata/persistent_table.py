@@ -357,7 +357,7 @@ class PersistentTable(ABC, Generic[E]):
         self.written = dict(self.written)
         now = self.entries = {**self.written, **kept} if kept else self.written
         for name in self._documents.keys() - now.keys():
-            # The cached JSON of undone entries would stay for ever.
+            # The cached JSON of undone entries would never be freed.
             del self._documents[name]
         self._notify_changed(
             [name for name in {**before, **now} if before.get(name) is not now.get(name)]
@@ -369,7 +369,7 @@ class PersistentTable(ABC, Generic[E]):
                 self.on_change(name)
 
     def _beside(self) -> dict[str, Any]:
-        """Return what the file has beside version and entries; replaced as a whole if at all."""
+        """Return further fields of the file; a subclass replaces values as a whole."""
         return {}
 
     def _wrote(self) -> None:

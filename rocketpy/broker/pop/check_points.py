@@ -150,7 +150,7 @@ class CheckPointBuffer:
         return True
 
     def step(self, now_ms: int) -> int:
-        """Store what was buffered long enough; see `rocketpy.runtime.service.Service.step`."""
+        """Store check points that are due; see `rocketpy.runtime.service.Service.step`."""
         due = self._due
         # One scan serves many steps: most of the buffered check points are not due, and there
         # may be very many. The lock is held for the copy only, so that acks do not wait.

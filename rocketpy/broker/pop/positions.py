@@ -162,7 +162,7 @@ class PopPositions:
         self._wake = wake
 
     def step(self, now_ms: int) -> int:
-        """Commit what is on disk; see `rocketpy.runtime.service.Service.step`.
+        """Commit positions that are on disk; see `rocketpy.runtime.service.Service.step`.
 
         It becomes idle in a step that starts with nothing to do, not when the last entry is
         committed. So a fast sequence of pops wakes it no more often than its own interval.

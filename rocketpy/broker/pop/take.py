@@ -260,7 +260,7 @@ class QueueTaker:
             self._locks.unlock(queue)
 
     def _take(self, pop: PopInProgress, queue: GroupQueue, offset: int) -> None:
-        """Read a locked queue, record what was read, and hand it out."""
+        """Read a locked queue, record its messages as unacknowledged, and add them to the pop."""
         read = self._read(pop, queue, offset)
         if read.status in WRONG_POSITION:
             self._positions.commit(queue, read.next_begin_offset)

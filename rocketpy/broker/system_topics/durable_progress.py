@@ -55,7 +55,7 @@ class DurableProgress:
             self._waiting.clear()
 
     def go_back(self, position: int) -> None:
-        """Continue at an earlier position; what was stored before must still become durable."""
+        """Continue at an earlier position; messages stored before must still become durable."""
         with self._lock:
             self.position = position
             self._durable = min(self._durable, position)

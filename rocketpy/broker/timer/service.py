@@ -208,7 +208,7 @@ class TimerService:
             self._wake()
 
     def step(self, now_ms: int) -> int:
-        """Do what is due; see `rocketpy.runtime.service.Service.step`."""
+        """Deliver due messages, and fill the wheel; see `rocketpy.runtime.service.Service.step`."""
         wall_ms = self._clock.time_ms()
         with self._state.lock:
             self._clear_durable()

@@ -310,7 +310,7 @@ class SlotReader:
 
 
 def _digest(key: str) -> bytes:
-    """Return a digest that stands for an id of any length; in a set it takes 100 bytes."""
+    """Return a digest in place of an id of any length; in a set it takes 100 bytes."""
     import hashlib  # noqa: PLC0415 - slow to load, and needed only once a message is recalled
 
     return hashlib.blake2b(key.encode(), digest_size=16).digest()

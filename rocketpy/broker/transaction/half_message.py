@@ -123,14 +123,14 @@ class RealQueue(NamedTuple):
 
 
 def real_queue(properties: Mapping[str, str]) -> RealQueue | None:
-    """Return where a half message is committed to; None when its properties do not say."""
+    """Return the topic and queue of a half message's commit; None if no property holds them."""
     topic = properties.get(PROPERTY_REAL_TOPIC)
     queue_id = as_int(properties.get(PROPERTY_REAL_QUEUE_ID), -1)
     return RealQueue(topic, queue_id) if topic and queue_id >= 0 else None
 
 
 def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
-    """Return how long a half must not be checked, in ms; None when its properties do not say."""
+    """Return how long a half must not be checked, in ms; None without such a property."""
     text = properties.get(PROPERTY_CHECK_IMMUNITY_TIME)
     if not text:
         return None

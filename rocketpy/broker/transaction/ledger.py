@@ -144,7 +144,7 @@ class HalfLedger:
             self._unsettled.difference_update(places)
 
     def settle(self, places: tuple[int, ...]) -> None:
-        """Let the progress pass a half: what was stored for its end is durable."""
+        """Allow the progress to pass a half: the message stored for its end is durable."""
         with self._lock:
             self._unsettled.discard(places[-1])
 

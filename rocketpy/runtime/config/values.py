@@ -94,7 +94,7 @@ def value_text(value: Any, option_type: OptionType) -> str:  # noqa: ANN401 - an
 
 
 def allowed(option_type: OptionType) -> str:
-    """Describe in words what `parse_value` accepts."""
+    """Describe in words the values that `parse_value` accepts."""
     scalar = option_type.scalar
     if option_type.choices:
         words = "one of " + ", ".join(map(str, option_type.choices))

@@ -37,7 +37,7 @@ _TYPES: Final[Mapping[type[DataType], pa.DataType]] = {
 
 
 def as_batches(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield what Spark passes to a writer as record batches.
+    """Yield the rows that Spark passes to a writer, as record batches.
 
     Args:
         given: record batches, or rows.

@@ -179,7 +179,7 @@ class ConsumeQueue:
         sizes_bytes: Sequence[int],
         tags_codes: Sequence[int],
     ) -> None:
-        """Append entries that follow one another; room was reserved before.
+        """Append consecutive entries; room was reserved before.
 
         Raises:
             QueueGapError: `queue_offset` is not the next one.
@@ -238,7 +238,7 @@ class ConsumeQueue:
         self.max_offset = queue_offset + len(entries) // ENTRY_BYTES
 
     def close_run(self, count: int, max_phy_end: int) -> None:
-        """Take note of entries that were written where `open_run` said (append lock held).
+        """Count entries that were written at the position of `open_run` (append lock held).
 
         Args:
             count: of entries; not more than there was room for.

@@ -139,7 +139,7 @@ class QueueRebuilder:
     def put_run(
         self, topic: str, queue_id: int, entries: bytes, last_phy: int, phy_end: int
     ) -> None:
-        """Write the entries of several records of which `goes_on` was said.
+        """Write the entries of several records for which `goes_on` returned True.
 
         Args:
             topic: stored topic.

@@ -57,7 +57,7 @@ def is_log_alone(root: Path, files: StoreFiles) -> bool:
 def trace_of_messages(
     root: Path, files: StoreFiles, checkpoint: Checkpoint, power_cut: bool | None
 ) -> str | None:
-    """Return what shows that a store without a log had messages; None for a new store.
+    """Return the sign that a store without a log had messages; None for a new store.
 
     Args:
         root: the store directory.

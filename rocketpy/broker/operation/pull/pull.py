@@ -415,7 +415,7 @@ class PullOperation:
             read = self._read(wanted, message_filter)
         except PullRefused as refused:
             return refused.outcome
-        # Released also when it is refused; otherwise it would count against the limits for ever.
+        # Released also when it is refused; otherwise it would count against the limits permanently.
         finally:
             self._suspended.release(pull)
         self.offsets.commit_read(*wanted[:3], read.next_begin_offset)
@@ -430,7 +430,7 @@ class PullOperation:
 
     def _read(self, wanted: PullRequest, message_filter: ConsumerFilter | None) -> GetMessageResult:
         topic, queue_id = wanted.topic, wanted.queue_id
-        # Taken even if it is not delivered: otherwise queries would return it for ever.
+        # Taken even if it is not delivered: otherwise each query would return it again.
         reset = self.offsets.take_reset(wanted.group, topic, queue_id)
         if reset is not None and self._config.use_server_side_reset_offset:
             return GetMessageResult(

@@ -161,7 +161,7 @@ class SendAdmission:
             self.known.pop(topic, None)
 
     def admit_batch(self, topic: str, sys_flag: int, body_bytes: int) -> Refusal | None:
-        """Check what is not allowed for batches."""
+        """Reject requests that are not allowed for batches."""
         if topic.startswith(RETRY_PREFIX):
             remark = f"batch request does not support retry group {topic}"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)

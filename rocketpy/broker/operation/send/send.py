@@ -424,7 +424,7 @@ class SendOperation:
 
 
 def _batch_messages(scanner: PropertyScanner, body: bytes) -> BatchColumns | Refusal:
-    """Take a batch apart, or say why one of its messages cannot be stored.
+    """Split a batch into messages, or return why one of them cannot be stored.
 
     Args:
         scanner: reads properties.

@@ -391,7 +391,7 @@ class ReviveQueue:
             self._read_offset = min(after, self._queue.max_offset)
         if self._skipped_from is not None and not self._points:
             self._read_offset, self._skipped_from = self._skipped_from, None
-            # Their acks are read again, so what is complete so far says nothing about them.
+            # Their acks are read again, so the times up to which acks are complete restart too.
             self._end_ms = self._complete_ms = 0
         for _ in range(_READS_PER_STEP):
             if self._read_offset >= self._queue.max_offset:

@@ -116,7 +116,7 @@ def test_store_closed_with_incomplete_index_logs_and_continues_at_next_start(
 
     caplog.set_level("INFO")
     kit.open().close()
-    assert "index incomplete at close: the next start continues" in caplog.text
+    assert "index incomplete at close, the next start completes it" in caplog.text
     assert kit.files.exists(Path("/store/abort")), "else the next start would take it for whole"
 
     again = kit.open()
