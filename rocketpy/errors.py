@@ -10,7 +10,7 @@
     - ExpressionError               an unusable filter expression; says where
     - BrokerError                   the peer answered with a failure code
         - FlowControlError          2, 215, 530, 42900    retriable, after `retry_after` seconds
-        - ...                       one class a code, see below
+        - ...                       one class per code, see below
     - ClientError                   the client side could not do it
         - IllegalMessageError       the message breaks a limit; never retried
             - MessageIllegalError   the broker says so; also a BrokerError
@@ -24,6 +24,7 @@
         - ConnectionLostError       it may have been executed; retriable
         - RequestTimeoutError       the same, also a TimeoutError
         - RemoteError               the responder of a request failed
+        - UnreadableBodyError       the consumer's serializer cannot read a received body
         - HalfNotStoredError        a transaction did not begin
         - PartlySentError           a batch failed half way; says the outcome of each message
         - ServersFailedError        several servers were asked and some failed; says which
@@ -39,13 +40,14 @@
         - CorruptRecordError
         - LogGapError
         - QueueGapError
-    - ConfigError                   a wrong value in a configuration file, with file, line and key
+    - ConfigError                   a wrong value of an option or a configuration key; says which
     - StartError                    a server cannot start (port taken, ...)
     - JobError                      a job of the data pipeline cannot continue
 
 An error answers three questions: the class says *whose fault* it is, `retriable` says *whether
-to retry*, `code` and `remark` say *what the peer answered*. A programmer's mistake is an
-`assert`, never one of these.
+to retry*, `code` and `remark` say *what the peer answered*. A call with a wrong argument raises
+`IllegalMessageError`, `ConfigError`, or Python's `TypeError` or `ValueError`. A broken invariant of
+RocketPy itself is an `AssertionError`.
 """
 
 import copy
@@ -528,7 +530,7 @@ class QueueGapError(StoreError):
 
 
 class ConfigError(RocketPyError):
-    """A configuration value that cannot be used.
+    """A value of an option or a configuration key that cannot be used.
 
     Attributes:
         source: file or option that sets it.

@@ -140,7 +140,7 @@ async def topic_status(servers: Servers, topic: str) -> TopicStatus:
 
 
 async def topic_statistics(servers: Servers, topic: str) -> Answers[TopicStatistics]:
-    """Return the rates of a topic, one row a group; a topic without groups has one row."""
+    """Return the rates of a topic, one row per group; a topic without groups has one row."""
     masters = await servers.topic_masters(topic)
     rows: Answers[TopicStatistics] = Answers()
     stored = await _statistics(servers, masters, "TOPIC_PUT_NUMS", topic, rows.failures)

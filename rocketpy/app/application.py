@@ -36,7 +36,7 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack
 
-from rocketpy.app.binding import ConvertingSerializer, bound, publishing, wishes_of
+from rocketpy.app.binding import ConvertingSerializer, bound, parameters_of, publishing
 from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
 from rocketpy.client.callbacks.hooks import TxChecker
 from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddleware
@@ -221,9 +221,9 @@ class App:
         def note(handler: H, /) -> H:
             refuse_generators({"handler": handler})
             is_list = config.batch > 1
-            wishes = wishes_of(handler, is_list=is_list)
-            call = bound(handler, wishes, lambda: self.producer, is_list=is_list)
-            reads = wishes.serializer(config.serializer, self.serializer)
+            parameters = parameters_of(handler, is_list=is_list)
+            call = bound(handler, parameters, lambda: self.producer, is_list=is_list)
+            reads = parameters.serializer(config.serializer, self.serializer)
             used = replace(config, handler=call, serializer=reads)
             is_typed = isinstance(reads, TypedSerializer | ConvertingSerializer)
             is_typed = is_typed and reads is not config.serializer

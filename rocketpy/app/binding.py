@@ -1,14 +1,15 @@
 """Arguments of an app's handlers, chosen by the annotations of their parameters.
 
 ```
-annotation                          gets
+annotation                          argument
 ReceivedMessage                     the message
 ReceivedMessage[Order]              the message; its `decode()` returns an Order
 Headers                             its headers
 Producer                            the app's producer
 bytes, str, a dataclass, ...        the body, decoded as that type
-none, named message or headers      the message, its headers
-none, of another name               the body, decoded by the app's serializer
+none; the name is `message`         the message
+none; the name is `headers`         its headers
+none; any other name                the body, decoded by the app's serializer
 ```
 
 With `batch` above 1 the arguments of a message are lists: `list[ReceivedMessage]`, `list[Order]`.
@@ -74,12 +75,12 @@ class ConvertingSerializer:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wishes:
-    """Arguments that a handler takes.
+class HandlerParameters:
+    """Parameters of a handler, and the argument that each of them gets.
 
     Attributes:
         name: of the handler, for errors.
-        parts: one for each parameter, by its name.
+        parts: the argument of each parameter, by the parameter's name.
         body: type of the body; None without an annotation.
         body_name: the parameter with that annotation.
     """
@@ -98,8 +99,8 @@ class Wishes:
         """Return the serializer of the body.
 
         Args:
-            given: that of the subscription; the plain one means none.
-            default: that of the app, for bodies without an annotation.
+            given: serializer of the subscription; `PLAIN` means that none was set.
+            default: serializer of the app, used if the subscription has none.
 
         Raises:
             TypeError: bodies of the annotated type cannot be read; names the field.
@@ -128,8 +129,8 @@ class Wishes:
             raise TypeError(f"{self.name}(): parameter {self.body_name}: {error}") from error
 
 
-def wishes_of(handler: Handler, *, is_list: bool) -> Wishes:
-    """Return the arguments that a handler takes.
+def parameters_of(handler: Handler, *, is_list: bool) -> HandlerParameters:
+    """Return the parameters of a handler.
 
     Raises:
         TypeError: a parameter without a matching argument, or two bodies.
@@ -169,7 +170,7 @@ def wishes_of(handler: Handler, *, is_list: bool) -> Wishes:
         if body_name and wanted != body:
             raise TypeError(f"{name}(): parameters {body_name} and {each} want different bodies")
         body, body_name = wanted, each
-    return Wishes(name, parts, body, body_name)
+    return HandlerParameters(name, parts, body, body_name)
 
 
 def _element(wanted: Any, where: str) -> Any:  # noqa: ANN401 - an annotation
@@ -208,7 +209,9 @@ def _part(name: str, wanted: Any) -> Part:  # noqa: ANN401 - an annotation
     return "body"
 
 
-def bound(handler: Handler, wishes: Wishes, producer: MakeProducer, *, is_list: bool) -> Handler:
+def bound(
+    handler: Handler, parameters: HandlerParameters, producer: MakeProducer, *, is_list: bool
+) -> Handler:
     """Return a handler in the form that consumers call: with the message, or body and message."""
 
     def given(body: Any, messages: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -222,9 +225,9 @@ def bound(handler: Handler, wishes: Wishes, producer: MakeProducer, *, is_list: 
             ),
             "producer": producer,
         }
-        return {name: values[part]() for name, part in wishes.parts.items()}
+        return {name: values[part]() for name, part in parameters.parts.items()}
 
-    if wishes.wants_body:
+    if parameters.wants_body:
         if is_coroutine_function(handler):
 
             async def handle_body(body: Any, messages: Any) -> Any:  # noqa: ANN401

@@ -132,7 +132,7 @@ class Supervisor:
                 now = None if self._version is None else self._version()
                 if now != seen:
                     seen = now
-                    logger.info("code changed, workers restart")
+                    logger.info("code changed, workers restarted")
                     self._end_all()
         finally:
             self._end_all()
@@ -146,7 +146,7 @@ class Supervisor:
         ended = [each for each in self._processes if each.poll() is not None]
         for process in ended:
             logger.warning(
-                "worker %(pid)d ended with exit code %(returncode)s",
+                "worker ended: pid=%(pid)d returncode=%(returncode)s",
                 {"pid": process.pid, "returncode": process.returncode},
             )
             self._processes.remove(process)
@@ -164,7 +164,7 @@ class Supervisor:
                 process.wait(max(0.0, deadline_s - time.monotonic()))
             except subprocess.TimeoutExpired:
                 logger.warning(
-                    "worker %(pid)d did not end in time and is killed", {"pid": process.pid}
+                    "worker did not end in time, killed: pid=%(pid)d", {"pid": process.pid}
                 )
                 process.kill()
                 process.wait()

@@ -197,7 +197,7 @@ class CompiledRows:
         return pa.Array.from_buffers(kind, count, [valid, offsets, values])
 
     def _maps(self) -> pa.Array:
-        """Return all pairs as an array of maps, one a record, in the order of the text."""
+        """Return all pairs as an array of maps, one per record, in the order of the text."""
         rows = self._rows
         first, of_names = _offsets(self.count), _offsets(rows.pair_count)
         of_values = _offsets(rows.pair_count)

@@ -312,7 +312,7 @@ class ConsumerConfig(Checked, Generic[B_co]):
             that are not acknowledged count for `max_cached_messages` and `consume_timeout`.
         concurrency: handlers that run at the same time.
         batch: messages a handler gets at once; above 1 it gets a list.
-        ordered: one handler a queue at a time, in the order of the queue; no other member in the
+        ordered: one handler per queue at a time, in the order of the queue; no other member in the
             group has the queue meanwhile. A handler that fails gets the same message again after
             `ordered_retry_pause`, and its queue waits.
         order_by_key: the same for each key, keys beside each other; the key is the `order_key`

@@ -288,7 +288,7 @@ class Tracer:
     def _lost(self, records: int, error: BaseException | None) -> None:
         if not self.dropped:
             logger.warning(
-                "the trace of %(group)s is incomplete: %(error)r",
+                "trace incomplete: group=%(group)s error=%(error)r",
                 {"group": self._group, "error": error},
             )
         self.dropped += records

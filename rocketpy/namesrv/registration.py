@@ -68,9 +68,9 @@ class Registration:
     def problem(self) -> str | None:
         """Return the defect of the broker's names, or None."""
         if not is_name(self.cluster):
-            return "cluster name is not a name"
+            return "cluster name is empty, too long, or has blanks or unprintable characters"
         if not is_name(self.broker_name):
-            return "broker name is not a name"
+            return "broker name is empty, too long, or has blanks or unprintable characters"
         if self.broker_id < 0:
             return "broker id is negative"
         if not is_address(self.address):

@@ -286,18 +286,18 @@ class RouteTable:
         return ""
 
     def take_over(self) -> list[tuple[Registration, RegisterResult]]:
-        """Apply the registrations that wait for a name and id that is free now; return them."""
+        """Apply the registrations that waited for a name and id that is free now; return them."""
         applied = []
         for key, waiting in list(self._waiting.items()):
-            told = waiting.registration
+            registration = waiting.registration
             with self._lock:
                 is_free = (
                     self._waiting.get(key) is waiting
-                    and self._live_holder(told, waiting.connection) is None
+                    and self._live_holder(registration, waiting.connection) is None
                 )
             if is_free:
-                result = self.register(told, waiting.connection, waiting.heard_ms)
-                applied.append((told, result))
+                result = self.register(registration, waiting.connection, waiting.heard_ms)
+                applied.append((registration, result))
         return applied
 
     def _put_broker(

@@ -181,7 +181,7 @@ class BusinessPool:
             thread.join(join_timeout_ms / 1000)
             if thread.is_alive():
                 _log.warning(
-                    "pool thread still busy at stop pool=%s thread=%s", self.name, thread.name
+                    "pool thread still busy at stop: pool=%s thread=%s", self.name, thread.name
                 )
 
     def reserve(self, count: int) -> int:
@@ -303,7 +303,7 @@ class BusinessPool:
             try:
                 self.run_one()
             except Exception:  # noqa: BLE001 - service runner: a broken batch must not end the thread
-                _log.exception("pool batch failed pool=%s", self.name)
+                _log.exception("pool batch failed: pool=%s", self.name)
 
 
 def watch_pool(loop: asyncio.AbstractEventLoop, pool: BusinessPool) -> None:

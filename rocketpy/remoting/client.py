@@ -18,7 +18,7 @@ from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.config import ConnectionLimits, RemotingClientConfig
 from rocketpy.remoting.connection.calls import Call, PendingRequest, RpcHook
 from rocketpy.remoting.connection.dispatch import Processor, ProcessorTable
-from rocketpy.remoting.connection.fair_turns import WriteScheduler
+from rocketpy.remoting.connection.fair_turns import TurnScheduler
 from rocketpy.remoting.network.network import Network
 from rocketpy.remoting.network.selector import wait_until_gone
 from rocketpy.remoting.network.socket_network import SocketNetwork
@@ -77,7 +77,7 @@ class RemotingClient:
         # One counter for all connections: an opaque in a log names one request.
         self._opaques = itertools.count(1)  # 0 is a request that was not written
         self.loop: asyncio.AbstractEventLoop
-        self.turns: WriteScheduler
+        self.turns: TurnScheduler
         self._clock = clock
         self._peers: dict[str, ServerPeer] = {}
         self._tasks: OrderedSet[asyncio.Future[None]] = OrderedSet()
@@ -219,7 +219,7 @@ class RemotingClient:
     def _bind(self) -> None:
         # Not in the constructor: a client may be made before its loop runs.
         self.loop = asyncio.get_running_loop()
-        self.turns = WriteScheduler(self.loop, self.now_ms)
+        self.turns = TurnScheduler(self.loop, self.now_ms)
         self._is_bound = True
         if not self._is_closed:
             self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_MS / 1_000, self._sweep)

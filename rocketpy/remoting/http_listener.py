@@ -1,6 +1,6 @@
 """Small HTTP/1.1 listener for health checks and metrics, on a separate thread and loop.
 
-It answers GET requests for a few fixed paths, one request a connection. The thread answers while
+It answers GET requests for a few fixed paths, one request per connection. The thread answers while
 the loop of the server is busy, as in a recovery. Everything is bounded: connections, the size of a
 request head, and the time until it is complete.
 """

@@ -138,7 +138,7 @@ class RemotingServer:
         for pool in self._pools:
             pool.start()
         _log.info(
-            "server started name=%s address=%s port=%d", self.name, config.bind_address, self.port
+            "server started: name=%s address=%s port=%d", self.name, config.bind_address, self.port
         )
 
     async def stop(self, grace_ms: int = 3000) -> None:
@@ -156,7 +156,7 @@ class RemotingServer:
         for pool in self._pools:
             pool.stop()
         self._pools.clear()
-        _log.info("server stopped name=%s port=%d", self.name, self.port)
+        _log.info("server stopped: name=%s port=%d", self.name, self.port)
 
     def sweep(self, now_ms: int) -> None:
         """Close silent, stuck and half-open connections now (one selector only; for tests).

@@ -25,7 +25,7 @@ from rocketpy.remoting.connection.calls import Call, PendingCalls, RpcHook
 from rocketpy.remoting.connection.channel import ROCKETPY_FIELD, ROCKETPY_MSGPACK
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.dispatch import ProcessorTable, Responses
-from rocketpy.remoting.connection.fair_turns import WriteScheduler
+from rocketpy.remoting.connection.fair_turns import TurnScheduler
 from rocketpy.remoting.connection.frame_connection import FLUSH_BYTES, FrameConnection
 from rocketpy.remoting.connection.pool_handoff import CompletedResponses
 from rocketpy.remoting.network.network import Network
@@ -76,7 +76,7 @@ class PeerContext(Protocol):
     rng: random.Random
     tls: ssl.SSLContext | None
     network: Network
-    turns: WriteScheduler
+    turns: TurnScheduler
 
     def next_opaque(self) -> int:
         """Return the next opaque."""
@@ -302,7 +302,7 @@ class ServerPeer:
         self.uses_msgpack: bool = context.config.use_msgpack
         self.table: ProcessorTable = context.table
         self.limits: ConnectionLimits = context.limits
-        self.turns: WriteScheduler = context.turns
+        self.turns: TurnScheduler = context.turns
         self.connections: OrderedSet[ClientConnection] = OrderedSet()
         self._host, self._port = split_address(address)
         self._context = context
@@ -345,7 +345,7 @@ class ServerPeer:
         connection.is_retired = True
         if self._connection is connection:
             self._connection = None
-            _log.info("server sent GO_AWAY, reconnecting address=%s", self.address)
+            _log.info("server sent GO_AWAY, reconnecting: address=%s", self.address)
         # Once: two servers that both shut down must not pass a call back and forth.
         is_resent = not pending.was_resent and not pending.is_over
         if is_resent:
@@ -361,7 +361,7 @@ class ServerPeer:
             try:
                 hook.after_response(self.address, command, response)
             except Exception:  # noqa: BLE001 - user's hook: the call has its response either way
-                _log.exception("after_response hook failed address=%s", self.address)
+                _log.exception("after_response hook failed: address=%s", self.address)
 
     # ---- FrameConnectionOwner
 

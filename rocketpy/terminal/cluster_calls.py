@@ -15,7 +15,7 @@ from rocketpy.errors import (
     TopicNotExistError,
 )
 from rocketpy.terminal.common import run
-from rocketpy.terminal.error_exit import EXIT_CANNOT, complain
+from rocketpy.terminal.error_exit import EXIT_FAILURE, complain
 from rocketpy.terminal.suggestions import hint
 
 T = TypeVar("T")
@@ -87,4 +87,4 @@ def exit_code(*failures: Failures) -> int:
         merged |= each
     for name, error in sorted(merged.items()):
         complain(f"{name}: {error}")
-    return EXIT_CANNOT if merged else 0
+    return EXIT_FAILURE if merged else 0

@@ -119,7 +119,7 @@ def _names(
         try:
             found.extend(run(query()))
         except Exception as error:  # noqa: BLE001 - an error text would garble the command line
-            logging.getLogger(__name__).debug("completion failed: %s", error)
+            logging.getLogger(__name__).debug("completion failed: error=%s", error)
 
     thread = threading.Thread(target=work, name="completion", daemon=True)
     thread.start()

@@ -1,8 +1,8 @@
 """Error handling of commands: one sentence on standard error, and an exit code.
 
 Exit codes: 0 success; 1 failure (port taken, store locked, no permission, no response);
-2 wrong usage or configuration. Any other exception is a bug and shows its traceback. A reader of
-standard output that is gone, as `head` after some lines, is success.
+2 wrong usage or configuration. Any other exception is a bug and shows its traceback. A
+closed pipe on standard output, as with `| head`, counts as success.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from rocketpy.errors import (
 )
 from rocketpy.runtime.os_resources import shortage_of
 
-EXIT_CANNOT = 1
+EXIT_FAILURE = 1
 EXIT_USAGE = 2
 
 
@@ -40,9 +40,9 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
 
 
 def escape_unprintable_output() -> None:
-    """Have characters that an output's encoding does not have written as escapes.
+    """Make standard output and error write characters that their encoding lacks as escapes.
 
-    They may come from any message, and must not end a command.
+    Such characters may come from any message, and must not end a command with an error.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -75,7 +75,7 @@ def refuse_optimised(name: str) -> None:
 
 def _exit_code(command: click.Command, name: str, arguments: list[str] | None) -> int:
     try:
-        # Not `command.main`, which ends the process with 1 when a reader is gone.
+        # Not `command.main`, which ends the process with 1 when the pipe is closed.
         words = sys.argv[1:] if arguments is None else arguments
         with command.make_context(name, list(words)) as context:
             result = command.invoke(context)
@@ -91,7 +91,7 @@ def _exit_code(command: click.Command, name: str, arguments: list[str] | None) -
     except ServersFailedError as error:
         for server, failure in error.failures.items():
             _fail(name, f"{server}: {failure}")
-        return EXIT_CANNOT
+        return EXIT_FAILURE
     except RocketPyError as error:
         return _fail(name, str(error))
     except BrokenPipeError:
@@ -140,7 +140,7 @@ def complain(sentence: str) -> None:
 
 def _fail(name: str, sentence: str) -> int:
     _tell(f"{name}: {' '.join(sentence.split())}")
-    return EXIT_CANNOT
+    return EXIT_FAILURE
 
 
 def _tell(text: str) -> None:

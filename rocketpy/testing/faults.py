@@ -20,14 +20,15 @@ from rocketpy.runtime.ordered_set import OrderedSet
 
 
 class FaultyNetwork:
-    """Sockets of one broker with faults; satisfies `network.network`.
+    """Sockets of one broker with faults; implements `rocketpy.remoting.network.network.Network`.
 
-    Any thread may call `freeze` and `slow`, but `refuse` runs on the loop that listens.
+    Any thread may call `freeze` and `heal` and set `delay_s`; `refuse` must run on the loop that
+    listens.
     Connections of the broker to name servers are not affected.
 
     Attributes:
-        is_frozen: whether data is held back.
-        delay_s: delay of data from clients, seconds.
+        is_frozen: whether data is held back; set by `freeze`.
+        delay_s: delay of data from clients, seconds; may be set at any time.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class FaultyNetwork:
         """Hold back all data, or release it."""
         self.is_frozen = frozen
         if not frozen:
-            self._tell(Gate.release)
+            self._run_on_gates(Gate.release)
 
     def refuse(self, *, refused: bool) -> None:
         """Reset all connections and close the ports, or open them again.
@@ -83,10 +84,10 @@ class FaultyNetwork:
             else:
                 listening.accept_again()
         if refused:
-            self._tell(Gate.cut)
+            self._run_on_gates(Gate.cut)
 
     def heal(self) -> None:
-        """End `freeze` and `slow`."""
+        """Release frozen data and end the delay."""
         self.delay_s = 0.0
         self.freeze(frozen=False)
 
@@ -103,11 +104,11 @@ class FaultyNetwork:
     def _gate(self, protocol: asyncio.Protocol) -> asyncio.Protocol:
         return Gate(self, protocol)
 
-    def _tell(self, what: Callable[["Gate"], None]) -> None:
+    def _run_on_gates(self, action: Callable[["Gate"], None]) -> None:
         with self._lock:
             gates = list(self._gates)
         for gate in gates:
-            gate.loop.call_soon_threadsafe(what, gate)
+            gate.loop.call_soon_threadsafe(action, gate)
 
 
 class Gate(asyncio.Transport, asyncio.Protocol):
@@ -127,8 +128,8 @@ class Gate(asyncio.Transport, asyncio.Protocol):
         self._faults = faults
         self._protocol = protocol
         self._transport: asyncio.Transport
-        self._came: deque[bytes] = deque()  # empty bytes mean EOF
-        self._to_go: list[bytes] = []
+        self._held_input: deque[bytes] = deque()  # empty bytes mean EOF
+        self._held_output: list[bytes] = []
 
     # ---- the protocol of the transport
 
@@ -164,18 +165,18 @@ class Gate(asyncio.Transport, asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop the data held back and notify the protocol."""
         self._faults.closed(self)
-        self._came.clear()
-        self._to_go.clear()
+        self._held_input.clear()
+        self._held_output.clear()
         self._protocol.connection_lost(exc)
 
     # ---- faults, on the connection's loop
 
     def release(self) -> None:
         """Release the data held back."""
-        held, self._to_go = self._to_go, []
+        held, self._held_output = self._held_output, []
         for data in held:
             self._transport.write(data)
-        while self._came and not self._faults.is_frozen:
+        while self._held_input and not self._faults.is_frozen:
             self._arrive()
 
     def cut(self) -> None:
@@ -184,17 +185,17 @@ class Gate(asyncio.Transport, asyncio.Protocol):
 
     @property
     def _is_open(self) -> bool:
-        return not (self._came or self._faults.is_frozen or self._faults.delay_s)
+        return not (self._held_input or self._faults.is_frozen or self._faults.delay_s)
 
     def _keep(self, data: bytes) -> None:
-        self._came.append(data)
+        self._held_input.append(data)
         self.loop.call_later(self._faults.delay_s, self._arrive)
 
     def _arrive(self) -> None:
         """Pass the oldest data held back, if it is due."""
-        if self._faults.is_frozen or not self._came:
+        if self._faults.is_frozen or not self._held_input:
             return
-        data = self._came.popleft()
+        data = self._held_input.popleft()
         if data:
             self._protocol.data_received(data)
         elif not self._protocol.eof_received():
@@ -204,8 +205,8 @@ class Gate(asyncio.Transport, asyncio.Protocol):
 
     def write(self, data: Buffer) -> None:
         """Send bytes to the client, unless frozen."""
-        if self._faults.is_frozen or self._to_go:
-            self._to_go.append(bytes(data))
+        if self._faults.is_frozen or self._held_output:
+            self._held_output.append(bytes(data))
         else:
             self._transport.write(data)
 

@@ -14,7 +14,7 @@ _LINE_S = 5.0
 
 
 class ProgressBars:
-    """Progress bars, one a job; `update(name=done)` moves them.
+    """Progress bars, one per job; `update(name=done)` moves them.
 
     Args:
         totals: expected count by name; None while it is unknown.

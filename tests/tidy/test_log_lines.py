@@ -37,4 +37,6 @@ def test_every_field_of_a_line_can_be_taken_from_it() -> None:
         fields = fields_of(text, arguments)
         if fields is None or "=" in fields[0] or OURS & fields[1].keys():
             wrong.append((place, text))
+        if not re.fullmatch(r"[^=]*: \w+=.*", text, re.DOTALL):
+            wrong.append((place, f"no colon before the first field: {text}"))
     assert wrong == []

@@ -11,7 +11,7 @@ Invariants:
 - No operation visits all entries: a wake visits one key, a lost connection its own entries, a step
   the time slots that are due. Entries are added and removed in constant time.
 - The owner's `resume` is called without the lock, on the thread that wakes, often one that stores a
-  message. It only queues the request (`WriteScheduler.add`); its `run` makes the response later.
+  message. It only queues the request (`TurnScheduler.add`); its `run` makes the response later.
 - At a limit, the owner whose entries use the most memory gives way to a new entry, unless the new
   entry's owner uses as much. About half of its waiting entries are resumed early, although nothing
   arrived for them. At a full key these are the entries there, of the larger of the owners of the

@@ -93,7 +93,7 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     type=click.FloatRange(0, min_open=True),
     help="Stop after this many seconds without a message.",
 )
-@click.option("--body-only", is_flag=True, help="Print only bodies, one a line.")
+@click.option("--body-only", is_flag=True, help="Print only bodies, one per line.")
 @click.option(
     "--format", "template", metavar="TEXT", callback=_template,
     help="Format of a line, such as '{queue} {offset} {body}'.",

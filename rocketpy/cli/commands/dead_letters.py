@@ -12,7 +12,7 @@ from rocketpy.errors import RocketPyError, TopicNotExistError
 from rocketpy.terminal.cluster_calls import ask, exit_code
 from rocketpy.terminal.common import CONTEXT, confirm, namesrv_option, output_option, yes_option
 from rocketpy.terminal.completion import group_names
-from rocketpy.terminal.error_exit import EXIT_CANNOT, complain
+from rocketpy.terminal.error_exit import EXIT_FAILURE, complain
 from rocketpy.terminal.parameters import TextCommand, group_name
 from rocketpy.terminal.render import iso, message_row, nothing_found, print_message, show
 
@@ -96,7 +96,7 @@ def command(  # noqa: PLR0913 - one argument an option
     if failed:
         complain(f"{len(failed):,} letters were not requeued, the first because: "
                  f"{failed[0]['error']}")  # fmt: skip
-    return max(exit_code(letters.failures), EXIT_CANNOT if failed else 0)
+    return max(exit_code(letters.failures), EXIT_FAILURE if failed else 0)
 
 
 def _find(namesrv: str, group: str, max_count: int | None) -> Answers[DeadLetter]:

@@ -20,7 +20,7 @@ from rocketpy.terminal.common import (
     queue_of,
 )
 from rocketpy.terminal.completion import topic_names
-from rocketpy.terminal.error_exit import EXIT_CANNOT, complain
+from rocketpy.terminal.error_exit import EXIT_FAILURE, complain
 from rocketpy.terminal.parameters import topic_name
 from rocketpy.terminal.render import iso, message_row, nothing_found, print_message, show
 from rocketpy.terminal.suggestions import HintingGroup
@@ -182,4 +182,4 @@ def trace(*, message_id: str, topic: str, namesrv: str, output: str) -> int:
     else:
         table = [{name: row.get(name, "") for name in _TRACE_COLUMNS} for row in rows]
         show(table, output, empty=f"no trace of {message_id} in {topic} yet")
-    return max(exit_code(found.failures), 0 if rows else EXIT_CANNOT)
+    return max(exit_code(found.failures), 0 if rows else EXIT_FAILURE)

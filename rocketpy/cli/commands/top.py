@@ -176,7 +176,7 @@ class Screen:
 
     Args:
         namesrv: shown in the title.
-        output: `table`, or `json` for an object a line.
+        output: `table`, or `json` for one object per line.
         is_live: whether several pages are shown.
     """
 

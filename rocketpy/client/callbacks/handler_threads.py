@@ -6,7 +6,7 @@ and what they returned goes to the loop together.
 
 How many threads are woken depends on what the calls were like:
 
-- they took some time, because they waited for something: one thread a call, as long as there are;
+- they took some time, because they waited for something: one thread per call, as long as there are;
 - they were quick: one thread for all. When a call has not begun within one or two milliseconds,
   because the one before it waits for something, as many threads as there are calls.
 

@@ -46,14 +46,14 @@ class AssignmentHooks:
         self._on_revoked = on_revoked
 
     async def assigned(self, queues: Iterable[MessageQueue]) -> None:
-        """Tell of queues that are ours now."""
-        await self._tell(self._on_assigned, queues)
+        """Call the hook for queues that this member has acquired."""
+        await self._call(self._on_assigned, queues)
 
     async def revoked(self, queues: Iterable[MessageQueue]) -> None:
-        """Tell of queues that stop being ours."""
-        await self._tell(self._on_revoked, queues)
+        """Call the hook for queues that this member releases or has lost."""
+        await self._call(self._on_revoked, queues)
 
-    async def _tell(self, hook: AssignmentHook | None, queues: Iterable[MessageQueue]) -> None:
+    async def _call(self, hook: AssignmentHook | None, queues: Iterable[MessageQueue]) -> None:
         if hook is None:
             return
         shown = sorted(each for each in queues if not each.topic.startswith(RETRY_PREFIX))
@@ -68,21 +68,21 @@ class AssignmentHooks:
                 await asyncio.get_running_loop().run_in_executor(None, hook, shown)
         except Exception:
             logger.exception(
-                "a hook of group %(group)s failed for %(queues)s",
+                "assignment hook failed: group=%(group)s queues=%(queues)s",
                 {"group": self._group, "queues": shown},
             )
 
 
 class SendRetry(NamedTuple):
-    """A send that is tried again.
+    """Retry of a send, as the hook `on_retry` gets it.
 
     Attributes:
-        topic: where the message goes.
-        msg_id: its id, the same in every attempt.
-        attempt: the number of the one that failed, from 1.
-        broker: on which it failed; None when none was reached, or known.
-        error: why.
-        wait_s: until the next attempt, in seconds.
+        topic: destination of the message.
+        msg_id: id of the message, the same in every attempt.
+        attempt: number of the attempt that failed, from 1.
+        broker: broker on which it failed; None if no broker was chosen yet.
+        error: error of the failed attempt.
+        wait_s: pause before the next attempt, in seconds.
     """
 
     topic: str
@@ -101,10 +101,10 @@ class RetryReporter:
     """Counter, debug log and user's hook of the retries of one producer.
 
     Args:
-        hook: of the user.
+        hook: the user's hook; None without one.
 
     Attributes:
-        count: so far.
+        count: number of retries so far.
     """
 
     def __init__(self, hook: RetryHook | None) -> None:
@@ -120,11 +120,11 @@ class RetryReporter:
         error: RocketPyError | None,
         wait_ms: int,
     ) -> None:
-        """Note one; never raises."""
+        """Count, log and report a retry; never raises."""
         self.count += 1
         retry = SendRetry(topic, msg_id, attempt, broker, error, wait_ms / 1000)
         logger.debug(
-            "a send is tried again: topic=%(topic)s msg_id=%(msg_id)s attempt=%(attempt)d "
+            "send retried: topic=%(topic)s msg_id=%(msg_id)s attempt=%(attempt)d "
             "broker=%(broker)s wait_s=%(wait_s)s error=%(error)r",
             {
                 "topic": topic,
@@ -140,4 +140,4 @@ class RetryReporter:
         try:
             self._hook(retry)
         except Exception:
-            logger.exception("the hook for retries failed")
+            logger.exception("retry hook failed")

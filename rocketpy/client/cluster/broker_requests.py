@@ -192,7 +192,8 @@ class ServerRequests:
             message = decode_message(request.body)
         except CorruptRecordError as error:
             logger.warning(
-                "a broker asks about a message that cannot be read: %(error)s", {"error": error}
+                "transaction check discarded, its message cannot be read: error=%(error)s",
+                {"error": error},
             )
             return
         group = message.properties.get(PROPERTY_PRODUCER_GROUP, "")
@@ -200,8 +201,8 @@ class ServerRequests:
             if producer.check_transaction(asked, channel.remote_address, message):
                 return
         logger.warning(
-            "a broker asks how a transaction of group %(group)s ended, no producer here has a "
-            "tx_checker",
+            "transaction check discarded, no producer of the group has a tx_checker: "
+            "group=%(group)s",
             {"group": group},
         )
 

@@ -185,7 +185,7 @@ class Instance:
             ClosedError: the client was closed meanwhile.
         """
         end_ms = self.clock.monotonic_ms() + int(limit_s * 1000)
-        was_told = False
+        was_logged = False
         for topic in topics:
             while True:
                 try:
@@ -196,8 +196,8 @@ class Instance:
                 except NoNameServerError as error:
                     if self.clock.monotonic_ms() + _LOOK_UP_PAUSE_MS > end_ms:
                         raise
-                    if not was_told:
-                        was_told = True
+                    if not was_logged:
+                        was_logged = True
                         logger.warning(
                             "name servers not reached, start waits: limit_s=%(limit_s)s "
                             "error=%(error)s",
@@ -217,7 +217,7 @@ class Instance:
             ClosedError: the client was closed meanwhile.
         """
         end_ms = self.clock.monotonic_ms() + int(limit_s * 1000)
-        was_told = False
+        was_logged = False
         while True:
             failure: RocketPyError
             try:
@@ -231,8 +231,8 @@ class Instance:
                 failure = error
             if self.clock.monotonic_ms() + _LOOK_UP_PAUSE_MS > end_ms:
                 raise failure
-            if not was_told:
-                was_told = True
+            if not was_logged:
+                was_logged = True
                 logger.warning(
                     "cluster not reached, start waits: limit_s=%(limit_s)s error=%(error)s",
                     {"limit_s": limit_s, "error": failure},
@@ -304,7 +304,7 @@ class Instance:
             await self.unregister(consumer_group=consumer.group)
 
     async def unregister(self, *, producer_group: str = "", consumer_group: str = "") -> None:
-        """Tell every broker that a group has one member less; failures are only logged.
+        """Unregister this client from a group at every broker; failures are only logged.
 
         Takes at most `LEAVE_S`.
         """
@@ -320,7 +320,7 @@ class Instance:
                     )
             except (RocketPyError, TimeoutError) as error:
                 logger.info(
-                    "leaving a group at %(address)s failed: %(error)r",
+                    "unregistration failed: address=%(address)s error=%(error)r",
                     {"address": address, "error": error},
                 )
 
@@ -349,7 +349,7 @@ class Instance:
                 raise
             except RocketPyError as error:  # its pulls will say it again
                 logger.warning(
-                    "%(address)s was not asked about a filter: %(error)r",
+                    "filter not checked: address=%(address)s error=%(error)r",
                     {"address": address, "error": error},
                 )
 
@@ -407,7 +407,7 @@ class Instance:
             raise failure
 
     def _warn_of_divided_groups(self, outcomes: Iterable[RemotingCommand | BaseException]) -> None:
-        """Say once that members of a group want different things; Apache's brokers do not tell."""
+        """Warn once per group whose members subscribe differently, which only RocketPy reports."""
         responses = [each for each in outcomes if isinstance(each, RemotingCommand)]
         named = {
             group
@@ -417,8 +417,8 @@ class Instance:
         }
         for group in sorted(named - self._divided_groups):
             logger.warning(
-                "members of group %(group)s subscribe differently: brokers keep what was asked for "
-                "last, and messages are missed; let all of them have the same topics and filters",
+                "members subscribe differently, messages are missed, use the same topics and "
+                "filters in all of them: group=%(group)s",
                 {"group": group},
             )
         self._divided_groups = named

@@ -107,7 +107,7 @@ class NameServers:
                 failures.append(str(error) if address in str(error) else f"{address}: {error}")
                 kind = NoNameServerError
                 logger.info(
-                    "name server %(address)s does not answer: %(error)r",
+                    "name server request failed: address=%(address)s error=%(error)r",
                     {"address": address, "error": error},
                 )
             else:
@@ -116,7 +116,7 @@ class NameServers:
                     return response
                 failures.append(f"{address} is no name server; is it a broker's address?")
                 logger.info(  # the error says so, too
-                    "%(address)s is no name server; is it a broker's address?",
+                    "address is not a name server, perhaps a broker: address=%(address)s",
                     {"address": address},
                 )
             self._index = (self._index + 1) % len(self.addresses)

@@ -66,14 +66,14 @@ class PeriodicJob:
             except Exception as error:  # noqa: BLE001 - a runner: kept for health(), tried again
                 if self.failure is None:
                     logger.warning(
-                        "background job %(name)s fails, which is tried again: reason=%(error)r",
-                        {"name": self.name, "error": error},
+                        "background job failed, retried: job=%(job)s error=%(error)r",
+                        {"job": self.name, "error": error},
                     )
                 self.failure = error
                 wait_ms = min(self._interval_ms, RETRY_MS)
             else:
                 if self.failure is not None:
-                    logger.warning("background job %(name)s works again", {"name": self.name})
+                    logger.warning("background job recovered: job=%(job)s", {"job": self.name})
                 self.failure = None
                 if asked is not None:
                     wait_ms = asked

@@ -85,9 +85,8 @@ async def wait_for_first_round(
             await then()
     except TimeoutError:
         logger.warning(
-            "group %(group)s: its brokers did not say within %(limit_s)s s where it begins "
-            "(%(error)r); what is sent before they do may be missed; they are asked again in the "
-            "background",
+            "start position still unknown, messages sent before it is known may be missed, "
+            "request repeated: group=%(group)s limit_s=%(limit_s)s error=%(error)r",
             {"group": group, "limit_s": limit_s, "error": rounds.failure},
         )
 
@@ -258,7 +257,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
                 await instance.heartbeat()
             except RocketPyError as error:  # the heartbeat job tries again, health() shows it
                 logger.warning(
-                    "first heartbeat of group %(group)s failed: %(error)r",
+                    "first heartbeat failed: group=%(group)s error=%(error)r",
                     {"group": self.group, "error": error},
                 )
             for job in self._jobs:
@@ -293,8 +292,8 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         """Warn about a handler whose consumer was never started."""
         if not self._was_begun and self.config.handler is not None:
             logger.warning(
-                "the consumer of group %(group)s was never started, so its handler got nothing: "
-                "use `async with`, or await start()",
+                "consumer never started, its handler got no message, use `async with` or "
+                "await start(): group=%(group)s",
                 {"group": self.group},
             )
 

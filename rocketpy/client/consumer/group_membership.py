@@ -210,8 +210,8 @@ class PushMember(HandlerMember[ConsumerConfig]):
             await self._store.save({queue: offset}, final=True)
         except RocketPyError as error:
             logger.warning(
-                "offset %(offset)d of %(queue)s was not stored yet: %(error)r",
-                {"offset": offset, "queue": queue, "error": error},
+                "offset not stored yet: queue=%(queue)s offset=%(offset)d error=%(error)r",
+                {"queue": queue, "offset": offset, "error": error},
             )
 
     def offsets(self) -> dict[MessageQueue, int]:

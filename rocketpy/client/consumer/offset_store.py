@@ -175,7 +175,8 @@ class LocalOffsetStore:
                 continue
             except BadBodyError as error:
                 logger.warning(
-                    "offset file %(path)s cannot be read: %(error)s", {"path": path, "error": error}
+                    "offset file not readable: path=%(path)s error=%(error)s",
+                    {"path": path, "error": error},
                 )
         return {}
 
@@ -414,8 +415,8 @@ class StartFinder:
         self._unanswered: dict[str, RocketPyError] = {}  # by topic, why that is not known yet
         self._noted: dict[MessageQueue, int] = {}  # what `start` meant meanwhile
 
-    async def saw(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """Note the queues that a topic has; those that are there the first time are not new.
+    async def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Note the queues of a topic; the queues of the first call do not count as new.
 
         Must be called before members of a new group store their first offsets, which would look
         like offsets of an old group: in a round, before the pause for former owners.

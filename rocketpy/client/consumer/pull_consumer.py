@@ -118,7 +118,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
             group,
             find_allocation(config.allocation),
             self._readers.queues,
-            saw=self._finder.saw,
+            note_queues=self._finder.note_queues,
             acquire=self._acquire,
             release=self._release,
             takeover_pause_ms=TAKEOVER_PAUSE_MS,
@@ -264,7 +264,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         # Before any first offset is stored: it would look like one of an old group.
         for topic in dict.fromkeys(queue.topic for queue in fresh):
             if queues_of_topic := await self._instance.routes.subscribe_queues(topic):
-                await self._finder.saw(topic, queues_of_topic)
+                await self._finder.note_queues(topic, queues_of_topic)
         for queue in fresh:
             await self._acquire(queue)
 

@@ -101,7 +101,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
             group,
             None if config.broadcast else find_allocation(config.allocation),
             self._readers.queues,
-            saw=self._finder.saw,
+            note_queues=self._finder.note_queues,
             acquire=self._acquire,
             release=self._release,
             takeover_pause_ms=to_ms(config.takeover_pause),

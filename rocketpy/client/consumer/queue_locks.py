@@ -1,9 +1,10 @@
-"""Brokers' locks on the queues of an ordered consumer: taken, renewed and released.
+"""Locks of an ordered consumer on its queues at brokers: acquired, renewed and released.
 
-A broker releases a lock 60 s after its last renewal, or on request. Here a lock counts
-for 30 s after the renewal was asked for, so that two members never believe they have one. A lock
-that lapsed, here or there, is not simply renewed: another member may have had the queue, so it is
-given up and taken afresh, with the offset that the group has stored by then.
+A broker releases a lock 60 s after its last renewal, or on request. The consumer relies on a lock
+for 30 s only, counted from the request of the last renewal, so that two members never believe that
+they have the same lock. A lock that lapsed at the consumer or at the broker is not renewed, because
+another member may have had the queue: the queue is released and acquired again, and starts at the
+offset that the group has stored by then.
 
 Source: RebalanceImpl.lock, lockAll, unlock, ProcessQueue.isLockExpired (5.4.0).
 """
@@ -23,6 +24,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 # Both as in Apache's clients (REBALANCE_LOCK_MAX_LIVE_TIME, REBALANCE_LOCK_INTERVAL).
 LOCK_LIFE_MS: Final = 30_000
+"""Time that a consumer relies on a lock. Half of the broker's 60 s (`LOCK_LIFE_MS` of
+`rocketpy.broker.clients.queue_locks`), so that it stops before another member can get the lock."""
 RENEW_INTERVAL_MS: Final = 20_000
 
 
@@ -35,13 +38,13 @@ def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
 
 
 class QueueLockKeeper:
-    """Keeps the locks of one consumer's queues.
+    """Locks of one consumer's queues.
 
     Args:
         instance: connections and routes.
-        group: whose locks.
+        group: the consumer's group.
         queues: the queues that the consumer has.
-        lapsed: called when a lock is gone: its queue is `closing` then.
+        lapsed: called when a lock has lapsed, after its queue was marked `closing`.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class QueueLockKeeper:
         """Lock a queue; return False when another member has the lock.
 
         Raises:
-            RocketPyError: the broker does not say.
+            RocketPyError: the request failed; whether the broker has locked the queue is unknown.
         """
         # Before the request: the broker's time begins after it, so this one ends earlier.
         asked_ms = self._instance.clock.monotonic_ms()
@@ -78,7 +81,7 @@ class QueueLockKeeper:
         return True
 
     async def renew(self) -> None:
-        """Renew the locks of all queues, a broker at a time.
+        """Renew the locks of all queues, one broker after another.
 
         Raises:
             RocketPyError: the last failure, after every broker was asked.
@@ -103,7 +106,7 @@ class QueueLockKeeper:
                 self._renewed_ms[queue] = asked_ms
                 continue
             logger.warning(
-                "group %(group)s: the lock of %(queue)s lapsed",
+                "queue lock lapsed: group=%(group)s queue=%(queue)s",
                 {"group": self._group, "queue": queue},
             )
             self._renewed_ms.pop(queue, None)
@@ -112,9 +115,9 @@ class QueueLockKeeper:
             self._lapsed()
 
     async def give_back(self, queues: Iterable[MessageQueue]) -> None:
-        """Let others have queues, all brokers at once.
+        """Release the locks of queues, at all brokers concurrently.
 
-        A failure only makes them wait until the locks expire.
+        A failure is logged; other members then wait until the locks expire.
         """
         # Removed before the request: the broker may give the lock to another member at any moment.
         held = [queue for queue in queues if self._renewed_ms.pop(queue, None) is not None]

@@ -1,10 +1,11 @@
 """Rebalance of a group's queues among its members.
 
 Each member computes the same assignment by the group's rule (`rocketpy.proto.allocation`, which
-brokers use, too), takes its queues and releases the others.
+brokers use, too), acquires its queues and releases the others.
 
-A broker ignores a heartbeat of a group that it does not have, and responds later only that it knows
-no member of it. Whether the group exists shows in the response to a pull (`check_group_exists`).
+A broker ignores heartbeats of a group that it does not have. A later request for the members of the
+group fails with the same error as for a group without members. The response to a pull shows whether
+the group exists (`check_group_exists`).
 
 A consumer often starts a moment before the first message creates its topic. A missing topic is
 therefore logged as a warning only when it does not appear soon.
@@ -57,7 +58,7 @@ async def check_group_exists(instance: Instance, group: str, queue: MessageQueue
     A heartbeat follows: once the group is created, only a heartbeat makes this client a member.
 
     Raises:
-        SubscriptionGroupNotExistError: it has no such group, and makes none.
+        SubscriptionGroupNotExistError: the broker does not have the group and does not create it.
     """
     header = PullMessageRequestHeader(
         consumer_group=group,
@@ -77,7 +78,7 @@ async def check_group_exists(instance: Instance, group: str, queue: MessageQueue
         await instance.api.pull(address, header, _TIMEOUT_MS)
     except SubscriptionGroupNotExistError:
         raise
-    except RocketPyError:  # the caller has an error already, or tries again
+    except RocketPyError:  # says nothing about the group; the caller tries again
         return
 
 
@@ -91,17 +92,20 @@ class MissingTopics:
 
     Args:
         group: its group, for the log.
-        clock: for how long they have been missed (monotonic).
+        clock: measures how long a topic has been missing (monotonic).
     """
 
     def __init__(self, group: str, clock: Clock) -> None:
         self._group = group
         self._clock = clock
-        self._missed_ms: dict[str, int] = {}  # since when, by topic
-        self._warned: set[str] = set()  # in a warning
+        self._missed_ms: dict[str, int] = {}  # start of its absence, by topic
+        self._warned: set[str] = set()  # topics that a warning has named
 
     def note(self, topic: str, *, is_served: bool) -> None:
-        """Take what a look-up found; a group's own retry topic may come with its first message."""
+        """Record the result of a look-up.
+
+        Retry topics are ignored: a broker creates one with the first redelivery of its group.
+        """
         if topic.startswith(RETRY_PREFIX):
             return
         if is_served:
@@ -111,25 +115,27 @@ class MissingTopics:
         now_ms = self._clock.monotonic_ms()
         if topic not in self._missed_ms:
             self._missed_ms[topic] = now_ms
-            self._log(logging.INFO, "topic %(topic)s is not there yet: group=%(group)s", topic)
+            self._log(
+                logging.INFO, "topic does not exist yet: topic=%(topic)s group=%(group)s", topic
+            )
         elif topic not in self._warned and now_ms - self._missed_ms[topic] >= WARN_AFTER_MS:
             self._warned.add(topic)
             text = (
-                "no broker has topic %(topic)s: create it, or check its name; it is looked for "
-                "again and again: group=%(group)s"
+                "no broker has the topic, create it or check its name, look-up repeated: "
+                "topic=%(topic)s group=%(group)s"
             )
             self._log(logging.WARNING, text, topic)
 
     def _note_served(self, topic: str) -> None:
         level = logging.WARNING if topic in self._warned else logging.INFO
         self._warned.discard(topic)
-        self._log(level, "topic %(topic)s is there now: group=%(group)s", topic)
+        self._log(level, "topic exists now: topic=%(topic)s group=%(group)s", topic)
 
     def _log(self, level: int, text: str, topic: str) -> None:
         logger.log(level, text, {"topic": topic, "group": self._group})
 
     def failures(self) -> dict[str, str]:
-        """Return what health says of them."""
+        """Return the missing topics as failures of `health()`."""
         return {
             f"topic {topic}": "no broker has it: create it, or check its name"
             for topic in self._missed_ms
@@ -141,12 +147,12 @@ PULL_EXPIRED_MS = 120_000
 
 
 class Balance(IntEnum):
-    """Progress of a round; that of several topics is the least of theirs."""
+    """Result of a round; the result for several topics is the lowest of their results."""
 
     OUTSIDE = 0
-    """A broker does not know this client as a member yet."""
+    """The broker's member list does not contain this client yet."""
     WAITING = 1
-    """A queue cannot be taken or released yet."""
+    """A queue cannot be acquired or released yet."""
     ABSENT = 2
     """No broker serves a topic."""
     COMPLETE = 3
@@ -154,18 +160,20 @@ class Balance(IntEnum):
 
 
 class Rebalancer:
-    """Computes the queues of this member, releases the others, takes the new ones.
+    """Computes the queues of this member, releases the others, acquires the new ones.
 
     Args:
         instance: connections and routes.
-        group: whose queues.
+        group: the consumer group.
         allocate: the group's rule; None assigns every queue to this member (broadcasting).
-        saw: called with the queues of a topic in each round, before any is acquired.
-        owned: the queues we have; changed by `acquire` and `release` only.
-        acquire: starts on a queue; False when it is not to be had yet. It may raise
-            RocketPyError. Either way it is tried again.
-        release: gives a queue up; False when that has to wait for a handler.
-        takeover_pause_ms: time for the former owner to store its offset.
+        owned: queues of this member; changed by `acquire` and `release` only.
+        note_queues: called with all queues of a topic in each round, before any is acquired. The
+            offset finder must see them before new members of the group store first offsets.
+        acquire: starts to read a queue; returns False if the queue is not free yet. It may raise
+            RocketPyError. In both cases a later round tries again.
+        release: releases a queue; returns False if a handler still runs.
+        takeover_pause_ms: time for former owners to store their offsets, before queues are
+            acquired.
 
     Attributes:
         unserved: topics that no broker has.
@@ -178,7 +186,7 @@ class Rebalancer:
         allocate: Allocation | None,
         owned: Mapping[MessageQueue, ProcessQueue],
         *,
-        saw: Callable[[str, Sequence[MessageQueue]], Awaitable[None]],
+        note_queues: Callable[[str, Sequence[MessageQueue]], Awaitable[None]],
         acquire: Callable[[MessageQueue], Awaitable[bool]],
         release: Callable[[ProcessQueue], Awaitable[bool]],
         takeover_pause_ms: int,
@@ -187,20 +195,20 @@ class Rebalancer:
         self._group = group
         self._allocate = allocate
         self._owned = owned
-        self._saw = saw
+        self._note_queues = note_queues
         self._acquire = acquire
         self._release = release
         self._takeover_pause_ms = takeover_pause_ms
         self.unserved: MissingTopics = MissingTopics(group, instance.clock)
 
     async def round(self, topics: Iterable[str]) -> Balance:
-        """Do one round over all topics.
+        """Run one round over all topics.
 
         Returns:
-            How far it came: short of COMPLETE, it is to be tried again soon.
+            The lowest result of the topics; below COMPLETE, the caller runs another round soon.
 
         Raises:
-            RocketPyError: the last thing that went wrong, after every topic was tried.
+            RocketPyError: the last failure, after every topic was tried.
         """
         wanted = list(topics)
         failure: RocketPyError | None = None
@@ -220,7 +228,7 @@ class Rebalancer:
     async def _topic_round(self, topic: str) -> Balance:
         queues = await self._instance.routes.subscribe_queues(topic)
         self.unserved.note(topic, is_served=bool(queues))
-        await self._saw(topic, queues)
+        await self._note_queues(topic, queues)
         if not queues:
             return Balance.ABSENT
         alone = True
@@ -238,9 +246,10 @@ class Rebalancer:
         settled = True
         # Before the pause and the new queues, because other members wait for these.
         for queue, process_queue in list(self._owned.items()):
-            if queue.topic == topic and (queue not in mine or self._is_over(process_queue)):
+            if queue.topic == topic and (queue not in mine or self._must_reacquire(process_queue)):
                 settled = await self._release(process_queue) and settled
         fresh = sorted_queues(mine - self._owned.keys())
+        # Without other members there is no former owner whose offset would have to be stored.
         if fresh and not alone and self._takeover_pause_ms:
             # Otherwise the offset might be read before its former owner stores the last one, and
             # messages would come twice.
@@ -268,14 +277,14 @@ class Rebalancer:
         api = self._instance.api
         try:
             return java_sorted(await api.consumer_ids(address, self._group))
-        except BrokerError:  # it knows no member: of a group that is not there it says no more
+        except BrokerError:  # no member is known; the same error as for a group that does not exist
             await check_group_exists(self._instance, self._group, queue)
-        # A broker that was restarted has lost the member until its next heartbeat: no failure.
+        # Not a failure: a restarted broker does not know its members until their next heartbeat.
         await self._instance.introduce()
         return java_sorted(await api.consumer_ids(address, self._group))
 
-    def _is_over(self, queue: ProcessQueue) -> bool:
-        """Return whether a queue of this member has to be taken again."""
+    def _must_reacquire(self, queue: ProcessQueue) -> bool:
+        """Return whether a queue of this member must be released and acquired again."""
         if queue.closing:
             return True
         # Not pulled on purpose: a restart would deliver its messages a second time.
@@ -284,7 +293,7 @@ class Rebalancer:
         idle_ms = self._instance.clock.monotonic_ms() - queue.pulled_at_ms
         if idle_ms > PULL_EXPIRED_MS:
             logger.warning(
-                "queue %(queue)s was not pulled for %(idle_ms)d ms, starting afresh",
+                "queue not pulled in time, acquired again: queue=%(queue)s idle_ms=%(idle_ms)d",
                 {"queue": queue.queue, "idle_ms": idle_ms},
             )
             return True

@@ -58,17 +58,17 @@ class Rejection(NamedTuple):
 
         The cause of a `Retry` or a `ToDLQ` without a text stands in its place as the reason.
         """
-        level, delay_s, told = 0, None, error
+        level, delay_s, cause = 0, None, error
         if isinstance(error, Retry):
-            level, delay_s, told = error.delay_level, error.delay_s, error.__cause__ or error
+            level, delay_s, cause = error.delay_level, error.delay_s, error.__cause__ or error
         elif isinstance(error, ToDLQ):
             level = DEAD_LETTER
-            told = error if error.reason or error.__cause__ is None else error.__cause__
+            cause = error if error.reason or error.__cause__ is None else error.__cause__
         try:
-            reason = str(told)
+            reason = str(cause)
         except Exception:  # noqa: BLE001 - the exception is the user's, and so is its text
             reason = ""
-        return cls(level, delay_s, property_line(type(told).__name__), property_line(reason))
+        return cls(level, delay_s, property_line(type(cause).__name__), property_line(reason))
 
     @property
     def is_dead_letter(self) -> bool:

@@ -187,8 +187,8 @@ def checked_subscription(topic: str, tags: str, sql: str, version: int) -> Subsc
     kind = EXPRESSION_SQL92 if sql else EXPRESSION_TAG
     if not sql and any(each in tags.replace("||", "") for each in "|,"):  # a tag may be so named
         logger.warning(
-            "the filter %(filter)r of topic %(topic)s names a tag with | or , in it: did you mean "
-            "||, as in 'a || b'?",
+            "filter names a tag with | or , in it, did you mean || as in 'a || b': "
+            "filter=%(filter)r topic=%(topic)s",
             {"filter": tags, "topic": topic},
         )
     try:

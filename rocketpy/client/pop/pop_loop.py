@@ -1,4 +1,4 @@
-"""Popping one queue, or all queues of one broker, for as long as they are assigned to us.
+"""Loop that pops one queue, or all queues of one broker, while they are assigned to this member.
 
 Source: DefaultMQPushConsumerImpl.popMessage (5.4.0).
 """
@@ -51,14 +51,15 @@ class PopSettings:
 
 
 class PopLoop:
-    """Pops until it is left, or cancelled.
+    """Loop that pops until `leave` is called or its task is cancelled.
 
-    A pop that waits at its broker cannot be cancelled: the next message is for it. After `leave`,
-    the loop ends with that pop, and its messages are delivered.
+    A pop that waits at its broker must not be cancelled: the broker answers it with the next
+    messages, which would stay invisible without a reader. After `leave`, the loop ends with that
+    pop, and delivers its messages.
 
     Args:
         instance: connections, routes, clock.
-        queue: which; id -1 is all of the broker.
+        queue: the queue to pop; id -1 means all queues of the broker.
         settings: the same for all loops of a consumer.
         leases: of the popped messages; limits their number.
         subscription: returns the present subscription.
@@ -66,11 +67,11 @@ class PopLoop:
         settle: runs the ack of an unwanted message, or a nack, in the background.
 
     Attributes:
-        queue: as given.
-        failure: why the last pop failed; None when it did not.
-        last_pop_ms: wall time of the last one.
-        began: the broker knows where the group begins, or cannot be asked yet, because too many
-            messages are unsettled.
+        queue: the queue that is popped.
+        failure: error of the last pop; None after a success.
+        last_pop_ms: wall time of the last pop.
+        began: set when a pop was answered, so that the broker has a position of the group. Also set
+            when no pop can begin: too many messages are unsettled, or `leave` was called.
     """
 
     def __init__(
@@ -100,18 +101,18 @@ class PopLoop:
         self._empty_polls = EmptyPollBackoff(settings.poll_ms, settings.error_pause_ms)
 
     def leave(self) -> bool:
-        """Begin no other pop.
+        """End the loop after the current pop, if there is one.
 
         Returns:
-            Whether the broker holds a pop; `run` ends with its response then. Otherwise it may be
-            cancelled, and nothing is lost.
+            Whether a pop waits at the broker: `run` ends with its response. If not, the task of
+            `run` may be cancelled without loss.
         """
         self._left.set()
-        self.began.set()  # a start that waits for it waits for nothing
+        self.began.set()  # no pop may follow, so that a start would wait in vain
         return self._is_popping
 
     async def run(self) -> None:
-        """Pop, again and again; failures are kept in `failure` and tried again."""
+        """Pop until `leave` is called; a failed pop is repeated, its error is in `failure`."""
         while not self._left.is_set():
             if not self._leases.has_room:
                 self.began.set()
@@ -145,15 +146,15 @@ class PopLoop:
                 await asyncio.sleep(pause_ms / 1000)
 
     async def _pop(self) -> int:
-        """Pop once; returns the pause until the next one, ms."""
+        """Pop once; return the pause before the next pop, ms."""
         queue, clock = self.queue, self._instance.clock
         address = self._instance.routes.master_address(queue.broker_name)
         if address is None:
             raise NoRouteError(f"broker {queue.broker_name} has no master")
         subscription = self._subscription()
         self.last_pop_ms = clock.time_ms()
-        # The first one, also after a failure, waits for nothing: its response says that the group
-        # has its position, and that the broker is back.
+        # The first pop, also after a failure, does not wait at the broker: its response shows
+        # that the group has a position, and that the broker can be reached again.
         is_first = self.failure is not None or not self.began.is_set()
         poll_ms = 0 if is_first else self._settings.poll_ms
         self._is_popping = True

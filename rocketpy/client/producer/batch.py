@@ -1,4 +1,6 @@
-"""Many messages in one request, split so that a broker takes each part.
+"""Batches: many messages in one request, split so that a broker accepts each part.
+
+`rocketpy.client.producer.batch_accumulator` gathers single sends into such batches.
 
 Source: MessageBatch, MessageDecoder.encodeMessages (5.4.0); Apache leaves the splitting to users.
 """
@@ -18,7 +20,7 @@ from rocketpy.proto.record.record import MIN_RECORD_BYTES, V4_HOST_BYTES, V6_HOS
 # with IPv6 addresses, and the properties it adds (region, trace switch, cluster).
 _RECORD_OVERHEAD_BYTES = MIN_RECORD_BYTES + 2 * (V6_HOST_BYTES - V4_HOST_BYTES) + 160
 
-# A result a message: without a call of Python code each.
+# Makes the result of a message without a call of Python code.
 _result: Final[Callable[[tuple[Any, ...]], SendResult]] = partial(tuple.__new__, SendResult)
 
 
@@ -26,7 +28,7 @@ def listed(bodies: Iterable[Any]) -> list[Any]:
     """Return the bodies of a batch as a list.
 
     Raises:
-        TypeError: it is one body, whose letters or bytes would be messages of their own.
+        TypeError: it is a single body, of which each letter or byte would become a message.
     """
     if isinstance(bodies, str | bytes | bytearray | memoryview):
         kind = type(bodies).__name__
@@ -58,7 +60,7 @@ class BatchPart:
         self.messages = messages
 
     def outgoing(self, msg_id: str) -> Outgoing:
-        """Return the request's parts; `msg_id` becomes the batch's own."""
+        """Return the request's parts; `msg_id` becomes the id of the batch."""
         body = batch_body(
             [message.body for message in self.messages],
             [message.properties.encode() for message in self.messages],
@@ -67,7 +69,7 @@ class BatchPart:
         return Outgoing(body, id_properties(msg_id), 0, 0, msg_id, SEND_BATCH)
 
     def results(self, stored: SendResult) -> list[SendResult]:
-        """Return one result a message out of the request's result."""
+        """Return one result per message, made from the request's result."""
         offset_ids = stored.offset_msg_id.split(",")
         missing = len(self.messages) - len(offset_ids)
         rows = zip(
@@ -94,7 +96,10 @@ def stored_bytes(message: Outgoing, topic: str) -> int:
 def split_batches(
     messages: Iterable[Outgoing], topic: str, limit_bytes: int
 ) -> Iterator[BatchPart]:
-    """Yield parts whose stored records stay below `limit_bytes`; a lone message always goes."""
+    """Yield parts whose stored records take at most `limit_bytes`.
+
+    A message that exceeds the limit alone becomes a part; its broker rejects it.
+    """
     part: list[Outgoing] = []
     part_bytes = 0
     for message in messages:

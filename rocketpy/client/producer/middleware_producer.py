@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Unpack, cast
+from typing import Any, Unpack, cast
 
 from rocketpy.client.callbacks.middleware import Proceed, Sending, surrounded
 from rocketpy.client.cluster.instance import Instance
@@ -13,12 +13,10 @@ from rocketpy.client.options.durations import Duration
 from rocketpy.client.producer.batch import listed
 from rocketpy.client.producer.producer import Producer
 from rocketpy.client.producer.request_reply import reply_place
-from rocketpy.client.sending.in_flight_window import InFlightWindow
+from rocketpy.client.sending.in_flight_window import UNLIMITED, InFlightWindow
 from rocketpy.client.sending.outgoing_message import unpacked
 from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import TooManyInFlightError
-
-_ANY: Final = 1 << 62
 
 
 def make_sending(kind: Any, topic: str | Message, body: object, options: SendOptions) -> Sending:  # noqa: ANN401
@@ -38,7 +36,7 @@ class MiddlewareProducer(Producer):
 
     def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
         super().__init__(instance, group, config)
-        self._calls = InFlightWindow(config.max_in_flight, _ANY)
+        self._calls = InFlightWindow(config.max_in_flight, UNLIMITED)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def _call(self, sending: Sending, last: Proceed) -> Any:  # noqa: ANN401

@@ -224,7 +224,7 @@ class Producer(ProducerBase):
             **options: for all of them.
 
         Returns:
-            One result a message, in order.
+            One result per message, in order.
 
         Raises:
             IllegalMessageError: one of them breaks a limit; nothing was sent.

@@ -9,7 +9,7 @@ from rocketpy.client.messages.message import Message
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import to_s
 from rocketpy.client.options.validation import checked_group
-from rocketpy.client.producer.linger import BatchAccumulator, can_be_batched
+from rocketpy.client.producer.batch_accumulator import BatchAccumulator, can_be_batched
 from rocketpy.client.producer.oneway import OnewaySends
 from rocketpy.client.producer.pipeline import PreparedSend, SendPipeline
 from rocketpy.client.producer.request_reply import RequestWindow

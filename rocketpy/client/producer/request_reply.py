@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from rocketpy.client.cluster.pending_replies import PendingRequests
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import Serializer
-from rocketpy.client.sending.backoff import LAST_TRY_MS, wait_to_look_again_ms
+from rocketpy.client.sending.backoff import LAST_TRY_MS, retry_pause_ms
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.errors import (
     MOST_REMARK_CHARACTERS,
@@ -193,7 +193,7 @@ async def _make_known(instance: RequestContext, topic: str, left_s: Callable[[],
             if not error.retriable or left_ms <= LAST_TRY_MS:
                 raise
             pauses += 1
-            await asyncio.sleep(wait_to_look_again_ms(pauses, error, left_ms) / 1000)
+            await asyncio.sleep(retry_pause_ms(pauses, error, left_ms) / 1000)
         else:
             return
 

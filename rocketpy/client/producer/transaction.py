@@ -283,8 +283,8 @@ class Transaction(ProcessBound):
         self._check_undecided()
         if not self._has_checker:  # another process of the group may have one
             logger.warning(
-                "transaction %(msg_id)s is left to the check-back, which this producer cannot "
-                "answer: it has no tx_checker",
+                "transaction left to the check-back, this producer has no tx_checker: "
+                "msg_id=%(msg_id)s",
                 {"msg_id": self.half.msg_id},
             )
         self.state = TxState.UNKNOWN
@@ -304,9 +304,9 @@ class Transaction(ProcessBound):
             await self._ends.end(half, state)
         except RocketPyError as error:
             logger.warning(
-                "the %(state)s of transaction %(msg_id)s was not confirmed, the broker will ask: "
-                "%(error)r",
-                {"state": state.name, "msg_id": half.msg_id, "error": error},
+                "transaction outcome not confirmed, the broker will check back: "
+                "msg_id=%(msg_id)s state=%(state)s error=%(error)r",
+                {"msg_id": half.msg_id, "state": state.name, "error": error},
             )
         else:
             self.is_confirmed = True
@@ -350,7 +350,8 @@ class CheckBackResponder:
             if not self._is_full:  # once, and not for each of thousands a second
                 self._is_full = True
                 logger.warning(
-                    "%(count)d transactions are being checked, more must wait", {"count": count}
+                    "transaction check skipped, too many in progress: count=%(count)d",
+                    {"count": count},
                 )
             return
         self._is_full = False
@@ -380,7 +381,7 @@ class CheckBackResponder:
             await self._ends.answer(asked, asker, message, state, remark)
         except RocketPyError as error:
             logger.info(
-                "the check of transaction %(msg_id)s was not answered: %(error)r",
+                "transaction check not answered: msg_id=%(msg_id)s error=%(error)r",
                 {"msg_id": message.msg_id, "error": error},
             )
 
@@ -398,7 +399,7 @@ class CheckBackResponder:
             return TxState(state), None
         except Exception as error:
             logger.exception(
-                "the checker failed, the broker will ask again: %(msg_id)s",
+                "transaction checker failed, the broker will check back again: msg_id=%(msg_id)s",
                 {"msg_id": message.msg_id},
             )
             return TxState.UNKNOWN, f"checkLocalTransactionState Exception: {error!r}"[:1000]

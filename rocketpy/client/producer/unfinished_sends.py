@@ -81,11 +81,11 @@ class UnfinishedSends:
             self._failed_before = self._failed()
         flushes = []
         for producer, submit in list(self._blocking.items()):
-            with contextlib.suppress(ClientError):  # its client was closed, and has waited
+            with contextlib.suppress(ClientError):  # a closed client has waited for its sends
                 flushes.append(submit(producer.flush()))
         if not self._is_late:
             late = concurrent.futures.wait(flushes, EXIT_TIMEOUT_S).not_done
-            self._is_late = bool(late)  # the next flush of this end must not wait once more
+            self._is_late = bool(late)  # `report` flushes again and must not wait again
 
     def report(self) -> None:
         """Log how many sends have no result; at the very end, after other threads."""

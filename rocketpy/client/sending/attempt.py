@@ -122,10 +122,10 @@ class SendAttempt:
 RESOLUTION_MS: Final = 50
 
 
-class Watched(Protocol):
-    """Send whose attempt has a time-out."""
+class TimeoutListener(Protocol):
+    """The send that is notified at the time-out of its attempt."""
 
-    def share_over(self) -> None:
+    def attempt_timed_out(self) -> None:
         """Handle the time-out of the attempt."""
         ...
 
@@ -146,7 +146,7 @@ class AttemptTimeouts:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._slots: dict[int, dict[Watched, None]] = {}
+        self._slots: dict[int, dict[TimeoutListener, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
         self._has_waited = False
@@ -155,11 +155,11 @@ class AttemptTimeouts:
         """Return the number of attempts with a pending time-out."""
         return sum(map(len, self._slots.values()))
 
-    def add(self, watched: Watched, due_ms: int) -> int:
+    def add(self, listener: TimeoutListener, due_ms: int) -> int:
         """Add a time-out.
 
         Args:
-            watched: notified at the time-out.
+            listener: notified at the time-out.
             due_ms: its monotonic time; the notification comes up to `RESOLUTION_MS` later.
 
         Returns:
@@ -171,15 +171,15 @@ class AttemptTimeouts:
             members = self._slots[slot] = {}
             if self._timer is None or slot < self._armed_for:
                 self._arm(slot)
-        members[watched] = None
+        members[listener] = None
         return slot
 
-    def discard(self, watched: Watched, slot: int) -> None:
+    def discard(self, listener: TimeoutListener, slot: int) -> None:
         """Cancel a time-out."""
         members = self._slots.get(slot)
         if members is None:
             return
-        members.pop(watched, None)
+        members.pop(listener, None)
         if not members:
             del self._slots[slot]
 
@@ -203,14 +203,14 @@ class AttemptTimeouts:
         self._has_waited = False
         # In the order of their times, and from a copy: a callback may add time-outs.
         for slot in sorted(slot for slot in self._slots if slot <= reached):
-            for watched in self._slots.pop(slot):
-                watched.share_over()
+            for listener in self._slots.pop(slot):
+                listener.attempt_timed_out()
         if self._slots and self._timer is None:
             self._arm(min(self._slots))
 
 
-# An error lists so many failures before it: enough to see a pattern, and bounded, because a send
-# may try for minutes while no broker is there.
+# Most earlier failures that the error of a send lists: enough to show a pattern, and bounded,
+# because a send may try for minutes while no broker can be reached.
 MAX_NOTES: Final = 8
 
 Late = dict[SendAttempt, None]
@@ -225,7 +225,7 @@ class SendFailures:
         pauses: number of pauses in which no broker could be reached.
         failed: brokers on which the send failed, the latest at the end.
         refused: brokers that refused a connection since the last one accepted.
-        late: attempts that timed out and may still be answered, in their order.
+        late: attempts that timed out and may still be answered, oldest first.
         error: the latest failure.
         doubtful: attempts without an answer, whose message may be stored, and their errors.
         tries: number of failed attempts of any kind.
@@ -248,8 +248,8 @@ class SendFailures:
         self.tries: int = 0
         self._notes: list[tuple[str, RocketPyError]] = []
 
-    def remember(self, broker: str | None, error: RocketPyError) -> None:
-        """Record a failed attempt; only the latest `MAX_NOTES` errors are kept."""
+    def record_failure(self, broker: str | None, error: RocketPyError) -> None:
+        """Record a failed attempt; its error and the `MAX_NOTES` errors before it are kept."""
         self.error = error
         self.tries += 1
         if len(self._notes) > MAX_NOTES:
@@ -259,7 +259,7 @@ class SendFailures:
         if broker is not None:
             self.failed = (*(name for name in self.failed if name != broker), broker)
 
-    def learn(self, attempt: SendAttempt, error: BaseException) -> None:
+    def record_doubt(self, attempt: SendAttempt, error: BaseException) -> None:
         """Record whether the message of a failed attempt may be stored nevertheless."""
         if isinstance(error, RequestTimeoutError | ConnectionLostError) and attempt.is_written:
             self.doubtful[attempt] = error
@@ -275,8 +275,8 @@ class SendFailures:
         for attempt in self.late:
             # It was queued for a connection when its time-out came, and written later.
             if attempt.is_written and attempt not in self.doubtful:
-                words = f"no answer from {attempt.queue.broker_name} to a send in time"
-                self.doubtful[attempt] = RequestTimeoutError(words)
+                text = f"no answer from {attempt.queue.broker_name} to a send in time"
+                self.doubtful[attempt] = RequestTimeoutError(text)
         if self.doubtful:
             if isinstance(error, NotSentError | FlowControlError):
                 return list(self.doubtful.values())[-1]
@@ -286,6 +286,6 @@ class SendFailures:
 
     def add_notes(self, error: BaseException) -> None:
         """Add the failures before an error to it, as notes."""
-        for words, failure in self._notes:
+        for note, failure in self._notes:
             if failure is not error:
-                error.add_note(words)
+                error.add_note(note)

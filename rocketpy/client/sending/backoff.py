@@ -41,20 +41,21 @@ def pause_ms(pauses: int) -> int:
     return int(min(FIRST_PAUSE_MS * BACKOFF_FACTOR ** min(pauses - 1, 64), MAX_PAUSE_MS))
 
 
-def share_ms(left_ms: int, attempts_left: int, *, flow_control_count: bool = False) -> int:
+def share_ms(left_ms: int, attempts_left: int, *, after_flow_control: bool = False) -> int:
     """Return the time that an attempt has before the next one begins.
 
     Args:
-        left_ms: of the whole time.
+        left_ms: rest of the time of the send.
         attempts_left: this one included.
-        flow_control_count: flow-control responses so far; attempts get the minimum connect timeout.
+        after_flow_control: whether an attempt of the send has failed by flow control; the attempt
+            then gets at least the minimum connect timeout, if half of the rest is not shorter.
     """
     # At most half of the rest, so that another attempt has time, however high the minimum is.
-    least_ms = MIN_CONNECT_TIMEOUT_MS if flow_control_count else MIN_SHARE_MS
+    least_ms = MIN_CONNECT_TIMEOUT_MS if after_flow_control else MIN_SHARE_MS
     return max(left_ms // attempts_left, min(least_ms, left_ms // 2))
 
 
-def wait_to_look_again_ms(pauses: int, error: RocketPyError, left_ms: int) -> int:
+def retry_pause_ms(pauses: int, error: RocketPyError, left_ms: int) -> int:
     """Return the pause before brokers are tried again; the last try is just before the end.
 
     Args:

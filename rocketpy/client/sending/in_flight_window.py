@@ -9,6 +9,9 @@ from typing import Final
 
 from rocketpy.errors import ClosedError, NotSentError
 
+UNLIMITED: Final = 1 << 62
+"""Limit of a window that never is full."""
+
 STALL_S: Final = 60
 """Least time after which a caller in line fails, unless a send was stored in the meantime."""
 _CHECK_S: Final = 5

@@ -1,4 +1,4 @@
-"""State machine of one send from its first attempt to its result: retries, pauses, back-off.
+"""State machine of one send with its retries: attempts, pauses, back-off and the result.
 
 Driven by callbacks, so that a pipelined send costs no task. Transitions:
 
@@ -18,9 +18,9 @@ Driven by callbacks, so that a pipelined send costs no task. Transitions:
     PAUSING         the pause is over                                            ROUTING
     PAUSING         an earlier attempt is stored after all, or the caller left   DONE
 
-The response of an attempt counts after its own time-out too, until the time of the send is over. A
-slow broker may cost a second copy of the message, a frozen one only the time of one attempt.
-Every send leaves the window exactly once: when it is DONE.
+A response that arrives after the time-out of its attempt still ends the send, until the time of the
+send is over. With a slow broker the message may therefore be stored twice; a frozen broker costs
+only the time of one attempt. Every send leaves the window exactly once: when it is DONE.
 
 The time of a send that waits for its topic's route begins with the next iteration of the loop. A
 program that gathers thousands of sends keeps the loop busy until all of them are created, and
@@ -30,7 +30,7 @@ The error says whether the message may be stored. One that is surely not sent ra
 `NotSentError`; after an attempt without an answer, that attempt's error is raised, however the
 later attempts failed.
 
-What a send promises is in docs/sending.md.
+docs/sending.md describes the guarantees of a send.
 
 Source: DefaultMQProducerImpl.sendDefaultImpl (5.4.0); flow control, shares and pauses are ours.
 """
@@ -45,8 +45,8 @@ from rocketpy.client.sending.backoff import (
     MAX_GRACE_MS,
     STALL_MS,
     backoff_ms,
+    retry_pause_ms,
     share_ms,
-    wait_to_look_again_ms,
 )
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
@@ -83,8 +83,8 @@ RETRYABLE_CODES = frozenset(
 )
 """Response codes after which another broker may succeed; flow control is separate."""
 
-LOOKS_FOR_UNKNOWN: Final = 3
-"""Pauses, half a second in all, for a broker that the caller names and no route has named yet."""
+MAX_UNKNOWN_BROKER_PAUSES: Final = 3
+"""Most pauses, half a second in all, for a broker that the caller names and no route contains."""
 
 
 class State(Enum):
@@ -213,11 +213,11 @@ class PendingSend:
     def _watch_cancellation(self) -> None:
         if not self._is_watching:
             self._is_watching = True
-            self.future.add_done_callback(self._caller_left)
+            self.future.add_done_callback(self._caller_cancelled)
 
-    def _caller_left(self, _: asyncio.Future[SendResult]) -> None:
+    def _caller_cancelled(self, _: asyncio.Future[SendResult]) -> None:
         if self._state not in {State.SENDING, State.DONE}:
-            self._leave()
+            self._complete()
 
     def _failures_so_far(self) -> SendFailures:
         if self._failures is None:
@@ -276,7 +276,7 @@ class PendingSend:
             return
         failures.pauses += 1
         # After a pause all brokers get another chance: each may be back.
-        wait_ms = wait_to_look_again_ms(failures.pauses, error, left_ms)
+        wait_ms = retry_pause_ms(failures.pauses, error, left_ms)
         failures.refused = frozenset()
         self._go(State.PAUSING)
         self._note_retry(wait_ms)
@@ -287,7 +287,7 @@ class PendingSend:
     def _try(self) -> None:
         """Make the next attempt, unless time is up or the caller has cancelled."""
         if self.future.done():
-            self._leave()
+            self._complete()
         else:
             self._try_at(self._transport.clock.monotonic_ms())
 
@@ -333,13 +333,13 @@ class PendingSend:
         if attempts_left <= 1:
             return
         transport = self._transport
-        is_controlled = failures is not None and failures.flow_control_count > 0
+        after_flow_control = failures is not None and failures.flow_control_count > 0
         share = transport.attempt_timeout_ms or share_ms(
-            left_ms, attempts_left, flow_control_count=is_controlled
+            left_ms, attempts_left, after_flow_control=after_flow_control
         )
         self._slot = transport.watch.add(self, self._started_ms + share)
 
-    def share_over(self) -> None:
+    def attempt_timed_out(self) -> None:
         """Try another broker after the attempt's time-out; its response still counts."""
         self._slot = 0
         attempt = self._attempt
@@ -349,8 +349,8 @@ class PendingSend:
         self._attempt = None
         waited_ms = self._transport.clock.monotonic_ms() - self._started_ms
         broker = self._transport.describe_broker(attempt.queue.broker_name)
-        words = f"no answer from {broker} to a send within {waited_ms} ms"
-        self._attempt_failed(RequestTimeoutError(words), attempt)
+        text = f"no answer from {broker} to a send within {waited_ms} ms"
+        self._attempt_failed(RequestTimeoutError(text), attempt)
 
     def responded(
         self,
@@ -375,7 +375,7 @@ class PendingSend:
         assert error is not None
         if is_late:
             failures = self._failures_so_far()
-            failures.learn(attempt, error)
+            failures.record_doubt(attempt, error)
             if self._state is State.LISTENING and not failures.late:
                 self._out_of_time()
         elif isinstance(error, RocketPyError):
@@ -406,7 +406,7 @@ class PendingSend:
         if transport.tracks_latency:
             elapsed_ms = transport.clock.monotonic_ms() - attempt.started_ms
             transport.note_success(attempt.queue.broker_name, elapsed_ms)
-        self._leave()
+        self._complete()
         if not self.future.done():
             self.future.set_result(result)
 
@@ -418,9 +418,9 @@ class PendingSend:
         is_answer = isinstance(error, BrokerError | IllegalMessageError)  # the broker was reached
         self._transport.note_failure(broker, elapsed_ms, reachable=is_answer)
         failures = self._failures_so_far()
-        failures.remember(broker, error)
+        failures.record_failure(broker, error)
         if attempt is not None:
-            failures.learn(attempt, error)
+            failures.record_doubt(attempt, error)
         if isinstance(error, ConnectError | NoRouteError):  # nothing was sent
             self._not_reached(failures, broker, error)
             return
@@ -445,7 +445,7 @@ class PendingSend:
         """
         # A queue that the caller names may be misspelt: waiting for it would take the whole time.
         is_unheard_of = broker is not None and not self._transport.has_heard_of(broker)
-        is_hopeless = is_unheard_of and failures.pauses >= LOOKS_FOR_UNKNOWN
+        is_hopeless = is_unheard_of and failures.pauses >= MAX_UNKNOWN_BROKER_PAUSES
         if self.future.done() or not self._waits_for_broker or is_hopeless:
             self._end_attempts(error)
             return
@@ -509,7 +509,7 @@ class PendingSend:
 
     def _finish_error(self, error: BaseException) -> None:
         # First: from here on the send is DONE, and responses to other attempts are ignored.
-        self._leave()
+        self._complete()
         if self.future.done():
             return
         self._window.failed += 1
@@ -525,7 +525,7 @@ class PendingSend:
         self._transport.watch.discard(self, self._slot)
         self._slot = 0
 
-    def _leave(self) -> None:
+    def _complete(self) -> None:
         self._go(State.DONE)
         # Timers hold the send and its body until they fire, which may be minutes later.
         if self._slot:

@@ -36,7 +36,8 @@ def java_hash(key: str | int) -> int:
 def queue_index_by_key(key: str | int, count: int) -> int:
     """Return which of `count` queues the official clients' hash selector chooses for `key`.
 
-    Java takes the remainder first (it keeps the sign), then its absolute value.
+    Java takes the remainder first (it keeps the sign), then its absolute value, which gives the
+    same result.
     """
     return abs(java_hash(key)) % count
 
@@ -55,7 +56,7 @@ def checked_choice(queue: object, topic: str) -> MessageQueue:
 
 
 class Destination(NamedTuple):
-    """Queue of a send, with all that sends to it share.
+    """Queue of a send, with the address and the request parts that all sends to the queue share.
 
     Attributes:
         queue: the queue.
@@ -136,9 +137,10 @@ class RoundRobin:
 
         Args:
             failed: brokers on which this message has failed, the latest at the end. All of them
-                are skipped if another broker is left, else the latest only.
+                are skipped if another broker is left. Otherwise the brokers in `refused` are
+                skipped, or only the latest one if `refused` is empty.
             refused: those of them that refuse connections now. They are skipped as long as there
-                is another broker, however bad: a refused attempt fails at once, and the retries
+                is another broker, even a slow one: a refused attempt fails at once, and the retries
                 would spin.
         """
         if failed or self._faults is not None:

@@ -79,13 +79,13 @@ class BrokerProcessor:
         header = RegisterBrokerRequestHeader.from_ext(request.ext_fields)
         if not body_matches(request.body, header.body_crc32 or 0):
             return make_response(request, ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        told = yield from _registration(header, request)
-        problem = told.problem()
+        registration = yield from _registration(header, request)
+        problem = registration.problem()
         if problem is not None:
             _logger.warning("registration rejected", peer=channel.remote_address, reason=problem)
             return make_response(request, ResponseCode.SYSTEM_ERROR, problem)
         result = yield from self._routes.register_in_steps(
-            told,
+            registration,
             channel,
             self._clock.monotonic_ms(),
             delete_missing=self._settings.current.delete_topic_with_broker_registration,
@@ -93,7 +93,7 @@ class BrokerProcessor:
         if not channel.is_open:  # the connection has closed, so its broker would never be removed
             self._routes.connection_closed(channel)
             take_over(self._routes, self._notifier)
-        _log(told, result)
+        _log(registration, result)
         if result.outcome in _FAILED:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "register broker failed")
         if result.min_change is not None:
@@ -104,7 +104,7 @@ class BrokerProcessor:
         # Apache's brokers ignore the remark of a successful response.
         return make_response(
             request,
-            remark=_rival_remark(told, result),
+            remark=_rival_remark(registration, result),
             ext_fields=response.to_ext(),
             body=self._order_configuration(),
         )
@@ -228,9 +228,13 @@ def _rival_remark(registration: Registration, result: RegisterResult) -> str | N
     )
 
 
-def _log(told: Registration, result: RegisterResult) -> None:
+def _log(registration: Registration, result: RegisterResult) -> None:
     """Log new or invalid registrations, but not the repetitions every 30 s."""
-    names = {"broker": told.broker_name, "id": told.broker_id, "address": told.address}
+    names = {
+        "broker": registration.broker_name,
+        "id": registration.broker_id,
+        "address": registration.address,
+    }
     if result.outcome is RegisterOutcome.WAITING:
         if result.is_new:
             _logger.warning(
@@ -238,15 +242,23 @@ def _log(told: Registration, result: RegisterResult) -> None:
                 "routes until the first one leaves",
                 **names,
                 first=result.rival,
-                cluster=told.cluster,
+                cluster=registration.cluster,
             )
     elif result.outcome is not RegisterOutcome.OK:
         _logger.warning("registration rejected", **names, reason=result.outcome.value)
     elif result.is_new:
-        _logger.info("broker registered", **names, cluster=told.cluster, topics=len(told.topics))
-    if result.rival == told.address:
+        _logger.info(
+            "broker registered",
+            **names,
+            cluster=registration.cluster,
+            topics=len(registration.topics),
+        )
+    if result.rival == registration.address:
         _logger.warning("broker name conflict: two processes register one address", **names)
-    if told.refused or result.dropped_topics:
+    if registration.refused or result.dropped_topics:
         _logger.warning(
-            "topics rejected", **names, bad_names=told.refused, no_room=result.dropped_topics
+            "topics rejected",
+            **names,
+            bad_names=registration.refused,
+            no_room=result.dropped_topics,
         )

@@ -1,7 +1,9 @@
 """Fast path of a connection: offers received bytes to a compiled handler before frames are cut.
 
-A handler serves the leading frames of what it is given and returns how many bytes they were. The
-other frames take the general path. With a look-ahead, frames behind those are offered again.
+A handler serves frames from the start of the bytes up to the first frame that it cannot serve, and
+returns the number of bytes served. The frames from there on take the general path. If the table has
+a look-ahead, it finds the next frame that the handler may serve, and the bytes from that frame on
+are offered again after the frames before it.
 """
 
 import logging
@@ -16,7 +18,8 @@ _log = logging.getLogger(__name__)
 
 _LONG_READ_BYTES = 16 * 1024
 """Reads of this size may take long to serve, as a loop may read 32 times from a socket in one
-iteration. Smaller reads are not timed: each check costs the loop one more iteration."""
+iteration. Smaller reads that a handler serves completely are not timed: a check costs the loop one
+more iteration."""
 
 
 def try_byte_handler(
@@ -33,9 +36,11 @@ def try_byte_handler(
         table: has the handler.
         channel: whose bytes they are.
         reader: holds earlier bytes.
-        turn: time budget of the loop; checked before and after long reads.
+        turn: time budget of the loop. Checked after a long read, and after a read that the handler
+            served in part. With a look-ahead, it is also checked before a long read, and after a
+            read of which the handler served nothing.
         data: received bytes.
-        offers_left: whether the rest may be offered again.
+        offers_left: how many times the rest may be offered again.
 
     Returns:
         Whether any of it was served, the bytes for the reader, and the bytes to offer after that.
@@ -47,14 +52,14 @@ def try_byte_handler(
         return False, data, b""
     is_long = len(data) >= _LONG_READ_BYTES
     look_ahead = table.look_ahead
-    # Starts the clock; the check after the read then measures its cost.
+    # Starts the clock; the check after the read then measures the time of the handler.
     if is_long and look_ahead is not None:
         turn.check_time()
     try:
         served_bytes, response = table.byte_handler(channel, data)
     except Exception:  # noqa: BLE001 - a handler's fault costs this connection only
         # It is unknown which requests it has served: only closing is safe.
-        _log.exception("byte handler failed peer=%s", channel.remote_address)
+        _log.exception("byte handler failed: peer=%s", channel.remote_address)
         channel.abort("byte handler failed")
         return True, b"", b""
     if not served_bytes and look_ahead is None:  # it read one header, which takes no time

@@ -19,7 +19,7 @@ from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_re
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.calls import PendingCalls, PendingRequest
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
-from rocketpy.remoting.connection.fair_turns import HeldRequest, WriteScheduler
+from rocketpy.remoting.connection.fair_turns import HeldRequest, TurnScheduler
 from rocketpy.remoting.connection.transport import Buffer, WriteTransport, reset
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class ChannelHost(Protocol):
         turns: where held requests wait until the peer keeps up.
     """
 
-    turns: WriteScheduler
+    turns: TurnScheduler
 
     def complete(self, deferred: DeferredResponse, response: object) -> None:
         """Take a deferred response that was set; any thread."""
@@ -273,7 +273,7 @@ class Channel:
     def write_soon(self, frame: bytes) -> None:
         """Write together with other frames of this iteration of the loop; only on that loop.
 
-        A pipelining caller then costs one system call an iteration, not one a request.
+        A pipelining caller then costs one system call per iteration, not one per request.
         """
         if self._close_reason is not None:
             return
@@ -340,7 +340,7 @@ class Channel:
             self.loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
             # The loop was closed while a pool still had work: its peers are gone.
-            _log.debug("loop closed, callback dropped peer=%s", self.remote_address)
+            _log.debug("loop closed, callback dropped: peer=%s", self.remote_address)
             return False
         return True
 

@@ -3,6 +3,8 @@
 What holds at any moment:
 
 - Everything here runs on the connection's loop, except `complete`.
+- `_time_budget` is shared by all connections of a loop: it ends the serving in one iteration.
+  `turns` is the loop's queue of connections that continue in a later iteration.
 - Responses of one socket read leave in one write, but never more than `FLUSH_BYTES` are gathered
   before they are written and the peer is checked again.
 - What the connection holds is reported to the memory budget each time it may have grown.
@@ -24,7 +26,7 @@ Its flow state says what holds requests back. The connection reads from its peer
 
 Suspended requests (`requests_in_progress.py`) and unread bytes are older than anything still in the
 socket, so they are served first, in the order they arrived. UNREAD and SUSPENDED wait for an event
-(the peer accepts more, a request is done) or for a turn of `WriteScheduler`.
+(the peer accepts more, a request is done) or for a turn of `TurnScheduler`.
 
 Source: NettyServerHandler, NettyRemotingAbstract (5.4.0).
 """
@@ -111,8 +113,8 @@ class Connection(FrameConnection):
             owner.limits.max_in_flight, owner.limits.max_in_flight_bytes
         )
         self._owner = owner
-        self._turn = owner.turn
-        self._budget = owner.budget
+        self._time_budget = owner.turn
+        self._memory_budget = owner.budget
         self._table, self._routes = owner.table, owner.table.routes
         self.slow: SlowRequests = owner.table.slow
         # A copy: read on each socket read, and set before the server starts.
@@ -131,7 +133,7 @@ class Connection(FrameConnection):
         self.reads += 1
         reader = self._reader
         for offers_left in _OFFERS_LEFT:
-            if self._turn.is_exhausted and self._state is not FlowState.SUSPENDED:
+            if self._time_budget.is_exhausted and self._state is not FlowState.SUSPENDED:
                 self._read_later(data)
                 return
             rest = b""
@@ -140,9 +142,9 @@ class Connection(FrameConnection):
             # peer is RocketPy. Checked here and not in a method, as every read does.
             if self._has_byte_handler and self.has_first_command and not self.is_reading_paused:
                 channel, owner = self.channel, self._owner
-                if channel.is_open and not (owner.is_draining or self._budget.is_exhausted):
+                if channel.is_open and not (owner.is_draining or self._memory_budget.is_exhausted):
                     has_served, data, rest = try_byte_handler(
-                        self._table, channel, reader, self._turn, data, offers_left
+                        self._table, channel, reader, self._time_budget, data, offers_left
                     )
                     self.frame_reads += has_served
                     if self.in_progress.is_full:
@@ -153,7 +155,7 @@ class Connection(FrameConnection):
                 if self.is_reading_paused:  # this was on its way when reading stopped
                     self._keep(commands)
                     self._settle()
-                elif self._budget.is_exhausted:
+                elif self._memory_budget.is_exhausted:
                     self._suspend(commands)
                 else:
                     self._dispatch(commands)
@@ -178,13 +180,13 @@ class Connection(FrameConnection):
         """Also release everything that is held."""
         self._release()
         # The loop frees what the transport holds at the end of this iteration, not before.
-        self._budget.end(self)
-        self._loop.call_soon(self._budget.release, self)
+        self._memory_budget.end(self)
+        self._loop.call_soon(self._memory_budget.release, self)
         super().connection_lost(exc)
 
     def _attach(self, transport: asyncio.Transport) -> None:
         super()._attach(transport)
-        self._completed = CompletedResponses(self.channel, self._deferred_done)
+        self._completed = CompletedResponses(self.channel, self._deferred_responses_done)
 
     # ---- requests
 
@@ -228,7 +230,7 @@ class Connection(FrameConnection):
         """Suspend requests until the peer, the limits and the budget allow more."""
         self._keep(commands, taken)
         self._settle()
-        if self._budget.is_exhausted or self._may_serve():
+        if self._memory_budget.is_exhausted or self._may_serve():
             self._wait_for_turn()
 
     def _keep(self, commands: list[RemotingCommand], taken: ResumedRequests | None = None) -> None:
@@ -309,7 +311,7 @@ class Connection(FrameConnection):
             hand_over(self, batches, responses)
             self._count()
         if leftover or responses.is_slow:
-            self._turn.check_time()
+            self._time_budget.check_time()
         self._finish(responses)
         return leftover
 
@@ -324,14 +326,14 @@ class Connection(FrameConnection):
     def batch_done(
         self, batch: RequestBatch, responses: Responses, leftover: list[RemotingCommand]
     ) -> None:
-        """Take back a batch from its pool; on the loop."""
+        """Take the responses of a batch and its leftover requests; called by `RequestBatch`."""
         in_progress = self.in_progress
         in_progress.batches.pop(batch, None)
         if self.channel.is_open:
             in_progress.suspend(batch.number, leftover, self._owner.now_ms())
         # Never below zero, even when another thread has already set a deferred response of the
         # batch: that one is subtracted in a later iteration of the loop.
-        self._done(responses, batch.count, batch.size_bytes)
+        self._requests_done(responses, batch.count, batch.size_bytes)
 
     def complete(self, deferred: DeferredResponse, response: object) -> None:
         """Take a deferred response that was set; any thread."""
@@ -352,8 +354,9 @@ class Connection(FrameConnection):
         self._unsent.iterated(size_bytes)
         self._count()
 
-    def _deferred_done(self, responses: Responses, count: int) -> None:
-        self._done(responses, count, count * DEFERRED_BYTES)
+    def _deferred_responses_done(self, responses: Responses, count: int) -> None:
+        """Write deferred responses; called by `CompletedResponses`."""
+        self._requests_done(responses, count, count * DEFERRED_BYTES)
 
     def _finish(self, responses: Responses) -> None:
         """Write responses, and count the requests that are answered later."""
@@ -374,10 +377,13 @@ class Connection(FrameConnection):
         coroutine: Awaitable[RemotingCommand | bytes | None],
         size_bytes: int,
     ) -> None:
-        self._done(await self._await_response(command, coroutine), 1, size_bytes)
+        self._requests_done(await self._await_response(command, coroutine), 1, size_bytes)
 
-    def _done(self, responses: Responses, count: int, size_bytes: int) -> None:
-        """Count requests that are answered, and continue if that makes room."""
+    def _requests_done(self, responses: Responses, count: int, size_bytes: int) -> None:
+        """Write responses to requests in progress; resume suspended requests if there is room.
+
+        Called for batches of pools, deferred responses and coroutines.
+        """
         self.in_progress.add(-count, -size_bytes)
         self._finish(responses)
         self._count()
@@ -391,7 +397,10 @@ class Connection(FrameConnection):
         self._pause_reading(state is not FlowState.READING)
 
     def _settle(self) -> None:
-        """Enter the state that follows from what is held back, the peer and the limits."""
+        """Enter the flow state that follows from suspended requests, the peer and the limits.
+
+        Called after each event that may change one of them; starts no request.
+        """
         if self.transport.is_closing():
             return
         state = self._state
@@ -407,7 +416,11 @@ class Connection(FrameConnection):
             self._go(state)
 
     def _resume(self) -> None:
-        """Serve suspended requests and unread bytes, as far as the peer and the limits allow."""
+        """Serve suspended requests and unread bytes, as far as the peer and the limits allow.
+
+        Called in the connection's turn, when requests are done or refused, and when the peer reads
+        again.
+        """
         in_progress = self.in_progress
         # Not while batches are on a pool: their leftovers may have arrived first.
         if in_progress.has_suspended and not in_progress.batches and self.channel.is_open:
@@ -415,8 +428,8 @@ class Connection(FrameConnection):
                 taken = in_progress.take_suspended()
                 self._dispatch(taken.commands, taken)
                 self._count()
-            elif self._budget.is_exhausted:
-                # No event says that others hold less: each turn checks again.
+            elif self._memory_budget.is_exhausted:
+                # No event reports that other connections hold less memory: each turn checks again.
                 self._wait_for_turn()
         elif self._may_read_on():
             self._go(FlowState.READING)
@@ -427,11 +440,15 @@ class Connection(FrameConnection):
             self._wait_for_turn()
 
     def _may_serve(self) -> bool:
+        """Return whether the peer, the limits and the memory budget allow another request."""
         return not (
-            self.in_progress.is_full or not self.channel.is_writable or self._budget.is_exhausted
+            self.in_progress.is_full
+            or not self.channel.is_writable
+            or self._memory_budget.is_exhausted
         )
 
     def _may_read_on(self) -> bool:
+        """Return whether unread bytes may be served: nothing older waits, and there is room."""
         if (
             self._state is not FlowState.UNREAD
             or self.in_progress.has_suspended
@@ -442,15 +459,16 @@ class Connection(FrameConnection):
         return self.channel.is_open and self.channel.is_writable
 
     def _wait_for_turn(self) -> None:
-        """Queue the connection, once, until others had their turn and the budget allows it."""
+        """Queue the connection in `turns`, once; `_take_turn` continues it."""
         if not self._is_turn_queued:
             self._is_turn_queued = True
             is_small = self.frame_reads > 1 and not self._unsent.has_seen_big_frame
             self.turns.add_connection(self.channel, self._take_turn, is_small=is_small)
 
     def _take_turn(self) -> None:
+        """Continue the connection; called by `turns` after the connections before it."""
         self._is_turn_queued = False
-        self._turn.resume()
+        self._time_budget.resume()
         self._resume()
 
     # ---- memory
@@ -480,7 +498,7 @@ class Connection(FrameConnection):
     def abort_for_memory(self, held_bytes: int) -> None:
         """Abort and release everything: all peers together hold too much, this one most."""
         _log.warning(
-            "memory limit exceeded, connection aborted peer=%s held_bytes=%d",
+            "memory limit exceeded, connection aborted: peer=%s held_bytes=%d",
             self.channel.remote_address,
             held_bytes,
         )
@@ -490,7 +508,7 @@ class Connection(FrameConnection):
     def _count(self) -> None:
         if self.channel.is_open:
             # A closed connection was counted for the last time by `MemoryBudget.end`.
-            self._budget.count(self)
+            self._memory_budget.count(self)
 
     def _release(self) -> None:
         self.in_progress.drop()

@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from rocketpy.remoting.config import ConnectionLimits
 from rocketpy.remoting.connection.dispatch import ProcessorTable
-from rocketpy.remoting.connection.fair_turns import TurnBudget, WriteScheduler
+from rocketpy.remoting.connection.fair_turns import TurnBudget, TurnScheduler
 from rocketpy.remoting.connection.memory_budget import MemoryBudget
 
 C_contra = TypeVar("C_contra", contravariant=True)
@@ -15,7 +15,7 @@ class FrameConnectionOwner(Protocol[C_contra]):
     """Owner of connections, on either side."""
 
     limits: ConnectionLimits
-    turns: WriteScheduler
+    turns: TurnScheduler
 
     def now_ms(self) -> int:
         """Monotonic time, ms."""

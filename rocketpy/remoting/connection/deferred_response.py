@@ -42,7 +42,7 @@ class DeferredResponse:
             request.serialize_type,
         )
         self._complete = complete
-        # Taking the one element is atomic, on free-threaded interpreters too: no lock a response.
+        # Taking the one element is atomic, on free-threaded interpreters too: no lock per response.
         self._unset = [True]
 
     def set(self, response: RemotingCommand | bytes | list[bytes | bytearray | memoryview]) -> None:

@@ -186,7 +186,7 @@ def failed(channel: Channel, command: RemotingCommand, error: Exception) -> Remo
     # A stack trace for faults of the server only, not for those of the request.
     is_expected = isinstance(error, RocketPyError)
     _log.warning(
-        "request failed peer=%s code=%d opaque=%d error=%s reason=%s",
+        "request failed: peer=%s code=%d opaque=%d error=%s reason=%s",
         channel.remote_address,
         command.code,
         command.opaque,

@@ -2,12 +2,12 @@
 
 `TurnBudget` limits how long one iteration of the loop may serve requests of unknown cost.
 
-`WriteScheduler` is the one queue of work that waits for its turn: held requests that were resumed,
+`TurnScheduler` is the one queue of work that waits for its turn: held requests that were resumed,
 and connections with suspended requests. Responses to a thousand held pulls that one message wakes
 would otherwise all be read into memory before the first has left. What must hold:
 
-- A channel has at most one held request under way, and it starts only while the peer takes what was
-  sent before. So about one response a channel lies unsent; the other requests wait as they are.
+- A channel serves at most one held request at a time, and starts it only while the peer takes what
+  was sent before. So about one response per channel is unsent; the other requests wait without one.
 - Channels take turns, and between a few of them the loop serves everything else.
 - A request never runs inside the call that resumes it: that is often the thread that stores a
   message, in the middle of a batch, and a batch then wakes each pull once with all its messages.
@@ -155,7 +155,7 @@ class _Turn(NamedTuple):
     is_small: bool
 
 
-class WriteScheduler:
+class TurnScheduler:
     """Held requests and connections that wait on one event loop; used on that loop only.
 
     Within a channel first come, first served; channels take turns.
@@ -291,7 +291,7 @@ class WriteScheduler:
             try:
                 self._take(channel, turn)
             except Exception:  # noqa: BLE001 - one connection's fault must not end the others' turns
-                _log.exception("turn failed peer=%s", channel.remote_address)
+                _log.exception("turn failed: peer=%s", channel.remote_address)
         self.is_blocked = False
 
     def _take(self, channel: TurnChannel, turn: _Turn) -> None:
@@ -346,4 +346,4 @@ def _respond(channel: TurnChannel, request: HeldRequest, write: Callable[[bytes]
         if frame is not None:
             write(frame)
     except Exception:  # noqa: BLE001 - the requests behind it must still run
-        _log.exception("resumed request failed peer=%s", channel.remote_address)
+        _log.exception("resumed request failed: peer=%s", channel.remote_address)

@@ -1,9 +1,9 @@
-"""Protocol of one connection: bytes to commands, frames out, time-outs, close.
+"""Common part of both sides of a connection: channel, writing of responses, time-outs, close.
 
-`Connection` (server) and `ClientConnection` are its two users. They decide what becomes of the
-commands; flow control, budgets and byte handlers are the server's alone.
+`Connection` (server) and `ClientConnection` are the subclasses. They decode received bytes and
+handle the commands; only the server has flow control, budgets and byte handlers.
 
-Everything here runs on the connection's event loop.
+Everything runs on the connection's event loop, except `complete`, which any thread may call.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection_owner import FrameConnectionOwner
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.dispatch import Responses
-from rocketpy.remoting.connection.fair_turns import WriteScheduler
+from rocketpy.remoting.connection.fair_turns import TurnScheduler
 from rocketpy.remoting.connection.timeouts import ConnectionTimeouts
 from rocketpy.remoting.connection.transport import WriteTransport
 
@@ -32,7 +32,7 @@ FLUSH_BYTES = 1024 * 1024
 
 
 class FrameConnection(asyncio.Protocol, ABC):
-    """Base of both sides of a connection.
+    """Base class of `Connection` and `ClientConnection`.
 
     Attributes:
         channel: the connection as the layers above see it; exists once it is attached.
@@ -51,7 +51,7 @@ class FrameConnection(asyncio.Protocol, ABC):
     ) -> None:
         self.channel: Channel
         self.transport: WriteTransport
-        self.turns: WriteScheduler = owner.turns
+        self.turns: TurnScheduler = owner.turns
         self.proxied_source: tuple[str, int] | None = None
         self.is_attached: bool = False
         self.has_first_command: bool = False
@@ -177,7 +177,7 @@ class FrameConnection(asyncio.Protocol, ABC):
         """Close the connection when the reader met a malformed frame."""
         if self._reader.error is not None and self.channel.is_open:
             reason, peer = str(self._reader.error), self.channel.remote_address
-            _log.warning("malformed frame, connection closed peer=%s reason=%s", peer, reason)
+            _log.warning("malformed frame, connection closed: peer=%s reason=%s", peer, reason)
             self.channel.close(f"malformed frame: {reason}")
 
     def _write(self, responses: Responses) -> None:
@@ -189,7 +189,7 @@ class FrameConnection(asyncio.Protocol, ABC):
     async def _await_response(
         self, command: RemotingCommand, coroutine: Awaitable[RemotingCommand | bytes | None]
     ) -> Responses:
-        """Return what a processor's coroutine returns or raises."""
+        """Await a processor's coroutine; return its response, or an error response if it raises."""
         responses = Responses(self.channel)
         try:
             # Nothing may escape: the task has no observer, and the peer waits for a response.

@@ -49,7 +49,7 @@ class SlowRequests:
         """
         fields = command.ext_fields
         _log.warning(
-            "slow request peer=%s code=%s topic=%s group=%s wait_ms=%d work_ms=%d",
+            "slow request: peer=%s code=%s topic=%s group=%s wait_ms=%d work_ms=%d",
             channel.remote_address,
             _code_name(command.code),
             _first(fields, _TOPIC_FIELDS),
@@ -61,7 +61,7 @@ class SlowRequests:
     def check_loop(self, held_ms: int) -> None:
         """Log that a loop was held for too long, such as by compiled code or a page fault."""
         if held_ms >= self.limit_ms > 0:
-            _log.warning("event loop held held_ms=%d", held_ms)
+            _log.warning("event loop held: held_ms=%d", held_ms)
 
 
 def _code_name(code: int) -> str:

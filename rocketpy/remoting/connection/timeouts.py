@@ -20,13 +20,13 @@ MIN_FRAME_GROWTH_BYTES = 64 * 1024
 """Bytes that an unfinished frame must gain within the time limit."""
 
 
-class Watched(Protocol):
-    """Connection as its time-outs see it.
+class TimedConnection(Protocol):
+    """Interface of a connection to its time-outs.
 
     Attributes:
         reads: socket reads so far.
         frame_reads: those of them that completed a frame.
-        has_first_command: whether a whole frame has ever come.
+        has_first_command: whether a complete frame has ever arrived.
         is_reading_paused: whether nothing is read from the peer at the moment.
     """
 
@@ -55,6 +55,7 @@ class ConnectionTimeouts:
         "_active_ms",
         "_checks_without_progress",
         "_closing_ms",
+        "_connection",
         "_frame_bytes",
         "_frame_ms",
         "_limits",
@@ -63,18 +64,17 @@ class ConnectionTimeouts:
         "_seen_frame_reads",
         "_stalled_bytes",
         "_stalled_ms",
-        "_watched",
     )
 
-    def __init__(self, watched: Watched, limits: ConnectionLimits, now_ms: int) -> None:
+    def __init__(self, connection: TimedConnection, limits: ConnectionLimits, now_ms: int) -> None:
         """Start with a connection that has just opened.
 
         Args:
-            watched: the connection.
+            connection: the connection.
             limits: the time limits.
             now_ms: monotonic time.
         """
-        self._watched = watched
+        self._connection = connection
         self._limits = limits
         self._opened_ms = self._active_ms = self._frame_ms = now_ms
         self._seen_activity = 0
@@ -94,7 +94,7 @@ class ConnectionTimeouts:
     def stalled(self, now_ms: int) -> None:
         """Note that the peer stopped keeping up."""
         self._stalled_ms = now_ms
-        self._stalled_bytes = self._watched.transport.get_write_buffer_size()
+        self._stalled_bytes = self._connection.transport.get_write_buffer_size()
         self._checks_without_progress = 0
 
     def resumed(self) -> None:
@@ -107,27 +107,27 @@ class ConnectionTimeouts:
         Args:
             now_ms: monotonic time.
         """
-        watched, limits = self._watched, self._limits
-        channel = watched.channel
+        connection, limits = self._connection, self._limits
+        channel = connection.channel
         if not channel.is_open:
             # Other time-outs do not matter once the connection is closed.
             self._check_closing(now_ms)
             return False
         # Counters instead of timestamps: reads and writes do not ask the clock.
-        activity = watched.reads + channel.activity
+        activity = connection.reads + channel.activity
         if activity != self._seen_activity:
             self._seen_activity = activity
             self._active_ms = now_ms
         if self._stalled_ms is not None:
             self._check_stalled(now_ms, self._stalled_ms)
-        elif not watched.has_first_command and (
+        elif not connection.has_first_command and (
             0 < limits.first_frame_timeout_ms <= now_ms - self._opened_ms
         ):
             channel.close("no request in time")
         elif self._is_frame_stuck(now_ms):
-            self._cut_off("a frame never ends", "unfinished_bytes", watched.pending_bytes)
+            self._cut_off("a frame never ends", "unfinished_bytes", connection.pending_bytes)
         else:
-            return 0 < limits.idle_timeout_ms <= now_ms - self._active_ms and not watched.is_busy
+            return 0 < limits.idle_timeout_ms <= now_ms - self._active_ms and not connection.is_busy
         return False
 
     def _is_frame_stuck(self, now_ms: int) -> bool:
@@ -135,15 +135,15 @@ class ConnectionTimeouts:
 
         A peer that sends a byte now and then is not idle, but holds what it has sent.
         """
-        watched = self._watched
-        pending_bytes = watched.pending_bytes
+        connection = self._connection
+        pending_bytes = connection.pending_bytes
         if (
             not pending_bytes
-            or watched.is_reading_paused  # the peer cannot send what is not read
-            or watched.frame_reads != self._seen_frame_reads
+            or connection.is_reading_paused  # the peer cannot send what is not read
+            or connection.frame_reads != self._seen_frame_reads
             or pending_bytes - self._frame_bytes >= MIN_FRAME_GROWTH_BYTES
         ):
-            self._seen_frame_reads = watched.frame_reads
+            self._seen_frame_reads = connection.frame_reads
             self._frame_bytes = pending_bytes
             self._frame_ms = now_ms
             return False
@@ -153,10 +153,10 @@ class ConnectionTimeouts:
         if self._closing_ms is None:
             self._closing_ms = now_ms
         elif now_ms - self._closing_ms >= CLOSE_LINGER_MS:
-            reset(self._watched.transport)
+            reset(self._connection.transport)
 
     def _check_stalled(self, now_ms: int, stalled_ms: int) -> None:
-        waiting_bytes = self._watched.transport.get_write_buffer_size()
+        waiting_bytes = self._connection.transport.get_write_buffer_size()
         self._checks_without_progress += 1
         # Any progress restarts the time-out: a slow link is not a stuck peer.
         if waiting_bytes < self._stalled_bytes:
@@ -167,9 +167,9 @@ class ConnectionTimeouts:
         self._stalled_bytes = waiting_bytes
 
     def _cut_off(self, reason: str, what: str, size_bytes: int) -> None:
-        channel = self._watched.channel
+        channel = self._connection.channel
         _log.warning(
-            "slow peer disconnected peer=%s reason=%s what=%s bytes=%d",
+            "slow peer disconnected: peer=%s reason=%s what=%s bytes=%d",
             channel.remote_address,
             reason,
             what,

@@ -1,7 +1,7 @@
-"""Limits of the number of connections, in all and by address.
+"""Limits of the number of connections, in all and per address.
 
-Limits are checked before anything is built for a connection, so that a flood costs an accept and
-a close each.
+Limits are checked before anything is built for a connection, so that each connection of a flood
+costs only one accept and one close.
 """
 
 import logging
@@ -43,7 +43,8 @@ class Admission:
     def admit(self, ip: str) -> bool:
         """Count one more connection; return False, and log why, when its address has too many.
 
-        One too many in all is counted as well: the selector makes room for it or refuses it.
+        A connection above the limit of all connections is counted, too: the selector closes another
+        connection for it, or calls `refuse`.
         """
         with self._lock:
             # Under one lock with the count: selectors on several threads release.
@@ -63,7 +64,7 @@ class Admission:
         return self._count > self._max_count > 0
 
     def refuse(self, ip: str) -> None:
-        """Undo `admit`: there is no room, and no silent connection to close for it."""
+        """Undo `admit` for a connection over the limit, for which no other one can be closed."""
         is_over = self.is_over
         self.release(ip)
         with self._lock:
@@ -90,5 +91,5 @@ class Admission:
         last_ms = self._refusal_logged_ms
         if last_ms is None or now_ms - last_ms >= _REFUSAL_LOG_INTERVAL_MS:
             self._refusal_logged_ms = now_ms
-            _log.warning("connections refused count=%d reason=%s", self._refused_count, refusal)
+            _log.warning("connections refused: count=%d reason=%s", self._refused_count, refusal)
             self._refused_count = 0

@@ -79,7 +79,7 @@ class Boss:
     def _pause(self, error: OSError) -> None:
         """Pause accepting without descriptors or memory; the connection stays in the backlog."""
         assert self._loop is not None
-        _log.error("accept failed, pausing error=%s", error)
+        _log.error("accept failed, pausing: error=%s", error)
         # The listener stays readable: without the pause the loop would spin.
         self._loop.remove_reader(self._listener)
         self._loop.call_later(_NO_RESOURCES_PAUSE_S, self._resume)

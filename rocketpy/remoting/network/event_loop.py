@@ -19,4 +19,4 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 @functools.cache
 def _warn_once() -> None:
-    logger.warning("uvloop is not installed: asyncio's own event loop serves, which is slower")
+    logger.warning("uvloop not installed, using the slower asyncio event loop")

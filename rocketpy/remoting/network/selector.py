@@ -15,7 +15,7 @@ from rocketpy.remoting.config import ConnectionLimits
 from rocketpy.remoting.connection.channel import Channel, ChannelListener
 from rocketpy.remoting.connection.connection import Connection
 from rocketpy.remoting.connection.dispatch import ProcessorTable
-from rocketpy.remoting.connection.fair_turns import TurnBudget, WriteScheduler
+from rocketpy.remoting.connection.fair_turns import TurnBudget, TurnScheduler
 from rocketpy.remoting.connection.frame_connection import FrameConnection
 from rocketpy.remoting.connection.memory_budget import MemoryBudget
 from rocketpy.remoting.connection.transport import reset
@@ -62,7 +62,7 @@ class Selector:
         self.is_draining: bool = False
         self.connections: OrderedSet[Connection] = OrderedSet()
         self.loop: asyncio.AbstractEventLoop
-        self.turns: WriteScheduler
+        self.turns: TurnScheduler
         self.turn: TurnBudget
         self.budget: MemoryBudget = MemoryBudget(memory_limit_bytes)
         self._clock = clock
@@ -82,7 +82,7 @@ class Selector:
         """Live on this loop from now on; call it on the loop's thread."""
         self.loop = loop
         budget = self.budget
-        turns = self.turns = WriteScheduler(
+        turns = self.turns = TurnScheduler(
             loop, self.now_ms, budget.is_output_full, lambda: budget.is_exhausted
         )
         self.turn = TurnBudget(loop, self.now_ms, lambda: turns.is_behind)
@@ -238,7 +238,7 @@ class Selector:
             try:
                 getattr(listener, event)(channel)
             except Exception:  # noqa: BLE001 - a listener's fault must not end the connection's loop
-                _log.exception("listener failed call=%s peer=%s", event, channel.remote_address)
+                _log.exception("listener failed: call=%s peer=%s", event, channel.remote_address)
 
 
 async def wait_until_gone(connections: Iterable[FrameConnection], timeout_ms: int) -> None:

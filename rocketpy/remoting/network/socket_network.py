@@ -197,7 +197,7 @@ async def _open(
     except (OSError, ProtocolError) as error:  # TLS errors and time-outs are OSErrors
         # Peers that leave are normal and would fill the log.
         if not isinstance(error, ConnectionError):
-            _log.warning("connection rejected peer=%s reason=%s", ip, error)
+            _log.warning("connection rejected: peer=%s reason=%s", ip, error)
         _never_opened(connection, sock, error)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import rocketpy
 from rocketpy import Headers, Producer, ReceivedMessage, TypedSerializer
-from rocketpy.app.binding import bound, wishes_of
+from rocketpy.app.binding import bound, parameters_of
 from rocketpy.client.messages.serializers import json, json_or_text, msgpack, plain, text
 
 
@@ -49,18 +49,18 @@ def of_more(order: Order, producer: Producer, headers: Headers, *, limit: int = 
 def test_annotations_say_what_a_parameter_is(
     handler: Any, parts: list[str], serializer: type
 ) -> None:
-    wishes = wishes_of(handler, is_list=False)
-    assert list(wishes.parts.values()) == parts
-    assert type(wishes.serializer(plain, json_or_text)) is serializer
-    if wishes.body is None:
-        assert wishes.serializer(msgpack, json_or_text) is msgpack, "the subscription's own"
+    parameters = parameters_of(handler, is_list=False)
+    assert list(parameters.parts.values()) == parts
+    assert type(parameters.serializer(plain, json_or_text)) is serializer
+    if parameters.body is None:
+        assert parameters.serializer(msgpack, json_or_text) is msgpack, "the subscription's own"
 
 
 def test_text_is_read_as_the_app_s_serializer_writes_it() -> None:
-    wishes = wishes_of(of_text, is_list=False)
+    parameters = parameters_of(of_text, is_list=False)
     for written_by in (json_or_text, json, msgpack, plain):
         data = written_by.dumps('a "text", ä')
-        assert wishes.serializer(plain, written_by).loads(data) == 'a "text", ä'
+        assert parameters.serializer(plain, written_by).loads(data) == 'a "text", ä'
 
 
 def test_parameters_without_an_argument_raise_in_the_decorator() -> None:
@@ -70,11 +70,11 @@ def test_parameters_without_an_argument_raise_in_the_decorator() -> None:
 
     words = r"^two\(\): parameters first and second both want the body; annotate one as Received"
     with pytest.raises(TypeError, match=words):
-        wishes_of(two, is_list=False)
+        parameters_of(two, is_list=False)
     with pytest.raises(TypeError, match=r"^by_place\(\): parameter first: .* be passed by name"):
-        wishes_of(by_place, is_list=False)
+        parameters_of(by_place, is_list=False)
     with pytest.raises(TypeError, match=r"^single\(\): order must be a list"):
-        wishes_of(single, is_list=True)
+        parameters_of(single, is_list=True)
 
 
 def of_files(files: list[Path]) -> None: ...
@@ -91,22 +91,22 @@ def test_body_that_cannot_be_read_is_refused_with_handler_and_parameter() -> Non
         (of_files, r"^of_files\(\): parameter files: .*Path has no form in JSON"),
         (of_union, r"^of_union\(\): parameter body: .*could not tell them apart"),
     ):
-        wishes = wishes_of(handler, is_list=False)
+        parameters = parameters_of(handler, is_list=False)
         for default in (json_or_text, json, msgpack, plain):
             with pytest.raises(TypeError, match=words):
-                wishes.serializer(plain, default)
+                parameters.serializer(plain, default)
     with pytest.raises(TypeError, match=r"^of_lost\(\): name 'Lost' is not defined"):
-        wishes_of(of_lost, is_list=False)
+        parameters_of(of_lost, is_list=False)
     with pytest.raises(TypeError, match="order and message want different bodies"):
-        wishes_of(of_two_types, is_list=False)
+        parameters_of(of_two_types, is_list=False)
 
 
 def test_annotation_of_message_says_what_decode_returns() -> None:
-    wishes = wishes_of(of_typed_message, is_list=False)
-    assert (wishes.parts, wishes.wants_body) == ({"message": "message"}, False)
-    assert wishes.serializer(plain, json_or_text).loads(b'{"id":"1"}') == Order("1")
-    assert wishes_of(of_object, is_list=False).serializer(plain, json) is json
-    assert wishes_of(of_annotated, is_list=False).parts == {"message": "message"}
+    parameters = parameters_of(of_typed_message, is_list=False)
+    assert (parameters.parts, parameters.wants_body) == ({"message": "message"}, False)
+    assert parameters.serializer(plain, json_or_text).loads(b'{"id":"1"}') == Order("1")
+    assert parameters_of(of_object, is_list=False).serializer(plain, json) is json
+    assert parameters_of(of_annotated, is_list=False).parts == {"message": "message"}
 
 
 class Upper:
@@ -128,30 +128,33 @@ def of_proto(body: Proto) -> None: ...
 
 @pytest.mark.parametrize("serializer", [json, json_or_text, msgpack, Upper()])
 def test_typed_body_is_read_in_the_format_of_the_serializer(serializer: Any) -> None:
-    wishes = wishes_of(of_body, is_list=False)
-    for reads in (wishes.serializer(plain, serializer), wishes.serializer(serializer, plain)):
+    parameters = parameters_of(of_body, is_list=False)
+    for reads in (
+        parameters.serializer(plain, serializer),
+        parameters.serializer(serializer, plain),
+    ):
         assert reads.loads(serializer.dumps(Order("a"))) == Order("a")
         with pytest.raises(ValueError, match="expected `str`"):
             reads.loads(serializer.dumps({"id": 5}))
-    assert wishes_of(of_list, is_list=False).serializer(serializer, plain).loads(
+    assert parameters_of(of_list, is_list=False).serializer(serializer, plain).loads(
         serializer.dumps({"a": 1})
     ) == {"a": 1}
 
 
 def test_class_of_the_user_is_left_to_the_serializer_of_the_user() -> None:
-    wishes = wishes_of(of_proto, is_list=False)
+    parameters = parameters_of(of_proto, is_list=False)
     own = Upper()
-    assert wishes.serializer(own, json) is own
+    assert parameters.serializer(own, json) is own
     with pytest.raises(TypeError, match="Proto has no form in JSON"):
-        wishes.serializer(plain, json)
+        parameters.serializer(plain, json)
 
 
 def test_serializer_of_another_type_is_refused() -> None:
-    wishes = wishes_of(of_body, is_list=False)
+    parameters = parameters_of(of_body, is_list=False)
     given = TypedSerializer(Order)
-    assert wishes.serializer(given, json) is given
+    assert parameters.serializer(given, json) is given
     with pytest.raises(TypeError, match="parameter body has another type than the serializer"):
-        wishes.serializer(TypedSerializer(Other), json)
+        parameters.serializer(TypedSerializer(Other), json)
 
 
 async def test_lists_are_lists_of_everything() -> None:
@@ -165,8 +168,8 @@ async def test_lists_are_lists_of_everything() -> None:
     class Some:
         headers = {"a": "b"}  # noqa: RUF012
 
-    wishes = wishes_of(handle, is_list=True)
-    call = bound(handle, wishes, lambda: cast("rocketpy.Producer", None), is_list=True)
+    parameters = parameters_of(handle, is_list=True)
+    call = bound(handle, parameters, lambda: cast("rocketpy.Producer", None), is_list=True)
     message = Some()
     await call([Order("1")], [message])
     assert got == [([Order("1")], [message], [{"a": "b"}])]
@@ -178,6 +181,6 @@ async def test_objects_that_can_be_called_are_handlers_too() -> None:
             return order.id
 
     handler = Handler()
-    wishes = wishes_of(handler, is_list=False)
-    call = bound(handler, wishes, lambda: cast("rocketpy.Producer", None), is_list=False)
+    parameters = parameters_of(handler, is_list=False)
+    call = bound(handler, parameters, lambda: cast("rocketpy.Producer", None), is_list=False)
     assert await call(Order("7"), None) == "7"

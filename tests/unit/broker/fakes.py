@@ -9,7 +9,7 @@ from typing import Any
 from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
-from rocketpy.remoting.connection.fair_turns import HeldRequest, WriteScheduler
+from rocketpy.remoting.connection.fair_turns import HeldRequest, TurnScheduler
 from rocketpy.store.results import (
     GetMessageResult,
     GetMessageStatus,
@@ -51,7 +51,7 @@ class FakeLoop:
     """Collects callbacks; `turn` runs them, as a loop's next turn would."""
 
     def __init__(self) -> None:
-        self.turns = WriteScheduler(self, lambda: 0)
+        self.turns = TurnScheduler(self, lambda: 0)
         self.callbacks: list[tuple[Callable[..., object], tuple[object, ...]]] = []
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> None:

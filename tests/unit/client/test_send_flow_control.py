@@ -27,7 +27,7 @@ def test_pauses_without_a_reachable_broker_grow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_ms", "attempts_left", "flow_control_count", "share"),
+    ("left_ms", "attempts_left", "after_flow_control", "share"),
     [
         (3000, 3, False, 1000),
         (2000, 2, False, 1000),
@@ -42,9 +42,9 @@ def test_pauses_without_a_reachable_broker_grow() -> None:
     ],
 )
 def test_share_of_an_attempt(
-    left_ms: int, attempts_left: int, flow_control_count: bool, share: int
+    left_ms: int, attempts_left: int, after_flow_control: bool, share: int
 ) -> None:
-    assert share_ms(left_ms, attempts_left, flow_control_count=flow_control_count) == share
+    assert share_ms(left_ms, attempts_left, after_flow_control=after_flow_control) == share
 
 
 @pytest.mark.parametrize("code", [2, 215, 530, 42900])

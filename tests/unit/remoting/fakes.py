@@ -18,7 +18,7 @@ from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.connection import Connection
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.dispatch import ProcessorTable
-from rocketpy.remoting.connection.fair_turns import TurnBudget, WriteScheduler
+from rocketpy.remoting.connection.fair_turns import TurnBudget, TurnScheduler
 from rocketpy.remoting.connection.memory_budget import MemoryBudget
 
 
@@ -193,7 +193,7 @@ class FakeOwner:
     ) -> None:
         self.budget = MemoryBudget(memory_limit_bytes)
         budget = self.budget
-        self.turns = WriteScheduler(
+        self.turns = TurnScheduler(
             loop, self.now_ms, budget.is_output_full, lambda: budget.is_exhausted
         )
         self.table = ProcessorTable()
@@ -258,7 +258,7 @@ class FakeHost:
     """Host of a channel that is tested alone."""
 
     def __init__(self, loop: FakeLoop) -> None:
-        self.turns = WriteScheduler(loop, lambda: 0)
+        self.turns = TurnScheduler(loop, lambda: 0)
         self.big_writes = 0
 
     def complete(self, deferred: DeferredResponse, response: object) -> None:

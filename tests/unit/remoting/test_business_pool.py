@@ -142,7 +142,7 @@ def test_failing_batch_does_not_end_pool_thread(caplog: pytest.LogCaptureFixture
     after = queued(pool, Batch())
     assert after.done.wait(5)
     pool.stop()
-    assert "batch failed pool=b" in caplog.text
+    assert "batch failed: pool=b" in caplog.text
 
 
 def test_shared_pool_stops_with_last_user() -> None:

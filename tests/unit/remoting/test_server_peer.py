@@ -13,7 +13,7 @@ from rocketpy.remoting.connection.calls import PendingRequest
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.deferred_response import DeferredResponse
 from rocketpy.remoting.connection.dispatch import ProcessorTable
-from rocketpy.remoting.connection.fair_turns import WriteScheduler
+from rocketpy.remoting.connection.fair_turns import TurnScheduler
 from rocketpy.remoting.connection.frame_connection import FLUSH_BYTES
 from rocketpy.remoting.server_peer import ClientConnection, ServerPeer, split_address
 from tests.unit.remoting.fakes import (
@@ -37,7 +37,7 @@ class FakeContext:
         self.rng = random.Random(3)
         self.tls = None
         self.network: Any = None
-        self.turns = WriteScheduler(self.loop, lambda: 0)
+        self.turns = TurnScheduler(self.loop, lambda: 0)
         self.next_opaque = iter(range(1000)).__next__
         self.clock = ManualClock()
         self.connects = 0

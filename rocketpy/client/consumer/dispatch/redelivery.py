@@ -170,7 +170,7 @@ class Redelivery:
         if rejection.is_dead_letter or tries > limit:
             # With a level the broker would delay the dead letter first.
             properties.pop(PROPERTY_DELAY_TIME_LEVEL, None)
-            limit = min(limit, tries - 1)  # the broker then counts one try too many
+            limit = min(limit, tries - 1)  # brokers store a dead letter if `tries` exceeds `limit`
             clock, member = self._instance.clock, self._instance.client_id
             cause = (rejection.exception, rejection.reason, clock.time_ms(), member)
             properties = with_dead_letter_cause(properties, *cause)
@@ -195,7 +195,7 @@ class Redelivery:
 
 
 TIMED_OUT: Final = Rejection(3, reason="the handler took longer than consume_timeout")
-# One sweep redelivers so many of a queue: each is a request, and the sweep must not take minutes.
+# Most redeliveries per queue and sweep: each is a request, and a sweep must not take minutes.
 _OVERDUE_AT_ONCE: Final = 16
 
 
@@ -205,8 +205,8 @@ class FailedMessages:
     Args:
         redelivery: redelivers through brokers; None when broadcasting, which drops the messages.
         clock: measures the time of handlers.
-        deliver: called with messages to handle here again.
-        local_retry_ms: pause before that.
+        deliver: called with messages to handle locally again.
+        local_retry_ms: pause before `deliver` is called.
         consume_timeout_ms: time-out of a handler.
         backoff: returns delays of retries; None for the broker's.
     """
@@ -231,9 +231,10 @@ class FailedMessages:
     async def give_back(
         self, queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
     ) -> None:
-        """Redeliver a message, locally if no broker takes it; a `GiveBack`.
+        """Redeliver a message through a broker, or locally if no broker stores it.
 
-        Does nothing when it is finished or leaving already, or its queue was dropped.
+        Does nothing if the message is finished or already being redelivered, or if its queue was
+        dropped. Implements `GiveBack`.
         """
         if not queue.leave(message):
             return

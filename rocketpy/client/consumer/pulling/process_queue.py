@@ -1,6 +1,6 @@
 """Unfinished messages of one queue, and the limits on pulling more.
 
-The committed offset is the smallest unfinished one: a crash repeats messages and never loses one.
+The committed offset is the smallest unfinished one: a crash repeats messages but loses none.
 
 Source: ProcessQueue (5.4.0).
 """
@@ -25,7 +25,13 @@ _BODY_OF: Final[Callable[[ReceivedMessage], bytes]] = attrgetter("body")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one queue; pulling pauses while any of them is exceeded."""
+    """Limits of one queue; pulling pauses while any of them is exceeded.
+
+    Attributes:
+        messages: number of unfinished messages.
+        size_bytes: memory of the unfinished messages.
+        span: distance from the first unfinished offset to the last pulled one.
+    """
 
     messages: int = 1000
     size_bytes: int = 100 * 1024 * 1024
@@ -72,19 +78,33 @@ class CacheTotal:
 class ProcessQueue:
     """Unfinished messages of one queue, by offset, with the three limits on pulling.
 
-    It is the settlement of its messages: `ack` and `nack` of a user, and outcomes of handlers.
+    Implements `Settlement` for its messages: users and handlers report outcomes to it.
 
     Args:
         queue: the queue.
         limits: of `is_full`.
         give_back: called for failed messages and by `message.nack()`; None when that is impossible.
         total: common limit of all queues of the consumer; None without one.
-        clock: for `in_progress` and reports; None for messages that no handler has.
+        clock: for `in_progress` and `last_consume_ms`; None if no handler gets the messages.
         on_ack: called with messages that their user acknowledges, to finish them; None removes
             them.
 
     Attributes:
-        parked: messages that a pull brought after the queue was paused; delivered at its end.
+        queue: the queue.
+        limits: of `is_full`.
+        messages: unfinished messages by offset, ascending, because pulls only append.
+        size_bytes: memory of the unfinished messages.
+        dropped: whether the queue is no longer assigned; outcomes are ignored.
+        closing: whether no further handler may begin; the queue is dropped after the running ones.
+        paused: whether the user has paused pulling.
+        parked: messages of a pull that ended during a pause; delivered when the pause ends.
+        next_pull_offset: offset of the next pull; -1 before it is known.
+        pulled_end_offset: offset after the last pulled message; -1 before the first.
+        broker_min_offset: first offset of the broker's queue, as of the last pull.
+        broker_max_offset: end offset of the broker's queue, as of the last pull.
+        last_pull_ms: wall time of the last pull, for reports.
+        pulled_at_ms: monotonic time of the last pull, or of the start.
+        last_consume_ms: wall time of the last finished message, for reports.
     """
 
     __slots__ = (
@@ -110,24 +130,21 @@ class ProcessQueue:
         self.limits: Limits = limits
         self._give_back = give_back
         self._total = total
-        self.messages: dict[int, ReceivedMessage] = {}  # ascending: pulls only append
+        self.messages: dict[int, ReceivedMessage] = {}
         self.size_bytes: int = 0
         self.dropped: bool = False
-        self.closing: bool = (
-            False  # no further handler begins; it is dropped when none runs any more
-        )
+        self.closing: bool = False
         self.paused: bool = False
         self.parked: list[ReceivedMessage] = []
         self.next_pull_offset: int = -1
-        self.pulled_end_offset: int = -1  # offset after the last message put; -1 before the first
+        self.pulled_end_offset: int = -1
         self.broker_min_offset: int = 0
         self.broker_max_offset: int = 0
-        self.last_pull_ms: int = 0  # wall clock, for reports
-        self.pulled_at_ms: int = 0  # time of the last pull, or of the start, monotonic
-        self.last_consume_ms: int = 0  # wall clock, for reports
-        self._started: dict[
-            int, int
-        ] = {}  # offset -> start of its handler, monotonic; oldest first
+        self.last_pull_ms: int = 0
+        self.pulled_at_ms: int = 0
+        self.last_consume_ms: int = 0
+        # Monotonic start of the handler by offset, oldest first.
+        self._started: dict[int, int] = {}
         self._leaving: set[int] = set()  # offsets of messages being redelivered
         self._space_waiter: asyncio.Future[None] | None = None
         self._idle_waiter: asyncio.Future[None] | None = None

@@ -13,7 +13,7 @@ class Attempt:
         self.began_ms = clock.monotonic_ms()
         self.told_ms: list[int] = []
 
-    def share_over(self) -> None:
+    def attempt_timed_out(self) -> None:
         self.told_ms.append(self.clock.monotonic_ms() - self.began_ms)
 
 
@@ -63,8 +63,8 @@ def test_timeout_callback_may_add_another_timeout() -> None:
     kit = Kit()
 
     class Again(Attempt):
-        def share_over(self) -> None:
-            super().share_over()
+        def attempt_timed_out(self) -> None:
+            super().attempt_timed_out()
             if len(self.told_ms) < 3:
                 kit.watch.add(self, self.clock.monotonic_ms() + 100)
 

@@ -103,7 +103,7 @@ def test_failing_byte_handler_closes_its_connection_only(caplog: pytest.LogCaptu
     rig = opened(broken)
     rig.connection.data_received(TOY_FRAME)
     assert rig.transport.is_aborted
-    assert "byte handler failed peer=10.0.0.7:4321" in caplog.text
+    assert "byte handler failed: peer=10.0.0.7:4321" in caplog.text
 
 
 def test_byte_handler_may_serve_oneway_requests_without_response() -> None:

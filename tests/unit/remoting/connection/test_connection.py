@@ -103,7 +103,7 @@ def test_processor_exception_becomes_code_1_and_connection_stays(
     assert (first.code, first.remark) == (1, remark)
     assert second.code == 0
     assert rig.connection.channel.is_open
-    assert "request failed peer=10.0.0.7:4321 code=10" in caplog.text
+    assert "request failed: peer=10.0.0.7:4321 code=10" in caplog.text
 
 
 def test_coroutine_is_answered_when_done() -> None:
@@ -210,7 +210,7 @@ def test_malformed_frame_closes_after_valid_frames_are_answered(
     )
     assert codes(rig) == [(1, 0)]
     assert rig.transport.is_closed
-    assert caplog.text.count("malformed frame, connection closed peer=10.0.0.7:4321") == 1
+    assert caplog.text.count("malformed frame, connection closed: peer=10.0.0.7:4321") == 1
     rig.connection.data_received(b"GET / HTTP/1.1\r\n\r\n")
     assert caplog.text.count("malformed frame") == 1
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rocketpy.remoting.connection.fair_turns import WriteScheduler
+from rocketpy.remoting.connection.fair_turns import TurnScheduler
 from tests.unit.remoting.fakes import FakeLoop
 
 
@@ -26,7 +26,7 @@ class Rig:
         self.now_ms = 0
         self.is_full = False
         self.is_exhausted = False
-        self.turns = WriteScheduler(
+        self.turns = TurnScheduler(
             self.loop, lambda: self.now_ms, lambda: self.is_full, lambda: self.is_exhausted
         )
         self.seen: list[str] = []
@@ -121,4 +121,4 @@ def test_failing_turn_does_not_stop_others(caplog: pytest.LogCaptureFixture) -> 
     rig.add(a, "next")
     rig.loop.run()
     assert rig.seen == ["next"]
-    assert "turn failed peer=a" in caplog.text
+    assert "turn failed: peer=a" in caplog.text

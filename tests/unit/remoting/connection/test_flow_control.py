@@ -237,7 +237,7 @@ def test_exceeded_budget_aborts_greediest_connection_and_releases_at_once(
     assert rig.transport.is_aborted
     assert rig.owner.budget.held_bytes == 0
     assert rig.connection.pending_bytes == 0
-    assert "connection aborted peer=10.0.0.7:4321 held_bytes=11000" in caplog.text
+    assert "connection aborted: peer=10.0.0.7:4321 held_bytes=11000" in caplog.text
 
 
 def test_exhausted_budget_suspends_requests_until_their_turn() -> None:

@@ -43,7 +43,7 @@ def test_slow_request_is_logged_with_code_peer_topic_group_and_times(
     peer = slow.rig.connection.channel.remote_address
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        f"slow request peer={peer} code=SEND_MESSAGE_V2 topic=orders group=orders-producer "
+        f"slow request: peer={peer} code=SEND_MESSAGE_V2 topic=orders group=orders-producer "
         "wait_ms=0 work_ms=1500"
     )
 
@@ -94,4 +94,4 @@ def test_held_loop_is_logged_with_how_long(caplog: pytest.LogCaptureFixture) -> 
     clock.now += 3_500  # type: ignore[attr-defined]
     selector._sweep()
     [record] = caplog.records
-    assert record.getMessage() == "event loop held held_ms=2500"
+    assert record.getMessage() == "event loop held: held_ms=2500"

@@ -47,4 +47,4 @@ def test_admission_refusals_are_logged_once_a_second_with_count(
     assert caplog.text.count("connections refused") == 1
     clock.now += 1_000
     assert not admission.admit("1.1.1.1")
-    assert "connections refused count=5" in caplog.text
+    assert "connections refused: count=5" in caplog.text

@@ -34,7 +34,7 @@ def test_event_loop_without_uvloop_is_asyncio_with_one_warning(
         assert run(loop_s_home()) == "asyncio"
         new_event_loop().close()
     assert [record.getMessage() for record in caplog.records] == [
-        "uvloop is not installed: asyncio's own event loop serves, which is slower"
+        "uvloop not installed, using the slower asyncio event loop"
     ]
 
 

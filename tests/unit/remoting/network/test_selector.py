@@ -63,7 +63,7 @@ def test_failing_listener_does_not_stop_others(caplog: pytest.LogCaptureFixture)
     connection, transport = connect(selector)
     connection.has_first_command = True
     selector.sweep(500_000)
-    assert caplog.text.count("listener failed call=on_idle") == 2
+    assert caplog.text.count("listener failed: call=on_idle") == 2
     assert transport.is_closed
 
 

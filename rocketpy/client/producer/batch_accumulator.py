@@ -1,10 +1,11 @@
-"""Batches of small messages of a topic that are sent within `linger` of each other.
+"""Accumulation of single sends into batches (option `linger`).
 
-Messages for a named queue are batched by queue, the others by topic.
+Messages for a named queue are batched per queue, the others per topic.
 
 A batch is sent when its oldest message has waited for `linger`, when it is full, or when the
 producer is flushed or closed. Each caller has a separate future. A message whose caller cancels
-before that is not sent. Each message counts in the producer's window from the call to its result.
+before the batch is sent is left out. Each message counts in the producer's window from the call to
+its result.
 
 Source: `ProduceAccumulator` (5.4.0) has other rules; batches are made by
 `rocketpy.client.producer.batch`.
@@ -18,7 +19,7 @@ from rocketpy.client.config import ProducerConfig
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import to_ms, to_s
 from rocketpy.client.producer.batch import BatchPart, stored_bytes
-from rocketpy.client.sending.in_flight_window import InFlightWindow
+from rocketpy.client.sending.in_flight_window import UNLIMITED, InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
 from rocketpy.client.sending.pending_send import PendingSend
 from rocketpy.client.sending.result import SendResult
@@ -31,14 +32,13 @@ from rocketpy.proto.topic_names import RETRY_PREFIX
 _ALONE: Final = (
     "order_key", "selector", "delay", "deliver_at", "delay_level", "timeout", "retries",
 )  # fmt: skip
-_ANY: Final = 1 << 62
 
 
 def can_be_batched(topic: str, message: Outgoing, options: SendOptions) -> bool:
-    """Return True if nothing about a message or its options requires a separate request.
+    """Return whether a message may share a request with others.
 
     Compressed bodies, redeliveries, ordered or delayed messages, separate time-outs and system
-    properties require one.
+    properties require a separate request.
 
     Args:
         topic: where it goes.
@@ -52,7 +52,7 @@ def can_be_batched(topic: str, message: Outgoing, options: SendOptions) -> bool:
     if any(options.get(name) is not None for name in _ALONE):
         return False
     queue = options.get("queue")
-    if queue is not None and queue.topic != topic:  # an error of this message only
+    if queue is not None and queue.topic != topic:  # must fail without the rest of a batch
         return False
     return options.get("properties", {}).keys() <= {PROPERTY_INSTANCE_ID}
 
@@ -72,8 +72,9 @@ class _PendingBatch:
         items: messages in the order of the calls.
         bytes: size of their records.
         deadline_ms: the deadline of the oldest message.
-        is_pipelined: whether a caller may rely on the order of calls; in a queue, messages sent
-            meanwhile would overtake those that wait for their broker.
+        is_pipelined: whether a caller sent a message before it had its earlier results. A batch for
+            a named queue then fails at once while its broker cannot be reached: if it waited,
+            later batches could overtake it.
         timer: sends the batch.
     """
 
@@ -115,7 +116,7 @@ class BatchAccumulator:
         self._next_msg_id = next_msg_id
         self._pending: dict[_BatchKey, _PendingBatch] = {}
         # Batches count in a window without limits: their messages count in the producer's.
-        self._requests = InFlightWindow(_ANY, _ANY)
+        self._requests = InFlightWindow(UNLIMITED, UNLIMITED)
 
     def add(
         self,

@@ -150,7 +150,7 @@ def test_linger_send_to_a_wrong_queue_fails_alone() -> None:
                 producer.send("t", b"1", queue=good),
                 producer.send("t", b"2", queue=good),
                 producer.send("u", b"x", queue=good),
-                producer.send("t", b"x", queue=MessageQueue("t", "nobody", 1)),
+                producer.send("t", b"x", queue=MessageQueue("t", "absent", 1)),
                 return_exceptions=True,
             )
             assert producer.in_flight == 0
