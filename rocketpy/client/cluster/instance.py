@@ -325,6 +325,9 @@ class Instance:
                 )
 
         known = [address for address, failure in self._heartbeat_known.items() if not failure]
+        if self._beating is not None:  # its brokers know the group soon, and are not noted yet
+            addresses = self.routes.broker_addresses(with_slaves=True)
+            known = [each for each in addresses if not self._heartbeat_known.get(each)]
         await asyncio.gather(*(leave(address) for address in known))
 
     async def check_subscriptions(

@@ -243,11 +243,13 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             raise ClosedError("the consumer's client is not started, or the consumer was closed")
         self._before_joining()
         await instance.look_up(list(self._subscriptions), to_s(self.config.start_timeout))
-        # A close during the look-up had nothing to end: a consumer that joined now would remain.
-        if self._was_closed:
-            raise ClosedError("the consumer was closed during its start")
-        # Before joining: a wrong condition fails the start once, not every pull.
-        await instance.check_subscriptions(self.group, self._subscriptions.values())
+        self._check_not_closed()
+        # Before joining: a wrong condition fails the start once, not every pull. A copy, because
+        # `subscribe` may be called during the requests.
+        await instance.check_subscriptions(self.group, list(self._subscriptions.values()))
+        self._check_not_closed()
+        if self._running:  # another call of `start` was faster
+            return
         instance.add_consumer(self._member)
         self._running = True
         self._start_service(self._make_invoke())
@@ -260,6 +262,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
                     "first heartbeat failed: group=%(group)s error=%(error)r",
                     {"group": self.group, "error": error},
                 )
+            self._check_not_closed()
             for job in self._jobs:
                 job.start()
             await wait_for_first_round(
@@ -272,6 +275,14 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         except asyncio.CancelledError:  # the caller has no consumer to close
             await self.close()
             raise
+
+    def _check_not_closed(self) -> None:
+        """Raise ClosedError after a close during the start, which had nothing to end yet.
+
+        A consumer that joined or started its jobs now would remain.
+        """
+        if self._was_closed:
+            raise ClosedError("the consumer was closed during its start")
 
     def _make_invoke(self) -> Invoke | None:
         """Return the function that calls the user's handler, None without one."""

@@ -202,10 +202,12 @@ class PushMember(HandlerMember[ConsumerConfig]):
     async def go_on(self, queue: MessageQueue, offset: int) -> None:
         """Continue at another offset of a queue; outcomes of its messages no longer count.
 
-        An offset that cannot be stored now is stored with the next ones.
+        Without effect on a queue that is not read. An offset that cannot be stored now is stored
+        with the next ones.
         """
         # Before the save: otherwise the next commit would store the old offset over this one.
-        await self._readers.restart(queue, offset)
+        if not self._readers.restart(queue, offset):
+            return
         try:
             await self._store.save({queue: offset}, final=True)
         except RocketPyError as error:

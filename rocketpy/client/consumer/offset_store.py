@@ -66,6 +66,7 @@ class BrokerOffsetStore:
         self._instance = instance
         self._group = group
         self._saved: dict[MessageQueue, int] = {}
+        self._latest: dict[MessageQueue, int] = {}  # offsets of the latest saves
 
     def _address(self, queue: MessageQueue) -> str:
         found = self._instance.routes.read_address(queue.broker_name)
@@ -82,13 +83,15 @@ class BrokerOffsetStore:
     async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:
         """Tell the brokers what changed since the last time, all at once; one-way unless `final`.
 
-        A broker that does not answer is asked once, not for each of its queues.
+        A broker that does not answer is asked once, not for each of its queues. Of two saves of a
+        queue at the same time, the later one counts.
         """
         changed: dict[str, dict[MessageQueue, int]] = defaultdict(dict)
         for queue, offset in offsets.items():
             # `final` repeats unchanged offsets, because a one-way request may have been lost.
             if final or self._saved.get(queue) != offset:
                 changed[queue.broker_name][queue] = offset
+                self._latest[queue] = offset
         outcomes = await asyncio.gather(
             *(self._save_at_one(each, final=final) for each in changed.values())
         )
@@ -98,11 +101,16 @@ class BrokerOffsetStore:
                 raise failure
 
     async def _save_at_one(
-        self, offsets: dict[MessageQueue, int], *, final: bool
+        self, queues: Iterable[MessageQueue], *, final: bool
     ) -> RocketPyError | None:
         """Tell one broker; return what went wrong."""
         failure: RocketPyError | None = None
-        for queue, offset in offsets.items():
+        for queue in queues:
+            # Read here: a seek or a release during an earlier request may have saved another
+            # offset of the queue, which an older one must not overwrite.
+            offset = self._latest[queue]
+            if not final and self._saved.get(queue) == offset:
+                continue
             try:
                 await self._instance.api.update_offset(
                     self._address(queue), self._group, queue, offset, oneway=not final
@@ -361,10 +369,10 @@ class FirstOffsets:
 
         An older offset must not follow that of a position.
         """
-        offsets = {each: at for each, at in self._offsets.items() if each not in positions}
-        self._offsets = offsets
-        if not offsets:
+        self._offsets = {each: at for each, at in self._offsets.items() if each not in positions}
+        if not self._offsets:
             return
+        offsets = self._offsets.copy()
         try:
             await self._store.save(offsets, final=True)
         except RocketPyError as error:
@@ -373,7 +381,10 @@ class FirstOffsets:
                 {"group": self._group, "error": error},
             )
         else:
-            self._offsets = {}
+            # Not all: others may have been noted during the save.
+            for queue, offset in offsets.items():
+                if self._offsets.get(queue) == offset:
+                    del self._offsets[queue]
 
 
 class StartFinder:
@@ -448,13 +459,13 @@ class StartFinder:
             offset = 0
         elif self._has_offsets.get(topic):
             offset = max(0, await self._instance.api.min_offset(self._address(queue), queue))
-        elif topic in self._unanswered:
+        elif (unanswered := self._unanswered.get(topic)) is not None:
             # If the group turns out to be new, messages from now on are its own.
             if queue not in self._noted:
                 self._noted[queue] = await self._asked(queue)
             raise ClientError(
                 f"whether the group has offsets in other queues of topic {topic} is not known: "
-                f"{self._unanswered[topic]!r}; its brokers are asked again"
+                f"{unanswered!r}; its brokers are asked again"
             )
         else:
             offset = self._noted[queue] if queue in self._noted else await self._asked(queue)

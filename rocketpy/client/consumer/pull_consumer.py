@@ -6,7 +6,7 @@ Source: DefaultLitePullConsumerImpl (5.4.0).
 import asyncio
 import functools
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Generic
 
@@ -17,10 +17,10 @@ from rocketpy.client.config import DEFAULT_GROUP, NO_GROUP, PullConsumerConfig
 from rocketpy.client.consumer.dispatch.polled_messages import PolledBatches, PolledMessages
 from rocketpy.client.consumer.group_consumer import SAVE_S, wait_for_first_round, within
 from rocketpy.client.consumer.group_membership import PullMember
+from rocketpy.client.consumer.handled_offsets import HandledOffsets
 from rocketpy.client.consumer.iteration import BatchIterator, Caller, current_caller
 from rocketpy.client.consumer.offset_store import (
     BrokerOffsetStore,
-    FirstOffsets,
     StartFinder,
     checked_offset,
     read_address,
@@ -85,18 +85,18 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         default_group = wrap_namespace(instance.config.namespace, DEFAULT_GROUP)
         self._has_group = group != default_group
         self._store = BrokerOffsetStore(instance, group)
-        self._first_offsets = FirstOffsets(group, self._store)
+        self._polled = PolledMessages()
+        self._offsets = HandledOffsets(group, self._store, self._polled, self._delivered_messages)
         self._finder = StartFinder(
-            instance, self._store, config.start, keep=self._first_offsets.note
+            instance, self._store, config.start, keep=self._offsets.first.note
         )
         self._hooks = AssignmentHooks(group, config.on_assigned, config.on_revoked)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribes = False
+        # One `assign` or `subscribe` at a time: two would begin a queue twice, or be mixed.
+        self._choosing = asyncio.Lock()
         self._has_queues = asyncio.Event()
-        self._polled = PolledMessages()
         self._delivered: BatchIterator[ReceivedMessage[B_co]] | None = None
-        self._committed: dict[MessageQueue, int] = {}
-        self._sought: set[MessageQueue] = set()  # an exception after a seek must not commit it
         self._last_commit_ms = instance.clock.monotonic_ms()
         self._running = False
         self._stopped = False
@@ -164,7 +164,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         if self._subscribes:
             await self._hooks.revoked(self._readers.queues)  # first: the hook may commit
         if not self._is_interrupted:
-            self._sought.clear()
+            self._offsets.commit_sought()
             if self._delivered is not None and self._delivered.callers < 2:
                 self._delivered.clear()  # of several callers, some may still handle their messages
         if self.config.auto_commit and self._has_group:
@@ -177,7 +177,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
 
     async def _save_last(self) -> None:
         try:
-            await self._commit_settled()
+            await self._offsets.commit()
         except RocketPyError as error:
             logger.warning(
                 "last offsets not stored: group=%(group)s error=%(error)r",
@@ -218,18 +218,21 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         topic = wrap_namespace(self._instance.config.namespace, topic)
         self._check_running()
         self._check_group()
-        if self._readers.queues and not self._subscribes:
-            raise ClientError("subscribe and assign cannot be mixed")
-        version = self._instance.next_sub_version()
-        wanted = checked_subscription(topic, filter, sql, version)
-        await self._instance.look_up([topic], to_s(self.config.start_timeout))
-        self._check_running()  # a close may have come during the look-up
-        await self._instance.check_subscriptions(self.group, [wanted])
-        if not self._subscribes:
-            self._instance.add_consumer(self._member)
-            self._subscribes = True
+        async with self._choosing:
+            if self._readers.queues and not self._subscribes:
+                raise ClientError("subscribe and assign cannot be mixed")
+            version = self._instance.next_sub_version()
+            wanted = checked_subscription(topic, filter, sql, version)
+            await self._instance.look_up([topic], to_s(self.config.start_timeout))
+            await self._instance.check_subscriptions(self.group, [wanted])
+            self._check_running()  # a close during the requests found no member to remove
+            is_first = not self._subscribes
+            if is_first:
+                self._instance.add_consumer(self._member)
+                self._subscribes = True
             self._subscriptions[topic] = wanted
             self._has_queues = asyncio.Event()
+        if is_first:
             try:
                 await self._instance.heartbeat()
             except RocketPyError as error:  # the heartbeat job tries again, health() shows it
@@ -237,10 +240,9 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
                     "first heartbeat failed: group=%(group)s error=%(error)r",
                     {"group": self.group, "error": error},
                 )
+            self._check_running()  # a close during the heartbeat found no job to stop
             self._rebalance_job.start()
         else:
-            self._subscriptions[topic] = wanted
-            self._has_queues = asyncio.Event()
             self._instance.heartbeat_soon()
             self._rebalance_job.wake()
         await wait_for_first_round(
@@ -254,19 +256,20 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
             ClientError: the consumer subscribes; it is one or the other.
             RocketPyError: an offset could not be learnt.
         """
-        self._check_running()
-        if self._subscribes:
-            raise ClientError("subscribe and assign cannot be mixed")
         wanted = set(queues)
-        for queue in sorted(self._readers.queues.keys() - wanted):
-            await self._drop(queue)
-        fresh = sorted(wanted - self._readers.queues.keys())
-        # Before any first offset is stored: it would look like one of an old group.
-        for topic in dict.fromkeys(queue.topic for queue in fresh):
-            if queues_of_topic := await self._instance.routes.subscribe_queues(topic):
-                await self._finder.note_queues(topic, queues_of_topic)
-        for queue in fresh:
-            await self._acquire(queue)
+        async with self._choosing:
+            self._check_running()
+            if self._subscribes:
+                raise ClientError("subscribe and assign cannot be mixed")
+            for queue in sorted(self._readers.queues.keys() - wanted):
+                await self._drop(queue)
+            fresh = sorted(wanted - self._readers.queues.keys())
+            # Before any first offset is stored: it would look like one of an old group.
+            for topic in dict.fromkeys(queue.topic for queue in fresh):
+                if queues_of_topic := await self._instance.routes.subscribe_queues(topic):
+                    await self._finder.note_queues(topic, queues_of_topic)
+            for queue in fresh:
+                await self._acquire(queue)
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -333,7 +336,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         # Before the commit, which then covers them: `poll` means that they are handled.
         await self._delivered.finish(caller)
         self._delivered.redeliver_of_ended_threads()
-        self._sought.clear()
+        self._offsets.commit_sought()
         await self._auto_commit()
         timeout_s = None if limit is None else to_s(limit)
         messages = await self._delivered.take(caller, checked_count(max_messages), timeout_s)
@@ -404,25 +407,24 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         """Continue with this offset of an assigned queue.
 
         Raises:
-            ClientError: the queue is not assigned, or the offset outside of it.
+            ClientError: the queue is not assigned, also when it was released during the call, or
+                the offset is outside of it.
+            ClosedError: the consumer is not started, or closed.
         """
-        self._checked(queue)
-        await self._restart(queue, await checked_offset(self._instance, queue, offset))
+        await self._seek([queue], lambda each: checked_offset(self._instance, each, offset))
 
     async def seek_to_begin(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Continue with the oldest message of each queue (of all when None)."""
-        for queue in self._chosen(queues):
-            offset = await self._instance.api.min_offset(self._address(queue), queue)
-            await self._restart(queue, offset)
+        """Continue with the oldest message of each queue (of all when None); see `seek`."""
+        api = self._instance.api
+        await self._seek(queues, lambda each: api.min_offset(self._address(each), each))
 
     async def seek_to_end(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Continue with messages that are not there yet."""
-        for queue in self._chosen(queues):
-            offset = await self._instance.api.max_offset(self._address(queue), queue)
-            await self._restart(queue, offset)
+        """Continue with messages that are not there yet; see `seek`."""
+        api = self._instance.api
+        await self._seek(queues, lambda each: api.max_offset(self._address(each), each))
 
     async def seek_to_time(self, queues: Iterable[MessageQueue] | None, time: Moment | str) -> None:
-        """Continue with the first message stored at or after a time.
+        """Continue with the first message stored at or after a time; see `seek`.
 
         Args:
             queues: which, None for all.
@@ -430,9 +432,20 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
                 since 1970, or ISO 8601 text.
         """
         time_ms = moment_ms(datetime.fromisoformat(time) if isinstance(time, str) else time)
-        for queue in self._chosen(queues):
-            address = self._address(queue)
-            offset = await self._instance.api.search_offset(address, queue, time_ms)
+        api = self._instance.api
+        await self._seek(queues, lambda each: api.search_offset(self._address(each), each, time_ms))
+
+    async def _seek(
+        self,
+        queues: Iterable[MessageQueue] | None,
+        find: Callable[[MessageQueue], Awaitable[int]],
+    ) -> None:
+        """Continue at the found offset of each queue (of all when None), or else of none."""
+        chosen = list(self._readers.queues) if queues is None else list(queues)
+        self._check_assigned(chosen)
+        offsets = {queue: await find(queue) for queue in chosen}
+        self._check_assigned(chosen)  # a rebalance or a close may have come during the requests
+        for queue, offset in offsets.items():
             await self._restart(queue, offset)
 
     def commit(self) -> Coroutine[Any, Any, None]:
@@ -451,8 +464,8 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         self._check_group()
         if self._delivered is not None:
             await self._delivered.finish(caller)
-        self._sought.clear()
-        await self._commit_settled()
+        self._offsets.commit_sought()
+        await self._offsets.commit()
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset of a queue, None when there is none."""
@@ -466,32 +479,19 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
     async def _auto_commit(self) -> None:
         now = self._instance.clock.monotonic_ms()
         is_due = now - self._last_commit_ms >= to_ms(self.config.auto_commit_interval)
-        has_work = self._settled() or self._first_offsets
-        if self.config.auto_commit and self._has_group and is_due and has_work:
+        if self.config.auto_commit and self._has_group and is_due and self._offsets.has_work:
             self._last_commit_ms = now  # before the await: a second poll must not commit, too
-            await self._commit_settled()
+            await self._offsets.commit()
 
-    def _settled(self) -> dict[MessageQueue, int]:
-        """Return the offsets to commit that are not committed."""
-        delivered = [] if self._delivered is None else self._delivered.messages
-        return {
-            queue: offset
-            for queue, offset in self._polled.offsets(delivered).items()
-            if self._committed.get(queue) != offset and queue not in self._sought
-        }
-
-    async def _commit_settled(self) -> None:
-        await self._first_offsets.commit(self._polled.positions)
-        offsets = self._settled()
-        await self._store.save(offsets, final=True)
-        # A seek during the request moved the position: its offset is still to be committed.
-        positions = self._polled.positions
-        self._committed.update({each: at for each, at in offsets.items() if each in positions})
+    def _delivered_messages(self) -> Sequence[ReceivedMessage]:
+        return () if self._delivered is None else self._delivered.messages
 
     # ---- reading one queue
 
     async def _acquire(self, queue: MessageQueue) -> bool:
-        self._readers.begin(queue, await self._finder.find(queue))
+        offset = await self._finder.find(queue)
+        self._check_running()  # a close during the request would not stop what begins now
+        self._readers.begin(queue, offset)
         return True
 
     def _make_queue(self, queue: MessageQueue) -> ProcessQueue:
@@ -518,27 +518,19 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         self._polled.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     async def _restart(self, queue: MessageQueue, offset: int) -> None:
-        """Continue at another offset of a queue; earlier deliveries are not committed."""
-        await self._readers.restart(queue, offset)
-        self._polled.positions[queue] = offset  # after the drop: no delivery moves it now
-        self._sought.add(queue)
-        self._committed.pop(queue, None)
+        """Continue at another offset of a queue, if it is read; earlier messages do not count."""
+        if self._running and self._readers.restart(queue, offset):
+            self._offsets.seek(queue, offset)
 
     async def _drop(self, queue: MessageQueue) -> None:
         await self._readers.stop(queue)
-        self._first_offsets.drop(queue)
-        self._polled.positions.pop(queue, None)
-        self._sought.discard(queue)
-        self._committed.pop(queue, None)
+        self._offsets.drop(queue)
 
     async def _release(self, process_queue: ProcessQueue) -> bool:
         queue = process_queue.queue
         await self._hooks.revoked([queue])
         if self.config.auto_commit:
-            await self._first_offsets.commit(self._polled.positions)
-            settled = self._settled().get(queue)
-            if settled is not None:
-                await self._store.save({queue: settled}, final=True)
+            await self._offsets.commit_one(queue)
         await self._drop(queue)
         return True
 
@@ -553,17 +545,16 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
             placed.set()
         return None if balance is Balance.COMPLETE else 1_000
 
+    def _check_assigned(self, queues: Iterable[MessageQueue]) -> None:
+        self._check_running()
+        for queue in queues:
+            self._checked(queue)
+
     def _checked(self, queue: MessageQueue) -> ProcessQueue:
         found = self._readers.queues.get(queue)
         if found is None:
             raise ClientError(f"{queue} is not assigned to this consumer")
         return found
-
-    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
-        chosen = list(self._readers.queues) if queues is None else list(queues)
-        for queue in chosen:
-            self._checked(queue)
-        return chosen
 
     def _address(self, queue: MessageQueue) -> str:
         return read_address(self._instance, queue)

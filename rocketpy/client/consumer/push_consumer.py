@@ -336,7 +336,8 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
             if not await entry.wait_idle(_DRAIN_S):
                 return False
         await self._hooks.revoked([queue])
-        offset = entry.commit_offset
+        # A seek during the awaits above has replaced the entry: its offset is the one to store.
+        offset = self._readers.queues.get(queue, entry).commit_offset
         await self._readers.stop(queue)
         logger.info(
             "queue released: group=%(group)s queue=%(queue)s offset=%(offset)s",
@@ -403,11 +404,20 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         """Continue to read a queue at an offset; outcomes of its messages so far no longer count.
 
         Raises:
-            ClientError: the queue is not this member's, or the offset outside of it.
+            ClientError: the queue is not this member's, also when it was released during the
+                call, or the offset is outside of it.
+            ClosedError: the consumer was closed.
         """
+        self._check_assigned(queue)
+        offset = await checked_offset(self._instance, queue, offset)
+        self._check_assigned(queue)  # a rebalance or a close may have come during the requests
+        await self._member.go_on(queue, offset)
+
+    def _check_assigned(self, queue: MessageQueue) -> None:
+        if self._was_closed:
+            raise ClosedError("the consumer was closed")
         if queue not in self._readers.queues:
             raise ClientError(f"{queue} is not assigned to this consumer")
-        await self._member.go_on(queue, await checked_offset(self._instance, queue, offset))
 
     async def commit(self) -> None:
         """Store the offsets now and wait for the brokers' responses."""

@@ -96,6 +96,11 @@ class QueueLockKeeper:
             raise failure
 
     async def _renew(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        # A queue that was released while another broker was asked: locked again, it would be
+        # withheld from its next owner until the lock expires.
+        queues = [each for each in queues if each in self._queues]
+        if not queues:
+            return
         asked_ms = self._instance.clock.monotonic_ms()
         held = await self._lock(broker_name, queues)
         for queue in queues:

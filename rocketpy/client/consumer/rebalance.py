@@ -214,7 +214,9 @@ class Rebalancer:
         failure: RocketPyError | None = None
         balance = Balance.COMPLETE
         for queue in [queue for queue in self._owned if queue.topic not in wanted]:
-            if not await self._release(self._owned[queue]):
+            # Read here: a seek or a close during an earlier release replaces or removes entries.
+            entry = self._owned.get(queue)
+            if entry is not None and not await self._release(entry):
                 balance = Balance.WAITING
         for topic in wanted:
             try:
@@ -245,9 +247,10 @@ class Rebalancer:
             mine = set(self._allocate(self._instance.client_id, sorted_queues(queues), client_ids))
         settled = True
         # Before the pause and the new queues, because other members wait for these.
-        for queue, process_queue in list(self._owned.items()):
-            if queue.topic == topic and (queue not in mine or self._must_reacquire(process_queue)):
-                settled = await self._release(process_queue) and settled
+        for queue in [queue for queue in self._owned if queue.topic == topic]:
+            entry = self._owned.get(queue)  # as in `round`: releases of other queues await
+            if entry is not None and (queue not in mine or self._must_reacquire(entry)):
+                settled = await self._release(entry) and settled
         fresh = sorted_queues(mine - self._owned.keys())
         # Without other members there is no former owner whose offset would have to be stored.
         if fresh and not alone and self._takeover_pause_ms:

@@ -134,6 +134,9 @@ class TopicMessages:
                     # Removed first: `__del__` closes also a reader whose `begin` was cancelled.
                     keep, self._keep = self._keep, None
                     await reader.begin()
+                    if self._reader is None:  # closed meanwhile, when there was nothing to end
+                        await reader.close()
+                        raise StopAsyncIteration
                     keep()
                 self._messages.extend(await reader.next_messages())
             except RocketPyError:

@@ -130,6 +130,9 @@ class QueueReaders:
     def begin(self, queue: MessageQueue, offset: int) -> None:
         """Start to read a queue from an offset."""
         assert queue not in self._queues, queue
+        self._start_loop(self._put(queue, offset))
+
+    def _put(self, queue: MessageQueue, offset: int) -> ProcessQueue:
         entry = self._make_queue(queue)
         entry.next_pull_offset = offset
         # Until the first pull the rebalance round counts the idle time from here.
@@ -137,6 +140,11 @@ class QueueReaders:
         # Before the loop starts, because a restart during a pause must not pull.
         if self._pauses.holds(queue):
             entry.pause()
+        self._queues[queue] = entry
+        return entry
+
+    def _start_loop(self, entry: ProcessQueue) -> None:
+        queue = entry.queue
         loop = PullLoop(
             self._instance,
             entry,
@@ -147,21 +155,21 @@ class QueueReaders:
             offset_moved=self._offset_moved,
             on_failure=self._note,
         )
-        self._queues[queue] = entry
         task = asyncio.create_task(loop.run(), name=f"rocketpy-pull-{queue}")
         task.add_done_callback(self._loop_ended)
         self._loops[queue] = task
         logger.info(
             "queue reading started: group=%(group)s queue=%(queue)s offset=%(offset)d",
-            {"group": self._settings.group, "queue": queue, "offset": offset},
+            {
+                "group": self._settings.group,
+                "queue": queue,
+                "offset": entry.next_pull_offset,
+            },
         )
 
     async def stop(self, queue: MessageQueue) -> None:
         """Stop reading a queue, if it is read; outcomes of its messages no longer count."""
         self._moved_ms.pop(queue, None)
-        await self._end(queue)
-
-    async def _end(self, queue: MessageQueue) -> None:
         entry = self._queues.pop(queue, None)
         if entry is None:
             return
@@ -170,18 +178,34 @@ class QueueReaders:
         self._failures.pop(queue, None)
         await self.stop_pulling([queue])
 
-    async def restart(self, queue: MessageQueue, offset: int) -> None:
-        """Continue to read a queue at another offset; a pause stays."""
-        await self._end(queue)
-        if queue in self._queues:
-            return  # another task began it while this one waited for the loop
-        self.begin(queue, offset)
+    def restart(self, queue: MessageQueue, offset: int) -> bool:
+        """Continue to read a queue at another offset; a pause stays.
+
+        Returns:
+            False when the queue is not read; it is not begun then.
+        """
+        # No await in here: a release or a close during one would not find the queue, and a loop
+        # that was started after it would never be stopped.
+        old = self._queues.get(queue)
+        if old is None:
+            return False
+        old.drop()
+        self._failures.pop(queue, None)
+        entry = self._put(queue, offset)
+        entry.closing = old.closing
+        loop = self._loops.pop(queue, None)
+        if loop is not None:  # otherwise the queue is being released, or the consumer closes
+            # A pull loop that restarts its own queue has a move to finish; it ends by the drop.
+            if loop is not asyncio.current_task():
+                loop.cancel()
+            self._start_loop(entry)
+        return True
 
     async def stop_pulling(self, queues: Iterable[MessageQueue]) -> None:
         """End the pull loops of queues; outcomes of their messages still count."""
         current = asyncio.current_task()
         tasks = [task for queue in queues if (task := self._loops.pop(queue, None)) is not None]
-        # A pull loop that restarts its queue cannot wait for itself; it ends by the drop.
+        # A pull loop that stops its queue cannot wait for itself; it ends by the drop.
         waited = [task for task in tasks if task is not current]
         for task in waited:
             task.cancel()
