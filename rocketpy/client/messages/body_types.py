@@ -5,7 +5,7 @@ msgspec reads and writes every type but pydantic's, which pydantic's own adapter
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from types import UnionType
 from typing import (
     Annotated,
@@ -24,7 +24,7 @@ from typing import (
 import msgspec
 from msgspec import inspect as kinds
 
-from rocketpy.client.messages.serializers import KEY_END, encode_json, key_count
+from rocketpy.client.messages.serializers import write_json
 
 _FIELD_MARKS: Final = (
     "__dataclass_fields__",
@@ -53,7 +53,14 @@ _TOO_DEEP: Final = "body is nested too deeply"
 
 
 class Codec(Protocol):
-    """Reader and writer of JSON bodies of one type."""
+    """Reader and writer of JSON bodies of one type.
+
+    Attributes:
+        swaps_arrays: whether a tuple may be read as a list: no member of a union is an array
+            beside another one.
+    """
+
+    swaps_arrays: bool
 
     def write(self, value: Any) -> bytes:  # noqa: ANN401 - of the codec's type
         """Return a value as JSON; raises ValueError when JSON cannot hold it."""
@@ -61,10 +68,6 @@ class Codec(Protocol):
 
     def read(self, data: bytes) -> Any:  # noqa: ANN401
         """Return the value of a body; raises ValueError when it is of another type."""
-        ...
-
-    def key_count(self, value: Any) -> int:  # noqa: ANN401
-        """Return the number of keys in the JSON of a value that was read."""
         ...
 
     def convert(self, value: Any) -> Any:  # noqa: ANN401
@@ -102,19 +105,26 @@ def class_of(kind: Any) -> type | None:  # noqa: ANN401
 # ---- the parts of a type
 
 
-def _walk(kind: Any, where: str, seen: set[int]) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def _walk(
+    kind: Any,  # noqa: ANN401
+    where: str,
+    seen: set[int],
+    *,
+    enters_pydantic: bool = False,
+) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a type with their names, inner parts first, then the type itself.
 
     Args:
         kind: a type.
         where: its name in errors.
         seen: ids of classes and aliases whose parts were yielded: a type may contain itself.
+        enters_pydantic: also yield the fields of pydantic's classes, which pydantic checks.
     """
     if isinstance(kind, TypeVar):
         return
-    if not _is_pydantic(kind):  # pydantic has checked the fields of its classes
+    if enters_pydantic or not _is_pydantic(kind):
         for name, part in _parts(kind, where, seen):
-            yield from _walk(part, name, seen)
+            yield from _walk(part, name, seen, enters_pydantic=enters_pydantic)
     yield where, kind
 
 
@@ -136,7 +146,12 @@ def _parts(kind: Any, where: str, seen: set[int]) -> Iterator[tuple[str, Any]]: 
             seen.add(id(owner))
             yield where, getattr(owner, renamed)
             return
-    if isinstance(owner, type) and _has_fields(owner):
+    if isinstance(owner, type) and _is_pydantic(owner):
+        seen.add(id(owner))
+        for name, found in _pydantic_fields(owner).items():
+            hint = found.annotation
+            yield f"{where}.{name}", Annotated[(hint, *found.metadata)] if found.metadata else hint
+    elif isinstance(owner, type) and _has_fields(owner):
         seen.add(id(owner))
         for name, hint in _hints(owner, where).items():
             yield f"{where}.{name}", hint
@@ -179,6 +194,13 @@ def _is_pydantic(kind: Any) -> bool:  # noqa: ANN401
     return isinstance(owner, type) and hasattr(owner, "__pydantic_validator__")
 
 
+def _pydantic_fields(owner: Any) -> dict[str, Any]:  # noqa: ANN401
+    found: dict[str, Any] = (
+        owner.model_fields if hasattr(owner, "model_fields") else owner.__pydantic_fields__
+    )
+    return found
+
+
 def _name(kind: Any) -> str:  # noqa: ANN401
     return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
 
@@ -219,11 +241,17 @@ def _check(where: str, kind: Any) -> None:  # noqa: ANN401
 
 
 def _check_init(where: str, kind: Any) -> None:  # noqa: ANN401
-    """Refuse fields that a constructor computes: msgspec requires them in each body.
+    """Refuse fields that msgspec does not write, or requires though a constructor computes them.
 
     Raises:
         TypeError: names the field.
     """
+    for each in getattr(kind, "__attrs_attrs__", ()):
+        if each.name.startswith("_"):
+            raise TypeError(
+                f"{where}.{each.name}: private fields of attrs classes are not written; rename "
+                f"it, or use a dataclass"
+            )
     for each in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
         if not each.init and each.default is each.default_factory is dataclasses.MISSING:
             raise TypeError(f"{where}.{each.name}: a field with init=False needs a default")
@@ -263,10 +291,10 @@ _Fields = dict[str, tuple[bool, Any]]
 
 def _fields(kind: Any) -> _Fields:  # noqa: ANN401
     owner = get_origin(kind) or kind
-    if hasattr(owner, "model_fields"):
+    if _is_pydantic(owner):
         return {
             each.alias or name: (each.is_required(), each.annotation)
-            for name, each in owner.model_fields.items()
+            for name, each in _pydantic_fields(owner).items()
         }
     hints, missing = _hints(owner, _name(kind)), dataclasses.MISSING
     return {
@@ -294,13 +322,15 @@ def _differ(one: _Fields, other: _Fields) -> bool:
 class _MsgspecCodec:
     """Codec of the types that msgspec supports."""
 
+    swaps_arrays = True  # msgspec refuses a union of two arrays
+
     def __init__(self, kind: Any) -> None:  # noqa: ANN401
         self._kind = kind
         self._decode = msgspec.json.Decoder(kind, dec_hook=_unchanged).decode
 
     def write(self, value: Any) -> bytes:  # noqa: ANN401
         """See `Codec`."""
-        return encode_json(value)
+        return write_json(value)
 
     def read(self, data: bytes) -> Any:  # noqa: ANN401
         """See `Codec`."""
@@ -310,10 +340,6 @@ class _MsgspecCodec:
             raise ValueError(_located(str(error))) from error
         except RecursionError as error:
             raise ValueError(_TOO_DEEP) from error
-
-    def key_count(self, value: Any) -> int:  # noqa: ANN401
-        """See `Codec`."""
-        return key_count(value)
 
     def convert(self, value: Any) -> Any:  # noqa: ANN401
         """See `Codec`."""
@@ -353,20 +379,48 @@ class _PydanticCodec:
             self._adapter: Any = TypeAdapter(kind)
         except (PydanticUserError, NameError) as error:
             raise TypeError(f"{_name(kind)}: {str(error).partition(chr(10))[0]}") from error
+        parts = [each for _, each in _walk(kind, _name(kind), set(), enters_pydantic=True)]
+        self.swaps_arrays = not any(_has_arrays(each) for each in parts)
+        self._is_computed = any(_refuses_own_form(each) for each in parts)
 
     def write(self, value: Any) -> bytes:  # noqa: ANN401
         """See `Codec`; fields have the names that reading expects, their aliases."""
-        data: bytes = self._adapter.dump_json(value, by_alias=True, warnings="error")
+        data: bytes = self._adapter.dump_json(
+            value, by_alias=True, round_trip=self._is_computed, warnings="error"
+        )
         return data
 
     def read(self, data: bytes) -> Any:  # noqa: ANN401
         """See `Codec`."""
         return self._adapter.validate_json(data)
 
-    def key_count(self, value: Any) -> int:  # noqa: ANN401
-        """See `Codec`."""
-        return self.write(value).count(KEY_END)
-
     def convert(self, value: Any) -> Any:  # noqa: ANN401
         """See `Codec`."""
         return self._adapter.validate_python(value)
+
+
+def _has_arrays(kind: Any) -> bool:  # noqa: ANN401
+    """Return whether a type is a union with several members that are arrays in JSON."""
+    if get_origin(kind) not in {Union, UnionType}:
+        return False
+    origins = [get_origin(each) or each for each in get_args(kind)]
+    arrays = [each for each in origins if isinstance(each, type) and issubclass(each, Collection)]
+    return sum(not issubclass(each, (str, bytes, bytearray, Mapping)) for each in arrays) > 1
+
+
+def _refuses_own_form(kind: Any) -> bool:  # noqa: ANN401
+    """Return whether pydantic refuses to read a type as it writes it by default.
+
+    It reads a `Json` field from text and writes it as JSON, and writes computed fields also in
+    classes that forbid fields which they do not have.
+    """
+    marks = kind.__metadata__ if get_origin(kind) is Annotated else (kind,)
+    for each in marks:
+        found = each if isinstance(each, type) else type(each)
+        if found.__name__ == "Json" and found.__module__.startswith("pydantic."):
+            return True
+    owner = get_origin(kind) or kind
+    config = getattr(owner, "model_config", None) or getattr(owner, "__pydantic_config__", None)
+    decorators = getattr(owner, "__pydantic_decorators__", None)
+    is_forbidding = isinstance(config, dict) and config.get("extra") == "forbid"
+    return is_forbidding and bool(decorators and decorators.computed_fields)

@@ -103,19 +103,22 @@ class JsonSerializer:
 
 def encode_json(value: Any) -> bytes:  # noqa: ANN401
     """Return a value as JSON; raises ValueError when JSON cannot hold it."""
-    try:
-        data = _encode(value)
-        # NaN and the infinities are written as null, and would be read as None.
-        if b"null" in data:
+    data = write_json(value)
+    # NaN and the infinities are written as null, and would be read as None.
+    if b"null" in data:
+        try:
             _refuse_nan(msgspec.to_builtins(value, str_keys=True, enc_hook=_plain_form))
-    except (TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise ValueError(str(error)) from error
+        except (TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            raise ValueError(str(error)) from error
     return data
 
 
-def key_count(value: Any) -> int:  # noqa: ANN401
-    """Return the number of keys in the JSON of a value that `encode_json` accepts."""
-    return _encode(value).count(KEY_END)
+def write_json(value: Any) -> bytes:  # noqa: ANN401
+    """Return a value as JSON, NaN and infinities as null; raises ValueError as `encode_json`."""
+    try:
+        return _encode(value)
+    except (TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _plain_form(value: Any) -> Any:  # noqa: ANN401
@@ -129,11 +132,26 @@ def _plain_form(value: Any) -> Any:  # noqa: ANN401
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
         raise TypeError(f"a {type(value).__name__} has no form in JSON")
-    return dump(mode="json", by_alias=True)
+    form = dump(mode="json", by_alias=True)
+    if _MASK in str(form):
+        _refuse_secrets(dump())
+    return form
 
 
-KEY_END: Final = b'":'
-"""End of each key in JSON; a text with these characters has them in any JSON of it."""
+def _refuse_secrets(value: Any) -> None:  # noqa: ANN401
+    """Refuse secrets of pydantic, of which a reader would get asterisks; raises TypeError."""
+    if hasattr(value, "get_secret_value"):
+        kind = type(value).__name__
+        raise TypeError(f"a {kind} is written as asterisks; send what get_secret_value() returns")
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple | set | frozenset):
+        return
+    for each in value:
+        _refuse_secrets(each)
+
+
+_MASK: Final = "*****"
 _encode: Final = msgspec.json.Encoder(enc_hook=_plain_form).encode
 _refuse_nan: Final = JSONEncoder(allow_nan=False).encode
 

@@ -13,7 +13,8 @@ Example:
 from typing import Any, Generic, overload
 
 from rocketpy.client.messages.body_types import class_of, codec_of
-from rocketpy.client.messages.serializers import KEY_END, B_co
+from rocketpy.client.messages.comparison import difference
+from rocketpy.client.messages.serializers import B_co
 from rocketpy.errors import IllegalMessageError
 
 
@@ -48,7 +49,8 @@ class TypedSerializer(Generic[B_co]):
         """Return `value` as JSON.
 
         Raises:
-            IllegalMessageError: it is of another type, or a reader would refuse it.
+            IllegalMessageError: it is of another type, or a reader would refuse it, or get
+                another value; says where.
         """
         if self._class is not None and not isinstance(value, self._class):
             reason = f"the body is a {type(value).__name__}, not a {self._class.__name__}"
@@ -57,14 +59,11 @@ class TypedSerializer(Generic[B_co]):
             data = self._codec.write(value)
             # Classes do not check their fields; without this the consumers would find out.
             read = self._codec.read(data)
+            changed = difference(value, read, swaps_arrays=self._codec.swaps_arrays)
         except ValueError as error:
             raise IllegalMessageError(f"the body cannot be sent: {error}") from error
-        if type(read) is not type(value) and class_of(type(value)) is not None:
-            reason = f"a {type(value).__name__} would be read as a {type(read).__name__}"
-            raise IllegalMessageError(f"the body cannot be sent: {reason}")
-        if self._codec.key_count(read) < data.count(KEY_END):
-            reason = "it has fields that its type does not have, and a reader would drop them"
-            raise IllegalMessageError(f"the body cannot be sent: {reason}")
+        if changed:
+            raise IllegalMessageError(f"the body cannot be sent: {changed}")
         return data
 
     def loads(self, data: bytes) -> B_co:

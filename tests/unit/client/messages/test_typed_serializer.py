@@ -312,12 +312,12 @@ def test_value_that_could_not_be_read_is_not_sent() -> None:
     refused(Line, {"sku": "a"}, "is a dict, not a Line")
     refused(Line, Line("a", wrong), r"body\.count: expected `int`, got `str`")
     refused(list[int], ["x"], r"body\[0\]: expected `int`, got `str`")
-    refused(float, float("nan"), "float values are not JSON compliant")
+    refused(float, float("nan"), "body: expected `float`, got `null`")
     refused(Base, Sub(1, 3), "a Sub would be read as a Base")
-    refused(float | None, float("nan"), "float values are not JSON compliant")
-    refused(list[Any], [1, {2: (float("inf"),)}], "float values are not JSON compliant")
-    refused(list[Base], [Sub(1, 3)], "fields that its type does not have")
-    refused(Address, {"city": "Bern", "zip": "3000"}, "fields that its type does not have")
+    refused(float | None, float("nan"), "body: NaN and infinities have no form in JSON")
+    refused(list[Any], [{"a": (float("inf"),)}], r"body\[0\]\['a'\]\[0\]: NaN and infinities")
+    refused(list[Base], [Sub(1, 3)], r"body\[0\]: a Sub would be read as a Base")
+    refused(Address, {"city": "Bern", "zip": "3000"}, "the key 'zip' is not of its type")
     refused(Any, object(), "a object has no form in JSON")
     assert TypedSerializer(list[int]).dumps([1]) == b"[1]"
 
