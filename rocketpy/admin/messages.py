@@ -254,9 +254,15 @@ async def peek(
         offset: first offset in each queue; None for the first message.
         newest: start near the end of each queue, so that the newest are included.
         tag: filter, `"a || b"`.
+
+    Raises:
+        ClientError: the broker does not serve the topic, or no queue is readable that was asked
+            for by number.
     """
     route = await servers.topic_route(topic)
     masters = await servers.topic_masters(topic)
+    if broker and broker not in masters:
+        raise ClientError(f"broker {broker} does not serve topic {topic}")
     queues = {
         masters[data.broker_name]: [
             MessageQueue(topic, data.broker_name, number)
@@ -267,6 +273,9 @@ async def peek(
         if data.broker_name in masters and broker in {"", data.broker_name}
         if is_readable(data.perm)
     }
+    if queue_id is not None and not any(queues.values()):
+        where = f" on broker {broker}" if broker else ""
+        raise ClientError(f"topic {topic} has no readable queue {queue_id}{where}")
 
     async def read(address: str) -> list[MessageExt]:
         here: list[MessageExt] = []

@@ -14,6 +14,7 @@ from rocketpy.errors import (
     SubscriptionGroupNotExistError,
     TopicNotExistError,
 )
+from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.terminal.common import run
 from rocketpy.terminal.error_exit import EXIT_FAILURE, complain
 from rocketpy.terminal.suggestions import hint
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 Failures = Mapping[str, RocketPyError]
 
-_UNKNOWN: Final = re.compile(r"(topic|group) (\S+) does not exist\Z")
+_UNKNOWN: Final = re.compile(r"(topic|group) (\S+) does not exist\Z", re.IGNORECASE)
 
 
 def ask(namesrv: str, work: Callable[[rocketpy_admin.Admin], Awaitable[T]]) -> T:
@@ -42,8 +43,21 @@ def ask(namesrv: str, work: Callable[[rocketpy_admin.Admin], Awaitable[T]]) -> T
                 return await work(admin)
             except (TopicNotExistError, SubscriptionGroupNotExistError) as error:
                 raise await unknown_name(admin, error) from error
+            except ServersFailedError as error:
+                same = _same_unknown_name(error)
+                if same is None:
+                    raise
+                raise await unknown_name(admin, same) from error
 
     return run(connected())
+
+
+def _same_unknown_name(error: ServersFailedError) -> BrokerError | None:
+    """Return the first failure if every server answered that the topic or group is unknown."""
+    kinds = (TopicNotExistError, SubscriptionGroupNotExistError)
+    failures = [each for each in error.failures.values() if isinstance(each, kinds)]
+    is_everywhere = not error.done and len(failures) == len(error.failures)
+    return failures[0] if is_everywhere and failures else None
 
 
 async def unknown_name(admin: rocketpy_admin.Admin, error: BrokerError) -> Exception:
@@ -52,6 +66,7 @@ async def unknown_name(admin: rocketpy_admin.Admin, error: BrokerError) -> Excep
     if found is None:
         return error
     kind, name = found.groups()
+    kind = kind.lower()
     try:
         known = await (
             admin.topics(include_system=name.startswith("%"))
@@ -60,7 +75,40 @@ async def unknown_name(admin: rocketpy_admin.Admin, error: BrokerError) -> Excep
         )
     except RocketPyError:  # the hint is not worth another failure
         known = []
-    return click.ClickException(f"{error.remark}{hint(name, known)}")
+    return click.ClickException(f"{kind} {name} does not exist{hint(name, known)}")
+
+
+async def unreadable_queues(
+    admin: rocketpy_admin.Admin, status: rocketpy_admin.TopicStatus
+) -> dict[MessageQueue, int]:
+    """Return the queues that a topic with fewer read than write queues keeps from consumers.
+
+    Args:
+        admin: to ask for the topic's route.
+        status: every queue of the topic.
+
+    Returns:
+        The number of messages by queue.
+    """
+    route = await admin.topic_route(status.topic)
+    reads = {each.broker_name: each.read_queue_nums for each in route.queue_datas}
+    return {
+        each.queue: each.messages
+        for each in status.queues
+        if each.queue.queue_id >= reads.get(each.queue.broker_name, 0)
+    }
+
+
+def warn_unreadable(hidden: Mapping[MessageQueue, int]) -> None:
+    """Print a warning for each topic whose unreadable queues have messages."""
+    for topic in sorted({queue.topic for queue in hidden}):
+        counts = [messages for queue, messages in hidden.items() if queue.topic == topic]
+        if any(counts):
+            click.echo(
+                f"warning: {sum(counts):,} messages of topic {topic} are in queues that no "
+                f"consumer reads: raise its --read-queues (rocketpy topic update {topic})",
+                err=True,
+            )
 
 
 async def done_at(

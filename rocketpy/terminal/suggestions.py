@@ -1,6 +1,6 @@
 """Command groups that import commands when called, and suggestions for misspelt names."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import click
 
@@ -44,3 +44,19 @@ def hint(name: str, known: Iterable[str]) -> str:
     """Return the end of a sentence that suggests a known name; empty without one."""
     near = nearest(name, known)
     return "" if near is None else f"; did you mean {near}?"
+
+
+def check_keys(keys: Iterable[str], tables: Iterable[Collection[str]]) -> None:
+    """Check that a server has each of the keys that a command is asked for.
+
+    Args:
+        keys: given by the user.
+        tables: keys of each server that answered; without one, nothing can be said.
+
+    Raises:
+        click.ClickException: no server has a key; suggests the nearest one.
+    """
+    known = dict.fromkeys(key for table in tables for key in table)
+    unknown = [key for key in keys if key not in known]
+    if unknown and known:
+        raise click.ClickException(f"unknown key {', '.join(unknown)}{hint(unknown[0], known)}")

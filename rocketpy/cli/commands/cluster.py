@@ -15,7 +15,7 @@ from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.completion import broker_names, topic_names
 from rocketpy.terminal.parameters import server_address, topic_name
 from rocketpy.terminal.render import show
-from rocketpy.terminal.suggestions import HintingGroup
+from rocketpy.terminal.suggestions import HintingGroup, check_keys
 
 _AT_ONCE = 32
 """Limit of concurrent queries of topics."""
@@ -153,6 +153,7 @@ def brokers(*, broker: str, keys: tuple[str, ...], namesrv: str, output: str) ->
     found = [each for each in every if broker in {"", each.broker}]
     if not found:
         raise click.ClickException(f"no broker {broker} is registered".rstrip())
+    check_keys(keys, [each.runtime for each in found if not each.error])
     rows = [
         {"broker": each.broker, "id": each.broker_id, "key": key, "value": value}
         for each in found

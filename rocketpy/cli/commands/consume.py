@@ -13,7 +13,12 @@ import rocketpy
 from rocketpy import admin as rocketpy_admin
 from rocketpy.errors import ClientError, RocketPyError, TopicNotExistError
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.terminal.cluster_calls import exit_code, unknown_name
+from rocketpy.terminal.cluster_calls import (
+    exit_code,
+    unknown_name,
+    unreadable_queues,
+    warn_unreadable,
+)
 from rocketpy.terminal.common import (
     CONTEXT,
     Position,
@@ -203,7 +208,13 @@ class _Reader:
                 except TopicNotExistError as error:
                     raise await unknown_name(admin, error) from error
                 failures |= status.failures
-                ends |= {each.queue: each.max_offset for each in status.queues}
+                hidden = await unreadable_queues(admin, status)
+                warn_unreadable(hidden)
+                ends |= {
+                    each.queue: each.max_offset
+                    for each in status.queues
+                    if each.queue not in hidden
+                }
         self.exit_code = exit_code(failures)  # now: the read may have no end
         async with rocketpy.connect(self._namesrv) as client:
             consumer = client.pull_consumer(group=own_group(), auto_commit=False, start="earliest")

@@ -1,5 +1,7 @@
 """`rocketpy group`: shows, creates, changes, moves and deletes consumer groups."""
 
+import asyncio
+
 import click
 
 from rocketpy import admin as rocketpy_admin
@@ -8,7 +10,14 @@ from rocketpy.admin.results import Answers
 from rocketpy.cli.commands import dead_letters
 from rocketpy.errors import RocketPyError, ServersFailedError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
-from rocketpy.terminal.cluster_calls import ask, done_at, exit_code
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.terminal.cluster_calls import (
+    ask,
+    done_at,
+    exit_code,
+    unreadable_queues,
+    warn_unreadable,
+)
 from rocketpy.terminal.common import (
     CONTEXT,
     Position,
@@ -202,15 +211,22 @@ def delete(*, group: str, keep_offsets: bool, yes: bool, namesrv: str, output: s
 @namesrv_option
 @output_option
 def lag(*, group: str, topic: str, owners: bool, namesrv: str, output: str) -> int:
-    """Show offsets and lag of a group in every queue."""
+    """Show offsets and lag of a group in every queue.
 
-    async def work(admin: rocketpy_admin.Admin) -> rocketpy_admin.GroupLag:
+    A warning counts messages in queues that the topic's --read-queues keep from consumers.
+    """
+
+    async def work(
+        admin: rocketpy_admin.Admin,
+    ) -> tuple[rocketpy_admin.GroupLag, dict[MessageQueue, int]]:
         found = await admin.group_lag(group, topic, owners=owners)
         if not found.queues and not found.failures:
             await admin.check_group(group)
-        return found
+        topics = sorted({each.queue.topic for each in found.queues})
+        hidden = await asyncio.gather(*(_unreadable(admin, each) for each in topics))
+        return found, {queue: count for each in hidden for queue, count in each.items()}
 
-    found = ask(namesrv, work)
+    found, hidden = ask(namesrv, work)
     rows = [
         {
             "topic": each.queue.topic,
@@ -235,7 +251,16 @@ def lag(*, group: str, topic: str, owners: bool, namesrv: str, output: str) -> i
                 f"{each.consumer_offset}: the broker has lost messages, or its log is missing",
                 err=True,
             )
+    warn_unreadable(hidden)
     return exit_code(found.failures)
+
+
+async def _unreadable(admin: rocketpy_admin.Admin, topic: str) -> dict[MessageQueue, int]:
+    """Return the unreadable queues of a topic; none without an answer, for the lag is known."""
+    try:
+        return await unreadable_queues(admin, await admin.topic_status(topic))
+    except RocketPyError:
+        return {}
 
 
 @command.command("members", epilog="Example: rocketpy group members readers")

@@ -6,7 +6,12 @@ import click
 
 from rocketpy import admin as rocketpy_admin
 from rocketpy.admin.results import Answers
-from rocketpy.errors import QueryNotFoundError, TopicNotExistError
+from rocketpy.errors import (
+    ClientError,
+    QueryNotFoundError,
+    SystemFaultError,
+    TopicNotExistError,
+)
 from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.record.message_id import decode_message_id
 from rocketpy.proto.trace import TRACE_TOPIC, TraceRecord
@@ -70,8 +75,12 @@ def get(*, message_id: str, topic: str | None, namesrv: str, output: str) -> int
 
     try:
         row = ask(namesrv, work)
-    except QueryNotFoundError as error:
+    except (QueryNotFoundError, SystemFaultError) as error:  # the latter for an offset id
         raise nothing_found(error.remark, output) from error
+    except ClientError as error:
+        if type(error) is not ClientError:  # such as a broker that does not answer
+            raise
+        raise nothing_found(str(error), output) from error  # of a broker of another cluster
     if output == "json":
         show([row], output)
     else:

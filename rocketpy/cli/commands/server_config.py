@@ -10,7 +10,7 @@ from rocketpy.terminal.cluster_calls import ask, done_at, exit_code
 from rocketpy.terminal.common import CONTEXT, key_values, namesrv_option, output_option
 from rocketpy.terminal.completion import broker_names
 from rocketpy.terminal.render import show
-from rocketpy.terminal.suggestions import HintingGroup, hint
+from rocketpy.terminal.suggestions import HintingGroup, check_keys, hint
 
 
 @click.group(
@@ -36,9 +36,7 @@ def namesrv_command() -> None:
 def _rows(
     configs: dict[str, dict[str, str]], keys: tuple[str, ...], who: str
 ) -> list[dict[str, object]]:
-    unknown = [key for key in keys if not any(key in config for config in configs.values())]
-    if unknown:
-        raise click.ClickException(f"unknown key {', '.join(unknown)}")
+    check_keys(keys, configs.values())
     return [
         {who: name, "key": key, "value": value}
         for name, config in sorted(configs.items())

@@ -116,7 +116,8 @@ def create(  # noqa: PLR0913 - one argument an option
     """Create a topic on every master; with --update, replace the settings of an existing one.
 
     Without --update an existing topic is not changed, and other settings are an error. With it,
-    the command asks before queues with messages become unreadable.
+    the command asks before queues with messages become unreadable. Fewer --read-queues than
+    --queues lead to a warning, because consumers miss the messages of the others.
     """
     added = key_values(attributes, "--attribute")
     reads = queues if read_queues is None else read_queues
@@ -160,7 +161,18 @@ def create(  # noqa: PLR0913 - one argument an option
         return _changed(topic, masters, results)
 
     show(ask(namesrv, work), output)
+    _warn_fewer_reads(topic, reads, queues)
     return exit_code(failures)
+
+
+def _warn_fewer_reads(topic: str, reads: int, writes: int) -> None:
+    """Warn of queues that producers write to and consumers do not read."""
+    if reads < writes:
+        click.echo(
+            f"warning: topic {topic} is written to {writes} queues and read from {reads}: "
+            f"messages in queues from {reads} on are not reachable",
+            err=True,
+        )
 
 
 async def _existing(
@@ -286,6 +298,9 @@ def update(  # noqa: PLR0913 - one argument an option
             f"--read-queues {queues} ends that",
             err=True,
         )
+    if queues is not None or read_queues is not None:
+        fewest = min(changed.values(), key=lambda each: each.read_queue_nums)
+        _warn_fewer_reads(topic, fewest.read_queue_nums, fewest.write_queue_nums)
     return exit_code(failures)
 
 

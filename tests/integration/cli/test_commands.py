@@ -168,6 +168,28 @@ def test_topic_with_fewer_queues_keeps_its_messages_readable(
     assert len(cli(*follow).splitlines()) == 4, "they are there, and read again"
 
 
+def test_topic_with_fewer_read_queues_is_read_and_its_other_messages_are_counted(cli: Cli) -> None:
+    [row] = cli.json("topic", "create", "half", "--queues", "8", "--read-queues", "2")
+    assert row["result"] == "created"
+    assert "warning: topic half is written to 8 queues and read from 2" in cli.err
+    for queue in range(8):
+        cli("send", "half", f"body{queue}", "--queue", str(queue))
+    follow = ("consume", "half", "--no-group", "--end", "--from", "earliest", "--body-only")
+    hidden = "warning: 6 messages of topic half are in queues that no consumer reads"
+    assert sorted(cli(*follow).splitlines()) == ["body0", "body1"]
+    assert hidden in cli.err
+    cli("consume", "half", "--group", "g", "--from", "earliest", "--max", "2")
+    cli("group", "lag", "g")
+    assert hidden in cli.err
+    cli("topic", "create", "empty", "--queues", "8")
+    cli("topic", "update", "empty", "--read-queues", "2")
+    assert "warning: topic empty is written to 8 queues and read from 2" in cli.err
+    cli("topic", "update", "half", "--read-queues", "8")
+    assert cli.err == ""
+    assert len(cli(*follow).splitlines()) == 8
+    assert cli.err == ""
+
+
 def test_send_lines_have_keys_and_tags_and_skipped_lines_are_counted(
     cli: Cli, stdin: Callable[[bytes], None]
 ) -> None:

@@ -1,0 +1,93 @@
+"""Commands that are given a name, a key, a queue or an id that no server has."""
+
+import json
+
+import pytest
+
+from rocketpy.cli.main import command
+from rocketpy.proto.bodies.topic import KVTable
+from rocketpy.proto.record.message_id import encode_message_id
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.terminal.error_exit import run_command
+from tests.unit.admin.fakes import BROKERS, FakeRemoting
+
+HERE = encode_message_id("10.0.0.1:10911", 7)
+ELSEWHERE = encode_message_id("10.9.9.9:10911", 7)
+
+
+@pytest.fixture
+def answering(remoting: FakeRemoting) -> FakeRemoting:
+    remoting.down = set()
+    values = KVTable(table={"putTps": "1", "getTotalTps": "2"}).encode()
+    remoting.response(RequestCode.GET_BROKER_RUNTIME_INFO, body=values)
+    for address in BROKERS.values():
+        remoting.response(
+            RequestCode.GET_BROKER_CONFIG, at=address, body=b"logLevel=info\nbrokerName=x\n"
+        )
+        remoting.response(
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            26,
+            at=address,
+            remark="Group gg does not exist",
+        )
+    remoting.response(
+        RequestCode.VIEW_MESSAGE_BY_ID, 1, remark="can not find message by the offset, 7"
+    )
+    return remoting
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            "group reset gg t --to earliest --yes",
+            "group gg does not exist; did you mean g?",
+        ),
+        (
+            "group reset gg t --to earliest --dry-run",
+            "group gg does not exist; did you mean g?",
+        ),
+        ("group clone gg g t --yes", "group gg does not exist; did you mean g?"),
+        ("cluster brokers --key putTpss", "unknown key putTpss; did you mean putTps?"),
+        ("broker-config get logLevell", "unknown key logLevell; did you mean logLevel?"),
+        ("namesrv-config get listenPrt", "unknown key listenPrt; did you mean listenPort?"),
+        ("topic peek t --queue broker-z:0", "broker broker-z does not serve topic t"),
+        ("topic peek t --queue broker-a:9", "topic t has no readable queue 9 on broker broker-a"),
+        ("topic peek t --queue 9", "topic t has no readable queue 9"),
+    ],
+)
+def test_command_with_unknown_name_fails_with_one_sentence(
+    words: str, sentence: str, answering: FakeRemoting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", words.split())
+    out, err = capsys.readouterr()
+    assert (out, err, ended.value.code) == ("", f"rocketpy: {sentence}\n", 1)
+
+
+def test_key_of_one_broker_only_is_known(
+    answering: FakeRemoting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = KVTable(table={"only": "1"}).encode()
+    answering.response(RequestCode.GET_BROKER_RUNTIME_INFO, at=BROKERS["broker-b"], body=values)
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", ["cluster", "brokers", "--key", "only", "-o", "json"])
+    assert ended.value.code == 0
+    assert [row["broker"] for row in json.loads(capsys.readouterr().out)] == ["broker-b"]
+
+
+@pytest.mark.parametrize(
+    ("message_id", "words"),
+    [(HERE, "can not find message by the offset"), (ELSEWHERE, "not a broker of this cluster")],
+)
+def test_get_of_absent_message_prints_empty_array_and_fails(
+    message_id: str,
+    words: str,
+    answering: FakeRemoting,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", ["message", "get", message_id, "-o", "json"])
+    out, err = capsys.readouterr()
+    assert (json.loads(out), ended.value.code) == ([], 1)
+    assert words in err
