@@ -97,8 +97,14 @@ class NameServers:
             raise NameServerAddressError(msg)
         failures = []
         kind: type[NoNameServerError] = NameServerAddressError
-        for _ in self.addresses:
-            address = self.addresses[self._index]
+        count = len(self.addresses)
+        tried: set[int] = set()
+        while len(tried) < count:
+            index = self._index
+            while index in tried:
+                index = (index + 1) % count
+            tried.add(index)
+            address = self.addresses[index]
             try:
                 response = await self._remoting.invoke(
                     address, make_request(code, dict(ext_fields)), self._timeout_ms
@@ -119,6 +125,9 @@ class NameServers:
                     "address is not a name server, perhaps a broker: address=%(address)s",
                     {"address": address},
                 )
-            self._index = (self._index + 1) % len(self.addresses)
+            # Requests at the same time share the index: only the first failure of a server moves
+            # it, and each request tries every server once.
+            if self._index == index:
+                self._index = (index + 1) % count
         self.failure = "no name server answers: " + "; ".join(failures)
         raise kind(self.failure)

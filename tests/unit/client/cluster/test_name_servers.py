@@ -58,6 +58,29 @@ async def test_share_is_half_a_second_at_least(count: int, timeout_ms: int, shar
     assert remoting.asked == [("a", share_ms)]
 
 
+@pytest.mark.parametrize("count", range(1, 8))
+async def test_requests_at_once_leave_a_hung_name_server_together(count: int) -> None:
+    remoting = FakeRemoting(
+        a=RequestTimeoutError("silent"), b=None, c=RequestTimeoutError("silent")
+    )
+    names = servers(remoting)
+    responses = await asyncio.gather(*(names.invoke(105, {}) for _ in range(count)))
+    assert [response.code for response in responses] == [0] * count
+    assert [name for name, _ in remoting.asked] == ["a"] * count + ["b"] * count
+    assert names.current == "b:9876"
+
+
+async def test_request_whose_name_server_failed_asks_the_one_that_others_found() -> None:
+    remoting = FakeRemoting(a=RequestTimeoutError("silent"), b=ConnectError("refused"), c=None)
+    names = servers(remoting)
+    late = asyncio.create_task(names.invoke(105, {}))
+    await asyncio.sleep(0)
+    names._index = 2  # requests that began before have found it
+    assert (await late).code == 0
+    assert [name for name, _ in remoting.asked] == ["a", "c"]
+    assert names.current == "c:9876"
+
+
 async def test_unreachable_name_servers_are_all_in_the_error() -> None:
     remoting = FakeRemoting(a=RequestTimeoutError("silent"), b=ConnectError("b:9876 refuses"))
     with pytest.raises(NoNameServerError, match="a:9876: silent; b:9876 refuses"):
