@@ -130,6 +130,7 @@ class Gate(asyncio.Transport, asyncio.Protocol):
         self._transport: asyncio.Transport
         self._held_input: deque[bytes] = deque()  # empty bytes mean EOF
         self._held_output: list[bytes] = []
+        self._is_lost = False
 
     # ---- the protocol of the transport
 
@@ -164,6 +165,7 @@ class Gate(asyncio.Transport, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop the data held back and notify the protocol."""
+        self._is_lost = True
         self._faults.closed(self)
         self._held_input.clear()
         self._held_output.clear()
@@ -180,8 +182,9 @@ class Gate(asyncio.Transport, asyncio.Protocol):
             self._arrive()
 
     def cut(self) -> None:
-        """Reset the connection."""
-        reset(self._transport)
+        """Reset the connection, unless it was lost after `refuse` scheduled this call."""
+        if not self._is_lost:
+            reset(self._transport)
 
     @property
     def _is_open(self) -> bool:
