@@ -235,7 +235,7 @@ class ProducerConfig(Checked):
             one queue, the next in turn; those with a `queue` wait for others of that queue. 0 has
             each go at once. At most a quarter of `timeout`. Alone go those with a delay, an
             `order_key`, a selector, a `timeout` or `retries` of their own, transactions, requests,
-            and bodies that were compressed.
+            replies, `send_batch`, and bodies that were compressed.
         linger_messages: so many go together at most, at once when they are there.
         linger_bytes: the same, as bytes of their records.
         serializer: turns a body into bytes.

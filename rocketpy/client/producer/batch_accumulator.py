@@ -1,6 +1,8 @@
 """Accumulation of single sends into batches (option `linger`).
 
-Messages for a named queue are batched per queue, the others per topic.
+Messages for a named queue are batched per queue, the others per topic. Only single, uncompressed
+messages without special options are batched (`can_be_batched`). Everything else is sent alone,
+after the waiting messages of the same named queue.
 
 A batch is sent when its oldest message has waited for `linger`, when it is full, or when the
 producer is flushed or closed. Each caller has a separate future. A message whose caller cancels
@@ -20,7 +22,7 @@ from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import to_ms, to_s
 from rocketpy.client.producer.batch import BatchPart, stored_bytes
 from rocketpy.client.sending.in_flight_window import UNLIMITED, InFlightWindow
-from rocketpy.client.sending.outgoing_message import Outgoing
+from rocketpy.client.sending.outgoing_message import SEND, Outgoing
 from rocketpy.client.sending.pending_send import PendingSend
 from rocketpy.client.sending.result import SendResult
 from rocketpy.client.sending.transport import SendTransport
@@ -29,27 +31,31 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.properties import PROPERTY_INSTANCE_ID
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
-_ALONE: Final = (
-    "order_key", "selector", "delay", "deliver_at", "delay_level", "timeout", "retries",
-)  # fmt: skip
+# What a batch can carry for each message. Any other option, also a future one, is sent alone.
+_BATCHED_OPTIONS: Final = frozenset(
+    {"tag", "keys", "headers", "flag", "serializer", "queue", "properties"}
+)
 
 
 def can_be_batched(topic: str, message: Outgoing, options: SendOptions) -> bool:
     """Return whether a message may share a request with others.
 
-    Compressed bodies, redeliveries, ordered or delayed messages, separate time-outs and system
-    properties require a separate request.
+    Batches, replies, half messages, compressed bodies, redeliveries, ordered or delayed messages,
+    separate time-outs and system properties require a separate request.
 
     Args:
         topic: where it goes.
         message: the wire's parts.
         options: of the send.
     """
-    if message.sys_flag or topic.startswith(RETRY_PREFIX):
+    # A batch has one request code and no flags, times or counts of a single message.
+    if message.code != SEND or message.sys_flag or message.moment or message.retries:
+        return False
+    if topic.startswith(RETRY_PREFIX):
         return False
     if not options:
         return True
-    if any(options.get(name) is not None for name in _ALONE):
+    if any(value is not None for name, value in options.items() if name not in _BATCHED_OPTIONS):
         return False
     queue = options.get("queue")
     if queue is not None and queue.topic != topic:  # must fail without the rest of a batch
@@ -158,6 +164,14 @@ class BatchAccumulator:
         if len(items) >= self._max_messages or batch.bytes >= self._max_bytes:
             self._send(key)
         return future
+
+    def send_queue(self, queue: MessageQueue) -> None:
+        """Send the waiting messages of a named queue now.
+
+        A message that is sent alone to the queue would overtake them.
+        """
+        if queue in self._pending:
+            self._send(queue)
 
     def send_all(self) -> None:
         """Send all waiting messages now."""

@@ -162,10 +162,14 @@ class ProducerBase(AsyncClosable):
             is_pipelined: whether the caller sends more before it has the result.
         """
         topic, message, options = prepared
-        if self._accumulator is not None and can_be_batched(topic, message, options):
-            queue = options.get("queue") if options else None
-            future = self._accumulator.add(topic, message, queue, is_pipelined=is_pipelined)
+        accumulator = self._accumulator
+        if accumulator is not None and can_be_batched(topic, message, options):
+            future = accumulator.add(
+                topic, message, options.get("queue"), is_pipelined=is_pipelined
+            )
         else:
+            if accumulator is not None and (queue := options.get("queue")) is not None:
+                accumulator.send_queue(queue)
             choose = queue_chooser(options) if options else None
             time_s = self._time_of(options) if options else self._timeout_s
             retries = options.get("retries", self.config.retries)

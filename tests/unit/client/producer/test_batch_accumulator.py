@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 import rocketpy
+from rocketpy.client.messages.delivery_time import delivery_time_of
+from rocketpy.client.producer.batch_accumulator import can_be_batched
+from rocketpy.client.sending.outgoing_message import SEND_REPLY, Outgoing
 from rocketpy.client.sending.result import SendResult
 from rocketpy.errors import (
     ClosedError,
@@ -17,6 +20,7 @@ from rocketpy.errors import (
     RocketPyError,
 )
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.record.sys_flag import COMPRESSED, TRANSACTION_PREPARED
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 
 SEND, BATCH = 310, 320
@@ -199,6 +203,69 @@ def test_compressed_bodies_and_transactions_go_alone() -> None:
             async with producer.transaction("t", b"half"):
                 pass
         assert counts(cluster) == (3, 0)
+
+    run_sim(main)
+
+
+def test_batches_and_a_send_at_once_store_the_bodies_of_each_caller() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(**LINGER)
+            one, two, single = await asyncio.gather(
+                producer.send_batch("t", [b"x"]),
+                producer.send_batch("t", [b"y1", b"y2"]),
+                producer.send("t", b"z"),
+            )
+            stored = {message.id: message.body async for message in client.read("t")}
+        sent = zip([*one, *two, single], [b"x", b"y1", b"y2", b"z"], strict=True)
+        assert stored == {result.msg_id: body for result, body in sent}
+        assert counts(cluster) == (1, 2)
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"code": BATCH},
+        {"code": SEND_REPLY},
+        {"sys_flag": TRANSACTION_PREPARED},
+        {"sys_flag": COMPRESSED},
+        {"retries": (1, 16)},
+        {"moment": delivery_time_of(1, None, 0)},
+    ],
+    ids=["batch", "reply", "half", "compressed", "redelivery", "delayed"],
+)
+def test_can_be_batched_with_a_message_of_another_kind_returns_false(
+    changes: dict[str, Any],
+) -> None:
+    plain = Outgoing(b"x", "", 0, 7, "ID")
+    assert can_be_batched("t", plain, {})
+    assert not can_be_batched("t", plain._replace(**changes), {})
+
+
+def test_send_alone_to_a_queue_does_not_overtake_the_lingering_ones() -> None:
+    big = b"big" * 2_000  # compressed, so it is sent alone
+
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(**LINGER)
+            await producer.send("t", b"warm", timeout=3)
+            queue = MessageQueue("t", "broker-a", 1)
+            sends = [
+                producer.send_nowait("t", b"1", queue=queue),
+                producer.send_nowait("t", b"2", queue=queue),
+                producer.send_nowait("t", big, queue=queue),
+                producer.send_nowait("t", b"4", queue=queue),
+                producer.send_nowait("t", b"5", queue=queue, timeout=3),
+                producer.send_nowait("t", b"6", queue=queue),
+            ]
+            await producer.send_batch("t", [b"7", b"8"], queue=queue)
+            await asyncio.gather(*sends)
+            found = [
+                m.body async for m in client.read("t") if m.queue == queue and m.body != b"warm"
+            ]
+        assert found == [b"1", b"2", big, b"4", b"5", b"6", b"7", b"8"]
 
     run_sim(main)
 
