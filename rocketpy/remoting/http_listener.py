@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from rocketpy.errors import StartError
 
@@ -57,7 +57,7 @@ class HttpListener:
         self._address = address
         self._pages = pages
         self._connections: dict[_HttpConnection, None] = {}  # the oldest first
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event
         self._has_started = threading.Event()
@@ -103,25 +103,45 @@ class HttpListener:
             self.port = listening.getsockname()[1]
             self._loop = asyncio.get_running_loop()
             self._has_started.set()
-            # Not a server of asyncio: that may leave a connection open which it accepts last.
-            accepting = asyncio.create_task(self._accept(listening))
+            self._listen(listening)
             await self._stopping.wait()
-            for task in (accepting, *self._tasks):
+            self._loop.remove_reader(listening)
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.wait({accepting, *self._tasks}, timeout=_STOP_TIMEOUT_S / 2)
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_STOP_TIMEOUT_S / 2)
         for connection in list(self._connections):
             connection.abort()
         await asyncio.sleep(0)  # closes their sockets
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                peer, _ = await loop.sock_accept(listening)
-                await loop.connect_accepted_socket(lambda: _HttpConnection(self), peer)
-            except OSError as error:  # no descriptor is left, or the peer is gone already
-                _log.warning("health connection not accepted: reason=%s", error)
-                await asyncio.sleep(_ACCEPT_PAUSE_S)
+    def _listen(self, listening: socket.socket) -> None:
+        """Accept connections from now on."""
+        # Neither a server of asyncio nor `sock_accept`: when they are stopped, both may lose a
+        # connection that was just accepted, and leave it open.
+        if self._loop is not None and not self._stopping.is_set():
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        assert self._loop is not None
+        try:
+            peer, _ = listening.accept()
+        except BlockingIOError:  # the peer is gone already
+            return
+        except OSError as error:  # no descriptor is left
+            _log.warning("health connection not accepted: reason=%s", error)
+            self._loop.remove_reader(listening)
+            self._loop.call_later(_ACCEPT_PAUSE_S, self._listen, listening)
+            return
+        peer.setblocking(False)
+        attaching = self._loop.connect_accepted_socket(lambda: _HttpConnection(self), peer)
+        task = asyncio.ensure_future(attaching)
+        # In a callback, because a task that is cancelled before its first step runs no handler.
+        task.add_done_callback(lambda done: _close_unless_attached(peer, done))
+        self._keep(task)
+
+    def _keep(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # ---- called by connections, on the listener's loop
 
@@ -137,9 +157,7 @@ class HttpListener:
 
     def answer(self, connection: "_HttpConnection", path: str) -> None:
         """Make the answer for a path, and write it."""
-        task = asyncio.ensure_future(self._answer(connection, path))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._keep(asyncio.ensure_future(self._answer(connection, path)))
 
     async def _answer(self, connection: "_HttpConnection", path: str) -> None:
         page = self._pages.get(path)
@@ -215,6 +233,14 @@ class _HttpConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once."""
         self._transport.abort()
+
+
+def _close_unless_attached(peer: socket.socket, attaching: asyncio.Future[Any]) -> None:
+    if attaching.cancelled():
+        peer.close()
+    elif attaching.exception() is not None:
+        peer.close()
+        _log.warning("health connection lost: reason=%s", attaching.exception())
 
 
 def _plain(status: HTTPStatus) -> HttpAnswer:

@@ -85,9 +85,9 @@ async def test_look_up_by_key_runs_beside_the_loop(tmp_path: Path) -> None:
     look_up = store.query_index
     threads: list[int] = []
 
-    def noted(*args: Any) -> Any:
+    def noted(*args: Any, **options: Any) -> Any:
         threads.append(threading.get_ident())
-        return look_up(*args)
+        return look_up(*args, **options)
 
     store.query_index = noted
     try:

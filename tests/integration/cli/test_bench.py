@@ -63,6 +63,6 @@ def test_failures_are_counted_and_end_it(cli: Cli) -> None:
     cli("topic", "create", "small")
     cli(
         "bench", "send", "--topic", "small", "--count", "50", "--size", "5000000",
-        "--in-flight", "4", code=1,
+        "--in-flight", "4", code=2,
     )  # fmt: skip
     assert "bytes" in cli.err

@@ -31,6 +31,9 @@ def test_every_live_key_is_known_here() -> None:
         "maxTopics",
         "maxBrokers",
         "maxKvEntries",
+        "logLevel",  # with its expiry: tests/integration/cli/test_operation.py
+        "logLevelExpiresSeconds",
+        "slowRequestMillis",  # tests/unit/remoting/connection/test_slow_requests.py
     }
 
 

@@ -152,4 +152,6 @@ def test_limiter_many_peers_share_their_counts_beyond_the_bound(written: Written
         for port in range(4):
             log.warning("rejected", peer=f"10.{number >> 8}.{number & 255}.1:{port}")
     # 512 hosts with 3 lines each, then 3 lines for all others.
-    assert len(written.lines()) == 512 * 3 + 3
+    # Parts of earlier tests may log meanwhile.
+    rejected = [line for line in written.lines() if line["event"] == "rejected"]
+    assert len(rejected) == 512 * 3 + 3
