@@ -1,5 +1,6 @@
 """Log file with rotation by size; imported only by a process that writes one."""
 
+import contextlib
 import logging
 import sys
 from logging.handlers import RotatingFileHandler
@@ -25,6 +26,16 @@ class LogFileHandler(RotatingFileHandler):
         super().__init__(path, maxBytes=size_bytes, backupCount=backups, encoding="utf-8")
         self._failed_count = 0
         self._is_failing = False
+        self._remove_surplus()
+
+    def _remove_surplus(self) -> None:
+        """Remove old files beyond the number kept: an earlier process may have kept more."""
+        number = self.backupCount + 1
+        # Only without a gap: PATH.20261127 is not a file of this handler.
+        with contextlib.suppress(OSError):
+            while True:
+                Path(f"{self.baseFilename}.{number}").unlink()
+                number += 1
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line."""

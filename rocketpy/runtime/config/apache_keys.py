@@ -236,11 +236,11 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
 _FRAGMENTS: Final = (
     # The first fragment that the lower-cased key contains determines the reason.
     ("rocksdb", "RocketPy has no RocksDB engine; files are the default store type's"),
-    ("dleger", "RocketPy has no DLedger; replication is by role"),
-    ("dledger", "RocketPy has no DLedger; replication is by role"),
+    ("dleger", "RocketPy has no DLedger, and a broker has no replicas yet"),
+    ("dledger", "RocketPy has no DLedger, and a broker has no replicas yet"),
     ("controller", "RocketPy does not embed Apache's controller"),
     ("combinecq", "RocketPy has no RocksDB engine; files are the default store type's"),
-    ("preferredleader", "RocketPy has no DLedger; replication is by role"),
+    ("preferredleader", "RocketPy has no DLedger, and a broker has no replicas yet"),
     ("compaction", "compacted topics are not supported"),
     ("offsetmap", "compacted topics are not supported"),
     ("tiered", "tiered storage is not supported"),
@@ -283,7 +283,7 @@ _FRAGMENTS: Final = (
     ("readonlycommitlog", "the commit log has one directory"),
     ("propcrc", "properties have no checksum"),
     ("consumequeueext", "consume queues have no extension files"),
-    ("batchpush", "RocketPy has no DLedger; replication is by role"),
+    ("batchpush", "RocketPy has no DLedger, and a broker has no replicas yet"),
     ("escape", "messages are stored at this broker only"),
     ("addressserver", "name servers are listed in namesrvAddr"),
     ("dnslookup", "name servers are listed in namesrvAddr"),

@@ -399,7 +399,7 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
     for setting in settings:
         loading.read(setting)
     built = loading.build(classes, settings)
-    warnings = [*loading.warnings, *_of_rules(built, settings)]
+    warnings = [*loading.warnings, *_repeated(settings), *_of_rules(built, settings)]
     for setting in settings:
         for config_class, each in options.get(setting.key, ()):
             value = built[classes.index(config_class)]
@@ -478,6 +478,17 @@ def _of_rules(built: Iterable[Any], settings: Sequence[Setting]) -> Iterator[Con
             yield ConfigWarning(key, reason, source, line)
 
 
+def _repeated(settings: Iterable[Setting]) -> Iterator[ConfigWarning]:
+    """Yield lines of a file whose key is given again in a later line, which counts."""
+    last: dict[tuple[str, str], Setting] = {}
+    for setting in settings:
+        before = last.get((setting.source, setting.key))
+        if before is not None and before.line:
+            reason = f"has no effect: line {setting.line} gives this key again"
+            yield ConfigWarning(before.key, reason, before.source, before.line)
+        last[setting.source, setting.key] = setting
+
+
 def _unknown_accepted(accepted: Iterable[str]) -> Iterator[ConfigError]:
     for key in accepted:
         if key not in REFUSABLE_KEYS:
@@ -545,6 +556,8 @@ def _warn(setting: Setting, known: Iterable[str]) -> ConfigWarning:
         raise ConfigError(
             "no such key" + suggestion(setting.key, known), source="-D", key=setting.key
         )
+    elif not setting.key:
+        return ConfigWarning("=", "a line without a key, ignored", setting.source, setting.line)
     else:
         # Keys without an effect are not proposed: following the advice would change nothing.
         reason = "unknown key, ignored" + suggestion(setting.key, known)

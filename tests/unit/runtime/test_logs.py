@@ -3,11 +3,13 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 
 from rocketpy.runtime import logs
+from rocketpy.runtime.log_file import LogFileHandler
 
 
 @pytest.fixture(autouse=True)
@@ -107,3 +109,15 @@ def test_through_logging_keeps_a_structlog_configuration() -> None:
         structlog.get_logger("daemon").info("ready")
     assert "ready" in stream.getvalue()
     assert structlog.is_configured()
+
+
+def test_log_file_with_a_lower_count_removes_surplus_old_files(tmp_path: Path) -> None:
+    for suffix in ("", ".1", ".2", ".3", ".4", ".20261127"):
+        (tmp_path / f"s.log{suffix}").write_text("old")
+    LogFileHandler(tmp_path / "s.log", 1 << 20, 2).close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "s.log",
+        "s.log.1",
+        "s.log.2",
+        "s.log.20261127",
+    ]

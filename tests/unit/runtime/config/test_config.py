@@ -267,3 +267,11 @@ def test_rule_of_the_dataclass_names_file_and_line() -> None:
     with pytest.raises(ConfigError) as caught:
         load(Sources(text="# first\ndelayLevel=1x\n", name="b.conf"), [Delays])
     assert str(caught.value) == "b.conf:2: delayLevel: '1x' is no delay"
+
+
+def test_key_given_twice_in_a_file_is_a_warning_about_the_earlier_line() -> None:
+    loaded = load_text("brokerNam=x\n=5\nbrokerNam=y", brokerNam="z")
+    assert [str(each) for each in loaded.warnings if "again" in str(each)] == [
+        "b.conf:1: brokerNam: has no effect: line 3 gives this key again"
+    ]
+    assert "b.conf:2: =: a line without a key, ignored" in map(str, loaded.warnings)
