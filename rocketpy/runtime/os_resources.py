@@ -51,10 +51,27 @@ def shortage_of(error: BaseException) -> str | None:
 def has_descriptor() -> bool:
     """Return whether this process can open another file."""
     try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
+        check_descriptors(1)
     except OSError:
         return False
     return True
+
+
+def check_descriptors(count: int) -> None:
+    """Check that this process can open a number of files more.
+
+    An event loop that lacks descriptors halfway cannot be closed, so this is checked before.
+
+    Raises:
+        OSError: it cannot; see `shortage_of`.
+    """
+    opened: list[int] = []
+    try:
+        while len(opened) < count:
+            opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 class DescriptorGauge:

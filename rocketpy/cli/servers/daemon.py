@@ -31,6 +31,7 @@ from rocketpy.runtime.log_limit import LogLimiter
 from rocketpy.runtime.logs import structlog
 from rocketpy.runtime.os_resources import (
     DESCRIPTOR_LIMIT_NAMES,
+    check_descriptors,
     raise_descriptor_limit,
     set_mmap_threshold,
 )
@@ -47,6 +48,8 @@ _EXIT_WARNINGS: Final = 1
 _EXIT_ERRORS: Final = 2
 _FEW_DESCRIPTORS: Final = 4_096
 """Below it some thousand clients and topics exhaust the descriptors."""
+_START_DESCRIPTORS: Final = 40
+"""Descriptors that the start of a standalone server opens, with some to spare."""
 _WHILE_STARTING: Final = 500_000
 """Threshold of the garbage collector during the start: more objects than imports create."""
 _USUAL_THRESHOLDS: Final = gc.get_threshold()
@@ -227,10 +230,12 @@ def run_server(
 
     Raises:
         RocketPyError: the server cannot start.
+        OSError: the process has too few descriptors left for a start.
     """
     from rocketpy.remoting.network.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
 
     _report_descriptors(raise_descriptor_limit())
+    check_descriptors(_START_DESCRIPTORS)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(server, addresses, operation or Operation()))
 

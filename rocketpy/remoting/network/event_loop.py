@@ -3,12 +3,23 @@
 import asyncio
 import functools
 import logging
+from typing import Final
+
+from rocketpy.runtime.os_resources import check_descriptors
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+_LOOP_DESCRIPTORS: Final = 10
+"""Descriptors of a loop and its signal handlers, with some to spare."""
+
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a uvloop; without uvloop the slower loop of asyncio, with one warning."""
+    """Return a uvloop; without uvloop the slower loop of asyncio, with one warning.
+
+    Raises:
+        OSError: the process has too few descriptors left for a loop.
+    """
+    check_descriptors(_LOOP_DESCRIPTORS)
     try:
         import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:

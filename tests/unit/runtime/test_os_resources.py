@@ -93,3 +93,32 @@ while True:
 print(has_descriptor())
 """
     assert printed(script) == ["True", "False"]
+
+
+def test_event_loop_without_descriptors_is_refused_before_it_is_made() -> None:
+    script = """
+import resource
+from rocketpy.remoting.network.event_loop import new_event_loop
+new_event_loop().close()
+for limit in (6, 8, 10):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, 1024))
+    try:
+        new_event_loop()
+    except OSError as error:
+        print(limit, error.errno)
+"""
+    assert printed(script) == f"6 {errno.EMFILE} 8 {errno.EMFILE} 10 {errno.EMFILE}".split()
+
+
+def test_server_without_descriptors_is_refused_before_its_loop() -> None:
+    script = """
+import resource
+from rocketpy.cli.servers.daemon import run_server
+from rocketpy.runtime.os_resources import shortage_of
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+try:
+    run_server(None, dict)
+except OSError as error:
+    print(shortage_of(error))
+"""
+    assert "no file descriptor is left: raise ulimit -n" in " ".join(printed(script))
