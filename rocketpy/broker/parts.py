@@ -336,6 +336,7 @@ class BrokerParts:
             self.clock,
             max_body_bytes=self.configs.store.max_message_size,
             unavailable_reason=lambda: store.read_only_reason,
+            shortage=lambda: store.shortage,
         )
         sends = SendOperation(
             store,

@@ -244,7 +244,7 @@ class MessageStore:
             PUT_OK and the position, or the reason: SERVICE_NOT_AVAILABLE (closed, read-only, disk
             nearly full), OS_PAGE_CACHE_BUSY, MESSAGE_ILLEGAL (topic, queue id, body over
             `maxMessageSize`, a number out of range), PROPERTIES_SIZE_EXCEEDED, or
-            CREATE_MAPPED_FILE_FAILED (the disk is full). Then nothing is stored.
+            CREATE_MAPPED_FILE_FAILED (see `shortage`). Then nothing is stored.
         """
         return self._writer.put(message)
 
@@ -515,6 +515,11 @@ class MessageStore:
     def read_only_reason(self) -> str | None:
         """Reason for rejecting puts; None if the store accepts them."""
         return self._gate.refusal
+
+    @property
+    def shortage(self) -> str | None:
+        """Resource that the last refused put lacked; None once it is available again."""
+        return self._gate.shortage
 
     @property
     def lock_time_ms(self) -> int:

@@ -170,7 +170,7 @@ class StoreParts:
 
     def _make_services(self) -> list[Service]:
         config = self._config
-        services: list[Service] = [AllocateService(self.log), self.cold_reads]
+        services: list[Service] = [AllocateService(self.log, self.gate), self.cold_reads]
         if config.is_sync_flush:
             services += [self.group, FlushDeadlineService(self.offsets)]
         else:

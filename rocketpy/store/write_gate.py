@@ -3,7 +3,8 @@
 The gate is closed if the store is not open, while the disk is nearly full, and after a failed
 flush. The last is permanent: after an error the kernel may have dropped the pages, so a later,
 successful flush would not mean that they are on disk. Any other shortage (descriptors, memory,
-space for one file) rejects that one put and leaves the gate open.
+space for one file) rejects that one put and leaves the gate open; it is noted, so that the broker
+is not ready as long as it lasts.
 
 Source: RunningFlags, DefaultMessageStore.checkStoreStatus (5.4.0).
 """
@@ -46,6 +47,7 @@ class WriteGate:
     Attributes:
         is_open: whether the store is open.
         refusal: reason for rejecting messages; None if accepted. Each put reads it.
+        shortage: resource that the last refused put lacked; None once it is available again.
     """
 
     def __init__(self, latch: ReadOnlyLatch) -> None:
@@ -53,6 +55,8 @@ class WriteGate:
         self._disk_full: str | None = None
         self.is_open: bool = False
         self.refusal: str | None = None
+        self.shortage: str | None = None
+        self._was_short = False
         self._mutex = threading.Lock()
         latch.add_listener(self._decide)
         self._decide()
@@ -71,6 +75,21 @@ class WriteGate:
         if reason != self._disk_full:
             self._disk_full = reason
             self._decide()
+
+    def note_shortage(self, reason: str) -> None:
+        """Note that a put was rejected because a resource ran short."""
+        self.shortage = reason
+        self._was_short = True
+
+    def resource_found(self) -> None:
+        """Forget a shortage, unless a put was rejected since the last call.
+
+        The caller allocates for the log only; a queue that still cannot be created is noted by the
+        next put.
+        """
+        if not self._was_short:
+            self.shortage = None
+        self._was_short = False
 
     def _decide(self) -> None:
         with self._mutex:

@@ -24,6 +24,7 @@ from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketpy.proto.headers.namesrv import (
+    NO_ROUTES_REMARK,
     GetRouteInfoRequestHeader,
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
@@ -86,6 +87,14 @@ class NameServerLink:
     def is_registered(self) -> bool:
         """Whether a name server accepted the last registration that it was sent."""
         return bool(self._registered)
+
+    @property
+    def name_conflict(self) -> str | None:
+        """Remark of a name server if all accepted ones give the routes to another broker."""
+        remarks = [self._conflicts.get(address, "") for address in self._registered]
+        if remarks and all(each.endswith(NO_ROUTES_REMARK) for each in remarks):
+            return remarks[0]
+        return None
 
     async def start(self) -> None:
         """Register for the first time (waiting a few seconds at most), then periodically."""

@@ -21,6 +21,11 @@ class Store(Protocol):
         """Reason for rejecting puts; None if the store accepts them."""
         ...
 
+    @property
+    def shortage(self) -> str | None:
+        """Resource that the last refused put lacked; None once it is available again."""
+        ...
+
 
 class BrokerReadiness:
     """Reasons why a broker is not ready; callable on any thread.
@@ -53,7 +58,7 @@ class BrokerReadiness:
         reasons = state_reasons(self.state)
         if reasons:
             return reasons
-        refusal = self._store.read_only_reason
+        refusal = self._store.read_only_reason or self._store.shortage
         if refusal is not None:
             reasons.append(NotReady("puts_refused", refusal))
         config = self._configs.broker
@@ -67,4 +72,7 @@ class BrokerReadiness:
             servers = ";".join(self._link.addresses)
             message = f"no name server has accepted the last registration: {servers}"
             reasons.append(NotReady("not_registered", message))
+        conflict = self._link.name_conflict
+        if self._link.addresses and conflict is not None:
+            reasons.append(NotReady("name_conflict", conflict))
         return reasons

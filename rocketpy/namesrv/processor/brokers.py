@@ -18,6 +18,7 @@ from rocketpy.namesrv.route_types import BrokerKey, RegisterOutcome, RegisterRes
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, KVTable
 from rocketpy.proto.headers.namesrv import (
+    NO_ROUTES_REMARK,
     BrokerHeartbeatRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
@@ -219,12 +220,12 @@ def _rival_remark(registration: Registration, result: RegisterResult) -> str | N
             f"another process registers with the address {result.rival} as well: check brokerIP1 "
             "and listenPort of both"
         )
-    effect = "has no routes until that one leaves"
+    effect = NO_ROUTES_REMARK
     if result.outcome is RegisterOutcome.OK:
-        effect = "keeps its routes, and the other one has none"
+        effect = "this broker keeps its routes, and the other one has none"
     return (
         f"brokerName {registration.broker_name} with brokerId {registration.broker_id} "
-        f"is also registered by {result.rival}: this broker {effect}"
+        f"is also registered by {result.rival}: {effect}"
     )
 
 

@@ -4,9 +4,12 @@ Source: the header classes of the same names, 5.4.0.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
+
+NO_ROUTES_REMARK: Final = "this broker has no routes until that one leaves"
+"""End of the remark to a registration that waits for another broker of the same name (ours)."""
 
 
 @header

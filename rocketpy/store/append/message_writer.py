@@ -50,6 +50,7 @@ from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig, parse_delay_levels
 from rocketpy.store.consume_queue.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue.consume_queue_table import ConsumeQueueTable, is_safe_topic
+from rocketpy.store.files.descriptor_reserve import shortage_cause
 from rocketpy.store.results import (
     PutBatch,
     PutMessage,
@@ -392,6 +393,7 @@ class MessageWriter:
         """Return the status of a failed put; a short resource may be available for the next one."""
         if not isinstance(error, (ResourceShortError, OSError)):
             return PutMessageStatus.MESSAGE_ILLEGAL
+        self._gate.note_shortage(shortage_cause(error))
         now_ms = self._monotonic_ms()
         # A full disk would otherwise write a log line for each send, to the same disk.
         if now_ms >= self._quiet_until_ms:

@@ -95,6 +95,7 @@ class CommitLog:
         self._roll_mutex = threading.Lock()
         self._flush_mutex = threading.Lock()
         self.limit: int = 0
+        self._reserved_bytes = 0
         self.on_step: Callable[[], None] = _nothing
         self.verified_from = 0
         self._damage = DamagedRecords()
@@ -162,6 +163,7 @@ class CommitLog:
         """
         if size_bytes + BLANK_BYTES > self.file_bytes:
             raise StoreFormatError(f"{size_bytes} bytes do not fit into a commit log file")
+        self._reserved_bytes = size_bytes + BLANK_BYTES
         mapped = self.file
         position = 0 if mapped is None else mapped.write_position
         if mapped is None or position + size_bytes + BLANK_BYTES > mapped.size_bytes:
@@ -385,6 +387,24 @@ class CommitLog:
             with self._roll_mutex:
                 if self._spare is None and self.queue.last is mapped:
                     self._spare = self._make_next()
+
+    def allocate_refused(self) -> None:
+        """Allocate what the last reservation needed; called by another thread than the appender.
+
+        Raises:
+            ResourceShortError: the reservation would fail again.
+        """
+        mapped, needed = self.file, self._reserved_bytes
+        if mapped is not None and mapped.write_position + needed <= mapped.size_bytes:
+            self._allocate(mapped, mapped.write_position + needed)
+            return
+        with self._roll_mutex:
+            following = self.queue.last
+            if following is None or following.write_position or following is mapped:
+                if self._spare is None:
+                    self._spare = self._make_next()
+                following = self._spare
+            self._allocate(following, needed)
 
     def flush(self) -> int:
         """Flush everything appended before the call to disk; return the flushed end.

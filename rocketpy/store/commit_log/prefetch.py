@@ -19,6 +19,7 @@ from typing import Final
 
 from rocketpy.errors import ResourceShortError
 from rocketpy.store.commit_log.commit_log import CommitLog
+from rocketpy.store.write_gate import WriteGate
 
 PIECE_BYTES: Final = 4 << 20
 RECENT_BYTES: Final = 64 << 20
@@ -86,14 +87,22 @@ class AllocateService:
 
     name: Final = "AllocateService"
 
-    def __init__(self, log: CommitLog, *, interval_ms: int = 1_000) -> None:
+    def __init__(self, log: CommitLog, gate: WriteGate, *, interval_ms: int = 1_000) -> None:
         self._log = log
+        self._gate = gate
         self._interval_ms = interval_ms
 
     def step(self, now_ms: int) -> int:
         """Allocate for the next appends; see `rocketpy.runtime.service.Service.step`."""
-        try:
-            self._log.prepare()
-        except ResourceShortError:
-            logger.debug("allocation ahead failed, no space")
+        for work in (self._log.prepare, self._end_shortage):
+            try:
+                work()
+            except (ResourceShortError, OSError) as error:
+                logger.debug("allocation ahead failed, reason=%s", error)
         return now_ms + self._interval_ms
+
+    def _end_shortage(self) -> None:
+        """Try a refused allocation again: a broker that is not ready may get no sends that do."""
+        if self._gate.shortage is not None:
+            self._log.allocate_refused()
+            self._gate.resource_found()

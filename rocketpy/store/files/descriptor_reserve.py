@@ -14,13 +14,23 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from rocketpy.errors import DiskFullError, ResourceShortError
+from rocketpy.runtime.os_resources import DESCRIPTOR_LIMIT_NAMES
 
 _T = TypeVar("_T")
 
 KEPT_COUNT: Final = 16
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
-_SHORT: Final = (*_NO_DESCRIPTOR, errno.ENOMEM, errno.EEXIST)
+_SHORT: Final = (*_NO_DESCRIPTOR, errno.ENOMEM, errno.EEXIST, errno.EFBIG)
+_NO_SPACE_TEXT: Final = "no space is left on the disk"
+_CAUSES: Final = {
+    errno.ENOSPC: _NO_SPACE_TEXT,
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the limit of file sizes is reached: raise ulimit -f or LimitFSIZE= (systemd)",
+    errno.EMFILE: f"no file descriptor is left: raise {DESCRIPTOR_LIMIT_NAMES}",
+    errno.ENFILE: "the system has no file descriptor left",
+    errno.ENOMEM: "the system grants no more memory or mappings",
+}
 
 
 @contextlib.contextmanager
@@ -32,16 +42,40 @@ def shortage_refused(what: str) -> Iterator[None]:
 
     Raises:
         DiskFullError: ENOSPC, EDQUOT.
-        ResourceShortError: EMFILE, ENFILE, ENOMEM, EEXIST.
+        ResourceShortError: EMFILE, ENFILE, ENOMEM, EEXIST, EFBIG.
     """
     try:
         yield
     except OSError as error:
         if error.errno in _NO_SPACE:
-            raise DiskFullError(f"no space to {what}") from error
+            cause = shortage_cause(error)
+            text = f"no space to {what}" if cause == _NO_SPACE_TEXT else f"cannot {what}: {cause}"
+            raise DiskFullError(text) from error
         if error.errno in _SHORT:
-            raise ResourceShortError(f"cannot {what}: {error.strerror}") from error
+            raise ResourceShortError(f"cannot {what}: {shortage_cause(error)}") from error
         raise
+
+
+def shortage_cause(error: Exception) -> str:
+    """Return which resource an error is about, for clients: it names no file of the server."""
+    origin = error if isinstance(error, OSError) else error.__cause__
+    if not isinstance(origin, OSError):
+        return _NO_SPACE_TEXT if isinstance(error, DiskFullError) else "a resource runs short"
+    if origin.errno == errno.ENOSPC and _has_no_inode(origin.filename):
+        return "no inode is left on the disk: it has too many files"
+    return _CAUSES.get(origin.errno or 0) or origin.strerror or type(origin).__name__
+
+
+def _has_no_inode(path: object) -> bool:
+    """Return whether the file system of a file that could not be created has no inode left."""
+    if not isinstance(path, (str, Path)):
+        return False
+    try:
+        usage = os.statvfs(Path(path).parent)
+    except OSError:
+        return False
+    # Some file systems have no limit of inodes, and report 0 in all.
+    return usage.f_files > 0 and usage.f_favail == 0
 
 
 class DescriptorReserve:

@@ -62,6 +62,7 @@ class SendAdmission:
         clock: time, for a broker that opens later.
         max_body_bytes: maximal size of a body.
         unavailable_reason: returns why the store refuses writes, if it does.
+        shortage: returns the resource that the last refused put lacked.
 
     Attributes:
         known: policies of topics that were sent to and are on disk.
@@ -76,6 +77,7 @@ class SendAdmission:
         *,
         max_body_bytes: int,
         unavailable_reason: Callable[[], str | None] = lambda: None,
+        shortage: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.known: dict[str, TopicSendPolicy] = {}
         self.max_body_bytes = max_body_bytes
@@ -83,6 +85,7 @@ class SendAdmission:
         self._config = config
         self._clock = clock
         self._unavailable_reason = unavailable_reason
+        self._shortage = shortage
 
     def configure(self, config: BrokerConfig) -> None:
         """Apply changed settings."""
@@ -198,6 +201,8 @@ class SendAdmission:
             return self.too_large()
         if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             return self.not_available()
+        if status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED:
+            return self.not_available(self._shortage() or "a resource of the broker runs short")
         return _BY_STATUS.get(status) or Refusal(ResponseCode.SYSTEM_ERROR, status.value)
 
     def _create(self, request: SendRequest) -> TopicConfig | None:
@@ -239,11 +244,6 @@ _BY_STATUS: Final[Mapping[PutMessageStatus, Refusal]] = MappingProxyType(
             (PutMessageStatus.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_DISK_TIMEOUT, ""),
             (PutMessageStatus.FLUSH_SLAVE_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ""),
             (PutMessageStatus.SLAVE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE, ""),
-            (
-                PutMessageStatus.CREATE_MAPPED_FILE_FAILED,
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                "service not available now: the disk is full, no log file could be created",
-            ),
             (
                 PutMessageStatus.OS_PAGE_CACHE_BUSY,
                 ResponseCode.SYSTEM_BUSY,

@@ -16,6 +16,7 @@ from rocketpy.errors import ConnectError, ConnectionLostError, RocketPyError
 from rocketpy.namesrv.registration import Registration, read_topics
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.headers.namesrv import NO_ROUTES_REMARK
 from rocketpy.proto.wire.command import RemotingCommand, make_response
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.service import run_to_end
@@ -400,6 +401,22 @@ async def test_link_conflict_is_logged_when_it_begins_and_ends() -> None:
     assert [each["log_level"] for each in found] == ["warning", "info"]
     assert "10.0.0.9:1" in found[0]["remark"]
     await kit.link.stop()
+
+
+async def test_link_has_a_name_conflict_while_no_name_server_gives_it_routes() -> None:
+    kit = Kit()
+    await kit.link.register_all()
+    assert kit.link.name_conflict is None
+    kit.client.remark = f"b is also registered by 10.0.0.9:1: {NO_ROUTES_REMARK}"
+    kit.client.down = {"n1:1"}
+    await kit.link.register_all()
+    assert kit.link.name_conflict == kit.client.remark
+    kit.client.remark, kit.client.down = None, {"n2:2"}
+    await kit.link.register_all()
+    assert kit.link.name_conflict is None, "one of them gives it routes"
+    kit.client.remark, kit.client.down = "b: this broker keeps its routes", set()
+    await kit.link.register_all()
+    assert kit.link.name_conflict is None
 
 
 async def test_link_is_registered_while_one_name_server_accepts() -> None:

@@ -12,8 +12,10 @@ class Kit:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.configs = SimpleNamespace(broker=BrokerConfig())
-        self.link = SimpleNamespace(addresses=("n1:1", "n2:2"), is_registered=True)
-        self.store = SimpleNamespace(read_only_reason=None)
+        self.link = SimpleNamespace(
+            addresses=("n1:1", "n2:2"), is_registered=True, name_conflict=None
+        )
+        self.store = SimpleNamespace(read_only_reason=None, shortage=None)
         self.readiness = BrokerReadiness(
             self.configs,  # type: ignore[arg-type]
             self.link,  # type: ignore[arg-type]
@@ -56,3 +58,17 @@ def test_broker_that_takes_no_messages_says_why() -> None:
         "not_registered",
     ]
     assert "n1:1;n2:2" in kit.readiness.reasons()[-1].message
+
+
+def test_broker_without_a_resource_for_puts_is_not_ready() -> None:
+    kit = Kit()
+    kit.store.shortage = "no inode is left on the disk"
+    assert kit.readiness.reasons() == [("puts_refused", "no inode is left on the disk")]
+    kit.store.shortage = None
+    assert kit.codes() == []
+
+
+def test_broker_with_a_name_conflict_is_not_ready() -> None:
+    kit = Kit()
+    kit.link.name_conflict = "this broker has no routes until that one leaves"
+    assert kit.codes() == ["name_conflict"]

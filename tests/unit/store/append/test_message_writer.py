@@ -85,6 +85,40 @@ def test_queue_that_cannot_reserve_refuses_that_put(
     assert (result.status, result.queue_offset) == (OK, 0)
 
 
+@pytest.mark.parametrize("is_new_log", [False, True])
+def test_shortage_lasts_until_the_log_finds_the_resource_again(is_new_log: bool) -> None:
+    kit = Kit()
+    store = kit.open()
+    if not is_new_log:
+        fill_to_the_roll(store)
+    kit.files.capacity_bytes = 0
+    assert store.shortage is None
+    assert store.put_message(message(bytes(400))).status is SHORT
+    for _ in range(3):
+        kit.step(store, "AllocateService")
+        assert store.shortage == "no space is left on the disk"
+    kit.files.capacity_bytes = None
+    kit.step(store, "AllocateService")
+    kit.step(store, "AllocateService")
+    assert store.shortage is None, "without a put"
+    assert store.put_message(message(bytes(400))).status is OK
+
+
+def test_shortage_of_a_queue_lasts_while_puts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 1)
+    queue = store._table.get(TOPIC, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(queue), "reserve", failing(SHORTAGES[0]))
+        for _ in range(3):
+            assert store.put_message(message(b"new queue", queue_id=7)).status is SHORT
+            kit.step(store, "AllocateService")
+            assert "no file descriptor is left" in (store.shortage or "")
+    kit.step(store, "AllocateService")
+    assert store.shortage is None
+
+
 def test_shortage_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     kit = Kit()
     store = kit.open()

@@ -14,6 +14,7 @@ from rocketpy.store.commit_log.prefetch import AllocateService
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.results import PutMessage
 from rocketpy.store.store_offsets import StoreOffsets
+from rocketpy.store.write_gate import ReadOnlyLatch, WriteGate
 from rocketpy.testing.sim_files import SimFiles
 
 FILE_BYTES = 64 << 10
@@ -141,7 +142,7 @@ def test_full_disk_refuses_and_keeps_the_place() -> None:
 def test_next_file_is_made_ahead() -> None:
     files = SimFiles()
     log = log_on(files)
-    service = AllocateService(log, interval_ms=50)
+    service = AllocateService(log, WriteGate(ReadOnlyLatch()), interval_ms=50)
     assert service.step(100) == 150
     append(log, FILE_BYTES // 2 + 200)
     service.step(150)

@@ -37,12 +37,14 @@ class Kit:
         self.file = MemoryFile()
         self.topics = MeddledTopics(self.config, self.file, self.clock)
         self.reason: str | None = None
+        self.shortage: str | None = None
         self.admission = SendAdmission(
             self.topics,
             self.config,
             self.clock,
             max_body_bytes=100,
             unavailable_reason=lambda: self.reason,
+            shortage=lambda: self.shortage,
         )
         self.topics.on_change = self.admission.forget
 
@@ -102,6 +104,14 @@ def test_admission_settings_changed_meanwhile_apply() -> None:
 def test_admission_returns_apache_codes(topic: str, more: dict[str, Any], code: int | None) -> None:
     admitted = Kit().admit(topic, **more)
     assert (admitted.code if isinstance(admitted, Refusal) else None) == code
+
+
+def test_admission_put_without_a_resource_names_it() -> None:
+    kit = Kit()
+    kit.shortage = "no inode is left on the disk"
+    refused = kit.admission.not_stored(PutMessageStatus.CREATE_MAPPED_FILE_FAILED)
+    assert refused.code == 14
+    assert refused.remark == "service not available now. no inode is left on the disk"
 
 
 def test_admission_new_topic_gets_unit_bits() -> None:
