@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Protocol, TypeVar, runtime_checkable
 
+from rocketpy.errors import ResourceShortError
 from rocketpy.runtime.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -111,6 +112,12 @@ def _step_or_retry(service: Service, clock: Clock, retry_ms: int) -> int:
     now_ms = clock.monotonic_ms()
     try:
         return service.step(now_ms)
+    except (ResourceShortError, OSError) as error:
+        # A shortage is no fault of the program: a traceback each second would hide its reason.
+        logger.error(  # noqa: TRY400 - see above
+            "service step failed, will be retried: service=%s reason=%s", service.name, error
+        )
+        return now_ms + retry_ms
     except Exception:
         logger.exception("service step failed, will be retried: service=%s", service.name)
         return now_ms + retry_ms

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from rocketpy.errors import DiskFullError
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.runtime.service import (
     LoopService,
@@ -271,3 +272,18 @@ def test_thread_that_the_system_refuses_can_be_stopped(monkeypatch: pytest.Monke
     with pytest.raises(RuntimeError, match="new thread"):
         thread.start()
     thread.stop()
+
+
+async def test_loop_service_without_a_resource_logs_its_reason_and_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Short(Counter):
+        def step(self, now_ms: int) -> int:
+            raise DiskFullError("no space to write offsets")
+
+    runner = LoopService(Short(), VirtualClock())
+    runner.start()
+    runner.stop()
+    (failed,) = (each for each in caplog.records if "step failed" in each.message)
+    assert "reason=no space to write offsets" in failed.message
+    assert failed.exc_info is None
