@@ -303,14 +303,18 @@ class Client(AsyncLifecycle):
     ) -> AsyncIterator[ReceivedMessage[B_co]]:
         """Read a topic from one position to another, outside of any group.
 
-        No offset is stored. Messages of one queue are in their order.
+        No offset is stored. Messages of one queue are in their order. A call of `anext` that is
+        cancelled, times out or fails loses no message: the next one continues. Several tasks may
+        share the iterator, each message goes to one of them.
 
         Args:
             topic: its name.
             start: where each queue begins: `"earliest"`, `"latest"` or a time, as consumers take
                 it.
             until: where each queue ends: `"end"` (or `"latest"`) for the messages that are there
-                when the reading begins, a time for those stored before it, None to read on.
+                when the reading begins, a time for those stored before it (of a time in the
+                future the loop waits for it), None to read on. Until that time, and without an
+                end, queues that the topic gets meanwhile are read from their first message.
             filter: tags, `"a || b"` or `"*"`.
             sql: instead of tags, a condition on properties.
             serializer: reads bodies in `message.decode()`.
@@ -333,13 +337,14 @@ class Client(AsyncLifecycle):
         reader = TopicReader(
             self._usable(),
             wrap_namespace(self.config.namespace, topic),
+            keep=self._keep,
             start=start,
             until=ending,
             filter=filter,
             sql=sql,
             serializer=serializer,
         )
-        return TopicMessages(reader, lambda: self._keep(reader))
+        return TopicMessages(reader)
 
     async def topics(self) -> list[str]:
         """Return the names of all topics, sorted, without those of brokers and groups.

@@ -288,7 +288,7 @@ async def offsets_at(
     async def offset_at(queue: MessageQueue) -> int:
         address = read_address(instance, queue)
         if time_ms is not None:
-            return await instance.api.search_offset(address, queue, time_ms)
+            return max(0, await instance.api.search_offset(address, queue, time_ms))
         ask = instance.api.max_offset if position == "latest" else instance.api.min_offset
         # A broker answers -1 for a queue that it has not created yet.
         return max(0, await ask(address, queue))

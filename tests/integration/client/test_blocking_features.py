@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,17 @@ def test_topic_is_read_to_its_end_without_await(tmp_path: Path) -> None:
             break
         assert sum(client.end_offsets("levels").values()) == 3
         assert sum(client.begin_offsets("levels").values()) == 0
+
+
+def test_threads_share_the_reading_of_a_topic(tmp_path: Path) -> None:
+    with ClusterThread(tmp_path) as cluster, connect(cluster.namesrv, group="s") as client:
+        client.ready(timeout=30)
+        client.producer().send_batch("levels", [b"%d" % number for number in range(300)])
+        messages = client.read("levels")
+        with ThreadPoolExecutor(4) as pool:
+            parts = pool.map(lambda _: [message.body for message in messages], range(4))
+            got = [body for part in parts for body in part]
+        assert sorted(got) == sorted(b"%d" % number for number in range(300))
 
 
 @pytest.mark.parametrize("kind", ["consumer", "pop_consumer", "pull_consumer"])
