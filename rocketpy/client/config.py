@@ -480,7 +480,8 @@ class PopConsumerConfig(Checked, Generic[B_co]):
         start: where a group without an offset begins: `"earliest"`, or `"latest"`, which to
             brokers means with the last message of each queue, and a young queue whole.
         ordered: one message of a queue after the other: no member of the group gets a queue while
-            messages of it are unacknowledged.
+            messages of it are unacknowledged. When a handler fails, the messages of the queue that
+            were popped behind it are given back, and come again behind it.
         auto_ack: whether a message that was received without a handler is acked when its task asks
             for the next one; False leaves that to `message.ack()` and `message.nack()`.
         concurrency: handlers that run at the same time.

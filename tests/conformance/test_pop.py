@@ -227,6 +227,43 @@ def test_in_order_each_queue_is_handled_in_order_also_after_a_failure(
     assert run_simulated(case) == [0, 1, 2, 3, 4]
 
 
+def test_ordered_pop_handles_each_queue_in_order_and_stops_it_at_a_failure(
+    run_simulated: Any,
+) -> None:
+    async def case(world: World) -> tuple[dict[int, list[int]], int, set[int]]:
+        world.create_topic("t", queues=2)
+        calls: dict[int, list[int]] = {0: [], 1: []}
+        running: Counter[int] = Counter()
+        most = 0
+        retries: set[int] = set()
+
+        async def handle(message: PoppedMessage) -> None:
+            nonlocal most
+            queue = message.queue.queue_id
+            calls[queue].append(message.offset)
+            running[queue] += 1
+            most = max(most, running[queue])
+            await asyncio.sleep((7 - message.offset) * 0.1)
+            running[queue] -= 1
+            if message.offset == 1 and message.retries < 2:
+                raise ValueError("not yet")
+            if message.offset > 1:
+                retries.add(message.retries)
+
+        async with world.client() as client:
+            await send(world, range(12))
+            options: dict[str, Any] = {"group": "pop", "start": "earliest", "ordered": True}
+            backoff: Any = {"retry_backoff": lambda _: 1}
+            async with client.pop_consumer("t", handler=handle, **options, **backoff) as consumer:
+                await world.until(lambda: all(5 in each for each in calls.values()), 30)
+                await world.until(lambda: consumer.in_hand == 0)
+        return calls, most, retries
+
+    calls, most, retries = run_simulated(case)
+    expected = [0, 1, 1, 1, 2, 3, 4, 5]
+    assert (calls, most, retries) == ({0: expected, 1: expected}, 1, {0})
+
+
 def test_filter_takes_only_what_it_names(run: Callable[..., Any]) -> None:
     async def case(world: World) -> set[bytes]:
         world.create_topic("t")

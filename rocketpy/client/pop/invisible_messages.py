@@ -36,10 +36,18 @@ _ACK_PAUSE_S: Final = 1.0
 _RENEWED_AT_A_TIME: Final = 64
 
 
-class _Lease:
+class Lease:
     """Invisible message, its place at the broker, and the monotonic time at which it expires."""
 
-    __slots__ = ("deadline_ms", "has_handler", "invisible_ms", "kept", "message", "place")
+    __slots__ = (
+        "deadline_ms",
+        "has_handler",
+        "invisible_ms",
+        "is_done",
+        "kept",
+        "message",
+        "place",
+    )
 
     def __init__(
         self, message: PoppedMessage, place: PoppedPlace, deadline_ms: int, invisible_ms: int
@@ -49,6 +57,7 @@ class _Lease:
         self.place = place
         self.deadline_ms = deadline_ms
         self.has_handler = False
+        self.is_done = False  # the broker has taken the ack
         self.kept: asyncio.Future[None] | None = (
             None  # done at the end of a request to extend its time
         )
@@ -89,7 +98,7 @@ class InvisibleMessages:
         self._serializer = serializer
         self._backoff = backoff
         # By identity: an expired message may be popped again while a handler has it.
-        self._held: dict[int, _Lease] = {}
+        self._held: dict[int, Lease] = {}
         self._room = asyncio.Event()
         self._room.set()
         self._taken_ms = instance.clock.monotonic_ms()
@@ -142,7 +151,7 @@ class InvisibleMessages:
             namespace=self._instance.config.namespace,
         )
         deadline_ms = self._instance.clock.monotonic_ms() + invisible_ms
-        self._held[id(message)] = _Lease(message, place, deadline_ms, invisible_ms)
+        self._held[id(message)] = Lease(message, place, deadline_ms, invisible_ms)
         if len(self._held) >= self._max_messages:
             self._room.clear()
         return message
@@ -188,16 +197,29 @@ class InvisibleMessages:
             self._held[id(message)].has_handler = True
         return found
 
+    def leases_of(self, messages: list[PoppedMessage]) -> list[Lease]:
+        """Return the leases of those of the messages that are still invisible to others."""
+        return [self._held[id(each)] for each in messages if self.holds(each)]
+
     def end(self, messages: list[PoppedMessage]) -> None:
         """See `Settlement.end`."""
+        self._mark(messages, has_handler=False)
+
+    def keep(self, messages: list[PoppedMessage]) -> None:
+        """Note that messages are about to be settled, as if a handler still had them."""
+        self._mark(messages, has_handler=True)
+
+    def _mark(self, messages: list[PoppedMessage], *, has_handler: bool) -> None:
         for message in messages:
             held = self._held.get(id(message))
             if held is not None:
-                held.has_handler = False
+                held.has_handler = has_handler
 
     async def settle(self, messages: list[PoppedMessage], now_ms: int) -> None:  # noqa: ARG002
-        """See `Settlement.settle`: acks messages; failures are logged."""
-        self.end(messages)
+        """See `Settlement.settle`: acks messages; failures are logged.
+
+        A message counts as handled until its ack begins, so that a close does not nack it.
+        """
         for message in messages:
             try:
                 await self.ack(message)
@@ -269,7 +291,7 @@ class InvisibleMessages:
             some = due[at : at + _RENEWED_AT_A_TIME]
             await asyncio.gather(*(self._renew(held, invisible_ms) for held in some))
 
-    async def _renew(self, held: _Lease, invisible_ms: int) -> None:
+    async def _renew(self, held: Lease, invisible_ms: int) -> None:
         if held.is_busy or not self.holds(held.message):
             return
         try:
@@ -280,7 +302,7 @@ class InvisibleMessages:
                 {"message": held.message, "error": error},
             )
 
-    async def _keep(self, held: _Lease, invisible_ms: int) -> None:
+    async def _keep(self, held: Lease, invisible_ms: int) -> None:
         kept = held.kept = asyncio.get_running_loop().create_future()
         # Before the request: the broker's time begins after it, so the deadline here is earlier.
         asked_ms = self._instance.clock.monotonic_ms()
@@ -295,7 +317,7 @@ class InvisibleMessages:
             kept.set_result(None)
         held.deadline_ms = asked_ms + invisible_ms
 
-    async def _to_dead_letters(self, held: _Lease, rejection: Rejection) -> None:
+    async def _to_dead_letters(self, held: Lease, rejection: Rejection) -> None:
         """Have the broker store a dead letter, then ack: the message is never lost in between."""
         stored = held.message.ext
         header = ConsumerSendMsgBackRequestHeader(
@@ -315,7 +337,7 @@ class InvisibleMessages:
         await self._until_deadline(held, self._requests.ack)
 
     async def _until_deadline(
-        self, held: _Lease, work: Callable[[str, PoppedPlace], Awaitable[None]]
+        self, held: Lease, work: Callable[[str, PoppedPlace], Awaitable[None]]
     ) -> None:
         clock = self._instance.clock
         while True:
@@ -329,9 +351,10 @@ class InvisibleMessages:
                     raise
                 await asyncio.sleep(_ACK_PAUSE_S)
             else:
+                held.is_done = True
                 return
 
-    def _settle(self, message: PoppedMessage) -> _Lease | None:
+    def _settle(self, message: PoppedMessage) -> Lease | None:
         """Remove a message that is to be settled; return None when it is settled or expired."""
         held = self._held.get(id(message))
         if held is None or not self.holds(message):
@@ -340,19 +363,19 @@ class InvisibleMessages:
         self._release(held)
         return held
 
-    def _release(self, held: _Lease) -> None:
+    def _release(self, held: Lease) -> None:
         del self._held[id(held.message)]
         if len(self._held) < self._max_messages:
             self._room.set()
 
-    async def _place(self, held: _Lease) -> PoppedPlace:
+    async def _place(self, held: Lease) -> PoppedPlace:
         """Return the valid place of a message: extending its time changes the handle."""
         if held.kept is not None:
             # `wait`: a cancelled ack must not cancel the future that the request will set.
             await asyncio.wait([held.kept])
         return held.place
 
-    def _address(self, held: _Lease) -> str:
+    def _address(self, held: Lease) -> str:
         name = held.place.handle.broker_name
         address = self._instance.routes.master_address(name)
         if address is None:

@@ -26,21 +26,20 @@ from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.client.messages.serializers import B_co
 from rocketpy.client.options.durations import to_ms, to_s
 from rocketpy.client.pop.invisible_messages import InvisibleMessages
+from rocketpy.client.pop.ordered_pops import OrderedPops
 from rocketpy.client.pop.pop_api import PopRequests
 from rocketpy.client.pop.pop_loop import PopLoop, PopSettings
 from rocketpy.client.pop.popped_message import PoppedMessage
+from rocketpy.client.pop.settling import Settling
 from rocketpy.errors import BrokerError, ClosedError, RocketPyError
 from rocketpy.proto.bodies.lock import QueryAssignmentRequestBody
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.pop import INIT_MAX, INIT_MIN
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.ordered_set import OrderedSet
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_RETRIES: Final = 16
-# Bounds the requests at a time: a close nacks all messages that no handler has.
-_SETTLED_AT_A_TIME: Final = 64
 
 
 class PoppedIterator(IteratorService[PoppedMessage]):
@@ -48,13 +47,30 @@ class PoppedIterator(IteratorService[PoppedMessage]):
 
     Args:
         leases: of the messages.
+        settling: runs acks in the background.
         clock: for the time between two messages.
         auto_ack: whether the next request of a caller acks its messages.
     """
 
-    def __init__(self, leases: InvisibleMessages, clock: Clock, *, auto_ack: bool = True) -> None:
+    def __init__(
+        self,
+        leases: InvisibleMessages,
+        settling: Settling,
+        clock: Clock,
+        *,
+        auto_ack: bool = True,
+    ) -> None:
         super().__init__(clock, auto_ack=auto_ack)
         self._leases = leases
+        self._settling = settling
+
+    async def stop(self, timeout_s: float) -> None:  # noqa: ARG002 - the close waits for acks
+        """End every iteration, and let the acks begin that a caller has left behind."""
+        self.halt()
+        await asyncio.sleep(0)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        self._settling.start(work)
 
     def _begin(self, messages: list[PoppedMessage]) -> list[PoppedMessage]:
         return self._leases.take_held(messages)
@@ -120,8 +136,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         self._store = BrokerOffsetStore(instance, group)
         self._init_modes: dict[str, int] = {}  # by topic
         self._loops: dict[MessageQueue, tuple[PopLoop, asyncio.Task[None]]] = {}
-        self._settlers = asyncio.Semaphore(_SETTLED_AT_A_TIME)
-        self._settling: OrderedSet[asyncio.Task[None]] = OrderedSet()
+        self._settling = Settling(self._leases)
         self._service: ConcurrentService[PoppedMessage] | PoppedIterator | None = None
         self._is_halted = False
         self._unserved = MissingTopics(group, instance.clock)
@@ -147,7 +162,19 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         config, clock = self.config, self._instance.clock
         self._member.start(invoke)
         if invoke is None:
-            self._service = PoppedIterator(self._leases, clock, auto_ack=config.auto_ack)
+            self._service = PoppedIterator(
+                self._leases, self._settling, clock, auto_ack=config.auto_ack
+            )
+        elif config.ordered:
+            self._service = OrderedPops(
+                invoke,
+                concurrency=config.concurrency,
+                batch=config.batch,
+                stats=self._stats,
+                clock=clock,
+                leases=self._leases,
+                return_soon=self._return_soon,
+            )
         else:
             self._service = ConcurrentService(
                 invoke,
@@ -164,6 +191,8 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
     async def _finish(self) -> Coroutine[Any, Any, None]:
         assert self._service is not None
         self._halt()
+        # Workers that wait for acks would use up the time of handlers, beside that of brokers.
+        self._settling.release()
         # Before the wait for handlers: nothing would handle what is popped meanwhile.
         await self._stop_loops(list(self._loops))
         await self._service.stop(to_s(self.config.stop_timeout))
@@ -174,12 +203,8 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         for message in self._leases.without_handler:
             self._return_soon(message)
         try:
-            while self._settling:
-                await asyncio.wait(self._settling)
+            await self._settling.wait()
         finally:
-            # At the time-out of the close: unsettled messages come again after their time.
-            for task in self._settling:
-                task.cancel()
             self._leases.drop_all()
 
     # ---- receiving
@@ -337,7 +362,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
             self._leases,
             subscription=lambda: self._subscription(queue.topic),
             deliver=self._deliver,
-            settle=self._settle,
+            settle=self._settling.start_bounded,
         )
         task = asyncio.create_task(loop.run(), name=f"rocketpy-pop-{queue}")
         task.add_done_callback(self._loop_ended)
@@ -373,27 +398,11 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
                 self._return_soon(message)
             return
         self._stats.pulled(messages[0].topic, len(messages))
-        self._service.deliver(self._leases, messages)
+        self._service.deliver(self._settling, messages)
 
     def _return_soon(self, message: PoppedMessage) -> None:
         """Nack a message without delay, for the next member: no handler here will get it."""
-        self._settle(self._leases.nack(message, Rejection(delay_s=0)))
-
-    def _settle(self, work: Coroutine[None, None, None]) -> None:
-        """Settle a message in the background; after a failure it expires and is redelivered."""
-
-        async def settled() -> None:
-            try:
-                async with self._settlers:
-                    await work
-            except RocketPyError as error:
-                logger.info("message not settled, it expires: error=%(error)r", {"error": error})
-            finally:
-                work.close()  # when it did not begin
-
-        task = asyncio.create_task(settled())
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+        self._settling.start_bounded(self._leases.nack(message, Rejection(delay_s=0)))
 
     async def _renew(self) -> int | None:
         """Extend the time of messages that wait for a handler, or of all (option `renew`).
@@ -412,5 +421,5 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
         else:
             return None
         # A close does not cancel it: to settle such a message takes its new handle.
-        self._settle(self._leases.renew(messages, invisible_ms))
+        self._settling.start_bounded(self._leases.renew(messages, invisible_ms))
         return None

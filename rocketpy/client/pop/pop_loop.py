@@ -180,6 +180,11 @@ class PopLoop:
         for ext in result.messages:
             message = self._held(ext, result)
             (wanted if not tags or ext.tags in tags else others).append(message)
+        if self._settings.is_ordered and result.bad:
+            wanted, behind = _split(wanted, [ext for ext, _ in result.bad])
+            # Without delay: the queue waits for the message that is not readable anyway.
+            for message in behind:
+                self._settle(self._leases.nack(message, Rejection(delay_s=0)))
         if wanted:
             self._deliver(wanted)
         # Acked, because unwanted messages would come again after their time.
@@ -213,3 +218,18 @@ class PopLoop:
             order=settings.is_ordered,
             bname=queue.broker_name,
         )
+
+
+def _split(
+    messages: list[PoppedMessage], bad: list[MessageExt]
+) -> tuple[list[PoppedMessage], list[PoppedMessage]]:
+    """Return the messages before the first bad one of their queue, and the others."""
+    ends: dict[int, int] = {}
+    for ext in bad:
+        ends[ext.queue_id] = min(ext.queue_offset, ends.get(ext.queue_id, ext.queue_offset))
+    before: list[PoppedMessage] = []
+    behind: list[PoppedMessage] = []
+    for message in messages:
+        end = ends.get(message.queue.queue_id)
+        (before if end is None or message.offset < end else behind).append(message)
+    return before, behind

@@ -240,7 +240,7 @@ async def run_handler(
     return None
 
 
-class _Chunk(NamedTuple, Generic[M]):
+class Chunk(NamedTuple, Generic[M]):
     """Messages of one call of the handler."""
 
     settlement: Settlement[M]
@@ -266,7 +266,7 @@ class ConcurrentService(Generic[M]):
         self._stats = stats
         self._clock = clock
         self._failures = FailureLog(clock)
-        self._workers: Workers[_Chunk[M]] = Workers(self._handle, concurrency)
+        self._workers: Workers[Chunk[M]] = Workers(self._handle, concurrency)
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[None]]:
@@ -288,12 +288,13 @@ class ConcurrentService(Generic[M]):
 
     def deliver(self, settlement: Settlement[M], messages: list[M]) -> None:
         """Split messages into chunks of one call each, and append them."""
-        size = self._batch
-        self._workers.line.add(
-            [_Chunk(settlement, messages[at : at + size]) for at in range(0, len(messages), size)]
-        )
+        self._workers.line.add(self._chunks(settlement, messages))
 
-    async def _handle(self, chunk: _Chunk[M]) -> None:
+    def _chunks(self, settlement: Settlement[M], messages: list[M]) -> list[Chunk[M]]:
+        size = self._batch
+        return [Chunk(settlement, messages[at : at + size]) for at in range(0, len(messages), size)]
+
+    async def _handle(self, chunk: Chunk[M]) -> None:
         settlement = chunk.settlement
         started_ms = self._clock.monotonic_ms()
         # Not earlier: the queue may be dropped, or the time expire, while the chunk waits.

@@ -217,6 +217,78 @@ def test_giving_back_takes_no_longer_than_a_close_may() -> None:
     run_sim(main, queues=1)
 
 
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
+@pytest.mark.parametrize("outcome", ["acked", "failed"])
+def test_close_with_finished_handlers_and_a_frozen_broker_takes_five_seconds(
+    outcome: str, ordered: bool
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 40)
+        handled: list[bytes] = []
+
+        async def handle(message: Any) -> None:
+            handled.append(message.body)
+            if outcome == "failed":
+                raise ValueError("not yet")
+
+        client = cluster.client()
+        await client.start()
+        for code in (ACK, CHANGE):
+            cluster.script[code] = ["lost"] * 1_000
+        consumer = client.pop_consumer(
+            "t", group="g", start="earliest", handler=handle, ordered=ordered
+        )
+        await consumer.start()
+        await until(lambda: len(handled) >= 1)
+        await pass_time(1)
+        began_ms = cluster.elapsed_ms
+        await client.close()
+        assert cluster.elapsed_ms - began_ms <= 5_000
+        assert consumer.in_hand == 0
+
+    run_sim(main, queues=1)
+
+
+def test_close_with_unfinished_acks_of_a_loop_takes_five_seconds() -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 4)
+        client = cluster.client()
+        await client.start()
+        cluster.script[ACK] = ["lost"] * 1_000
+        consumer = client.pop_consumer("t", group="g", start="earliest")
+        await consumer.start()
+        await consumer.getone()
+        service: Any = consumer._service
+        service.done_soon(service.take_more(2))
+        await pass_time(1)
+        began_ms = cluster.elapsed_ms
+        await client.close()
+        assert cluster.elapsed_ms - began_ms <= 5_000
+
+    run_sim(main, queues=1)
+
+
+def test_close_acks_every_message_of_a_handled_batch() -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 8)
+        handled: list[bytes] = []
+
+        async def handle(messages: Any) -> None:
+            handled.extend(each.body for each in messages)
+
+        async with cluster.client() as client:
+            consumer = client.pop_consumer(
+                "t", group="g", start="earliest", handler=handle, batch=32
+            )
+            await consumer.start()
+            await until(lambda: len(handled) == 8)
+            await consumer.close()
+        assert len({each.ext_fields["offset"] for each in cluster.of_code(ACK)}) == 8
+        assert offsets_changed_to(cluster, "0") == []
+
+    run_sim(main, queues=1)
+
+
 def test_messages_behind_running_handlers_are_renewed() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 30)

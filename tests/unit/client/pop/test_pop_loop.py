@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,7 +28,9 @@ SETTINGS = PopSettings(
 
 
 class Kit(pop_kit.Kit):
-    def __init__(self, expression: str = "*", max_messages: int = 9) -> None:
+    def __init__(
+        self, expression: str = "*", max_messages: int = 9, *, ordered: bool = False
+    ) -> None:
         super().__init__(max_messages=max_messages)
         self.subscription = build_subscription("T", expression)
         self.delivered: list[list[PoppedMessage]] = []
@@ -35,7 +38,7 @@ class Kit(pop_kit.Kit):
         self.loop = PopLoop(
             self.instance,  # type: ignore[arg-type]
             MessageQueue("T", "b", -1),
-            SETTINGS,
+            replace(SETTINGS, is_ordered=ordered),
             self.hand,
             subscription=lambda: self.subscription,
             deliver=self.delivered.append,
@@ -137,6 +140,21 @@ def test_body_that_cannot_be_read_is_given_back_and_the_rest_handed_over() -> No
         await asyncio.gather(*kit.settling)
         [fields] = kit.broker.of_code(CHANGE)
         assert (fields["offset"], fields["invisibleTime"]) == ("1", "10000")
+
+    run(case)
+
+
+def test_messages_behind_a_body_that_cannot_be_read_are_given_back_in_order() -> None:
+    async def case() -> None:
+        kit = Kit(ordered=True)
+        damaged, other = stored(1), stored(5)
+        damaged.sys_flag = 1  # says that it is compressed, which it is not
+        other.queue_id = 4
+        await kit.pop(popped(stored(0), damaged, stored(2), other))
+        assert [[each.offset for each in batch] for batch in kit.delivered] == [[0, 5]]
+        await asyncio.gather(*kit.settling)
+        changed = {each["offset"]: each["invisibleTime"] for each in kit.broker.of_code(CHANGE)}
+        assert changed == {"1": "10000", "2": "0"}
 
     run(case)
 

@@ -11,6 +11,7 @@ from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentServi
 from rocketpy.client.messages.outcomes import Retry, ToDLQ
 from rocketpy.client.pop.pop_consumer import PoppedIterator
 from rocketpy.client.pop.popped_message import PoppedMessage
+from rocketpy.client.pop.settling import Settling
 from rocketpy.errors import ConnectError
 from rocketpy.testing.sim_loop import pass_time
 from tests.unit.client import pop_kit
@@ -25,7 +26,7 @@ class Kit(pop_kit.Kit):
     ) -> None:
         super().__init__(max_messages=99, max_retries=16)
         self.stats = ConsumeStats(self.clock)
-        self.service: Any = PoppedIterator(self.hand, self.clock)
+        self.service: Any = PoppedIterator(self.hand, Settling(self.hand), self.clock)
         if invoke is not None:
             self.service = ConcurrentService(
                 invoke, concurrency=concurrency, batch=batch, stats=self.stats, clock=self.clock
