@@ -19,7 +19,8 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from rocketpy.client.callbacks.handlers import Handler, is_coroutine_function
 from rocketpy.client.messages.body_types import class_of
@@ -115,10 +116,18 @@ class HandlerParameters:
                     f"serializer reads, {used.kind!r}"
                 )
             return used
-        if self.body is bytes and given is PLAIN:
+        body = _bare(self.body)
+        if body is bytes and given is PLAIN:
             return PLAIN
-        if self.body is str and used in _TEXTS:
+        if body is str and used in _TEXTS:
             return text  # text is sent unchanged
+        if used in _TEXTS and _may_be_text(body):
+            # Text and bytes are sent unchanged, everything else as JSON: "5" could be either.
+            raise TypeError(
+                f"{self.name}(): parameter {self.body_name}: {self.body!r} has text or bytes "
+                "among other types or constraints, which bodies do not tell apart; annotate str "
+                "or bytes, or set serializer=rocketpy.json for app and producers"
+            )
         try:
             if used in _JSONS:
                 return TypedSerializer(self.body)
@@ -177,6 +186,29 @@ def _element(wanted: Any, where: str) -> Any:  # noqa: ANN401 - an annotation
     if get_origin(wanted) not in _LISTS:
         raise TypeError(f"{where} must be a list, because batch is above 1")
     return get_args(wanted)[0]
+
+
+def _bare(kind: Any) -> Any:  # noqa: ANN401 - an annotation
+    """Return the type that an alias, a new type or a plain comment stands for."""
+    while True:
+        if hasattr(kind, "__supertype__"):
+            kind = kind.__supertype__
+        elif type(kind).__name__ == "TypeAliasType" and hasattr(kind, "__value__"):
+            kind = kind.__value__
+        elif get_origin(kind) is Annotated and all(
+            isinstance(each, str) for each in kind.__metadata__
+        ):
+            kind = get_args(kind)[0]
+        else:
+            return kind
+
+
+def _may_be_text(kind: Any) -> bool:  # noqa: ANN401
+    if get_origin(kind) in {Union, UnionType}:
+        return any(_may_be_text(_bare(each)) for each in get_args(kind))
+    if get_origin(kind) is Annotated:
+        return _may_be_text(_bare(get_args(kind)[0]))
+    return kind in {str, bytes, bytearray, memoryview}
 
 
 def _hints_of(handler: Handler, name: str) -> dict[str, Any]:

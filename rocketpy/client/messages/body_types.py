@@ -360,7 +360,9 @@ def _located(text: str) -> str:
     """Return an error of msgspec with the place in the body first."""
     found = _MSGSPEC_PLACE.fullmatch(text)
     reason, path = (found["reason"], found["path"]) if found else (text, "")
-    return f"body{path}: {reason[:1].lower()}{reason[1:]}"
+    if not reason.startswith("JSON"):
+        reason = f"{reason[:1].lower()}{reason[1:]}"
+    return f"body{path}: {reason}"
 
 
 class _PydanticCodec:

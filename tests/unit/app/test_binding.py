@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NewType, cast
 
+import msgspec
 import pytest
 
 import rocketpy
 from rocketpy import Headers, Producer, ReceivedMessage, TypedSerializer
 from rocketpy.app.binding import bound, parameters_of
-from rocketpy.client.messages.serializers import json, json_or_text, msgpack, plain, text
+from rocketpy.client.messages.serializers import PLAIN, json, json_or_text, msgpack, plain, text
 
 
 @dataclass
@@ -25,7 +26,6 @@ class Other:
 
 def of_body(body: Order) -> None: ...
 def of_text(body: str, message: ReceivedMessage) -> None: ...
-def of_any_text(body: str | None) -> None: ...
 def of_bytes(body: bytes) -> None: ...
 def of_anything(order, message, headers): ...
 def of_list(body: dict[str, int]) -> None: ...
@@ -38,7 +38,6 @@ def of_more(order: Order, producer: Producer, headers: Headers, *, limit: int = 
     [
         (of_body, ["body"], TypedSerializer),
         (of_text, ["body", "message"], type(text)),
-        (of_any_text, ["body"], TypedSerializer),
         (of_bytes, ["body"], type(plain)),
         (of_anything, ["body", "message", "headers"], type(json_or_text)),
         (of_list, ["body"], TypedSerializer),
@@ -184,3 +183,38 @@ async def test_objects_that_can_be_called_are_handlers_too() -> None:
     parameters = parameters_of(handler, is_list=False)
     call = bound(handler, parameters, lambda: cast("rocketpy.Producer", None), is_list=False)
     assert await call(Order("7"), None) == "7"
+
+
+UserName = NewType("UserName", str)
+
+
+@pytest.mark.parametrize("kind", [UserName, Annotated[str, "a name"], Annotated[UserName, "x"]])
+def test_parameters_name_of_text_is_read_as_text(kind: object) -> None:
+    async def handler(body: object) -> None: ...
+
+    handler.__annotations__["body"] = kind
+    serializer = parameters_of(handler, is_list=False).serializer(PLAIN, json_or_text)
+    assert serializer.loads(b"5") == "5"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        str | None, bytes | None, str | int, UserName | None, bytearray, memoryview,
+        Annotated[str, msgspec.Meta(max_length=3)],
+    ],
+)  # fmt: skip
+def test_parameters_text_among_other_types_is_refused(kind: object) -> None:
+    async def handler(body: object) -> None: ...
+
+    handler.__annotations__["body"] = kind
+    parameters = parameters_of(handler, is_list=False)
+    with pytest.raises(TypeError, match="parameter body: .*annotate str or bytes"):
+        parameters.serializer(PLAIN, json_or_text)
+
+
+def test_parameters_optional_text_is_json_with_the_json_serializer() -> None:
+    async def handler(body: str | None) -> None: ...
+
+    serializer = parameters_of(handler, is_list=False).serializer(PLAIN, json)
+    assert [serializer.loads(each) for each in (b'"5"', b"null")] == ["5", None]
