@@ -41,7 +41,6 @@ STANDS_FOR = {
     "store/interfaces.py": "unit/store/test_message_store.py",
     "testing/app_producer.py": "unit/testing/test_app.py",
     "testing/cluster.py": "integration/testing/test_cluster.py",
-    "testing/faults.py": "integration/testing/test_faults.py",
 }
 
 

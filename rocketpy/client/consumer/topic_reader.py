@@ -62,7 +62,7 @@ class TopicReader(PullConsumer):
         self._keep = keep
         self._from = start
         self._until = until
-        self._not_before_ms = 0  # greater for a start in the future, which no offset tells
+        self._not_before_ms = 0  # greater for a start in the future, which has no offset yet
         self._until_ms: int | None = None  # of an end in the future, until that time has passed
         self._queues: tuple[MessageQueue, ...] = ()
         self._ends: dict[MessageQueue, int] = {}  # of the queues that are not read to their ends

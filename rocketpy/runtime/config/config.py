@@ -26,7 +26,7 @@ from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.properties_file import format_properties, parse_properties
 from rocketpy.runtime.config.refused_keys import REFUSABLE_KEYS, refusal_of
 from rocketpy.runtime.config.suggestions import plain_key, suggestion
-from rocketpy.runtime.config.values import OptionType, allowed, parse_value, value_text
+from rocketpy.runtime.config.values import OptionType, allowed, parse_value, value_at, value_text
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ def options_of(config_class: type) -> tuple[Option, ...]:
                 dataclasses.replace(
                     inner,
                     path=(each.name, *inner.path),
-                    default=_at(group, inner.path),
+                    default=value_at(group, inner.path),
                     only_with=(each.name, *inner.only_with) if inner.only_with else (),
                 )
                 for inner in options_of(hint)
@@ -368,7 +368,7 @@ class ConfigSet:
 
     def _effective(self) -> list[tuple[Option, Any]]:
         return [
-            (each, _at(value, each.path))
+            (each, value_at(value, each.path))
             for owner, value in self._values.items()
             for each in options_of(owner)
         ]
@@ -403,11 +403,15 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
     for setting in settings:
         for config_class, each in options.get(setting.key, ()):
             value = built[classes.index(config_class)]
-            if each.only_with and setting.source != "default" and not _at(value, each.only_with):
+            if (
+                each.only_with
+                and setting.source != "default"
+                and not value_at(value, each.only_with)
+            ):
                 key = next(
                     one.key for one in options_of(config_class) if one.path == each.only_with
                 )
-                reason = f"has no effect while {key} is {_at(value, each.only_with)}"
+                reason = f"has no effect while {key} is {value_at(value, each.only_with)}"
                 warnings.append(ConfigWarning(setting.key, reason, setting.source, setting.line))
     return ConfigSet(built, warnings, loading.from_live_file)
 
@@ -574,12 +578,6 @@ def _parse(each: Option, setting: Setting) -> Any:  # noqa: ANN401 - any field's
         raise ConfigError(
             reason, source=setting.source, line=setting.line, key=setting.key
         ) from None
-
-
-def _at(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any field's value
-    for name in path:
-        value = getattr(value, name)
-    return value
 
 
 def _rebuilt(base: Any, changes: Mapping[tuple[str, ...], Any], source: str) -> Any:  # noqa: ANN401

@@ -98,7 +98,7 @@ class AllocateService:
             try:
                 work()
             except (ResourceShortError, OSError) as error:
-                logger.debug("allocation ahead failed, reason=%s", error)
+                logger.debug("allocation ahead failed: reason=%s", error)
         return now_ms + self._interval_ms
 
     def _end_shortage(self) -> None:

@@ -209,7 +209,7 @@ def test_parameters_text_among_other_types_is_refused(kind: object) -> None:
 
     handler.__annotations__["body"] = kind
     parameters = parameters_of(handler, is_list=False)
-    with pytest.raises(TypeError, match="parameter body: .*annotate str or bytes"):
+    with pytest.raises(TypeError, match=r"parameter body: .*annotate str or bytes"):
         parameters.serializer(PLAIN, json_or_text)
 
 

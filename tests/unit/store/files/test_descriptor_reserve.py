@@ -112,7 +112,7 @@ def test_shortage_cause_names_the_resource_and_no_file(number: int, words: str) 
     assert "/data" not in shortage_cause(caught.value)
 
 
-def test_shortage_cause_tells_inodes_from_space(
+def test_shortage_cause_distinguishes_inodes_from_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.statvfs(tmp_path)
