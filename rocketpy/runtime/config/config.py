@@ -26,7 +26,7 @@ from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.properties_file import format_properties, parse_properties
 from rocketpy.runtime.config.refused_keys import REFUSABLE_KEYS, refusal_of
 from rocketpy.runtime.config.suggestions import plain_key, suggestion
-from rocketpy.runtime.config.values import OptionType, allowed, parse_value, value_at, value_text
+from rocketpy.runtime.config.values import OptionType, allowed, parse_value, value_text
 
 T = TypeVar("T")
 
@@ -142,20 +142,19 @@ def options_of(config_class: type) -> tuple[Option, ...]:
                 dataclasses.replace(
                     inner,
                     path=(each.name, *inner.path),
-                    default=value_at(group, inner.path),
+                    default=_at(group, inner.path),
                     only_with=(each.name, *inner.only_with) if inner.only_with else (),
                 )
                 for inner in options_of(hint)
             )
             continue
         metadata = each.metadata
-        default = _default(each)
         found.append(
             Option(
                 key=metadata.get("key") or camel_case(each.name),
                 path=(each.name,),
                 type=OptionType.from_hint(hint, metadata),
-                default=default,
+                default=_default(each),
                 live=bool(metadata.get("live", False)),
                 unit=metadata.get("unit", ""),
                 secret=bool(metadata.get("secret", _SECRET.search(each.name))),
@@ -244,10 +243,9 @@ class Sources:
                 raise ConfigError(reason, source=str(path)) from error
             except UnicodeDecodeError as error:
                 raise ConfigError("the file is not UTF-8 text", source=str(path)) from error
-        name = "" if path is None else str(path)
         return cls(
             text=text,
-            name=name,
+            name="" if path is None else str(path),
             environ=environ or {},
             overrides=overrides,
             defaults=defaults or {},
@@ -273,11 +271,10 @@ class Sources:
             for each in parse_properties(self.live_text, source=self.live_name)
         ]
         by_env_name = {plain_key(key): key for key in keys}
-        for name in sorted(self.environ):
-            if name.upper().startswith(_ENV_PREFIX):
-                key = by_env_name.get(plain_key(name[len(_ENV_PREFIX) :]))
-                if key is not None:
-                    found.append(Setting(key, self.environ[name], f"environment {name}"))
+        ours = (name for name in sorted(self.environ) if name.upper().startswith(_ENV_PREFIX))
+        for name in ours:
+            if key := by_env_name.get(plain_key(name[len(_ENV_PREFIX) :])):
+                found.append(Setting(key, self.environ[name], f"environment {name}"))
         for text in self.overrides:
             key, equals, value = text.partition("=")
             if not equals or not key.strip():
@@ -368,7 +365,7 @@ class ConfigSet:
 
     def _effective(self) -> list[tuple[Option, Any]]:
         return [
-            (each, value_at(value, each.path))
+            (each, _at(value, each.path))
             for owner, value in self._values.items()
             for each in options_of(owner)
         ]
@@ -403,15 +400,10 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
     for setting in settings:
         for config_class, each in options.get(setting.key, ()):
             value = built[classes.index(config_class)]
-            if (
-                each.only_with
-                and setting.source != "default"
-                and not value_at(value, each.only_with)
-            ):
-                key = next(
-                    one.key for one in options_of(config_class) if one.path == each.only_with
-                )
-                reason = f"has no effect while {key} is {value_at(value, each.only_with)}"
+            if each.only_with and setting.source != "default" and not _at(value, each.only_with):
+                of_class = options_of(config_class)
+                key = next(one.key for one in of_class if one.path == each.only_with)
+                reason = f"has no effect while {key} is {_at(value, each.only_with)}"
                 warnings.append(ConfigWarning(setting.key, reason, setting.source, setting.line))
     return ConfigSet(built, warnings, loading.from_live_file)
 
@@ -475,22 +467,21 @@ class _Loading:
 
 def _of_rules(built: Iterable[Any], settings: Sequence[Setting]) -> Iterator[ConfigWarning]:
     """Yield values that do less than they seem to because of another key."""
+    unset = Setting("", "", "")
     for value in built:
         for key, reason in getattr(value, "config_warnings", tuple)():
-            place = next((each for each in reversed(settings) if each.key == key), None)
-            source, line = (place.source, place.line) if place else ("", None)
-            yield ConfigWarning(key, reason, source, line)
+            place = next((each for each in reversed(settings) if each.key == key), unset)
+            yield ConfigWarning(key, reason, place.source, place.line)
 
 
 def _repeated(settings: Iterable[Setting]) -> Iterator[ConfigWarning]:
     """Yield lines of a file whose key is given again in a later line, which counts."""
-    last: dict[tuple[str, str], Setting] = {}
-    for setting in settings:
-        before = last.get((setting.source, setting.key))
-        if before is not None and before.line:
-            reason = f"has no effect: line {setting.line} gives this key again"
-            yield ConfigWarning(before.key, reason, before.source, before.line)
-        last[setting.source, setting.key] = setting
+    earlier: dict[tuple[str, str], int | None] = {}
+    for each in settings:
+        if line := earlier.get((each.source, each.key)):
+            again = f"has no effect: line {each.line} gives this key again"
+            yield ConfigWarning(each.key, again, each.source, line)
+        earlier[each.source, each.key] = each.line
 
 
 def _unknown_accepted(accepted: Iterable[str]) -> Iterator[ConfigError]:
@@ -551,20 +542,19 @@ def _located(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
 
 
 def _warn(setting: Setting, known: Iterable[str]) -> ConfigWarning:
+    if not setting.key:
+        return ConfigWarning("=", "a line without a key, ignored", setting.source, setting.line)
     # Imported for wrong keys only.
     from rocketpy.runtime.config.apache_keys import APACHE_KEYS, unsupported_reason  # noqa: PLC0415
 
+    # Keys without an effect are not proposed: following the advice would change nothing.
+    proposed = suggestion(setting.key, known)
     if setting.key in APACHE_KEYS:
         reason = f"has no effect: {unsupported_reason(setting.key)}"
     elif setting.source == "-D":
-        raise ConfigError(
-            "no such key" + suggestion(setting.key, known), source="-D", key=setting.key
-        )
-    elif not setting.key:
-        return ConfigWarning("=", "a line without a key, ignored", setting.source, setting.line)
+        raise ConfigError("no such key" + proposed, source="-D", key=setting.key)
     else:
-        # Keys without an effect are not proposed: following the advice would change nothing.
-        reason = "unknown key, ignored" + suggestion(setting.key, known)
+        reason = "unknown key, ignored" + proposed
     return ConfigWarning(setting.key, reason, setting.source, setting.line)
 
 
@@ -578,6 +568,12 @@ def _parse(each: Option, setting: Setting) -> Any:  # noqa: ANN401 - any field's
         raise ConfigError(
             reason, source=setting.source, line=setting.line, key=setting.key
         ) from None
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any field's value
+    for name in path:
+        value = getattr(value, name)
+    return value
 
 
 def _rebuilt(base: Any, changes: Mapping[tuple[str, ...], Any], source: str) -> Any:  # noqa: ANN401

@@ -157,10 +157,3 @@ def _scalar_text(value: Any) -> str:  # noqa: ANN401 - any field's value
     if isinstance(value, bool):
         return "true" if value else "false"
     return _enum_text(value) if isinstance(value, enum.Enum) else str(value)
-
-
-def value_at(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any field's value
-    """Return the field of nested dataclasses at a path of names."""
-    for name in path:
-        value = getattr(value, name)
-    return value
