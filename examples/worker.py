@@ -1,18 +1,22 @@
 """A worker: handlers by decorator, their parameters by annotation.
 
     rocketpy standalone --data ./data
-    rocketpy run examples.worker:app --workers 2
+    rocketpy run examples.worker:app --workers 2        # or: python examples/worker.py [NAMESRV]
 
 Paid orders become bills; what cannot be billed is a dead letter (the topic %DLQ%billing). See what
 comes out with: rocketpy consume bills --from earliest
 """
 
-import sys
+import argparse
 from dataclasses import dataclass
 
 import rocketpy
 
-app = rocketpy.App(sys.argv[1] if __name__ == "__main__" else None)
+app = rocketpy.App()
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Bill paid orders.")
+    parser.add_argument("namesrv", nargs="?", help="name servers, host:port;host:port")
+    app = rocketpy.App(parser.parse_args().namesrv)
 
 
 @dataclass

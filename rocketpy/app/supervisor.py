@@ -31,6 +31,13 @@ def load_app(target: str) -> App:
     module_name, colon, attribute = target.partition(":")
     if not colon or not module_name or not attribute:
         raise ConfigError(f"{target!r} is not MODULE:NAME, as in shop.worker:app", key="APP")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        path = module_name.removesuffix(".py").removeprefix("./").strip("/")
+        raise ConfigError(
+            f"{module_name!r} is not the name of a module; a file is named by its path from the "
+            f"working directory with dots, as in {path.replace('/', '.')}:{attribute}",
+            key="APP",
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -125,12 +125,14 @@ def permission(text: str) -> int:
 
 
 def key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
-    """Read `key=value` texts; raises click.UsageError for others."""
-    found = {}
+    """Read `key=value` texts; raises click.UsageError for others, and for a repeated key."""
+    found: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise click.UsageError(f"{what}: {pair!r} is not key=value")
+        if key in found:
+            raise click.UsageError(f"{what}: {key} is given twice")
         found[key] = value
     return found
 

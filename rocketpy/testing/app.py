@@ -20,7 +20,7 @@ from typing import Any, Final, Self, Unpack
 from rocketpy.app.application import App, Subscription
 from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
-from rocketpy.client.callbacks.handlers import make_invoke
+from rocketpy.client.callbacks.handlers import Invoke, make_invoke
 from rocketpy.client.callbacks.middleware import Sending, surrounded
 from rocketpy.client.config import ConsumerConfig, ResponderConfig
 from rocketpy.client.consumer.dispatch.concurrent_service import run_handler
@@ -60,6 +60,8 @@ class _Line:
         self._rejections: dict[int, Rejection | None] = {}
         self._later = later
         self._requests = requests
+        self._invoke: Invoke | None = None
+        self._failures = FailureLog(SystemClock())
         self.waiting: deque[ReceivedMessage] = deque()
         self.acked: list[ReceivedMessage] = []
         self.retried: list[ReceivedMessage] = []
@@ -85,16 +87,17 @@ class _Line:
         """Call the handler once; returns the number of messages."""
         count = min(len(self.waiting), self.config.batch)
         messages = [self.waiting.popleft() for _ in range(count)]
-        assert self.config.handler is not None
-        invoke = make_invoke(
-            self.config.handler,
-            batch=self.config.batch,
-            threads=HandlerThreads(executor, 1, SystemClock()),
-            on_error=self.config.on_error,
-            middlewares=self.config.middlewares,
-            answer=self if self.is_responder else None,
-        )
-        rejection = await run_handler(invoke, messages, FailureLog(SystemClock()))
+        if self._invoke is None:  # once: its log counts the failures of the error handler
+            assert self.config.handler is not None
+            self._invoke = make_invoke(
+                self.config.handler,
+                batch=self.config.batch,
+                threads=HandlerThreads(executor, 1, SystemClock()),
+                on_error=self.config.on_error,
+                middlewares=self.config.middlewares,
+                answer=self if self.is_responder else None,
+            )
+        rejection = await run_handler(self._invoke, messages, self._failures)
         for message in messages:
             self._end(message, self._rejections.pop(id(message), rejection))
         return count

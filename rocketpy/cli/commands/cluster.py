@@ -58,10 +58,12 @@ def list_(*, cluster: str, namesrv: str, output: str) -> int:
     ]
     table = [key for key in (rows[0] if rows else {}) if key != "disk_ratio"]
     show(rows, output, columns=table, empty="no brokers")
-    return exit_code(_silent(found))
+    return exit_code(silent_brokers(found))
 
 
-def _silent(found: Iterable[rocketpy_admin.BrokerStatus]) -> dict[str, RocketPyError]:
+def silent_brokers(
+    found: Iterable[rocketpy_admin.BrokerStatus],
+) -> dict[str, RocketPyError]:
     """Return the failures of brokers that did not answer, by name."""
     return {
         f"{each.broker}:{each.broker_id}" if each.broker_id else each.broker: ClientError(
@@ -161,7 +163,7 @@ def brokers(*, broker: str, keys: tuple[str, ...], namesrv: str, output: str) ->
         if not keys or key in keys
     ]
     show(rows, output)
-    return exit_code(_silent(found))
+    return exit_code(silent_brokers(found))
 
 
 @command.command("stats", epilog="Example: rocketpy cluster stats orders")
@@ -169,7 +171,13 @@ def brokers(*, broker: str, keys: tuple[str, ...], namesrv: str, output: str) ->
 @namesrv_option
 @output_option
 def stats(*, topics: tuple[str, ...], namesrv: str, output: str) -> int:
-    """Show rates of topics and their groups (all topics by default)."""
+    """Show rates of topics and their groups (all topics by default).
+
+    Rates are of the last minute. in_24h and out_24h are counted by brokers as Apache's do: over the
+    last day from samples of each hour, without those over the last hour from samples of each ten
+    minutes, else over the last minute. So a new topic's may be 0 some minutes after its messages;
+    `topic status` has the number of messages stored.
+    """
 
     async def work(admin: rocketpy_admin.Admin) -> Answers[rocketpy_admin.TopicStatistics]:
         gate = asyncio.Semaphore(_AT_ONCE)

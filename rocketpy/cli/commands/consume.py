@@ -132,6 +132,10 @@ def command(  # noqa: PLR0913 - one argument an option
         raise click.UsageError("--no-group cannot be combined with --group, --filter or --sql")
     if end and not no_group:
         raise click.UsageError("--end needs --no-group, because members of a group share the topic")
+    if [body_only, template is not None, output == "json"].count(True) > 1:
+        raise click.UsageError("give only one of --body-only, --format and -o json")
+    if sql and tags != "*":
+        raise click.UsageError("give --filter or --sql")
     form = "body" if body_only else output
     reader = _Reader(namesrv, list(dict.fromkeys(topics)), form, template)
     wanted = reader.follow(start, at_end=end) if no_group else reader.consume(

@@ -119,6 +119,10 @@ def find(  # noqa: PLR0913 - one argument an option
     by_place = queue is not None and offset is not None
     if [key is not None, unique is not None, by_place].count(True) != 1:
         raise click.UsageError("give --key, or --unique, or --queue with --offset")
+    if not by_place and (queue is not None or offset is not None):
+        raise click.UsageError("--queue and --offset exclude --key and --unique")
+    if key is None and (begin is not None or end is not None):
+        raise click.UsageError("--from and --until need --key")
 
     async def search(admin: rocketpy_admin.Admin) -> Answers[MessageExt]:
         if key is not None:

@@ -101,11 +101,19 @@ def command(  # noqa: PLR0913 - one argument an option
 
     BODY is the text to send; - reads all of standard input, which is the default if that is not a
     terminal. With --lines, empty lines are skipped and counted. With -T and -K a line is TAG, KEY
-    and body, in this order. A topic that does not exist is created, if the brokers allow it, and
-    named on standard error.
+    and body, in this order; lines without all of them are skipped and counted, with exit code 1 at
+    the end, and a line that is too long ends the command. A topic that does not exist is created,
+    if the brokers allow it, and named on standard error.
     """
-    if not lines and (key_separator or tag_separator):
-        raise click.UsageError("-K and -T need --lines")
+    for is_wrong, words in (
+        (not lines and (key_separator or tag_separator), "-K and -T need --lines"),
+        (key_separator and keys, "-K excludes --key: each line has its own"),
+        (tag_separator and tag, "-T excludes --tag: each line has its own"),
+        (None not in {order_key, queue}, "--order-key chooses the queue: give it or --queue"),
+        (None not in {delay, delay_level}, "give --delay or --delay-level"),
+    ):
+        if is_wrong:
+            raise click.UsageError(words)
     options: SendOptions = {"tag": tag, "keys": keys, "headers": key_values(headers, "--header")}
     if order_key is not None:
         options["order_key"] = order_key

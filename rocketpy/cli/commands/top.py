@@ -13,7 +13,9 @@ from typing import Any, Final, Self, TypeVar
 import click
 
 from rocketpy import admin as rocketpy_admin
+from rocketpy.cli.commands.cluster import silent_brokers
 from rocketpy.errors import RocketPyError
+from rocketpy.terminal.cluster_calls import exit_code
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.render import as_json, iso, printable, table
 
@@ -231,14 +233,21 @@ def command(*, once: bool, interval: float, namesrv: str, output: str) -> int:
 
     Rates are since the last page; on the first one (and with --once), brokers report them for the
     last minute. With -o json a page is one object on a line. Ctrl-C and SIGTERM end the command.
+    With --once the exit code is 1 if a broker does not answer.
     """
     with Screen(namesrv, output, is_live=not once) as screen:
-        run(_watch(screen, namesrv, None if once else interval))
-    return 0
+        brokers = run(_watch(screen, namesrv, None if once else interval))
+    return exit_code(silent_brokers(brokers)) if once else 0
 
 
-async def _watch(screen: Screen, namesrv: str, interval_s: float | None) -> None:
-    """Show pages until a signal; only one without an interval."""
+async def _watch(
+    screen: Screen, namesrv: str, interval_s: float | None
+) -> Sequence[rocketpy_admin.BrokerStatus]:
+    """Show pages until a signal; only one without an interval.
+
+    Returns:
+        The brokers of that one.
+    """
     stopping = asyncio.Event()
     me = asyncio.current_task()
     assert me is not None
@@ -252,16 +261,17 @@ async def _watch(screen: Screen, namesrv: str, interval_s: float | None) -> None
             asyncio.get_running_loop().add_signal_handler(number, stop)
     try:
         async with rocketpy_admin.connect(namesrv) as admin:
-            await _show_pages(screen, admin, interval_s)
+            return await _show_pages(screen, admin, interval_s)
     except asyncio.CancelledError:
         if not stopping.is_set():
             raise
         me.uncancel()
+        return ()
 
 
 async def _show_pages(
     screen: Screen, admin: rocketpy_admin.Admin, interval_s: float | None
-) -> None:
+) -> Sequence[rocketpy_admin.BrokerStatus]:
     before = await take(admin)
     shown = view(before, None)
     screen.draw(shown)
@@ -274,3 +284,4 @@ async def _show_pages(
         except RocketPyError as failure:  # the failure may pass: keep the last page until then
             error = str(failure)
         screen.draw(shown, error)
+    return before.brokers

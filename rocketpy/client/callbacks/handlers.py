@@ -238,7 +238,7 @@ class _SafeInvoke:
 
     async def _settle_unreadable(self, bad: list[tuple[ReceivedMessage, Exception]]) -> None:
         for message, cause in bad:
-            unreadable = UnreadableBodyError(f"the body of {message!r} cannot be read: {cause}")
+            unreadable = UnreadableBodyError(f"the body cannot be read: {cause}; {message!r}")
             unreadable.__cause__ = cause
             if self._answer is not None:
                 await self._answer.fail(message, unreadable)

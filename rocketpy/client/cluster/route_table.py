@@ -172,6 +172,18 @@ class RouteTable:
             await self.refresh(topic)
         return self._subscribe.get(topic, ())
 
+    async def latest_subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the readable queues by a new request, none while no broker serves the topic.
+
+        An operator may have changed their number; the known ones count if no name server answers.
+        """
+        try:
+            await self.refresh(topic)
+        except RocketPyError:
+            if topic not in self._subscribe:
+                raise
+        return self._subscribe.get(topic, ())
+
     async def refresh(self, topic: str) -> None:
         """Fetch the topic's route; concurrent callers share one request.
 

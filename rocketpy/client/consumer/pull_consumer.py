@@ -45,7 +45,13 @@ from rocketpy.client.options.validation import (
     checked_group,
     checked_subscription,
 )
-from rocketpy.errors import ClientError, ClosedError, ConfigError, RocketPyError
+from rocketpy.errors import (
+    ClientError,
+    ClosedError,
+    ConfigError,
+    InvalidParameterError,
+    RocketPyError,
+)
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
@@ -189,7 +195,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, none when no broker serves it."""
         full_name = wrap_namespace(self._instance.config.namespace, topic)
-        return list(await self._instance.routes.subscribe_queues(full_name))
+        return list(await self._instance.routes.latest_subscribe_queues(full_name))
 
     async def subscribe(
         self,
@@ -515,6 +521,9 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
 
     def _broken(self, error: BaseException) -> None:
         """Raise a lasting failure from the next poll."""
+        if self._subscribes and isinstance(error, InvalidParameterError):
+            # The queue is no longer readable: the next round drops it, after the new route.
+            return
         self._polled.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     async def _restart(self, queue: MessageQueue, offset: int) -> None:

@@ -227,6 +227,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         await self._hooks.revoked(self._readers.queues)
         offsets = self._member.offsets()
         for queue, entry in list(self._readers.queues.items()):
+            entry.consumer_closed = True
             await self._readers.stop(queue)
             if await entry.wait_idle(0):
                 self._idle.append(queue)

@@ -121,7 +121,7 @@ class TopicReader(PullConsumer):
         if self._was_closed:
             raise self._closed_error()
         instance, until = self._instance, self._until
-        queues = await instance.routes.subscribe_queues(self._topic)
+        queues = await instance.routes.latest_subscribe_queues(self._topic)
         if not queues:
             raise NoRouteError(f"no broker serves topic {self._topic}")
         await instance.check_subscriptions(self.group, [self._wanted])

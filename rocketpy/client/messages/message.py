@@ -23,6 +23,10 @@ from rocketpy.proto.topic_names import RETRY_PREFIX
 V = TypeVar("V")
 
 CANNOT_REDELIVER = "only messages of a group consumer can be redelivered"
+ACK_TOO_LATE = (
+    "the consumer closed before the ack, so the message is delivered again: ack inside its "
+    "`with` block"
+)
 NACKED = "the consumer called nack()"
 """Reason of a dead letter that no exception made."""
 
@@ -76,7 +80,11 @@ class Settlement(Protocol):
     """Receiver of a message's outcome: the consumer that delivered it."""
 
     def ack(self, message: "ReceivedMessage") -> None:
-        """Count the message as done; twice does no harm."""
+        """Count the message as done; twice does no harm.
+
+        Raises:
+            ClosedError: the consumer closed before.
+        """
         ...
 
     async def nack(self, message: "ReceivedMessage", rejection: Rejection) -> None:
@@ -219,7 +227,11 @@ class ReceivedMessage(Generic[B_co]):
         return (serializer or self._serializer or PLAIN).loads(self.body)
 
     async def ack(self) -> None:
-        """Mark it as done, so that the group's offset may pass it; twice does no harm."""
+        """Mark it as done, so that the group's offset may pass it; twice does no harm.
+
+        Raises:
+            ClosedError: its group consumer closed before, so that it is delivered again.
+        """
         if self._settlement is not None:
             self._settlement.ack(self)
 

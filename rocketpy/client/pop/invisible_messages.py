@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.messages.message import ACK_TOO_LATE
 from rocketpy.client.messages.outcomes import DEAD_LETTER, Backoff, Rejection
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.pop.pop_api import PoppedPlace, PopRequests, place_of
 from rocketpy.client.pop.popped_message import PoppedMessage, delay_of_level
-from rocketpy.errors import BrokerError, ClientError, NoRouteError, RocketPyError
+from rocketpy.errors import BrokerError, ClientError, ClosedError, NoRouteError, RocketPyError
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
@@ -99,6 +100,7 @@ class InvisibleMessages:
         self._backoff = backoff
         # By identity: an expired message may be popped again while a handler has it.
         self._held: dict[int, Lease] = {}
+        self._too_late: dict[int, Lease] = {}  # not settled when the consumer closed
         self._room = asyncio.Event()
         self._room.set()
         self._taken_ms = instance.clock.monotonic_ms()
@@ -178,6 +180,7 @@ class InvisibleMessages:
 
     def drop_all(self) -> None:
         """Remove all messages: the consumer is closed."""
+        self._too_late = dict(self._held)
         self._held.clear()
         self._room.set()
 
@@ -355,8 +358,14 @@ class InvisibleMessages:
                 return
 
     def _settle(self, message: PoppedMessage) -> Lease | None:
-        """Remove a message that is to be settled; return None when it is settled or expired."""
+        """Remove a message that is to be settled; return None when it is settled or expired.
+
+        Raises:
+            ClosedError: the consumer closed before.
+        """
         held = self._held.get(id(message))
+        if held is None and id(message) in self._too_late:
+            raise ClosedError(ACK_TOO_LATE)
         if held is None or not self.holds(message):
             return None
         # Before the request: a second outcome must not be sent while the first is.

@@ -58,6 +58,7 @@ from rocketpy.errors import (
     ConnectError,
     FlowControlError,
     IllegalMessageError,
+    InvalidParameterError,
     NoRouteError,
     NotSentError,
     RequestTimeoutError,
@@ -417,6 +418,8 @@ class PendingSend:
         elapsed_ms = self._transport.clock.monotonic_ms() - self._started_ms
         is_answer = isinstance(error, BrokerError | IllegalMessageError)  # the broker was reached
         self._transport.note_failure(broker, elapsed_ms, reachable=is_answer)
+        if isinstance(error, InvalidParameterError):  # perhaps the topic has fewer queues now
+            self._transport.refresh_routes_soon()
         failures = self._failures_so_far()
         failures.record_failure(broker, error)
         if attempt is not None:

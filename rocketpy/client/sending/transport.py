@@ -308,4 +308,8 @@ class SendTransport:
         if self._faults is not None and broker is not None:
             self._faults.update(broker, elapsed_ms, failed=True, reachable=reachable)
         if not reachable:
-            self._instance.refresh_routes_soon()
+            self.refresh_routes_soon()
+
+    def refresh_routes_soon(self) -> None:
+        """Fetch the routes soon: queues or brokers may have changed."""
+        self._instance.refresh_routes_soon()

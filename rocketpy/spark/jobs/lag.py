@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from rocketpy import admin as rocketpy_admin
-from rocketpy.errors import JobError, ServersFailedError
+from rocketpy.errors import JobError, RocketPyError, ServersFailedError
 from rocketpy.spark.jobs.job_cli import Progress, main, summary
 from rocketpy.spark.jobs.session import need_extra
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
@@ -38,17 +38,17 @@ async def sample(namesrv: str, groups: Sequence[str], topic: str, now_ms: int) -
 
     Raises:
         SubscriptionGroupNotExistError: a named group does not exist.
-        ServersFailedError: a broker does not answer.
+        ServersFailedError: a broker does not answer; `done` has the rows of the others, by broker.
     """
+    failures: dict[str, RocketPyError] = {}
     async with rocketpy_admin.connect(namesrv) as admin:
         names = list(groups) or await admin.group_names()
         found = await asyncio.gather(*(admin.group_lag(name, topic) for name in names))
         for each in found:
-            if each.failures:  # the lag of some queues would look like that of all
-                raise ServersFailedError({}, each.failures)
-            if groups and not each.queues:
+            failures |= each.failures
+            if groups and not each.queues and not each.failures:
                 await admin.check_group(each.group)  # raises if the group does not exist
-    return [
+    rows: list[Row] = [
         {
             "time_ms": now_ms,
             "group": each.group,
@@ -63,6 +63,11 @@ async def sample(namesrv: str, groups: Sequence[str], topic: str, now_ms: int) -
         for each in found
         for queue in each.queues
     ]
+    if failures:  # the lag of some queues would look like that of all
+        brokers = sorted({str(row["broker"]) for row in rows})
+        done = {name: [row for row in rows if row["broker"] == name] for name in brokers}
+        raise ServersFailedError(done, failures)
+    return rows
 
 
 def sample_store(directory: Path, groups: Sequence[str], topic: str, now_ms: int) -> list[Row]:
@@ -217,7 +222,9 @@ def command(  # noqa: PLR0913 - an option each
     while left:
         now_ms = time.time_ns() // 1_000_000
         if store is None:
-            rows = run(sample(namesrv, groups, topic, now_ms))
+            # A table would keep the sample of some brokers as if it were complete.
+            shown = None if folder is not None else output
+            rows = _live_sample(namesrv, groups, topic, now_ms, shown)
         else:
             rows = sample_store(store, groups, topic, now_ms)
         too_far = {g: n for g, n in behind(rows).items() if max_lag is not None and n > max_lag}
@@ -235,6 +242,19 @@ def command(  # noqa: PLR0913 - an option each
     if folder is not None:
         summary({"queues": len(rows), "rows_written": written, "table": str(folder)}, output)
     return EXIT_ALERT if too_far else 0
+
+
+def _live_sample(
+    namesrv: str, groups: Sequence[str], topic: str, now_ms: int, output: str | None
+) -> list[Row]:
+    """Return a `sample`; if a broker does not answer, print the rows of the others and raise."""
+    try:
+        return run(sample(namesrv, groups, topic, now_ms))
+    except ServersFailedError as error:
+        if output is not None:
+            answered: dict[str, list[Row]] = error.done  # type: ignore[assignment]
+            _print([row for each in answered.values() for row in each], output)
+        raise
 
 
 def _print(rows: Sequence[Row], output: str) -> None:

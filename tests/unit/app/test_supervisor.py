@@ -131,6 +131,8 @@ def test_app_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("shop_of_a_test:x", "module shop_of_a_test has no app x"),
         ("shop_of_a_test:y", "has no app y"),
         ("none_of_a_test:app", "module none_of_a_test does not exist"),
+        ("./worker:app", "'./worker' is not the name of a module; .* as in worker:app"),
+        ("shop/worker.py:app", "is not the name of a module; .* as in shop.worker:app"),
     ):
         with pytest.raises(ConfigError, match=words):
             load_app(target)

@@ -505,3 +505,18 @@ async def test_responder_that_raises_answers_a_request_with_its_error() -> None:
         await test.run_until_idle()
         assert errors == ["ValueError no book"]
         assert len(test.acked("pricing")) == len(test.acked("carts")) == 1
+
+
+async def test_repeated_failure_of_a_handler_has_one_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = App("nowhere:1", group="shop")
+
+    @app.subscribe("orders", max_retries=5)
+    async def fail(message: ReceivedMessage) -> None:
+        raise ValueError(message.body)
+
+    async with TestApp(app) as test:
+        await test.publish("orders", b"x")
+        assert await test.run_until_idle() == 6
+    assert sum(each.exc_info is not None for each in caplog.records) == 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Literal
 
-from rocketpy.client.messages.message import CANNOT_REDELIVER, ReceivedMessage
+from rocketpy.client.messages.message import ACK_TOO_LATE, CANNOT_REDELIVER, ReceivedMessage
 from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
@@ -95,6 +95,7 @@ class ProcessQueue:
         messages: unfinished messages by offset, ascending, because pulls only append.
         size_bytes: memory of the unfinished messages.
         dropped: whether the queue is no longer assigned; outcomes are ignored.
+        consumer_closed: whether its consumer closed, so that an ack comes too late.
         closing: whether no further handler may begin; the queue is dropped after the running ones.
         paused: whether the user has paused pulling.
         parked: messages of a pull that ended during a pause; delivered when the pause ends.
@@ -109,7 +110,8 @@ class ProcessQueue:
 
     __slots__ = (
         "_clock", "_give_back", "_idle_waiter", "_leaving", "_on_ack", "_space_waiter",
-        "_started", "_total", "broker_max_offset", "broker_min_offset", "closing", "dropped",
+        "_started", "_total", "broker_max_offset", "broker_min_offset", "closing",
+        "consumer_closed", "dropped",
         "last_consume_ms", "last_pull_ms", "limits", "messages", "next_pull_offset", "parked",
         "paused", "pulled_at_ms", "pulled_end_offset", "queue", "size_bytes",
     )  # fmt: skip
@@ -133,6 +135,7 @@ class ProcessQueue:
         self.messages: dict[int, ReceivedMessage] = {}
         self.size_bytes: int = 0
         self.dropped: bool = False
+        self.consumer_closed: bool = False
         self.closing: bool = False
         self.paused: bool = False
         self.parked: list[ReceivedMessage] = []
@@ -175,8 +178,15 @@ class ProcessQueue:
         return not self.dropped and message.offset in self.messages
 
     def ack(self, message: ReceivedMessage) -> None:
-        """Finish a message that its user acknowledged."""
-        if self._on_ack is None:
+        """Finish a message that its user acknowledged.
+
+        Raises:
+            ClosedError: its consumer closed before, so that it is delivered again.
+        """
+        if self.consumer_closed and message.offset in self.messages:
+            if message.offset not in self._leaving:
+                raise ClosedError(ACK_TOO_LATE)
+        elif self._on_ack is None:
             self.remove(message)
         elif self.holds(message):
             self._on_ack(message)

@@ -22,6 +22,7 @@ from rocketpy.errors import (
     BrokerError,
     ClientError,
     CorruptRecordError,
+    InvalidParameterError,
     NoRouteError,
     RocketPyError,
 )
@@ -421,6 +422,8 @@ class PullLoop:
             self._broker_id = 0
             self._instance.refresh_routes_soon()
             self._instance.heartbeat_soon()
+        elif isinstance(error, InvalidParameterError):  # the topic has fewer queues now
+            self._instance.refresh_routes_soon()
         elif isinstance(error, BrokerError) and error.code in _FORGOTTEN:
             self._instance.heartbeat_soon()
         return self._settings.error_pause_ms

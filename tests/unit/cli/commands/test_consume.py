@@ -36,6 +36,9 @@ def test_line_for_people_bodies_and_what_was_asked_for(
         (["--format", "{body.__class__}"], "unknown field {body.__class__}"),
         (["--format", "{bode}"], "known are topic, broker,"),
         (["--format", "{"], "--format"),
+        (["--body-only", "--format", "{body}"], "only one of --body-only, --format and -o json"),
+        (["--body-only", "-o", "json"], "only one of --body-only, --format and -o json"),
+        (["--filter", "a", "--sql", "TAGS = 'a'"], "give --filter or --sql"),
     ],
 )
 def test_options_that_contradict_are_usage_errors(

@@ -29,7 +29,11 @@ def test_tag_and_key_stand_before_the_body_in_this_order() -> None:
 
 @pytest.mark.parametrize(
     "wrong", [["t", "x", "-K", ":"], ["t", "x", "-T", "|"], ["t", "x", "--lines"],
-              ["t", "--lines", "--count", "2"], ["t", "x", "--header", "none"]],
+              ["t", "--lines", "--count", "2"], ["t", "x", "--header", "none"],
+              ["t", "x", "--header", "a=b", "--header", "a=c"],
+              ["t", "x", "--order-key", "k", "--queue", "1"],
+              ["t", "x", "--delay", "1", "--delay-level", "2"],
+              ["t", "--lines", "-K", ":", "--key", "k"], ["t", "--lines", "-T", "|", "--tag", "a"]],
 )  # fmt: skip
 def test_options_that_contradict_are_usage_errors(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:

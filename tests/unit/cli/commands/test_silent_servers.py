@@ -43,6 +43,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Any, str, obje
         ("cluster brokers", 2),
         ("cluster stats", 1),
         (f"cluster ping -b {A} -b {B}", 1),
+        ("spark lag", 1),
         ("broker-config get", 1),
         ("broker-config set --all fileReservedTime=3", 1),
     ],
@@ -139,3 +140,12 @@ def test_unknown_name_gets_a_suggestion(
     with pytest.raises(SystemExit) as ended:
         run_command(command, "rocketpy", words.split())
     assert (capsys.readouterr().err, ended.value.code) == (f"rocketpy: {sentence}\n", 1)
+
+
+def test_top_once_with_a_silent_broker_fails(
+    remoting: FakeRemoting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, err, code = run(capsys, "top", "--once")
+    assert code == 1
+    assert f"rocketpy: broker-b: cannot connect to {B}" in err.splitlines()
+    assert [row["broker"] for row in found["brokers"]].count("broker-a") == 2

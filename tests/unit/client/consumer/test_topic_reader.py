@@ -389,3 +389,15 @@ def test_topic_that_is_created_again_during_the_reading_is_an_error() -> None:
                 await rest(messages)
 
     run_sim(main, queues=1)
+
+
+def test_reading_asks_for_the_route_again_after_queues_were_taken_away() -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 8)
+        async with cluster.client() as client:
+            assert len(await bodies(client)) == 8
+            cluster.create_topic("t", 2)
+            await pass_time(1)
+            assert len(await bodies(client)) == 4
+
+    run_sim(main)

@@ -10,6 +10,7 @@ from rocketpy.client.pop.invisible_messages import RETRY_DELAYS_S
 from rocketpy.errors import (
     BadBodyError,
     BrokerError,
+    ClosedError,
     ConnectError,
     NoRouteError,
     RequestTimeoutError,
@@ -364,5 +365,20 @@ def test_handler_that_chooses_its_delays_has_a_last_retry() -> None:
         assert (moved.dlq_exception, moved.dlq_reason) == ("OSError", "printer is off")
         assert moved.dlq_member == kit.instance.client_id
         assert kit.broker.of_code(CHANGE) == []
+
+    run(case)
+
+
+def test_outcome_after_the_close_raises_unless_settled_before() -> None:
+    async def case() -> None:
+        kit = Kit()
+        done, unsettled = kit.take(1), kit.take(2)
+        await done.ack()
+        kit.hand.drop_all()
+        await done.ack()
+        with pytest.raises(ClosedError, match="closed before the ack"):
+            await unsettled.ack()
+        with pytest.raises(ClosedError, match="closed before the ack"):
+            await unsettled.nack()
 
     run(case)
