@@ -82,7 +82,7 @@ def test_full_disk(tmp_path: Path, disk: FaultyOs, log: EventLog, flush: str) ->
             pass
         assert peer.send(MEGABYTE, "Bad").code == 0
         disk.is_full = True
-        assert "disk is full" in fill_until_refused(peer)
+        assert "no space is left on the disk" in fill_until_refused(peer)
         assert len(log.named("no space, messages rejected", str(tmp_path))) == 1
         assert peer.send(MEGABYTE, "Bad").code == 14, "and again"
         assert peer.bodies("Kept") == world.acknowledged, "consumers are served on"

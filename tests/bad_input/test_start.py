@@ -151,7 +151,7 @@ def test_damaged_tables_are_read_from_their_backup(tmp_path: Path) -> None:
     with daemon(*broker_arguments(store)) as process:
         seen = log_until(process, "ready")
         assert any(
-            "read its .bak" in event["event"] and str(topics) in event["event"] for event in seen
+            "its .bak is used" in event["event"] and str(topics) in str(event) for event in seen
         )
         with Wire(seen[-1]["broker"]) as peer:
             assert peer.bodies("Kept") == [b"kept"]
