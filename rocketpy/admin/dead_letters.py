@@ -15,6 +15,7 @@ from rocketpy.proto.record.message import MessageExt
 from rocketpy.proto.record.properties import (
     PROPERTY_DLQ_EXCEPTION,
     PROPERTY_DLQ_MEMBER,
+    PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
     PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_DLQ_REASON,
     PROPERTY_DLQ_TIME,
@@ -35,7 +36,6 @@ from rocketpy.proto.wire.codes import RequestCode
 REQUEUED_FROM: Final = "REQUEUED_FROM"
 """Property of a requeued message: `group/broker/queue/offset` of the dead letter."""
 
-_ORIGIN_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 
 _KEPT: Final = frozenset(
     {
@@ -222,7 +222,9 @@ def _letter(group: str, queue: MessageQueue, message: MessageExt) -> DeadLetter:
     properties = message.properties
     origin = properties.get(PROPERTY_DLQ_ORIGIN_TOPIC) or properties.get(PROPERTY_RETRY_TOPIC)
     failed_ms = properties.get(PROPERTY_DLQ_TIME, "")
-    origin_id = properties.get(_ORIGIN_ID) or properties.get(PROPERTY_ORIGIN_MESSAGE_ID)
+    origin_id = properties.get(PROPERTY_DLQ_ORIGIN_MESSAGE_ID) or properties.get(
+        PROPERTY_ORIGIN_MESSAGE_ID
+    )
     return DeadLetter(
         group=group,
         queue=queue,

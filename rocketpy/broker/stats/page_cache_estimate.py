@@ -7,33 +7,15 @@ import struct
 from typing import Final, Protocol
 
 from rocketpy.proto.record.record import PHY_OFFSET_AT
-from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
+from rocketpy.store.interfaces import LogEnd, QueueReader
+from rocketpy.store.results import GetMessageStatus
 
 _PHY_OFFSET: Final = struct.Struct(">q")
 _ONE: Final = 1
 
 
-class _Reader(Protocol):
-    @property
-    def max_phy_offset(self) -> int:
-        """End of the log."""
-        ...
-
-    def get_message(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        max_count: int,
-        max_bytes: int,
-        filter: MessageFilter | None = None,  # noqa: A002
-    ) -> GetMessageResult:
-        """Read a queue."""
-        ...
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first offset of a queue."""
-        ...
+class _Store(QueueReader, LogEnd, Protocol):
+    """Store of an estimate: messages, and the end of the log."""
 
 
 class PageCacheEstimate:
@@ -45,7 +27,7 @@ class PageCacheEstimate:
         memory_bytes: memory of the machine.
     """
 
-    def __init__(self, store: _Reader, *, ratio_percent: int, memory_bytes: int) -> None:
+    def __init__(self, store: _Store, *, ratio_percent: int, memory_bytes: int) -> None:
         self._store = store
         self._reach_bytes = memory_bytes * ratio_percent // 100
 

@@ -7,6 +7,7 @@ import click
 from rocketpy.admin.dead_letters import REQUEUED_FROM
 from rocketpy.errors import JobError
 from rocketpy.proto.record.properties import (
+    PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
     PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
@@ -36,7 +37,6 @@ from rocketpy.terminal.render import show
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_ORIGIN_ID_OF_DLQ: Final = "DLQ_ORIGIN_MESSAGE_ID"
 _REASONS: Final = ("exception", "EXCEPTION", "error", "ERROR", "reason", "_spark_error")
 
 
@@ -61,7 +61,9 @@ def dead_letters(messages: "DataFrame") -> "DataFrame":
         )
         .withColumn(
             "originMsgId",
-            f.coalesce(of(_ORIGIN_ID_OF_DLQ, PROPERTY_ORIGIN_MESSAGE_ID), f.col("msgId")),
+            f.coalesce(
+                of(PROPERTY_DLQ_ORIGIN_MESSAGE_ID, PROPERTY_ORIGIN_MESSAGE_ID), f.col("msgId")
+            ),
         )
         .withColumn("exception", of(*_REASONS))
     )

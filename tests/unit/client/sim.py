@@ -84,7 +84,7 @@ class Cluster:
     `script[code]` holds, for the next requests of a code, an exception to raise, a response's
     code, "lost" (nobody responds), or a function of (address, request). Without a step the request
     goes to the real server. Servers in `down` refuse connections. Messages given back are noted
-    in `sent_back` and come no more; unless `supports_send_back`, nobody takes them.
+    in `sent_back` and not redelivered; without `supports_send_back` brokers refuse them.
     """
 
     def __init__(self, cluster: SimCluster, queues: int) -> None:
