@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -27,7 +28,7 @@ def show(rows: Iterable[Row], output: str, *, columns: Sequence[str] = (), empty
     """
     every = list(rows)
     if output == "json":
-        click.echo(_json(every, orjson.OPT_INDENT_2))
+        _print_json(_json(every, orjson.OPT_INDENT_2))
         return
     if not every:
         if empty:
@@ -61,12 +62,15 @@ def table(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[str]:
     return lines
 
 
-def as_json(row: Row) -> bytes:
-    """Return an object on one line, for commands that print continuously.
+def show_line(row: Row) -> None:
+    """Print an object on one line, for commands that print continuously."""
+    _print_json(_json(dict(row)))
 
-    JSON is UTF-8, also on a terminal with another encoding.
-    """
-    return _json(dict(row))
+
+def _print_json(text: bytes) -> None:
+    # JSON is UTF-8, also on a terminal with another encoding. A notebook's standard output, or
+    # one that contextlib.redirect_stdout has replaced, takes text only.
+    click.echo(text if hasattr(sys.stdout, "buffer") else text.decode())
 
 
 def _json(value: object, option: int = 0) -> bytes:

@@ -31,7 +31,7 @@ from rocketpy.terminal.common import (
 from rocketpy.terminal.completion import group_names, topic_names
 from rocketpy.terminal.error_exit import forget_output
 from rocketpy.terminal.parameters import TextCommand, group_name, topic_name
-from rocketpy.terminal.render import as_json, message_row, printable, shown_body
+from rocketpy.terminal.render import message_row, printable, show_line, shown_body
 from rocketpy.terminal.stdio import is_read, until_read, until_reader_is_gone
 
 _EMPTY_POLLS: Final = 3
@@ -318,7 +318,7 @@ class _Reader:
             click.echo(self._template.format_map({name: values[name] for name in _FIELDS}))
             return
         if self._form == "json":
-            click.echo(as_json(row))
+            show_line(row)
             return
         location = f"{row['broker']}:{row['queue']}+{row['offset']}"
         if len(self._topics) > 1:

@@ -17,7 +17,7 @@ from rocketpy.cli.commands.cluster import silent_brokers
 from rocketpy.errors import RocketPyError
 from rocketpy.terminal.cluster_calls import exit_code
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
-from rocketpy.terminal.render import as_json, iso, printable, table
+from rocketpy.terminal.render import iso, printable, show_line, table
 
 T = TypeVar("T")
 
@@ -205,7 +205,7 @@ class Screen:
         """
         at = iso(time.time_ns() // 1_000_000)
         if self._output == "json":
-            click.echo(as_json({"time": at, "error": error, **shown}))
+            show_line({"time": at, "error": error, **shown})
             return
         title = f"{self._namesrv}  {at}" + (f"  {printable(error)}" if error else "")
         if not self._in_place:

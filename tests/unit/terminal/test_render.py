@@ -1,9 +1,11 @@
+import contextlib
+import io
 import json
 
 import pytest
 
 from rocketpy.proto.record.message import MessageExt
-from rocketpy.terminal.render import as_json, iso, message_row, printable, show
+from rocketpy.terminal.render import iso, message_row, printable, show, show_line
 
 ROWS = [
     {"name": "a", "count": 5, "ok": True, "rate": 1234.56, "tags": ["x", "y"], "none": None},
@@ -26,6 +28,14 @@ def test_json_output_has_all_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == ROWS
     show([], "json", empty="nothing")
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_json_output_on_a_text_stream_without_bytes_is_printed() -> None:
+    row = {"body": "grün"}
+    for printed, expected in [(lambda: show([row], "json"), [row]), (lambda: show_line(row), row)]:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            printed()
+        assert json.loads(output.getvalue()) == expected
 
 
 def test_body_that_is_not_text_says_so_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +91,6 @@ def test_messages_are_text_when_they_can_be() -> None:
     assert (binary["body"], binary["body_encoding"]) == ("/w==", "base64")
     assert (text["tag"], text["keys"], text["msg_id"]) == ("x", ["a", "b"], "U")
     assert text["broker"] == "1.2.3.4:5"
-    assert json.loads(as_json(text)) == text
     known = MessageExt(store_host="1.2.3.4:6")
     assert message_row(known, {"1.2.3.4:6": "broker-b"})["broker"] == "broker-b"
     assert message_row(known, "x")["broker"] == "x"
