@@ -27,6 +27,7 @@ from bench.processes import (
 )
 from bench.report import Run, about, as_data, interpreter, is_known_as_plain, store, table
 from bench.workloads import FEATURES, WORKLOADS, Workload, run_load
+from rocketpy.broker.fast_path.compiled_path import compiled_sends
 
 DRAIN_COUNT = 300_000
 STARTS = 5
@@ -89,7 +90,14 @@ def chosen(workloads: Sequence[Workload], rows: str) -> list[Workload]:
 def _starters(
     opts: argparse.Namespace, defines: Sequence[str], scratch: Path
 ) -> dict[str, Callable[[], Side]]:
-    """Return the start function of each side, by name."""
+    """Return the start function of each side, by name.
+
+    Raises:
+        SystemExit: the compiled modules cannot be loaded.
+    """
+    if compiled_sends() is None:
+        # Both of our sides would be the same, and the ratios those of pure Python.
+        raise SystemExit("the compiled modules are missing or older than their sources: make setup")
     ours = [*defines, *opts.defines]
     starters: dict[str, Callable[[], Side]] = {
         "rocketpy": lambda: start_rocketpy(scratch / "rocketpy", ours)
