@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from rocketpy.remoting.connection.transport import Buffer, reset
+from rocketpy.remoting.network.acceptor import Acceptor
 from rocketpy.remoting.network.admission import Admission
 from rocketpy.remoting.network.network import ListenEndpoint, Listening
-from rocketpy.remoting.network.selector import Selector
 from rocketpy.remoting.network.socket_network import SocketListening, SocketNetwork
 from rocketpy.runtime.ordered_set import OrderedSet
 
@@ -40,7 +40,7 @@ class FaultyNetwork:
         self._lock = threading.Lock()
 
     async def listen(
-        self, endpoint: ListenEndpoint, selectors: Sequence[Selector], admission: Admission
+        self, endpoint: ListenEndpoint, selectors: Sequence[Acceptor[Any]], admission: Admission
     ) -> Listening:
         """Open a port; see `rocketpy.remoting.network.network.Network`.
 

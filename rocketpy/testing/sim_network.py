@@ -23,12 +23,12 @@ import errno
 import itertools
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from rocketpy.errors import StartError
+from rocketpy.remoting.network.acceptor import Acceptor
 from rocketpy.remoting.network.admission import Admission
 from rocketpy.remoting.network.network import ListenEndpoint, Listening
-from rocketpy.remoting.network.selector import Selector
 from rocketpy.testing.sim_loop import SimLoop
 from rocketpy.testing.sim_transport import SimConnection, SimTransport
 
@@ -132,7 +132,7 @@ class SimHost:
         return f"<SimHost {self.name}>"
 
     async def listen(
-        self, endpoint: ListenEndpoint, selectors: Sequence[Selector], admission: Admission
+        self, endpoint: ListenEndpoint, selectors: Sequence[Acceptor[Any]], admission: Admission
     ) -> Listening:
         """Open a port; all selectors share the loop.
 
@@ -199,7 +199,7 @@ class SimListening:
     """An open port; satisfies `rocketpy.remoting.network.network.Listening`."""
 
     def __init__(
-        self, host: SimHost, port: int, selectors: Sequence[Selector], admission: Admission
+        self, host: SimHost, port: int, selectors: Sequence[Acceptor[Any]], admission: Admission
     ) -> None:
         self._host = host
         self._port = port
@@ -224,7 +224,7 @@ class SimListening:
         self._context.copy().run(self._start, selector, end)
 
     @staticmethod
-    def _start(selector: Selector, end: SimTransport) -> None:
+    def _start(selector: Acceptor[Any], end: SimTransport) -> None:
         try:
             protocol = selector.new_connection(end.peer.machine.name)
         except ConnectionRefusedError:

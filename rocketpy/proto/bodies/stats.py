@@ -4,7 +4,9 @@ Source: ConsumeStats, ConsumeStatsList, BrokerStatsData, QueryConsumeQueueRespon
 QueryConsumeTimeSpanBody of 5.4.0.
 """
 
+from collections.abc import Mapping
 from dataclasses import field
+from typing import ClassVar
 
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
@@ -103,14 +105,63 @@ class QueryConsumeTimeSpanBody(Body):
 
 
 @body
+class HAConnectionInfo(Body):
+    """Slave of a master, as in the response to 907.
+
+    `broker_id`, `state`, `protocol` and `reason` are ours: the state of the slave as in
+    docs/replication.md, `pair` or `classic`, and why it is refused.
+    """
+
+    addr: str = ""
+    slave_ack_offset: int = 0
+    diff: int = 0
+    in_sync: bool = False
+    transferred_byte_in_second: int = 0
+    transfer_from_where: int = 0
+    broker_id: int | None = None
+    state: str | None = None
+    protocol: str | None = None
+    reason: str | None = None
+
+
+@body
+class HAClientInfo(Body):
+    """Connection of a slave to its master, as in the response to 907.
+
+    `state`, `protocol` and `reason` are ours, as in `HAConnectionInfo`.
+    """
+
+    wire_names: ClassVar[Mapping[str, str]] = {"is_activated": "activated"}
+
+    master_addr: str | None = None
+    transferred_byte_in_second: int = 0
+    max_offset: int = 0
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_flush_offset: int = 0
+    is_activated: bool = False
+    state: str | None = None
+    protocol: str | None = None
+    reason: str | None = None
+
+
+@body
 class HARuntimeInfo(Body):
-    """Response to 907: replication state of a master's slaves."""
+    """Response to 907: replication state of a master or a slave; the last four fields are ours.
+
+    Entries of `ha_connection_info` are `HAConnectionInfo`, `ha_client_runtime_info` is
+    `HAClientInfo`, both as JSON objects.
+    """
 
     master: bool = False
     master_commit_log_max_offset: int = 0
     in_sync_slave_nums: int = 0
     ha_connection_info: list[object] = field(default_factory=list)
     ha_client_runtime_info: dict[str, object] = field(default_factory=dict)
+    pair_protocol: int | None = None
+    needed_replicas: int | None = None
+    confirmed_offset: int | None = None
+    send_refusal: str | None = None
 
 
 @body

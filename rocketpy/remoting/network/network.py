@@ -11,10 +11,10 @@ import asyncio
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from rocketpy.remoting.network.acceptor import Acceptor
 from rocketpy.remoting.network.admission import Admission
-from rocketpy.remoting.network.selector import Selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Network(Protocol):
     """Network of a server or client."""
 
     async def listen(
-        self, endpoint: ListenEndpoint, selectors: Sequence[Selector], admission: Admission
+        self, endpoint: ListenEndpoint, selectors: Sequence[Acceptor[Any]], admission: Admission
     ) -> Listening:
         """Open a port and give its connections to the selectors in turn.
 

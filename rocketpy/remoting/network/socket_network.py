@@ -12,15 +12,15 @@ import ssl
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rocketpy.errors import ProtocolError, StartError
-from rocketpy.remoting.connection.connection import Connection
+from rocketpy.remoting.network.acceptor import AcceptedProtocol, Acceptor
 from rocketpy.remoting.network.admission import Admission
 from rocketpy.remoting.network.boss import Boss
 from rocketpy.remoting.network.event_loop import new_event_loop
 from rocketpy.remoting.network.network import ListenEndpoint
 from rocketpy.remoting.network.protocol_detection import read_opening
-from rocketpy.remoting.network.selector import Selector
 from rocketpy.remoting.network.tls_transport import TlsTransport
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.runtime.os_resources import DescriptorGauge
@@ -43,7 +43,7 @@ class SocketNetwork:
         self._around = around
 
     async def listen(
-        self, endpoint: ListenEndpoint, selectors: Sequence[Selector], admission: Admission
+        self, endpoint: ListenEndpoint, selectors: Sequence[Acceptor[Any]], admission: Admission
     ) -> "SocketListening":
         """Open a port; one selector lives on the running loop, several get a thread each.
 
@@ -80,7 +80,7 @@ class SocketListening:
     def __init__(
         self,
         endpoint: ListenEndpoint,
-        selectors: Sequence[Selector],
+        selectors: Sequence[Acceptor[Any]],
         admission: Admission,
         around: Around | None = None,
     ) -> None:
@@ -150,7 +150,7 @@ class SocketListening:
 def adopt(
     endpoint: ListenEndpoint,
     around: Around | None,
-    selector: Selector,
+    selector: Acceptor[Any],
     sock: socket.socket,
     ip: str,
     is_crowded: bool,
@@ -173,8 +173,8 @@ def adopt(
 async def _open(
     endpoint: ListenEndpoint,
     around: Around | None,
-    selector: Selector,
-    connection: Connection,
+    selector: Acceptor[Any],
+    connection: AcceptedProtocol,
     sock: socket.socket,
     ip: str,
 ) -> None:
@@ -214,7 +214,9 @@ def _context(endpoint: ListenEndpoint, *, is_tls: bool) -> ssl.SSLContext | None
     return endpoint.tls if is_tls else None
 
 
-def _never_opened(connection: Connection, sock: socket.socket, error: Exception | None) -> None:
+def _never_opened(
+    connection: AcceptedProtocol, sock: socket.socket, error: Exception | None
+) -> None:
     if not connection.is_attached:
         sock.close()
         connection.connection_lost(error)
@@ -223,7 +225,7 @@ def _never_opened(connection: Connection, sock: socket.socket, error: Exception 
 class SelectorThread:
     """Thread and event loop of one selector."""
 
-    def __init__(self, selector: Selector, name: str) -> None:
+    def __init__(self, selector: Acceptor[Any], name: str) -> None:
         self.selector = selector
         self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

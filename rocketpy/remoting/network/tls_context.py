@@ -78,3 +78,32 @@ def _load_trust(context: ssl.SSLContext, path: str, key: str) -> None:
         context.load_verify_locations(path)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"cannot load {path}: {error}", key=key) from error
+
+
+def mutual_contexts(
+    server: TlsServerConfig, client: TlsClientConfig
+) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return contexts of a server and a client that both present a certificate and verify one.
+
+    Only certificates of the configured authorities are accepted, not those of the system. Host
+    names are not compared: replicas are addressed by IP.
+
+    Raises:
+        ConfigError: a file is not named, missing, or no PEM.
+    """
+    contexts = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    contexts[1].check_hostname = False
+    sides: tuple[tuple[str, TlsServerConfig | TlsClientConfig], ...] = (
+        ("server", server),
+        ("client", client),
+    )
+    for context, (side, config) in zip(contexts, sides, strict=True):
+        for part in ("keyPath", "certPath", "trustCertPath"):
+            name = part.replace("Path", "_path").replace("trustCert", "trust_cert")
+            if not getattr(config, name):
+                raise ConfigError("haTlsEnable needs it", key=f"tls.{side}.{part}")
+        key = f"tls.{side}.keyPath"
+        _load_key(context, config.cert_path, config.key_path, config.key_password, key)
+        _load_trust(context, config.trust_cert_path, f"tls.{side}.trustCertPath")
+        context.verify_mode = ssl.CERT_REQUIRED
+    return contexts

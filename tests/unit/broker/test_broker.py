@@ -13,9 +13,9 @@ from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.errors import DiskFullError, StartError
 from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.remoting.network.acceptor import Acceptor
 from rocketpy.remoting.network.admission import Admission
 from rocketpy.remoting.network.network import ListenEndpoint
-from rocketpy.remoting.network.selector import Selector
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.files.store_files import StoreFiles
@@ -46,7 +46,7 @@ class NoNetwork:
         self.ports: list[Port] = []
 
     async def listen(
-        self, endpoint: ListenEndpoint, selectors: Sequence[Selector], admission: Admission
+        self, endpoint: ListenEndpoint, selectors: Sequence[Acceptor[Any]], admission: Admission
     ) -> Port:
         if endpoint.port in self.taken:
             raise StartError(f"port {endpoint.port} is taken")

@@ -1,0 +1,199 @@
+"""Progress of a master's replicas: what enough of them have, and what consumers may see. No I/O.
+
+`confirmed` is the end of the log that the needed number of copies have, the master's included. It
+never decreases: a replica that confirmed a part and is gone has it nevertheless.
+
+Without enough replicas a message is released `slaveTimeout` after it was appended. Nothing is kept
+for each message: `released` follows samples of the end of the log.
+
+Source: CommitLog.calcNeedAckNums, DefaultHAService.inSyncReplicasNums (5.4.0); `released` is ours.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpy.broker.replication.config import ReplicationConfig
+from rocketpy.proto.replication.pair_frames import DiskState
+
+NO_BOUND: Final = 1 << 63
+"""Value of `confirmed` while no replica is waited for."""
+
+NOT_ENOUGH: Final = "in-sync replicas not enough"
+"""Remark of Apache's refusal (code 1)."""
+
+_SAMPLES: Final = 30
+"""Samples of the end of the log within `slaveTimeout`; a message is released so much later."""
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """Progress of one connection.
+
+    Attributes:
+        key: identity of the replica; connections with the same key count once.
+        received: end of its log.
+        confirmed: end of the part that it confirms.
+        state: whether it writes.
+        reported_ms: monotonic time of its last report.
+    """
+
+    key: Hashable
+    received: int
+    confirmed: int
+    state: DiskState
+    reported_ms: int
+
+
+class Acknowledgements:
+    """Replicas of one master.
+
+    Args:
+        config: how many copies are needed.
+        waits: whether sends wait for replicas at all (SYNC_MASTER).
+        appended: end of the log at the start, which consumers may see.
+        refuses_early: whether a send is refused when fewer copies than needed are in sync, as
+            Apache does with `enableSlaveActingMaster`; otherwise only below `minInSyncReplicas`.
+
+    Attributes:
+        confirmed: see the module; `NO_BOUND` while no replica is needed.
+        confirmed_end: the same, but the end of the log while no replica is needed.
+        released: end of the part that consumers may see without enough copies.
+    """
+
+    def __init__(
+        self,
+        config: ReplicationConfig,
+        *,
+        waits: bool,
+        appended: int = 0,
+        refuses_early: bool = False,
+    ) -> None:
+        self._config = config
+        self._waits = waits
+        self._refuses_early = refuses_early
+        self._replicas: list[ReplicaProgress] = []
+        self._appended = appended
+        self._samples: deque[tuple[int, int]] = deque()
+        self.confirmed_end: int = appended
+        self.released: int = appended
+        self.confirmed: int = NO_BOUND
+        self._update()
+
+    # -- events ------------------------------------------------------------------------------
+
+    def add(self, key: Hashable, now_ms: int) -> ReplicaProgress:
+        """Add a connection, which has confirmed nothing yet."""
+        progress = ReplicaProgress(key, 0, 0, DiskState.WRITING, now_ms)
+        self._replicas.append(progress)
+        return progress
+
+    def remove(self, progress: ReplicaProgress) -> None:
+        """Remove a connection; what it has confirmed stays confirmed."""
+        # By identity: two connections of one replica may be equal.
+        self._replicas = [each for each in self._replicas if each is not progress]
+        self._update()
+
+    def report(
+        self,
+        progress: ReplicaProgress,
+        received: int,
+        confirmed: int,
+        state: DiskState,
+        now_ms: int,
+    ) -> None:
+        """Record a report that was checked: within the log, and not below the last one."""
+        progress.received, progress.confirmed = received, confirmed
+        progress.state, progress.reported_ms = state, now_ms
+        self._update()
+
+    def advance(self, appended: int, now_ms: int) -> None:
+        """Record the end of the log; called regularly, and before `needed` is used.
+
+        Args:
+            appended: end of the log.
+            now_ms: monotonic time.
+        """
+        self._appended = appended
+        samples, timeout_ms = self._samples, self._config.slave_timeout
+        if not samples or now_ms - samples[-1][0] >= timeout_ms // _SAMPLES:
+            samples.append((now_ms, appended))
+        while samples and now_ms - samples[0][0] >= timeout_ms:
+            self.released = max(self.released, samples.popleft()[1])
+        self._update()
+
+    def configure(self, config: ReplicationConfig) -> None:
+        """Apply changed settings."""
+        self._config = config
+        self._update()
+
+    # -- what follows from them --------------------------------------------------------------
+
+    @property
+    def sample_ms(self) -> int:
+        """Pause between two calls of `advance`."""
+        return max(1, self._config.slave_timeout // _SAMPLES)
+
+    @property
+    def in_sync_count(self) -> int:
+        """Number of copies in sync, the master's included."""
+        gap = self._config.ha_max_gap_not_in_sync
+        confirmed = self._confirmed_by_key()
+        return 1 + sum(self._appended - each < gap for each in confirmed.values())
+
+    @property
+    def needed(self) -> int:
+        """Number of copies that a send waits for, the master's included."""
+        if not self._waits:
+            return 1
+        needed = self._config.in_sync_replicas
+        if self._config.enable_auto_in_sync_replicas:
+            needed = max(min(needed, self.in_sync_count), self._config.min_in_sync_replicas)
+        return max(1, needed)
+
+    @property
+    def can_confirm(self) -> bool:
+        """Whether enough connected replicas write what they receive."""
+        return len(self._confirmed_by_key()) + 1 >= self.needed
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether a connected replica reports that it does not write, and too few others do."""
+        stalled = any(each.state is not DiskState.WRITING for each in self._replicas)
+        return stalled and not self.can_confirm
+
+    @property
+    def refusal(self) -> str | None:
+        """Why a send is refused before it is stored; None if it may be stored."""
+        if not self._waits:
+            return None
+        floor = self._config.min_in_sync_replicas
+        if self._refuses_early:
+            floor = max(floor, self.needed)
+        return NOT_ENOUGH if self.in_sync_count < floor else None
+
+    def is_in_sync(self, progress: ReplicaProgress) -> bool:
+        """Return whether a connection counts as a copy in sync."""
+        gap = self._appended - progress.confirmed
+        is_writing = progress.state is DiskState.WRITING
+        return is_writing and gap < self._config.ha_max_gap_not_in_sync
+
+    def _confirmed_by_key(self) -> dict[Hashable, int]:
+        """Return the part that each replica confirms; those that do not write are left out."""
+        found: dict[Hashable, int] = {}
+        for each in self._replicas:
+            if each.state is DiskState.WRITING:
+                found[each.key] = max(found.get(each.key, 0), each.confirmed)
+        return found
+
+    def _update(self) -> None:
+        needed = self.needed
+        if needed <= 1:
+            self.confirmed_end = max(self.confirmed_end, self._appended)
+            self.confirmed = NO_BOUND
+            return
+        confirmed = sorted(self._confirmed_by_key().values(), reverse=True)
+        if len(confirmed) >= needed - 1:
+            self.confirmed_end = max(self.confirmed_end, confirmed[needed - 2])
+        self.confirmed = self.confirmed_end

@@ -1,0 +1,131 @@
+"""Settings of replication: how many copies a send waits for, and which peers may connect.
+
+`brokerRole` is a key of the store, `brokerId` and `haListenPort` are keys of the broker.
+
+Source: MessageStoreConfig, BrokerConfig (5.4.0).
+"""
+
+import ipaddress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias
+
+from rocketpy.errors import ConfigError
+from rocketpy.runtime.config.config import option
+from rocketpy.store.files.store_files import StoreFiles
+
+Networks: TypeAlias = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
+LEAST_SECRET_BYTES = 16
+"""Shorter secrets can be guessed from one recorded handshake."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicationConfig:
+    """Settings of one broker; times in ms, sizes in bytes.
+
+    Attributes:
+        in_sync_replicas: copies that a send to a SYNC_MASTER waits for, the master's included.
+        min_in_sync_replicas: with fewer copies in sync, the master's included, sends are refused.
+        enable_auto_in_sync_replicas: wait for no more copies than are in sync.
+        slave_timeout: how long a send waits for the copies; then it is answered 12.
+        ha_max_gap_not_in_sync: lag from which a slave is not in sync.
+        ha_send_heartbeat_interval: pause after which an idle side sends a heartbeat.
+        ha_housekeeping_interval: a connection that receives nothing for this long is closed.
+        ha_transfer_batch_size: bytes of the log in one frame; frames are larger during a catch-up.
+        ha_flow_control_enable: whether `max_ha_transfer_byte_in_second` limits each slave.
+        max_ha_transfer_byte_in_second: bytes per second and slave.
+        ha_master_address: `host:port` of the master's HA port; empty: as the name servers say.
+        ha_allowed_peers: addresses or networks of peers that speak the classic protocol.
+        replication_secret_file: file with the secret of the pair protocol.
+        ha_tls_enable: both sides present a TLS certificate.
+    """
+
+    in_sync_replicas: int = option(1, minimum=0, maximum=64)
+    min_in_sync_replicas: int = option(1, minimum=0, maximum=64)
+    enable_auto_in_sync_replicas: bool = option(False)
+    slave_timeout: int = option(3_000, unit="ms", minimum=1)
+    ha_max_gap_not_in_sync: int = option(256 << 20, unit="bytes", minimum=1)
+    ha_send_heartbeat_interval: int = option(5_000, unit="ms", minimum=100)
+    ha_housekeeping_interval: int = option(20_000, unit="ms", minimum=1_000)
+    ha_transfer_batch_size: int = option(32 << 10, unit="bytes", minimum=1_024, maximum=2 << 20)
+    ha_flow_control_enable: bool = option(False)
+    max_ha_transfer_byte_in_second: int = option(
+        100 << 20, unit="bytes", minimum=1_024, only_with="ha_flow_control_enable"
+    )
+    ha_master_address: str = option("")
+    ha_allowed_peers: str = option("")
+    replication_secret_file: str = option("")
+    ha_tls_enable: bool = option(False)
+
+    def __post_init__(self) -> None:
+        """Check combinations.
+
+        Raises:
+            ConfigError: an address is none; the key is named.
+        """
+        _ = self.allowed_networks
+        host, _, port = self.ha_master_address.rpartition(":")
+        if self.ha_master_address and not (host and port.isascii() and port.isdecimal()):
+            raise ConfigError("must be host:port of the master's HA port", key="haMasterAddress")
+        if self.ha_housekeeping_interval < 2 * self.ha_send_heartbeat_interval:
+            raise ConfigError(
+                "must be at least twice haSendHeartbeatInterval, or idle connections are closed",
+                key="haHousekeepingInterval",
+            )
+
+    @cached_property
+    def allowed_networks(self) -> Networks:
+        """Networks in `ha_allowed_peers`.
+
+        Raises:
+            ConfigError: a part is not an address or a network.
+        """
+        parts = [part.strip() for part in self.ha_allowed_peers.split(";")]
+        try:
+            return tuple(ipaddress.ip_network(part, strict=False) for part in parts if part)
+        except ValueError as error:
+            raise ConfigError(
+                f"must be IP addresses or networks with ; between: {error}", key="haAllowedPeers"
+            ) from error
+
+    def allows_classic(self, ip: str) -> bool:
+        """Return whether a peer at an address may speak the classic protocol."""
+        try:
+            address = ipaddress.ip_address(ip)
+        except ValueError:
+            return False
+        # An IPv4 peer of an IPv6 socket is listed by its IPv4 address.
+        mapped = getattr(address, "ipv4_mapped", None) or address
+        return any(mapped in network for network in self.allowed_networks)
+
+    @property
+    def allows_slaves(self) -> bool:
+        """Whether a master with these settings opens its HA port."""
+        return bool(self.replication_secret_file or self.ha_tls_enable or self.allowed_networks)
+
+    @property
+    def has_pair_protocol(self) -> bool:
+        """Whether peers can prove themselves: a secret, or TLS."""
+        return bool(self.replication_secret_file or self.ha_tls_enable)
+
+    def read_secret(self, files: StoreFiles) -> bytes:
+        """Return the secret, without blanks around it; empty without a file.
+
+        Raises:
+            ConfigError: the file cannot be read, or the secret is too short.
+        """
+        if not self.replication_secret_file:
+            return b""
+        key = "replicationSecretFile"
+        try:
+            secret = files.read_bytes(Path(self.replication_secret_file)).strip()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read {self.replication_secret_file}: {error.strerror or error}", key=key
+            ) from error
+        if len(secret) < LEAST_SECRET_BYTES:
+            reason = f"the file must hold at least {LEAST_SECRET_BYTES} bytes"
+            raise ConfigError(f"{reason}, not {len(secret)}; try: openssl rand -hex 32", key=key)
+        return secret

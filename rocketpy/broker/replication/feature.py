@@ -1,0 +1,216 @@
+"""Builds the replication of a broker: the HA port of a master, or the connection of a slave."""
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.feature import Feature
+from rocketpy.broker.replication.acknowledgements import Acknowledgements
+from rocketpy.broker.replication.config import ReplicationConfig
+from rocketpy.broker.replication.ha_client import HaClient, MasterAddresses
+from rocketpy.broker.replication.ha_server import HaServer
+from rocketpy.broker.replication.ha_status import HaStatus
+from rocketpy.broker.replication.handshake import PairIdentity
+from rocketpy.broker.replication.log_copy import LogCopy
+from rocketpy.broker.replication.store_log import ReplicatedStore, StoreLog
+from rocketpy.broker.request_table import RequestTable
+from rocketpy.proto.bodies.stats import HARuntimeInfo
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import make_request
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.config import TlsClientConfig, TlsServerConfig
+from rocketpy.remoting.connection.channel import format_address
+from rocketpy.remoting.network.network import ListenEndpoint, Network
+from rocketpy.remoting.network.tls_context import mutual_contexts
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.files.store_files import StoreFiles
+
+_ASK_MS: Final = 3_000
+_SLAVE: Final = "SLAVE"
+_SYNC_MASTER: Final = "SYNC_MASTER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationNeeds:
+    """Dependencies of replication.
+
+    Attributes:
+        config: settings of replication.
+        broker: settings of the broker.
+        store_config: settings of the store.
+        store: the store.
+        files: the file system, for the secret.
+        identity: names and addresses of this broker.
+        client: asks a master for its protocol.
+        network: listens and connects.
+        tls: settings of TLS, of servers and of clients.
+        master: returns the addresses of a slave's master.
+        clock: time.
+        timer: measures work; seconds with the resolution of microseconds.
+        new_nonce: returns 32 fresh random bytes.
+        refuses_early: see `Acknowledgements`.
+    """
+
+    config: ReplicationConfig
+    broker: BrokerConfig
+    store_config: MessageStoreConfig
+    store: ReplicatedStore
+    files: StoreFiles
+    identity: BrokerIdentity
+    client: RemotingClient
+    network: Network
+    tls: tuple[TlsServerConfig, TlsClientConfig]
+    master: Callable[[], MasterAddresses]
+    clock: Clock
+    timer: Callable[[], float]
+    new_nonce: Callable[[], bytes]
+    refuses_early: bool = False
+
+
+class Replication:
+    """Replication of one broker.
+
+    Attributes:
+        server: of a master that can have slaves or waits for them.
+        client: of a slave.
+        status: status for operators.
+    """
+
+    def __init__(self, needs: ReplicationNeeds) -> None:
+        """Prepare; nothing listens or connects before `start`.
+
+        Raises:
+            ConfigError: the secret or the certificates cannot be read.
+        """
+        self._needs = needs
+        config, store_config = needs.config, needs.store_config
+        self._pair = PairIdentity(
+            cluster=needs.identity.cluster_name,
+            name=needs.identity.broker_name,
+            broker_id=needs.identity.broker_id,
+            secret=config.read_secret(needs.files),
+            reports_disk=store_config.is_sync_flush,
+        )
+        self._tls: tuple[ssl.SSLContext | None, ssl.SSLContext | None] = (None, None)
+        if config.ha_tls_enable:
+            self._tls = mutual_contexts(*needs.tls)
+        self.server: HaServer | None = None
+        self.client: HaClient | None = None
+        file_bytes = store_config.mapped_file_size_commit_log
+        self._log = StoreLog(needs.store, file_bytes)
+        if store_config.broker_role == _SLAVE:
+            copy = LogCopy(needs.store, file_bytes, confirms_disk=store_config.is_sync_flush)
+            self._log = copy
+            self.client = self._build_client(copy)
+        else:
+            waits = store_config.broker_role == _SYNC_MASTER
+            most = max(config.in_sync_replicas, config.min_in_sync_replicas)
+            if config.allows_slaves or (waits and most > 1):
+                self.server = self._build_server(waits=waits)
+        self.status: HaStatus = HaStatus(
+            self._log,
+            server=self.server,
+            client=self.client,
+            has_pair_protocol=config.has_pair_protocol,
+        )
+
+    @property
+    def send_refusal(self) -> str | None:
+        """Why sends are refused at the moment, because too few copies are in sync."""
+        return None if self.server is None else self.server.send_refusal
+
+    def when_refusal_changes(self, listener: Callable[[str | None], None]) -> None:
+        """Call a listener, on the loop, when sends begin or cease to be refused."""
+        if self.server is not None:
+            self.server.on_refusal = listener
+
+    def feature(self) -> Feature:
+        """Return the requests of replication."""
+
+        def add_requests(table: RequestTable) -> None:
+            table.add("query", {RequestCode.GET_BROKER_HA_STATUS: self.status.process})
+
+        return Feature(name="replication", add_requests=add_requests)
+
+    async def start(self) -> None:
+        """Open the HA port, or follow the master; on the loop of the broker, with an open store.
+
+        Raises:
+            StartError: the HA port is taken.
+        """
+        needs = self._needs
+        if self.client is not None:
+            self.client.start()
+        elif self.server is not None:
+            endpoint = self._endpoint() if needs.config.allows_slaves else None
+            await self.server.start(needs.network, endpoint)
+            if endpoint is not None:
+                broker = needs.broker
+                host = broker.broker_ip2 or needs.identity.ip
+                needs.identity.ha_address = format_address(host, self.server.port)
+
+    async def stop(self) -> None:
+        """Close the port or the connection; idempotent."""
+        if self.client is not None:
+            await self.client.stop()
+        if self.server is not None:
+            await self.server.stop()
+
+    def master_changed(self) -> None:
+        """Note that the addresses of the master have changed; on the loop of the broker."""
+        if self.client is not None:
+            self.client.master_changed()
+
+    def _endpoint(self) -> ListenEndpoint:
+        config, broker = self._needs.config, self._needs.broker
+        return ListenEndpoint(
+            name="ha",
+            address=broker.bind_address,
+            port=broker.ha_listen_port,
+            backlog=64,
+            tls=self._tls[0],
+            plain_allowed=not config.ha_tls_enable or bool(config.allowed_networks),
+            first_bytes_timeout_ms=5_000,
+        )
+
+    def _build_server(self, *, waits: bool) -> HaServer:
+        needs = self._needs
+        needs.store.replicas.timeout_ms = needs.config.slave_timeout
+        return HaServer(
+            needs.config,
+            identity=self._pair,
+            log=self._log,
+            replicas=needs.store.replicas,
+            acknowledgements=Acknowledgements(
+                needs.config, waits=waits, refuses_early=needs.refuses_early
+            ),
+            clock=needs.clock,
+            timer=needs.timer,
+            new_nonce=needs.new_nonce,
+        )
+
+    def _build_client(self, copy: LogCopy) -> HaClient:
+        needs = self._needs
+        return HaClient(
+            needs.config,
+            identity=self._pair,
+            copy=copy,
+            network=needs.network,
+            tls=self._tls[1],
+            master=needs.master,
+            ask_protocol=self._ask_protocol,
+            clock=needs.clock,
+            new_nonce=needs.new_nonce,
+        )
+
+    async def _ask_protocol(self, address: str) -> int:
+        """Return `pairProtocol` of the broker at an address; 0 if it has none, as Apache's."""
+        request = make_request(RequestCode.GET_BROKER_HA_STATUS)
+        response = await self._needs.client.invoke(address, request, _ASK_MS)
+        if response.code != ResponseCode.SUCCESS:
+            return 0
+        return HARuntimeInfo.decode(response.body).pair_protocol or 0

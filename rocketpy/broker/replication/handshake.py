@@ -1,0 +1,358 @@
+"""Handshake of the pair protocol, both sides. No I/O: bytes in, bytes out.
+
+Each side proves that it knows the secret, by a keyed hash over the other's random bytes, before it
+says anything about its log. The master then compares the logs; docs/replication.md has the rules.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from rocketpy.errors import BadFrameError
+from rocketpy.proto.replication.pair_frames import (
+    MAX_SAMPLES,
+    PREAMBLE,
+    Accept,
+    Challenge,
+    Handshake,
+    HandshakeReader,
+    Hello,
+    Message,
+    Proof,
+    Refusal,
+    Refuse,
+    encode_body,
+    encode_handshake,
+    without_proof,
+)
+
+_MASTER: Final = b"rocketpy-ha-1 master"
+_SLAVE: Final = b"rocketpy-ha-1 slave"
+_SAMPLE_BYTES: Final = 4 << 10
+_LARGEST_RECORD_BYTES: Final = 5 << 20
+"""Samples cover complete records; a shorter common range may have none."""
+
+Sample: TypeAlias = tuple[int, int, int]
+"""Offset, length and CRC-32 of a part of the log."""
+
+
+class ComparedLog(Protocol):
+    """Log of the store, as the handshake sees it."""
+
+    @property
+    def identity(self) -> str:
+        """Identity of the log; empty if it has none."""
+        ...
+
+    @property
+    def min_phy_offset(self) -> int:
+        """Offset of its first byte."""
+        ...
+
+    @property
+    def end_phy_offset(self) -> int:
+        """End of its bytes, an incomplete record at the end included."""
+        ...
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of a file."""
+        ...
+
+    def samples(self, start: int, count: int, sample_bytes: int) -> Sequence[Sample]:
+        """Return samples of the log from an offset on, the last one at the end of its records.
+
+        Args:
+            start: first offset that both logs have.
+            count: most samples.
+            sample_bytes: size of all but the last one.
+        """
+        ...
+
+    def first_difference(self, samples: Sequence[Sample]) -> int | None:
+        """Return the offset of the first sample that differs in this log; None if all agree."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairIdentity:
+    """One side of the handshake.
+
+    Attributes:
+        cluster: name of the cluster.
+        name: name of the broker.
+        broker_id: 0 for the master.
+        secret: shared secret; empty if TLS alone proves the peers.
+        reports_disk: whether reports name what is on disk (SYNC_FLUSH).
+    """
+
+    cluster: str
+    name: str
+    broker_id: int
+    secret: bytes
+    reports_disk: bool = False
+
+
+def _proof(secret: bytes, side: bytes, hello: bytes, challenge: bytes) -> bytes:
+    if not secret:
+        return b""
+    digests = hashlib.sha256(hello).digest() + hashlib.sha256(challenge).digest()
+    return hmac.digest(secret, side + digests, "sha256")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Result of a handshake: the slave is served from `start` on."""
+
+    hello: Hello
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Result of a handshake: the slave is refused.
+
+    Attributes:
+        refusal: as it was sent.
+        hello: of the slave; None before it was received.
+        is_proven: whether the peer has proven itself: only then its text is to be believed.
+    """
+
+    refusal: Refuse
+    hello: Hello | None
+    is_proven: bool = True
+
+
+class MasterHandshake:
+    """Master's side of one handshake.
+
+    Args:
+        identity: this broker.
+        log: its log.
+        nonce: 32 fresh random bytes.
+        is_taken: returns whether another live connection has a broker id.
+        is_certified: whether the peer has presented a verified TLS certificate.
+
+    Attributes:
+        result: how the handshake ended; None before.
+    """
+
+    def __init__(
+        self,
+        identity: PairIdentity,
+        log: ComparedLog,
+        *,
+        nonce: bytes,
+        is_taken: Callable[[int], bool],
+        is_certified: bool = False,
+    ) -> None:
+        self._identity = identity
+        self._log = log
+        self._nonce = nonce
+        self._is_taken = is_taken
+        self._is_certified = is_certified
+        self._reader = HandshakeReader()
+        self._hello: tuple[Hello, bytes] | None = None
+        self._challenge = b""
+        self.result: Accepted | Refused | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """Add bytes after the preamble, and return the bytes to send; see `result`.
+
+        Raises:
+            ProtocolError: the peer sent no message of this handshake.
+        """
+        self._reader.feed(data)
+        sent = b""
+        while self.result is None and (received := self._reader.next()) is not None:
+            sent += encode_handshake(self._answer(received))
+        return sent
+
+    def rest(self) -> bytes:
+        """Return the bytes after the handshake."""
+        return self._reader.rest()
+
+    def _answer(self, received: Handshake) -> Message:
+        message = received.message
+        if isinstance(message, Hello) and self._hello is None:
+            self._hello = message, received.body
+            return self._challenge_for(received.body)
+        if isinstance(message, Proof) and self._hello is not None:
+            return self._judge(message, *self._hello)
+        raise BadFrameError(f"{type(message).__name__} is out of order in the handshake")
+
+    def _challenge_for(self, hello: bytes) -> Message:
+        log = self._log
+        challenge = Challenge(
+            nonce=self._nonce,
+            log=log.identity,
+            min=log.min_phy_offset,
+            end=log.end_phy_offset,
+            file=log.file_bytes,
+            proof=b"",
+        )
+        self._challenge = encode_body(challenge)
+        proof = _proof(self._identity.secret, _MASTER, hello, self._challenge)
+        return msgspec.structs.replace(challenge, proof=proof)
+
+    def _judge(self, message: Proof, hello: Hello, hello_body: bytes) -> Message:
+        secret = self._identity.secret
+        wanted = _proof(secret, _SLAVE, hello_body, self._challenge)
+        if not (secret or self._is_certified) or not hmac.compare_digest(wanted, message.proof):
+            refusal = Refuse(
+                code=Refusal.NOT_PROVEN, offset=-1, text="the secrets of the brokers differ"
+            )
+            self.result = Refused(refusal, hello, is_proven=False)
+            return refusal
+        refused = self._compare(hello, message.samples)
+        if refused is not None:
+            self.result = Refused(refused, hello)
+            return refused
+        # An empty log gets the whole log, from the oldest byte on.
+        start = hello.end if hello.end > hello.min else self._log.min_phy_offset
+        self.result = Accepted(hello, start)
+        return Accept(start=start)
+
+    def _compare(self, hello: Hello, samples: list[Sample]) -> Refuse | None:
+        """Return why a proven slave is refused; None if it is accepted."""
+        identity, log = self._identity, self._log
+        if (hello.cluster, hello.name) != (identity.cluster, identity.name):
+            names = f"{hello.cluster}/{hello.name}, not {identity.cluster}/{identity.name}"
+            return _refuse(Refusal.OTHER_BROKER, f"the slave belongs to {names}")
+        if hello.id == identity.broker_id:
+            return _refuse(Refusal.SAME_ID, f"brokerId {hello.id} is the master's")
+        if self._is_taken(hello.id):
+            text = f"another slave with brokerId {hello.id} is connected"
+            return _refuse(Refusal.SAME_ID, text)
+        if hello.file != log.file_bytes:
+            sizes = f"{hello.file}, not {log.file_bytes} as on the master"
+            return _refuse(Refusal.OTHER_FILE_SIZE, f"mappedFileSizeCommitLog is {sizes}")
+        if hello.end <= hello.min:
+            return None  # an empty log
+        if hello.log and hello.log != log.identity:
+            logs = f"log {hello.log}, the master has log {log.identity}"
+            return _refuse(Refusal.OTHER_LOG, f"the slave has {logs}: it copied another master")
+        return self._compare_range(hello, samples)
+
+    def _compare_range(self, hello: Hello, samples: list[Sample]) -> Refuse | None:
+        log = self._log
+        start, end = log.min_phy_offset, log.end_phy_offset
+        if hello.end < start:
+            text = f"the slave ends at {hello.end}, the master deleted everything before {start}"
+            return _refuse(Refusal.BEHIND_RANGE, text, start)
+        if hello.end > end:
+            text = f"the slave ends at {hello.end}, beyond the master's end {end}"
+            return _refuse(Refusal.BEYOND_END, text, end)
+        if not samples and hello.end - max(hello.min, start) > _LARGEST_RECORD_BYTES:
+            raise BadFrameError("PROOF lacks samples of the slave's log")
+        different = log.first_difference(samples)
+        if different is not None:
+            text = f"the logs differ from offset {different} on, or before"
+            return _refuse(Refusal.DIFFERENT_LOG, text, different)
+        return None
+
+
+def _refuse(code: Refusal, text: str, offset: int = -1) -> Refuse:
+    return Refuse(code=code, offset=offset, text=text)
+
+
+class SlaveHandshake:
+    """Slave's side of one handshake.
+
+    Args:
+        identity: this broker.
+        log: its log, to which nothing is appended meanwhile.
+        nonce: 32 fresh random bytes.
+        is_certified: whether the master has presented a verified TLS certificate.
+
+    Attributes:
+        result: how the handshake ended; None before.
+        challenge: of the master, once it has proven itself.
+    """
+
+    def __init__(
+        self,
+        identity: PairIdentity,
+        log: ComparedLog,
+        *,
+        nonce: bytes,
+        is_certified: bool = False,
+    ) -> None:
+        self._identity = identity
+        self._log = log
+        self._is_certified = is_certified
+        self._reader = HandshakeReader()
+        self._hello = Hello(
+            cluster=identity.cluster,
+            name=identity.name,
+            id=identity.broker_id,
+            nonce=nonce,
+            log=log.identity,
+            min=log.min_phy_offset,
+            end=log.end_phy_offset,
+            file=log.file_bytes,
+            disk=identity.reports_disk,
+        )
+        self.challenge: Challenge | None = None
+        self.result: Accepted | Refused | None = None
+
+    def start(self) -> bytes:
+        """Return the first bytes to send."""
+        return PREAMBLE + encode_handshake(self._hello)
+
+    def feed(self, data: bytes) -> bytes:
+        """Add received bytes, and return the bytes to send; see `result`.
+
+        Raises:
+            ProtocolError: the peer sent no message of this handshake.
+        """
+        self._reader.feed(data)
+        sent = b""
+        while self.result is None and (received := self._reader.next()) is not None:
+            sent += self._answer(received)
+        return sent
+
+    def rest(self) -> bytes:
+        """Return the bytes after the handshake: the first frames."""
+        return self._reader.rest()
+
+    def _answer(self, received: Handshake) -> bytes:
+        message = received.message
+        if isinstance(message, Challenge) and self.challenge is None:
+            return self._prove(message, received.body)
+        if isinstance(message, Accept) and self.challenge is not None:
+            self._accept(message)
+            return b""
+        if isinstance(message, Refuse) and self.challenge is not None:
+            self.result = Refused(message, self._hello)
+            return b""
+        raise BadFrameError(f"{type(message).__name__} is out of order in the handshake")
+
+    def _prove(self, challenge: Challenge, body: bytes) -> bytes:
+        secret = self._identity.secret
+        hello, signed = encode_body(self._hello), without_proof(body)
+        wanted = _proof(secret, _MASTER, hello, signed)
+        if not (secret or self._is_certified) or not hmac.compare_digest(wanted, challenge.proof):
+            text = "the master does not prove that it knows the secret"
+            refusal = Refuse(code=Refusal.NOT_PROVEN, offset=-1, text=text)
+            self.result = Refused(refusal, self._hello, is_proven=False)
+            return b""
+        self.challenge = challenge
+        start = max(self._hello.min, challenge.min)
+        samples = self._log.samples(start, MAX_SAMPLES, _SAMPLE_BYTES)
+        proof = _proof(secret, _SLAVE, hello, signed)
+        return encode_handshake(Proof(proof=proof, samples=list(samples)))
+
+    def _accept(self, message: Accept) -> None:
+        hello, file_bytes = self._hello, self._log.file_bytes
+        is_empty = hello.end <= hello.min
+        fits = message.start % file_bytes == 0 if is_empty else message.start == hello.end
+        if not fits:
+            raise BadFrameError(
+                f"the master starts at {message.start}, the log ends at {hello.end}"
+            )
+        self.result = Accepted(hello, message.start)

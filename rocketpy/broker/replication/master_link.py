@@ -1,0 +1,314 @@
+"""One connection of a slave to the HA port of its master, in either protocol.
+
+Source: DefaultHAClient (5.4.0).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+import structlog
+
+from rocketpy.broker.replication.config import ReplicationConfig
+from rocketpy.broker.replication.handshake import Accepted, PairIdentity, Refused, SlaveHandshake
+from rocketpy.broker.replication.log_copy import LogCopy
+from rocketpy.broker.replication.replica_state import Event
+from rocketpy.errors import RocketPyError
+from rocketpy.proto.replication import classic_frames, pair_frames
+from rocketpy.proto.replication.pair_frames import Refusal, Report
+from rocketpy.runtime.clock import Clock
+
+logger: Any = structlog.get_logger(__name__)
+
+_HANDSHAKE_MS: Final = 5_000
+_TICK_S: Final = 1.0
+_RETRY_S: Final = 0.5
+_QUEUED_BYTES: Final = 1 << 20
+"""Received bytes that wait for the store; above it, reading pauses."""
+
+
+class LinkEnd(NamedTuple):
+    """End of a connection.
+
+    Attributes:
+        reason: for people.
+        refusal: of the master, or of this slave; None if the connection was lost.
+    """
+
+    reason: str
+    refusal: Refusal | None = None
+
+
+class _Part(Protocol):
+    """Part of the log in either protocol."""
+
+    @property
+    def phy_offset(self) -> int:
+        """Physical offset of the first byte."""
+        ...
+
+    @property
+    def data(self) -> bytes:
+        """Bytes of the log; none: a heartbeat."""
+        ...
+
+
+class MasterLink(asyncio.Protocol):
+    """Connection to a master.
+
+    Args:
+        ha_address: its address.
+        config: settings.
+        identity: this broker.
+        copy: the log that is written.
+        is_pair: whether to speak the pair protocol.
+        loop: the loop that it lives on.
+        clock: time.
+        nonce: 32 fresh random bytes.
+        on_event: receives the events of the slave's state, with reasons.
+        on_data: called when the first part or heartbeat arrives.
+
+    Attributes:
+        ended: done when the connection is over.
+        is_pair: as given.
+        read_ms: wall time of the last bytes from the master; 0: none.
+        written_ms: wall time of the last report; 0: none.
+        confirmed: end of the log that enough replicas have, as the master said last.
+    """
+
+    def __init__(  # noqa: PLR0913 - everything from outside comes in here
+        self,
+        ha_address: str,
+        *,
+        config: ReplicationConfig,
+        identity: PairIdentity,
+        copy: LogCopy,
+        is_pair: bool,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        nonce: bytes,
+        on_event: Callable[[Event, str], object],
+        on_data: Callable[[], None],
+    ) -> None:
+        self.ha_address = ha_address
+        self.is_pair = is_pair
+        self.ended: asyncio.Future[LinkEnd] = loop.create_future()
+        self.read_ms: int = 0
+        self.written_ms: int = 0
+        self.confirmed: int = 0
+        self._config = config
+        self._identity = identity
+        self._copy = copy
+        self._loop = loop
+        self._clock = clock
+        self._nonce = nonce
+        self._on_event = on_event
+        self._on_data = on_data
+        self._transport: asyncio.Transport | None = None
+        self._handshake: SlaveHandshake | None = None
+        self._feed: Callable[[bytes], list[Any]]
+        self._is_streaming = False
+        self._is_stalled = False
+        self._is_paused = False
+        self._has_data = False
+        self._last: Report | None = None
+        self._tick_timer: asyncio.TimerHandle | None = None
+        self._step_timer: asyncio.Handle | None = None
+        self._opened_ms = self._read_at_ms = self._wrote_at_ms = clock.monotonic_ms()
+
+    # -- asyncio.Protocol --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake, or report at once to a classic master."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self.ended.done():  # the slave stopped meanwhile
+            transport.abort()
+            return
+        self._copy.begin()
+        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+        if not self.is_pair:
+            self._feed = classic_frames.TransferReader().feed
+            self._on_event(Event.ACCEPTED, "")
+            self._is_streaming = True
+            self._send_report(must=True)
+            return
+        is_certified = bool(transport.get_extra_info("peercert"))
+        if self._config.ha_tls_enable and not is_certified:
+            self._end(LinkEnd("the master presents no certificate", Refusal.NOT_PROVEN))
+            return
+        self._handshake = SlaveHandshake(
+            self._identity, self._copy, nonce=self._nonce, is_certified=is_certified
+        )
+        self._on_event(Event.CONNECTED, "")
+        transport.write(self._handshake.start())
+
+    def data_received(self, data: bytes) -> None:
+        """Process received bytes; a fault ends the connection."""
+        if self.ended.done():
+            return
+        self._read_at_ms, self.read_ms = self._clock.monotonic_ms(), self._clock.time_ms()
+        try:
+            if self._is_streaming:
+                self._receive(data)
+            else:
+                self._shake(data)
+        # Whatever is wrong with the peer or the store, the connection must not stay half alive.
+        except (RocketPyError, OSError) as error:
+            self._end(LinkEnd(str(error)))
+
+    def eof_received(self) -> bool:
+        """Close when the master has finished sending."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the connection."""
+        self._end(LinkEnd(str(exc) if exc else "the master has closed the connection"))
+
+    def abort(self, reason: str) -> None:
+        """End the connection now."""
+        self._end(LinkEnd(reason))
+
+    def _end(self, end: LinkEnd) -> None:
+        for timer in (self._tick_timer, self._step_timer):
+            if timer is not None:
+                timer.cancel()
+        if not self.ended.done():
+            self.ended.set_result(end)
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- handshake ---------------------------------------------------------------------------
+
+    def _shake(self, data: bytes) -> None:
+        handshake, transport = self._handshake, self._transport
+        assert handshake is not None
+        assert transport is not None
+        answer = handshake.feed(data)
+        if answer:
+            transport.write(answer)
+        result = handshake.result
+        if isinstance(result, Refused):
+            self._end(LinkEnd(result.refusal.text, Refusal(result.refusal.code)))
+        elif isinstance(result, Accepted):
+            assert handshake.challenge is not None
+            # Before the first byte of the master's log: an empty log takes the identity with it.
+            self._copy.adopt(handshake.challenge.log)
+            self._feed = pair_frames.DataReader().feed
+            self._on_event(Event.ACCEPTED, "")
+            self._is_streaming = True
+            self._send_report(must=True)
+            self._receive(handshake.rest())
+
+    # -- the stream --------------------------------------------------------------------------
+
+    def _receive(self, data: bytes) -> None:
+        parts: list[_Part] = self._feed(data)
+        if not parts:
+            return
+        if not self._has_data:
+            self._has_data = True
+            self._on_data()
+        is_heartbeat = False
+        for part in parts:
+            self._copy.receive(part.phy_offset, part.data)
+            is_heartbeat = is_heartbeat or not part.data
+        last = parts[-1]
+        if isinstance(last, pair_frames.Data):
+            self.confirmed = last.confirmed
+        if self._step_timer is None and not self._is_stalled:
+            self._step(must_report=is_heartbeat and self.is_pair)
+        elif is_heartbeat and self.is_pair:
+            self._send_report(must=True)
+        self._settle_reading()
+
+    def _step(self, *, must_report: bool = False) -> None:
+        """Append some of what was received, and report it."""
+        can_write = self._copy.step()
+        if not can_write:
+            self._stall()
+        elif self._is_stalled:
+            self._is_stalled = False
+            self._on_event(Event.WRITE_SUCCEEDED, "")
+        self._send_report(must=must_report)
+        self._copy.when_flushed(self._flushed_on_any_thread)
+        if not can_write:
+            self._step_timer = self._loop.call_later(_RETRY_S, self._step_again)
+        elif self._copy.queued_bytes:
+            # Not now: the loop also serves the clients of this broker.
+            self._step_timer = self._loop.call_soon(self._step_again)
+
+    def _step_again(self) -> None:
+        self._step_timer = None
+        if self.ended.done():
+            return
+        try:
+            self._step()
+        except (RocketPyError, OSError) as error:
+            self._end(LinkEnd(str(error)))
+            return
+        self._settle_reading()
+
+    def _stall(self) -> None:
+        if not self._is_stalled:
+            self._is_stalled = True
+            self._on_event(Event.WRITE_FAILED, self._copy.reason)
+
+    def _settle_reading(self) -> None:
+        """Read no more than the store takes."""
+        transport = self._transport
+        should_pause = self._copy.queued_bytes > _QUEUED_BYTES
+        if transport is None or transport.is_closing() or should_pause == self._is_paused:
+            return
+        self._is_paused = should_pause
+        if should_pause:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+            self._read_at_ms = self._clock.monotonic_ms()
+
+    # -- reports -----------------------------------------------------------------------------
+
+    def _flushed_on_any_thread(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._flushed)
+        except RuntimeError:  # the loop is closed
+            logger.debug("loop closed, flush not reported")
+
+    def _flushed(self) -> None:
+        if self.ended.done() or not self._is_streaming:
+            return
+        self._send_report()
+        self._copy.when_flushed(self._flushed_on_any_thread)
+
+    def _send_report(self, *, must: bool = False) -> None:
+        """Report the progress, if it has changed."""
+        report = self._copy.report
+        if self._transport is None or not (must or report != self._last):
+            return
+        self._last = report
+        self._wrote_at_ms, self.written_ms = self._clock.monotonic_ms(), self._clock.time_ms()
+        if self.is_pair:
+            self._transport.write(pair_frames.encode_report(report))
+        else:
+            # A classic master begins at the first report, so that is the end of the log.
+            offset = report.confirmed if self._has_data else report.received
+            self._transport.write(classic_frames.encode_report(offset))
+
+    def _tick(self) -> None:
+        """Close a silent master, and report regularly."""
+        now_ms = self._clock.monotonic_ms()
+        self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
+        if not self._is_streaming:
+            if now_ms - self._opened_ms >= _HANDSHAKE_MS:
+                self._end(LinkEnd("the handshake takes too long"))
+            return
+        silent_ms = now_ms - self._read_at_ms
+        if silent_ms >= self._config.ha_housekeeping_interval and not self._is_paused:
+            self._end(LinkEnd("the master is silent (haHousekeepingInterval)"))
+            return
+        if self._step_timer is None and not self._copy.queued_bytes and not self._copy.check():
+            self._stall()
+            self._step_timer = self._loop.call_later(_RETRY_S, self._step_again)
+        is_due = now_ms - self._wrote_at_ms >= self._config.ha_send_heartbeat_interval
+        self._send_report(must=is_due)

@@ -1,0 +1,1 @@
+"""Wire of replication: the classic protocol of Apache and RocketPy's pair protocol."""

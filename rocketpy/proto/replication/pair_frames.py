@@ -1,0 +1,345 @@
+"""Pair protocol of replication, version 1: handshake messages, DATA and REPORT.
+
+The slave begins with `PREAMBLE`, which is no offset that a classic slave could report. Handshake
+messages follow in both directions, then DATA from the master and REPORT from the slave; all
+integers are big-endian::
+
+    handshake    | length: i32 | type: u8 | MessagePack map |    length: of type and map
+    DATA         | 16: u8 | offset: i64 | n: i32 | CRC-32: u32 | confirmed: i64 | n bytes |
+    REPORT       | 17: u8 | received: i64 | confirmed: i64 | state: u8 |
+
+Source: ours; docs/replication.md has the rules.
+"""
+
+import struct
+import zlib
+from enum import IntEnum
+from typing import Annotated, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from rocketpy.errors import BadFrameError, FrameTooLongError
+
+PREAMBLE: Final = b"\xffROCKPY\x01"
+VERSION: Final = 1
+"""Version in the preamble, and `pairProtocol` in the answer to GET_BROKER_HA_STATUS."""
+
+NONCE_BYTES: Final = 32
+MAX_SAMPLES: Final = 64
+MAX_HANDSHAKE_BYTES: Final = 65_536
+MAX_PART_BYTES: Final = 4 << 20
+"""Limit of the log bytes of one DATA frame."""
+
+DATA_HEAD_BYTES: Final = 25
+REPORT_BYTES: Final = 18
+
+_DATA: Final = 16
+_REPORT: Final = 17
+_LENGTH_AND_TYPE: Final = struct.Struct(">iB")
+_LENGTH_BYTES: Final = 4
+_DATA_HEAD: Final = struct.Struct(">BqiIq")
+_REPORT_FRAME: Final = struct.Struct(">BqqB")
+
+_Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
+_Nonce: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+_Proof: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=32)]
+_Sample: TypeAlias = tuple[_Offset, _Offset, Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]]
+
+
+class Refusal(IntEnum):
+    """Reason for which a master refuses a slave."""
+
+    NOT_PROVEN = 1
+    OTHER_BROKER = 2
+    SAME_ID = 3
+    OTHER_LOG = 4
+    BEHIND_RANGE = 5
+    BEYOND_END = 6
+    DIFFERENT_LOG = 7
+    OTHER_FILE_SIZE = 8
+    NOT_MASTER = 9
+
+
+class DiskState(IntEnum):
+    """Whether a slave writes what it receives."""
+
+    WRITING = 0
+    FULL = 1
+    FAILED = 2
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """First message of a slave.
+
+    Attributes:
+        cluster: name of the cluster.
+        name: name of the broker.
+        id: broker id.
+        nonce: random bytes.
+        log: identity of the log; empty if it has none.
+        min: first physical offset of the log.
+        end: end of the log.
+        file: bytes of a log file.
+        disk: whether reports name the part of the log that is on disk.
+    """
+
+    cluster: _Name
+    name: _Name
+    id: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+    nonce: _Nonce
+    log: _Name
+    min: _Offset
+    end: _Offset
+    file: _Offset
+    disk: bool
+
+
+class Challenge(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of a master to HELLO; fields as there."""
+
+    nonce: _Nonce
+    log: _Name
+    min: _Offset
+    end: _Offset
+    file: _Offset
+    proof: _Proof
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of a slave to CHALLENGE; samples are (offset, length, CRC-32) of its log."""
+
+    proof: _Proof
+    samples: Annotated[list[_Sample], msgspec.Meta(max_length=MAX_SAMPLES)]
+
+
+class Accept(msgspec.Struct, frozen=True, kw_only=True):
+    """Acceptance of a slave; `start` is the first offset that will be sent."""
+
+    start: _Offset
+
+
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
+    """Refusal of a slave; `offset` is -1 if there is none to name."""
+
+    code: Refusal
+    offset: Annotated[int, msgspec.Meta(ge=-1, le=(1 << 63) - 1)]
+    text: Annotated[str, msgspec.Meta(max_length=4_096)]
+
+
+Message: TypeAlias = Hello | Challenge | Proof | Accept | Refuse
+_TYPES: Final[dict[int, type[Message]]] = {
+    1: Hello,
+    2: Challenge,
+    3: Proof,
+    4: Accept,
+    5: Refuse,
+}
+_NUMBERS: Final = {kind: number for number, kind in _TYPES.items()}
+
+
+class Data(NamedTuple):
+    """Part of the log; without bytes it is a heartbeat.
+
+    Attributes:
+        phy_offset: physical offset of its first byte, or of the next part after a heartbeat.
+        confirmed: end of the log that enough replicas have, as the master knows.
+        data: bytes of the log; their checksum was verified.
+    """
+
+    phy_offset: int
+    confirmed: int
+    data: bytes
+
+
+class Report(NamedTuple):
+    """Progress of a slave.
+
+    Attributes:
+        received: end of its log.
+        confirmed: end of the part that it confirms: on disk with SYNC_FLUSH.
+        state: whether it writes.
+    """
+
+    received: int
+    confirmed: int
+    state: DiskState
+
+
+class Handshake(NamedTuple):
+    """Received handshake message, and its map as it was received."""
+
+    message: Message
+    body: bytes
+
+
+def encode_body(message: Message) -> bytes:
+    """Return the map of a handshake message, as the proofs cover it."""
+    return msgspec.msgpack.encode(message)
+
+
+def without_proof(body: bytes) -> bytes:
+    """Return the map of a CHALLENGE with an empty proof, fields of later versions included."""
+    fields = msgspec.msgpack.decode(body, type=dict[str, object])
+    return msgspec.msgpack.encode({**fields, "proof": b""})
+
+
+def encode_handshake(message: Message) -> bytes:
+    """Return a complete handshake message."""
+    body = encode_body(message)
+    return _LENGTH_AND_TYPE.pack(len(body) + 1, _NUMBERS[type(message)]) + body
+
+
+def encode_data_head(phy_offset: int, data: bytes, confirmed: int) -> bytes:
+    """Return the bytes before a part of the log; a heartbeat has no more than these."""
+    return _DATA_HEAD.pack(_DATA, phy_offset, len(data), zlib.crc32(data), confirmed)
+
+
+def encode_report(report: Report) -> bytes:
+    """Return a report frame."""
+    return _REPORT_FRAME.pack(_REPORT, *report)
+
+
+class HandshakeReader:
+    """Decoder of handshake messages, one at a time; holds at most one message and what follows.
+
+    A message is decoded only when it is asked for, because frames follow the last one.
+    """
+
+    __slots__ = ("_pending",)
+
+    def __init__(self) -> None:
+        self._pending = b""
+
+    def feed(self, data: bytes) -> None:
+        """Add received bytes.
+
+        Raises:
+            FrameTooLongError: the peer sends more than it may before it is accepted.
+        """
+        self._pending += data
+        if len(self._pending) > 2 * MAX_HANDSHAKE_BYTES:
+            raise FrameTooLongError(len(self._pending), 2 * MAX_HANDSHAKE_BYTES)
+
+    def next(self) -> Handshake | None:
+        """Return the next complete message, or None.
+
+        Raises:
+            FrameTooLongError: its length exceeds the limit.
+            BadFrameError: it cannot be decoded.
+        """
+        pending = self._pending
+        if len(pending) < _LENGTH_AND_TYPE.size:
+            return None
+        length, number = _LENGTH_AND_TYPE.unpack_from(pending)
+        if length > MAX_HANDSHAKE_BYTES:
+            raise FrameTooLongError(length, MAX_HANDSHAKE_BYTES)
+        kind = _TYPES.get(number)
+        if length < 1 or kind is None:
+            raise BadFrameError(f"handshake message of type {number} with {length} bytes")
+        if len(pending) < _LENGTH_BYTES + length:
+            return None
+        body = pending[_LENGTH_AND_TYPE.size : _LENGTH_BYTES + length]
+        self._pending = pending[_LENGTH_BYTES + length :]
+        return Handshake(_decode(body, kind), body)
+
+    def rest(self) -> bytes:
+        """Return the bytes after the last message, and hold none."""
+        rest, self._pending = self._pending, b""
+        return rest
+
+
+def _decode(body: bytes, kind: type[Message]) -> Message:
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadFrameError(f"{kind.__name__} cannot be decoded: {error}") from error
+
+
+class DataReader:
+    """Decoder of a master's frames; holds at most one of them.
+
+    Args:
+        max_part_bytes: limit of the log bytes of one frame.
+    """
+
+    __slots__ = ("_max_part_bytes", "_needed_bytes", "_pending")
+
+    def __init__(self, max_part_bytes: int = MAX_PART_BYTES) -> None:
+        self._max_part_bytes = max_part_bytes
+        self._pending = bytearray()
+        self._needed_bytes = DATA_HEAD_BYTES
+
+    def feed(self, data: bytes) -> list[Data]:
+        """Add received bytes, and return the complete frames with a correct checksum.
+
+        Frames before a wrong one are lost with it: the caller closes the connection, and the
+        master sends them again.
+
+        Raises:
+            BadFrameError: another type, a negative number, or a wrong checksum.
+            FrameTooLongError: a part exceeds the limit.
+        """
+        pending = self._pending
+        if pending:
+            pending += data
+            if len(pending) < self._needed_bytes:
+                return []
+            data = bytes(pending)
+            pending.clear()
+        frames: list[Data] = []
+        position, end = 0, len(data)
+        self._needed_bytes = DATA_HEAD_BYTES
+        while end - position >= DATA_HEAD_BYTES:
+            kind, phy_offset, size_bytes, crc, confirmed = _DATA_HEAD.unpack_from(data, position)
+            self._check(kind, phy_offset, size_bytes)
+            following = position + DATA_HEAD_BYTES + size_bytes
+            if following > end:
+                self._needed_bytes = following - position
+                break
+            part = data[position + DATA_HEAD_BYTES : following]
+            if zlib.crc32(part) != crc:
+                raise BadFrameError(f"wrong checksum of {size_bytes} bytes at {phy_offset}")
+            frames.append(Data(phy_offset, confirmed, part))
+            position = following
+        pending += data[position:]
+        return frames
+
+    def _check(self, kind: int, phy_offset: int, size_bytes: int) -> None:
+        if kind != _DATA or phy_offset < 0 or size_bytes < 0:
+            raise BadFrameError(
+                f"frame of type {kind} at offset {phy_offset} with {size_bytes} bytes"
+            )
+        if size_bytes > self._max_part_bytes:
+            raise FrameTooLongError(size_bytes, self._max_part_bytes)
+
+
+class ReportReader:
+    """Decoder of a slave's frames; holds less than one of them."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self) -> None:
+        self._pending = b""
+
+    def feed(self, data: bytes) -> list[Report]:
+        """Add received bytes, and return the complete reports.
+
+        Raises:
+            BadFrameError: another type, a negative offset, or an unknown state.
+        """
+        data = self._pending + data
+        whole = len(data) - len(data) % REPORT_BYTES
+        self._pending = data[whole:]
+        return [_report(*fields) for fields in _REPORT_FRAME.iter_unpack(data[:whole])]
+
+
+def _report(kind: int, received: int, confirmed: int, state: int) -> Report:
+    if kind != _REPORT or not 0 <= confirmed <= received or state not in _STATES:
+        raise BadFrameError(
+            f"report of type {kind}: received {received}, confirmed {confirmed}, state {state}"
+        )
+    return Report(received, confirmed, _STATES[state])
+
+
+_STATES: Final = {int(state): state for state in DiskState}
