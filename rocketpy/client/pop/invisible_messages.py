@@ -53,15 +53,14 @@ class Lease:
     def __init__(
         self, message: PoppedMessage, place: PoppedPlace, deadline_ms: int, invisible_ms: int
     ) -> None:
-        self.invisible_ms = invisible_ms
-        self.message = message
-        self.place = place
-        self.deadline_ms = deadline_ms
-        self.has_handler = False
-        self.is_done = False  # the broker has taken the ack
-        self.kept: asyncio.Future[None] | None = (
-            None  # done at the end of a request to extend its time
-        )
+        self.invisible_ms: int = invisible_ms
+        self.message: PoppedMessage = message
+        self.place: PoppedPlace = place
+        self.deadline_ms: int = deadline_ms
+        self.has_handler: bool = False
+        self.is_done: bool = False  # the broker has taken the ack
+        # Done at the end of a request to extend its time.
+        self.kept: asyncio.Future[None] | None = None
 
     @property
     def is_busy(self) -> bool:
