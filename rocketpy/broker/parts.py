@@ -310,7 +310,7 @@ class BrokerParts:
             order_file=order_file,
             stats=self.message_counter,
             config=self.configs.broker,
-            sync_flush=self.configs.store.is_sync_flush,
+            answers_wait=self.configs.store.answers_wait,
             clock=self.clock,
         )
         return build_pop(needs, listen=listen, pool=self.pools["pull"], rng=rng)
@@ -326,7 +326,7 @@ class BrokerParts:
             config=self.configs.broker,
             rng=rng,
         )
-        return build_send_back(send_back, sync_flush=self.configs.store.is_sync_flush)
+        return build_send_back(send_back, answers_wait=self.configs.store.answers_wait)
 
     def _build_sends(self, rng: random.Random) -> tuple[SendMessageProcessor, RewriteCache]:
         config, store = self.configs.broker, self.store
@@ -352,7 +352,7 @@ class BrokerParts:
             self.message_counter.add,
             stored_elsewhere=dict(ChainMap(*(dict(one.stored_elsewhere) for one in self.features))),
             config=config,
-            sync_flush=self.configs.store.is_sync_flush,
+            answers_wait=self.configs.store.answers_wait,
             when_announced=self.name_servers.when_announced,
             clock=self.clock,
             rng=rng,

@@ -72,7 +72,8 @@ class MessageStoreConfig:
         max_transfer_count_on_message_in_disk: limit of one read, old messages.
         access_message_in_memory_max_ratio: percentage of memory that counts as recent.
         default_query_max_num: messages an index query returns by default.
-        broker_role: ASYNC_MASTER; other roles need replication, which is not available yet.
+        broker_role: ASYNC_MASTER answers without waiting for slaves, SYNC_MASTER waits for as many
+            as `inSyncReplicas` says, SLAVE copies a master's log and accepts no messages.
     """
 
     store_path_root_dir: str = option("store")
@@ -133,14 +134,8 @@ class MessageStoreConfig:
 
         Raises:
             ValueError: a delay level that is not a number and a unit, or an hour of
-                `delete_when` that is none; a role that this version cannot play; no store
-                directory.
+                `delete_when` that is none; no store directory.
         """
-        if self.broker_role != "ASYNC_MASTER":
-            raise ValueError(
-                f"brokerRole: {self.broker_role} is not supported: there is no replication yet; "
-                "expected ASYNC_MASTER"
-            )
         if self.timer_precision_ms not in {100, 200, 500, 1_000}:
             raise ValueError("timerPrecisionMs: expected 100, 200, 500 or 1000")
         if not self.store_path_root_dir.strip():
@@ -163,6 +158,16 @@ class MessageStoreConfig:
     def is_sync_flush(self) -> bool:
         """Whether a response means "on disk"."""
         return self.flush_disk_type == "SYNC_FLUSH"
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the store takes messages from a master's log only."""
+        return self.broker_role == "SLAVE"
+
+    @property
+    def answers_wait(self) -> bool:
+        """Whether responses to sends may have to wait: for the disk, for replicas, or for both."""
+        return self.is_sync_flush or self.broker_role == "SYNC_MASTER"
 
     @property
     def live_settings_file(self) -> Path:

@@ -141,10 +141,13 @@ class LogFlush(Protocol):
 
 
 class Durability(Protocol):
-    """Notice of records that reach the disk."""
+    """Notice of records that reach the disk, and enough replicas."""
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
-        """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
+        """Call back once everything before `phy_end` is as durable as required, or never will be.
+
+        The argument is False after a failure, and when it took too long.
+        """
         ...
 
 
@@ -167,6 +170,10 @@ class MessageWriter(Durability, Protocol):
 
 class BatchWriter(MessageWriter, Writability, Protocol):
     """Puts of messages and batches, and removal of queues that a put created too late."""
+
+    def is_confirmed(self, phy_end: int) -> bool:
+        """Whether enough replicas have everything before `phy_end`."""
+        ...
 
     def put_batch(self, batch: PutBatch) -> PutMessageResult:
         """Store several messages next to each other."""

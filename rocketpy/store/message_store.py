@@ -11,6 +11,7 @@ Source: DefaultMessageStore (5.4.0).
 
 import logging
 import os
+import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -25,14 +26,9 @@ from rocketpy.store.files.store_files import DiskUsage, FileLock, StoreFiles
 from rocketpy.store.parts import StoreParts
 from rocketpy.store.read.message_reader import MessageReader
 from rocketpy.store.recovery.foreign_store import check_kind
-from rocketpy.store.recovery.missing_files import (
-    check_log_is_there,
-    has_log,
-    is_log_alone,
-    missing_log,
-    trace_of_messages,
-)
+from rocketpy.store.recovery.missing_files import check_log, has_log, is_log_lost
 from rocketpy.store.recovery.recovery import RecoveryReport
+from rocketpy.store.replication.log_identity import LogIdentity
 from rocketpy.store.results import (
     GetMessageResult,
     MessageFilter,
@@ -49,7 +45,12 @@ class MessageStore:
     """Store directory. All methods except open, start and close are safe from any thread."""
 
     def __init__(
-        self, config: MessageStoreConfig, *, clock: Clock, files: StoreFiles | None = None
+        self,
+        config: MessageStoreConfig,
+        *,
+        clock: Clock,
+        files: StoreFiles | None = None,
+        new_log_id: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         """Build a store without touching files; `open` does."""
         self.config: MessageStoreConfig = config
@@ -64,6 +65,11 @@ class MessageStore:
         self.direct: Final = parts.direct
         self.reader: MessageReader = parts.reader
         self.recent_part: Final = parts.reader.recent_part
+        self.replicas: Final = parts.replicas
+        self.log_part: Final = parts.log_reader.part
+        self.log_samples: Final = parts.log_reader.samples
+        self.first_difference: Final = parts.log_reader.first_difference
+        self._identity = LogIdentity(self._root, self._files, new_log_id)
         self._lock: FileLock | None = None
         self._threads: list[ServiceRunner] = []
         self.recovery: RecoveryReport = RecoveryReport()
@@ -99,28 +105,12 @@ class MessageStore:
         checkpoint.load()
         # Before the log is mapped, because loading removes empty files.
         log.queue.check_no_directories()
-        started_empty = False
-        if has_log(log.directory, self._files):
-            check_log_is_there(
-                log.directory, log.file_bytes, self._files, checkpoint.log_phy_offset
-            )
-            if is_log_alone(self._root, self._files):
-                logger.warning(
-                    "store has only its commit log, and groups have no offsets: path=%s log=%s",
-                    self._root,
-                    log.directory,
-                )
-        elif (trace := trace_of_messages(self._root, self._files, checkpoint, power_cut)) is None:
-            pass  # a new store
-        elif start_empty:
-            started_empty = True
-            logger.warning(
-                "missing commit log replaced by an empty one: path=%s trace=%s",
-                log.directory,
-                trace,
-            )
-        else:
-            raise missing_log(log.directory, trace)
+        had_log = has_log(log.directory, self._files)
+        if had_log:
+            check_log(self._root, log, self._files, checkpoint)
+        started_empty = not had_log and is_log_lost(
+            self._root, log.directory, self._files, checkpoint, power_cut, start_empty=start_empty
+        )
         log.load()
         self._table.load(after_crash=after_crash)
         parts.deleted.load()
@@ -131,6 +121,10 @@ class MessageStore:
         mark = f"{os.getpid()}\n{self._files.boot_id()}"
         # After recovery: until then the mark of the previous process must stay.
         self._files.write_bytes(self._root / "abort", mark.encode())
+        self._identity.load()
+        # An empty log in place of a lost one is another log.
+        if not self.config.is_slave and (not self._identity.text or not had_log):
+            self._identity.make()
         logger.info(
             "store opened: path=%s after_crash=%s min_phy_offset=%d max_phy_offset=%d records=%d",
             self._root,
@@ -256,7 +250,7 @@ class MessageStore:
         """
         return self._writer.put_batch(batch)
 
-    def append_raw(self, phy_offset: int, data: bytes) -> int:
+    def append_raw(self, phy_offset: int, data: bytes | memoryview) -> int:
         """Append a part of another store's log exactly at the end of this one; see `replica`.
 
         Args:
@@ -275,20 +269,42 @@ class MessageStore:
         """
         return self._parts.replica.append_raw(phy_offset, data)
 
+    @property
+    def write_end(self) -> int:
+        """Offset of the next `append_raw`; ahead of `max_phy_offset` within a record."""
+        return self._log.write_end
+
+    @property
+    def log_identity(self) -> str:
+        """Random id that a master and its slaves share; empty if the log has none."""
+        return self._identity.text
+
+    def adopt_log_identity(self, text: str) -> None:
+        """Take over the identity of the master; see `LogIdentity.adopt`."""
+        self._identity.adopt(text)
+
     # -- durability ------------------------------------------------------------------------
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
-        """Call back when the log is as durable as the flush mode requires, up to an offset.
+        """Call back when the log is as durable as the configuration requires, up to an offset.
 
-        With ASYNC_FLUSH that is at once. With SYNC_FLUSH it is after the flush; the argument is
-        False if the flush failed or took longer than `syncFlushTimeout`.
+        With ASYNC_FLUSH and without replicas that is at once. With SYNC_FLUSH it is after the
+        flush, on a SYNC_MASTER when enough replicas have it. The argument is False if the flush
+        failed or took longer than `syncFlushTimeout`, or the replicas longer than `slaveTimeout`.
 
         Args:
             phy_end: `PutMessageResult.phy_end`.
             callback: called once, on this or another thread.
         """
-        deadline_ms = self._monotonic_ms() + self.config.sync_flush_timeout
-        self._offsets.wait_for(phy_end, deadline_ms, callback)
+        now_ms, replica_ms = self._monotonic_ms(), self.replicas.timeout_ms
+        deadline_ms = now_ms + self.config.sync_flush_timeout
+        self._offsets.wait_for(
+            phy_end, deadline_ms, callback, replica_deadline_ms=now_ms + replica_ms
+        )
+
+    def is_confirmed(self, phy_end: int) -> bool:
+        """Return whether enough replicas have the log up to an offset; True if none is needed."""
+        return self._offsets.confirmed >= phy_end
 
     def flush_log(self) -> bool:
         """Flush everything appended so far; return False if that failed."""
@@ -515,6 +531,16 @@ class MessageStore:
     def read_only_reason(self) -> str | None:
         """Reason for rejecting puts; None if the store accepts them."""
         return self._gate.refusal
+
+    @property
+    def log_refusal(self) -> str | None:
+        """Reason for rejecting parts of a master's log; None if the store accepts them."""
+        return self._gate.log_refusal
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a flush failed: the store is read-only until it is restarted."""
+        return self._parts.latch.reason is not None
 
     @property
     def shortage(self) -> str | None:

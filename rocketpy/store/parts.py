@@ -22,7 +22,6 @@ from rocketpy.store.append.flush import (
     LogFlusher,
 )
 from rocketpy.store.append.message_writer import MessageWriter
-from rocketpy.store.append.replica import ReplicaWriter
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.commit_log.prefetch import AllocateService, LogPrefetcher
@@ -35,6 +34,9 @@ from rocketpy.store.index.index_service import IndexService
 from rocketpy.store.read.message_reader import MessageReader
 from rocketpy.store.recovery.index_catch_up import BulkReplay, IndexCatchUpService, LogSlices
 from rocketpy.store.recovery.recovery import Recovery
+from rocketpy.store.replication.log_reader import LogReader
+from rocketpy.store.replication.replica_offsets import ReplicaOffsets
+from rocketpy.store.replication.replica_writer import RecordBulk, ReplicaWriter
 from rocketpy.store.retention import (
     CleanCommitLogService,
     CleanConsumeQueueService,
@@ -64,7 +66,7 @@ class StoreParts:
         self.delays_ms: tuple[int, ...] = parse_delay_levels(config.message_delay_level)
         self.offsets: StoreOffsets = StoreOffsets(asks_flush=config.is_sync_flush)
         self.latch: ReadOnlyLatch = ReadOnlyLatch()
-        self.gate: WriteGate = WriteGate(self.latch)
+        self.gate: WriteGate = WriteGate(self.latch, is_slave=config.is_slave)
         # After the gate: waiters that learn of a failed flush ask the gate whether it is permanent.
         self.latch.add_listener(self.offsets.fail)
         self.log: CommitLog = CommitLog(config, files, self.offsets)
@@ -99,6 +101,8 @@ class StoreParts:
             dispatchers=self.dispatchers,
             stats=self.stats,
         )
+        self.replicas: ReplicaOffsets = ReplicaOffsets(self.offsets, self.append_lock)
+        self.log_reader: LogReader = LogReader(self.log, self.offsets)
         self.direct: DirectAppend = self._make_direct()
         self.replica: ReplicaWriter = self._make_replica()
         self.flusher: LogFlusher = LogFlusher(self.log, self.offsets, self.checkpoint, self.latch)
@@ -123,7 +127,7 @@ class StoreParts:
             dispatchers=self.dispatchers,
             index=self.index,
             stats=self.stats,
-            is_sync_flush=self._config.is_sync_flush,
+            answers_wait=self._config.answers_wait,
         )
 
     def _make_replica(self) -> ReplicaWriter:
@@ -134,6 +138,7 @@ class StoreParts:
             offsets=self.offsets,
             dispatchers=self.dispatchers,
             rebuilder=self.rebuilder,
+            bulk=RecordBulk(self.log, self.rebuilder, self.index, self.table.is_batch_topic),
             delays_ms=self.delays_ms,
         )
 
@@ -172,9 +177,11 @@ class StoreParts:
         config = self._config
         services: list[Service] = [AllocateService(self.log, self.gate), self.cold_reads]
         if config.is_sync_flush:
-            services += [self.group, FlushDeadlineService(self.offsets)]
+            services.append(self.group)
         else:
             services.append(FlushRealTimeService(self.flusher, config))
+        if config.answers_wait:
+            services.append(FlushDeadlineService(self.offsets))
         services += [self.flush_queues, SampleService(self.stats), self.clean_log]
         dependents: list[DependentFiles] = [self.table, self.deleted]
         if self.index is not None:

@@ -3,33 +3,51 @@
 Messages pass these offsets in this order. Offsets only increase while the store is open::
 
     appended >= flushed        in memory; on this disk
-    appended >= confirmed      on the required replicas
-    visible                    the smallest of those that the mode requires
+    appended >= confirmed      on enough replicas; very large when none is waited for
+    acknowledged               min(flushed with SYNC_FLUSH, confirmed): waiting senders succeed
+    visible                    min(flushed with SYNC_FLUSH, max(confirmed, released))
     dispatched <= visible      in consume queues, index and all other dispatchers
 
 Guarantees:
     - `appended`: complete records precede it; the next one starts there;
     - `flushed`: a power cut loses nothing before it;
-    - `visible`: consumers may read and waiting senders are answered before it. With ASYNC_FLUSH
-      it equals `appended`; with SYNC_FLUSH it never exceeds `flushed`;
+    - `confirmed`: the loss of this machine loses nothing before it;
+    - `released`: messages that were not confirmed in time, which consumers may read nevertheless;
+    - `visible`: consumers may read before it. With ASYNC_FLUSH and without replicas it equals
+      `appended`; with SYNC_FLUSH it never exceeds `flushed`;
     - `dispatched`: consumers and look-ups find every message before it.
 
 `appended` and `dispatched` change under the append lock, the others under a lock of this
-object; any thread may read them. Callbacks are called without a lock of this object.
+object; any thread may read them. Callbacks are called without a lock of this object. A caller that
+holds the append lock may take the lock of this object, never the other way round.
 
-Source: CommitLog (wrotePosition, flushedWhere), DefaultMessageStore.getConfirmOffset,
-ReputMessageService.reputFromOffset (5.4.0).
+Source: CommitLog (wrotePosition, flushedWhere, handleDiskFlushAndHA),
+DefaultMessageStore.getConfirmOffset, ReputMessageService.reputFromOffset (5.4.0).
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
-_NO_BOUND: Final = 1 << 63
+NO_BOUND: Final = 1 << 63
+"""Value of `confirmed` while no replica is waited for."""
 
-Waiter = tuple[int, int, Callable[[bool], None]]
-"""Physical offset, deadline (monotonic ms), callback."""
+
+class Waiter(NamedTuple):
+    """Callback that waits until a part of the log is acknowledged.
+
+    Attributes:
+        phy_end: end of that part.
+        deadline_ms: monotonic time until which its flush is waited for.
+        replica_deadline_ms: monotonic time until which its confirmation is waited for.
+        callback: called once.
+    """
+
+    phy_end: int
+    deadline_ms: int
+    replica_deadline_ms: int
+    callback: Callable[[bool], None]
 
 
 class StoreOffsets:
@@ -39,14 +57,17 @@ class StoreOffsets:
         appended: offset of the next record.
         appended_ms: store time of the last record.
         flushed: end of the log on disk.
-        confirmed: end of the log on the required replicas; very large without replicas.
+        confirmed: end of the log on enough replicas; `NO_BOUND` when none is waited for.
+        released: end of the messages that consumers may read although they are not confirmed.
         dispatched: end of the messages that the dispatchers have processed.
         dispatched_ms: store time of the last dispatched message.
-        visible_bound: upper bound of `visible`; very large if appended records are visible at
+        visible_bound: upper bound of `visible`; `NO_BOUND` if appended records are visible at
             once.
-        on_visible: called with `visible` after a flush or a confirmation moved it, before waiting
-            callbacks are called.
+        acknowledged: end of the log for which waiting callbacks have succeeded; `NO_BOUND` if
+            appended records are acknowledged at once. Its messages are dispatched.
+        on_visible: called with `visible` after it moved, before waiting callbacks are called.
         on_wait: called when a callback waits for a larger offset, to request a flush.
+        on_replica_wait: called at the same time, to send the log to replicas soon.
     """
 
     __slots__ = (
@@ -54,14 +75,17 @@ class StoreOffsets:
         "_failed",
         "_mutex",
         "_waiters",
+        "acknowledged",
         "appended",
         "appended_ms",
         "confirmed",
         "dispatched",
         "dispatched_ms",
         "flushed",
+        "on_replica_wait",
         "on_visible",
         "on_wait",
+        "released",
         "visible_bound",
     )
 
@@ -78,12 +102,15 @@ class StoreOffsets:
         self.appended: int = 0
         self.appended_ms: int = 0
         self.flushed: int = 0
-        self.confirmed: int = _NO_BOUND
+        self.confirmed: int = NO_BOUND
+        self.released: int = 0
         self.dispatched: int = 0
         self.dispatched_ms: int = 0
-        self.visible_bound = 0 if asks_flush else _NO_BOUND
+        self.visible_bound: int = 0 if asks_flush else NO_BOUND
+        self.acknowledged: int = self.visible_bound
         self.on_visible: Callable[[int], None] = _ignore
         self.on_wait: Callable[[], None] = _nothing
+        self.on_replica_wait: list[Callable[[], None]] = []
 
     @property
     def visible(self) -> int:
@@ -95,6 +122,11 @@ class StoreOffsets:
         """Appended bytes that are not flushed."""
         return self.appended - self.flushed
 
+    @property
+    def waits_for_replicas(self) -> bool:
+        """Whether messages wait until replicas have them."""
+        return self.confirmed < NO_BOUND
+
     def restart(self, phy_offset: int, store_timestamp_ms: int) -> None:
         """Set all offsets to the end of the log after recovery.
 
@@ -102,74 +134,134 @@ class StoreOffsets:
             phy_offset: end of the log.
             store_timestamp_ms: store time of its last record.
         """
-        self.appended = self.flushed = self.dispatched = phy_offset
         self.appended_ms = self.dispatched_ms = store_timestamp_ms
-        self._bind()
+        with self._mutex:
+            self.appended = self.flushed = self.dispatched = phy_offset
+            if self.confirmed < NO_BOUND:  # consumers already read what was recovered
+                self.confirmed = phy_offset
+            self.visible_bound = self._bound_of(self.confirmed)
+            self.acknowledged = self.visible_bound
 
     def flush_reached(self, phy_offset: int) -> None:
         """Advance `flushed` and call waiting callbacks."""
-        # Flushes may finish out of order with a restart of the offsets.
-        self.flushed = max(self.flushed, phy_offset)
+        with self._mutex:
+            # Flushes may finish out of order with a restart of the offsets.
+            self.flushed = max(self.flushed, phy_offset)
         self._moved()
+
+    # -- replicas --------------------------------------------------------------------------
 
     def confirm_reached(self, phy_offset: int) -> None:
         """Advance `confirmed` and call waiting callbacks."""
-        self.confirmed = phy_offset
+        with self._mutex:
+            if phy_offset <= self.confirmed:
+                return
+            self.confirmed = phy_offset
         self._moved()
 
-    def _bind(self) -> None:
-        self.visible_bound = (
-            min(self.flushed, self.confirmed) if self._asks_flush else self.confirmed
-        )
+    def release_reached(self, phy_offset: int) -> None:
+        """Let consumers read unconfirmed messages up to an offset."""
+        with self._mutex:
+            if phy_offset <= self.released:
+                return
+            self.released = phy_offset
+        self._moved()
+
+    def wait_for_replicas(self) -> None:
+        """Let messages from now on wait for `confirmed` (append lock held).
+
+        The append lock keeps a message from being dispatched at once that is appended after this.
+        """
+        with self._mutex:
+            if self.confirmed == NO_BOUND:
+                # Not further than what was acknowledged: the rest waits for replicas as well.
+                self.confirmed = self.visible
+                self.visible_bound = self._bound_of(max(self.confirmed, self.released))
+                self.acknowledged = min(self.acknowledged, self._bound_of(self.confirmed))
+
+    def _bound_of(self, replicated: int) -> int:
+        return min(self.flushed, replicated) if self._asks_flush else replicated
 
     def _moved(self) -> None:
-        self._bind()
+        """Publish the bounds after `flushed`, `confirmed` or `released` moved (no lock held)."""
+        with self._mutex:
+            # Under the lock: of two threads that move offsets the later one must see both moves.
+            self.visible_bound = self._bound_of(max(self.confirmed, self.released))
+            acknowledged = self._bound_of(self.confirmed)
         # Dispatch first: a sender that is answered may read its message at once.
         self.on_visible(self.visible)
-        self.answer_visible()
+        with self._mutex:
+            # Only what was visible before the dispatch above is acknowledged: another thread may
+            # have moved an offset meanwhile, and dispatches after this.
+            acknowledged = min(acknowledged, self._bound_of(self.confirmed))
+            self.acknowledged = max(self.acknowledged, acknowledged)
+        self.answer_acknowledged()
 
     # -- waiting ---------------------------------------------------------------------------
 
     def ask(self) -> None:
         """Request that appended records become visible soon."""
         self.on_wait()
+        for wake in self.on_replica_wait:
+            wake()
 
-    def wait_for(self, phy_end: int, deadline_ms: int, callback: Callable[[bool], None]) -> None:
-        """Call back when the log is visible up to an offset, or never will be.
+    def wait_for(
+        self,
+        phy_end: int,
+        deadline_ms: int,
+        callback: Callable[[bool], None],
+        *,
+        replica_deadline_ms: int = NO_BOUND,
+    ) -> None:
+        """Call back when the log is acknowledged up to an offset, or never will be.
 
         Args:
             phy_end: physical offset after the caller's record.
-            deadline_ms: monotonic time after which the argument is False.
+            deadline_ms: monotonic time after which the argument is False if it is not flushed.
             callback: called once, on any thread, possibly before this returns.
+            replica_deadline_ms: monotonic time after which it is False if it is not confirmed.
         """
-        if self.visible >= phy_end:
+        if self.acknowledged >= phy_end:
             callback(True)
             return
         with self._mutex:
             # Added before the second check, so that a flush in between finds the waiter.
-            self._waiters.append((phy_end, deadline_ms, callback))
+            self._waiters.append(Waiter(phy_end, deadline_ms, replica_deadline_ms, callback))
         if self._failed:
             self.fail()
-        elif self.visible >= phy_end:  # it moved between the two checks
-            self.answer_visible()
+        elif self.acknowledged >= phy_end:  # it moved between the two checks
+            self.answer_acknowledged()
         else:
             self.ask()
 
-    def answer_visible(self) -> None:
-        """Call back with True for records that are visible."""
-        visible = self.visible
-        self._answer(lambda waiter: waiter[0] <= visible, is_visible=True)
+    def answer_acknowledged(self) -> None:
+        """Call back with True for records that are acknowledged."""
+        acknowledged = self.acknowledged
+        self._answer(lambda waiter: waiter.phy_end <= acknowledged, is_acknowledged=True)
 
     def expire(self, now_ms: int) -> None:
         """Call back with False after the deadline, even while a flush hangs."""
-        self._answer(lambda waiter: waiter[1] <= now_ms, is_visible=False)
+        flushed = self.flushed if self._asks_flush else NO_BOUND
+        confirmed = self.confirmed
+        self._answer(
+            lambda waiter: (
+                (waiter.deadline_ms <= now_ms and waiter.phy_end > flushed)
+                or (waiter.replica_deadline_ms <= now_ms and waiter.phy_end > confirmed)
+            ),
+            is_acknowledged=False,
+        )
+
+    def give_up(self) -> None:
+        """Call back with False for records that are not confirmed, before their deadline."""
+        confirmed = self.confirmed
+        self._answer(lambda waiter: waiter.phy_end > confirmed, is_acknowledged=False)
 
     def fail(self) -> None:
         """Call back with False, now and for later calls, because there are no more flushes."""
         self._failed = True
-        self._answer(lambda _: True, is_visible=False)
+        self._answer(lambda _: True, is_acknowledged=False)
 
-    def _answer(self, chosen: Callable[[Waiter], bool], *, is_visible: bool) -> None:
+    def _answer(self, chosen: Callable[[Waiter], bool], *, is_acknowledged: bool) -> None:
         with self._mutex:
             if not self._waiters:
                 return
@@ -178,8 +270,8 @@ class StoreOffsets:
                 return
             self._waiters = deque(each for each in self._waiters if not chosen(each))
         # Outside of the lock: callbacks may wait for further offsets.
-        for _, _, callback in answered:
-            callback(is_visible)
+        for waiter in answered:
+            waiter.callback(is_acknowledged)
 
 
 def _nothing() -> None:

@@ -1,7 +1,8 @@
 """Write gate: whether the store accepts messages, and the reason if not.
 
 The gate is closed if the store is not open, while the disk is nearly full, and after a failed
-flush. The last is permanent: after an error the kernel may have dropped the pages, so a later,
+flush; in the store of a slave it is closed for messages, but not for its master's log. A failed
+flush is permanent: after an error the kernel may have dropped the pages, so a later,
 successful flush would not mean that they are on disk. Any other shortage (descriptors, memory,
 space for one file) rejects that one put and leaves the gate open; it is noted, so that the broker
 is not ready as long as it lasts.
@@ -47,14 +48,17 @@ class WriteGate:
     Attributes:
         is_open: whether the store is open.
         refusal: reason for rejecting messages; None if accepted. Each put reads it.
+        log_refusal: reason for rejecting parts of a master's log; None if accepted.
         shortage: resource that the last refused put lacked; None once it is available again.
     """
 
-    def __init__(self, latch: ReadOnlyLatch) -> None:
+    def __init__(self, latch: ReadOnlyLatch, *, is_slave: bool = False) -> None:
         self._latch = latch
+        self._role_refusal = "the broker is a slave: send to its master" if is_slave else None
         self._disk_full: str | None = None
         self.is_open: bool = False
         self.refusal: str | None = None
+        self.log_refusal: str | None = None
         self.shortage: str | None = None
         self._was_short = False
         self._mutex = threading.Lock()
@@ -94,8 +98,9 @@ class WriteGate:
     def _decide(self) -> None:
         with self._mutex:
             if not self.is_open:
-                self.refusal = "the store is closed"
+                self.log_refusal = "the store is closed"
             elif self._latch.reason is not None:
-                self.refusal = self._latch.reason
+                self.log_refusal = self._latch.reason
             else:
-                self.refusal = self._disk_full
+                self.log_refusal = self._disk_full
+            self.refusal = self.log_refusal or self._role_refusal

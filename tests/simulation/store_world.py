@@ -101,7 +101,9 @@ class StoreWorld:
         self.paces_ms = self.rng.choice([(0, 1, 5, 100, 700, 4_000), (0, 1, 900, 4_000, 15_000)])
         self.last_topic: str | None = None
         self.topics = TOPICS[: self.rng.choice([1, 2, 2, 4])]
-        self.store = MessageStore(self.config, clock=self.clock, files=self.files)
+        self.store = MessageStore(
+            self.config, clock=self.clock, files=self.files, new_log_id=lambda: "0"
+        )
         self.due_ms: dict[str, int] = {}
         self.weights = {self.put: 12.0, self.run_services: 6.0, self.consume: 2.0, **self._faults()}
 
@@ -360,7 +362,9 @@ class StoreWorld:
         self.files.remove(directory / names[-1])
         if self.closed_at > int(names[-1]):
             with pytest.raises(StoreFormatError, match=r"is missing|has no log file"):
-                MessageStore(self.config, clock=self.clock, files=self.files).open()
+                MessageStore(
+                    self.config, clock=self.clock, files=self.files, new_log_id=lambda: "0"
+                ).open()
             self.files.write_bytes(directory / names[-1], content)
 
     def _pause(self) -> None:
@@ -387,7 +391,9 @@ class StoreWorld:
         self._open_once()
 
     def _open_once(self) -> None:
-        self.store = MessageStore(self.config, clock=self.clock, files=self.files)
+        self.store = MessageStore(
+            self.config, clock=self.clock, files=self.files, new_log_id=lambda: "0"
+        )
         self.due_ms = {}
         self.is_open = False
         self.store.open()

@@ -168,6 +168,7 @@ cdef class PlainSends:
     cdef object processor, direct, dispatchers, rules, transactions, count_stored
     cdef object sent_to, lookup  # policies of topics; those of the current bulk
     cdef bint delivers  # due messages: the bulk has topics, not policies
+    cdef bint waits  # the stored bulk is not visible at once
     cdef list kept  # owners of the texts of the rules
     cdef bint is_busy
     cdef Py_ssize_t max_frame_size
@@ -205,7 +206,7 @@ cdef class PlainSends:
         self.half_name.at, self.half_name.size = self.half_name.at + 1, self.half_name.size - 1
         self.run.rules.delay_field = text_of(delay_field)
         self.run.rules.has_index = direct.has_index
-        self.run.rules.is_sync_flush = direct.is_sync_flush
+        self.run.rules.answers_wait = direct.answers_wait
         self.max_frame_size = max_frame_bytes
         self.pulls = None if pulls is None else Pulls(pulls)
         self.rules = None
@@ -371,7 +372,7 @@ cdef class PlainSends:
         self.announce(done)
         self.is_stale = False
         following = run.sends[done - 1].following
-        if run.rules.is_sync_flush and run.out_size:
+        if self.waits and run.out_size:
             return following, self.answer_later(channel, phy_end, done)
         return following, PyBytes_FromStringAndSize(<char*>run.out, run.out_size)
 
@@ -534,7 +535,7 @@ cdef class PlainSends:
         """Get the log file to read halves from, and the number that can be committed now."""
         cdef Ends* ends = &self.run.ends
         ends.is_known = True
-        ends.op_room = 0 if self.run.rules.is_sync_flush else self.transactions.op_room_bytes
+        ends.op_room = 0 if self.run.rules.answers_wait else self.transactions.op_room_bytes
         if ends.op_room <= 0:
             return 0
         found = self.direct.readable()
@@ -686,7 +687,7 @@ cdef class PlainSends:
         cdef bint has_log = False, has_index = False
         cdef int number, held = 0
         cdef Writer writer
-        store_ms, host, mapped, log_end, queues, tails, _, index_run, waits_for_flush = space
+        store_ms, host, mapped, log_end, queues, tails, _, index_run, self.waits = space
         base_offset, position = mapped.base_offset, mapped.write_position
         try:
             PyObject_GetBuffer(mapped.buffer, &log, PyBUF_WRITABLE)
@@ -725,7 +726,7 @@ cdef class PlainSends:
             return None
         phy_end[0] = writer.base_offset + writer.position
         hashes = phy_offsets = arrivals = ()
-        if waits_for_flush:
+        if self.waits:
             hashes, phy_offsets = self.keys_of(done[0], <int64_t>base_offset + <int64_t>position)
             arrivals = self.arrivals_of(done[0])
         return (
@@ -789,7 +790,7 @@ cdef class PlainSends:
         return arrivals
 
     cdef bytes answer_later(self, channel, int64_t phy_end, int done):
-        """Defer the responses that wait for the flush; return the other responses."""
+        """Defer the responses that wait for disk or replicas; return the other responses."""
         cdef Run* run = &self.run
         cdef int number
         asked = []
@@ -801,7 +802,7 @@ cdef class PlainSends:
         return self.responses_of(done, False)
 
     cdef bytes responses_of(self, int done, bint waits):
-        """Return the responses that wait for the flush, or the others."""
+        """Return the responses that wait for disk or replicas, or the others."""
         cdef Run* run = &self.run
         cdef int number
         cdef Py_ssize_t size = 0
@@ -830,7 +831,7 @@ cdef class PlainSends:
         if not self.delivers:
             self.count_transactions(done)
         listener = self.dispatchers.on_arrival
-        if listener is None or run.rules.is_sync_flush:
+        if listener is None or self.waits:
             return 0
         for arrival in self.arrivals_of(done):
             try:

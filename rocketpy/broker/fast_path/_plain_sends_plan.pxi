@@ -107,7 +107,7 @@ cdef struct Rules:
     Text delay_field  # the topic of what waits, as records hold it
     int64_t delays_ms[MAX_LEVELS]
     int level_count
-    bint has_index, is_sync_flush
+    bint has_index, answers_wait
 
 cdef struct Ends:
     bint is_known  # the rest is

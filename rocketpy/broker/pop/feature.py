@@ -57,7 +57,7 @@ class PopNeeds:
         order_file: consumerOrderInfo.json.
         stats: counters.
         config: the broker's settings.
-        sync_flush: whether responses wait until check points and acks are on disk.
+        answers_wait: whether responses wait until check points and acks are on disk.
         clock: time.
     """
 
@@ -73,7 +73,7 @@ class PopNeeds:
     order_file: JsonDocument
     stats: PullCounter
     config: BrokerConfig
-    sync_flush: bool
+    answers_wait: bool
     clock: Clock
 
 
@@ -165,7 +165,7 @@ def _buffer(needs: PopNeeds, revive_log: ReviveLog, positions: PopPositions) -> 
         revive_log,
         positions,
         config=needs.config,
-        sync_flush=needs.sync_flush,
+        answers_wait=needs.answers_wait,
         clock=needs.clock,
     )
 
@@ -203,7 +203,7 @@ def _taker(
         revive_log=revive_log,
         stats=needs.stats,
         config=needs.config,
-        sync_flush=needs.sync_flush,
+        answers_wait=needs.answers_wait,
     )
 
 
@@ -247,7 +247,7 @@ def _acks(
         revive_log=revive_log,
         waiters=waiters,
         broker_name=needs.config.broker_name,
-        sync_flush=needs.sync_flush,
+        answers_wait=needs.answers_wait,
         clock=needs.clock,
     )
 

@@ -19,12 +19,12 @@ class SendBackProcessor:
 
     Args:
         operation: stores them again.
-        sync_flush: whether responses wait for the copy on disk, and not only for its topic.
+        answers_wait: whether responses wait for the copy on disk, and not only for its topic.
     """
 
-    def __init__(self, operation: SendBack, *, sync_flush: bool) -> None:
+    def __init__(self, operation: SendBack, *, answers_wait: bool) -> None:
         self._operation = operation
-        self._sync_flush = sync_flush
+        self._answers_wait = answers_wait
 
     def process(self, channel: Channel, request: RemotingCommand) -> Response:
         """Store a message again.
@@ -47,7 +47,7 @@ class SendBackProcessor:
         )
         if isinstance(copied, Refusal):
             return make_response(request, *copied)
-        phy_end = copied.phy_end if self._sync_flush else 0
+        phy_end = copied.phy_end if self._answers_wait else 0
         if not phy_end and operation.is_written(copied):
             return make_response(request)
         deferred = channel.defer(request)
@@ -71,14 +71,14 @@ class SendBackProcessor:
         return deferred
 
 
-def build_send_back(operation: SendBack, *, sync_flush: bool) -> Feature:
+def build_send_back(operation: SendBack, *, answers_wait: bool) -> Feature:
     """Build send-backs as a feature of the broker.
 
     Args:
         operation: stores returned messages again.
-        sync_flush: whether responses wait until the copy is on disk.
+        answers_wait: whether responses wait until the copy is on disk.
     """
-    processor = SendBackProcessor(operation, sync_flush=sync_flush)
+    processor = SendBackProcessor(operation, answers_wait=answers_wait)
 
     def add_requests(table: RequestTable) -> None:
         table.add("send", {RequestCode.CONSUMER_SEND_MSG_BACK: processor.process})

@@ -11,8 +11,9 @@ Invariants:
       `MessageStore`;
     - between `begin` and `end` written bytes are not published: readers see the store unchanged,
       and after a crash recovery finds complete records in the log;
-    - with SYNC_FLUSH only the records are written in place. Queue entries and keys wait for the
-      flush (`rocketpy.store.append.dispatch.EncodedRun`).
+    - where messages are not visible at once (SYNC_FLUSH, or replicas are waited for), only the
+      records are written in place. Queue entries and keys wait
+      (`rocketpy.store.append.dispatch.EncodedRun`).
 """
 
 from collections.abc import Sequence
@@ -51,7 +52,7 @@ class AppendSpace(NamedTuple):
         tails: for each queue its bytes and the position of the next entry in them.
         index_file: index file for the keys; None in a store without an index.
         index_run: space in that file.
-        waits_for_flush: the run waits for a flush: tails are its own memory, no key is written.
+        waits: the run is not visible at once: tails are its own memory, no key is written.
     """
 
     store_ms: int
@@ -62,7 +63,7 @@ class AppendSpace(NamedTuple):
     tails: list[Tail | None]
     index_file: IndexFile | None
     index_run: IndexRun | None
-    waits_for_flush: bool
+    waits: bool
 
 
 class AppendedRun(NamedTuple):
@@ -75,9 +76,9 @@ class AppendedRun(NamedTuple):
         index_count: number of the next entry of the index.
         slots_used: number of slots of the index file that name an entry.
         last_phy_offset: physical offset of the last record.
-        key_hashes: hashes of all keys if the records wait for a flush; empty otherwise.
+        key_hashes: hashes of all keys if the records wait; empty otherwise.
         key_phy_offsets: physical offset of the message of each key.
-        arrivals: arguments for the listener if the records wait for a flush.
+        arrivals: arguments for the listener if the records wait.
     """
 
     log_position: int
@@ -128,11 +129,11 @@ class DirectAppend:
         dispatchers: dispatchers of the queues and of `index` only; messages may be pending.
         index: the index; None without.
         stats: statistics.
-        is_sync_flush: whether every message waits for a flush.
+        answers_wait: whether messages may have to wait: for a flush, or for replicas.
 
     Attributes:
         has_index: whether the caller must write keys.
-        is_sync_flush: whether every message waits for a flush.
+        answers_wait: whether messages may have to wait.
         dispatchers: provides the arrival listener to call after `end`.
     """
 
@@ -145,10 +146,10 @@ class DirectAppend:
         dispatchers: DispatcherList,
         index: IndexService | None,
         stats: StoreStats,
-        is_sync_flush: bool = False,
+        answers_wait: bool = False,
     ) -> None:
         self.has_index: bool = index is not None
-        self.is_sync_flush = is_sync_flush
+        self.answers_wait: bool = answers_wait
         self._writer = writer
         self._log = log
         self._offsets = offsets
@@ -182,18 +183,13 @@ class DirectAppend:
         space: SpaceFields | None = None
         try:
             offsets, log, store_host = self._offsets, self._log, writer.store_host
-            waits_for_flush = self.is_sync_flush
             file = log.file
             # The compiled path writes the record layout with IPv4 hosts only.
             if file is None or len(store_host) != V4_HOST_BYTES:
                 return None
             appended = offsets.appended
-            # Without SYNC_FLUSH entries are published at once, which must not overtake pending
-            # messages.
-            if not waits_for_flush and (
-                self._pending or appended + log_bytes > offsets.visible_bound
-            ):
-                return None
+            # Entries that are published at once must not overtake pending messages.
+            waits = bool(self._pending) or appended + log_bytes > offsets.visible_bound
             position = file.write_position
             end = position + log_bytes
             # Space for a blank stays free, because the next record may start a new file.
@@ -201,7 +197,7 @@ class DirectAppend:
                 end = file.size_bytes - BLANK_BYTES
             if end <= position:
                 return None
-            open_run = _room_for_later if waits_for_flush else _open_run
+            open_run = _room_for_later if waits else _open_run
             queues: list[ConsumeQueue | None] = []
             tails: list[Tail | None] = []
             for topic, queue_id, count in places:  # one as a rule: quicker than comprehensions
@@ -212,14 +208,13 @@ class DirectAppend:
             if end + BLANK_BYTES > log.limit:
                 log.reserve(end - position)
             index_file = index_run = None
-            if self._index is not None and not waits_for_flush:
+            if self._index is not None and not waits:
                 found = self._index.open_run(appended, store_ms, key_count)
                 if found is None:
                     return None
                 index_file, index_run = found
             space = (
-                store_ms, store_host, file, end, queues, tails, index_file, index_run,
-                waits_for_flush,
+                store_ms, store_host, file, end, queues, tails, index_file, index_run, waits,
             )  # fmt: skip
         except (ResourceShortError, StoreFormatError, OSError):
             return None  # single puts may still succeed
@@ -241,11 +236,11 @@ class DirectAppend:
                 self._count(space, run)
         finally:
             self._writer.unlock()
-        if run is not None and self.is_sync_flush:
+        if run is not None and space[8]:
             self._offsets.ask()
 
     def _count(self, space: SpaceFields, run: RunFields) -> None:
-        store_ms, _, log, _, queues, _, index_file, _, _ = space
+        store_ms, _, log, _, queues, _, index_file, _, waits = space
         log_position, counts, phy_ends, index_count, slots_used, last_phy_offset, _, _, _ = run
         offsets, stats = self._offsets, self._stats
         size_bytes = log_position - log.write_position
@@ -253,7 +248,7 @@ class DirectAppend:
         log.write_position = log_position
         appended = offsets.appended = log.base_offset + log_position
         offsets.appended_ms = store_ms
-        if self.is_sync_flush:
+        if waits:
             later = _later(AppendSpace._make(space), AppendedRun._make(run), appended)
             self.dispatchers.submit_later(later)
         else:
@@ -269,12 +264,12 @@ class DirectAppend:
 
 
 def _room_for_later(queue: ConsumeQueue, count: int) -> Tail | None:
-    """Reserve space in a queue for entries that are put after the flush of their messages."""
+    """Reserve space in a queue for entries that are put when their messages are visible."""
     return (bytearray(ENTRY_BYTES * count), 0) if queue.reserve_run(count) else None
 
 
 def _later(space: AppendSpace, run: AppendedRun, phy_end: int) -> EncodedRun:
-    """Advance the queues' next offsets, and return the entries to put after the flush."""
+    """Advance the queues' next offsets, and return the entries to put later."""
     placed = []
     for queue, tail, count, end in zip(
         space.queues, space.tails, run.counts, run.phy_ends, strict=True

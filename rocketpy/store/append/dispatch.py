@@ -138,6 +138,24 @@ class EncodedRun(NamedTuple):
     store_timestamp_ms: int
 
 
+class RecordRange(NamedTuple):
+    """Consecutive records that a replica appended, whose entries are made from the log.
+
+    Attributes:
+        phy_offset: physical offset of the first record.
+        phy_end: physical offset after the last one.
+        store_timestamp_ms: store time of the last one.
+        put: writes their queue entries and keys, and adds to `arrivals` (append lock held).
+        arrivals: arguments for the arrival listener, once they are put.
+    """
+
+    phy_offset: int
+    phy_end: int
+    store_timestamp_ms: int
+    put: Callable[["RecordRange"], None]
+    arrivals: list[Arrival]
+
+
 class Dispatcher(Protocol):
     """Receives every visible message, in the order of the log, under the append lock."""
 
@@ -198,7 +216,7 @@ def read_back(
     )
 
 
-Pending: TypeAlias = DispatchRequest | DispatchRun | EncodedRun
+Pending: TypeAlias = DispatchRequest | DispatchRun | EncodedRun | RecordRange
 """Item of the `PendingDispatchQueue`."""
 
 
@@ -249,8 +267,8 @@ class DispatcherList:
         """Number of messages and batches that are not visible yet."""
         return len(self.pending)
 
-    def submit(self, request: DispatchRequest | DispatchRun) -> bool:
-        """Dispatch an appended message or batch now, or when it becomes visible (append lock held).
+    def submit(self, request: DispatchRequest | DispatchRun | RecordRange) -> bool:
+        """Dispatch appended messages now, or when they become visible (append lock held).
 
         Returns:
             Whether it was dispatched; the caller then announces it without the lock.
@@ -276,7 +294,9 @@ class DispatcherList:
         offsets = self._offsets
         # Queue entries are written under the append lock, like those of direct dispatch.
         with self._append_lock:
-            for each in self.pending.take(visible):
+            # More may be visible by now. A message that was appended meanwhile waits behind pending
+            # ones, also if nothing will move the offsets any more.
+            for each in self.pending.take(max(visible, offsets.visible)):
                 self._dispatch_one(each)
                 arrivals += arrivals_of(each)
                 offsets.dispatched = each.phy_end
@@ -292,6 +312,8 @@ class DispatcherList:
             elif isinstance(request, EncodedRun):
                 for dispatcher in self._dispatchers:
                     dispatcher.dispatch_encoded(request)
+            elif isinstance(request, RecordRange):
+                request.put(request)
             else:
                 for dispatch in self._dispatch:
                     dispatch(request)
@@ -320,6 +342,8 @@ def arrivals_of(request: Pending) -> list[Arrival]:
         # Topics may be deleted while their messages wait for the flush.
         gone = {(q.topic, q.queue_id) for q, *_ in request.places if q.is_deleted}
         return [each for each in request.arrivals if each[:2] not in gone]
+    if isinstance(request, RecordRange):
+        return request.arrivals
     queue = request.queue
     if not has_queue_entry(request.sys_flag) or (queue is not None and queue.is_deleted):
         return []

@@ -127,12 +127,12 @@ class GroupCommitService:
         self._asked = False
         if self._flusher.dirty_bytes:
             self._flusher.flush()
-        self._offsets.answer_visible()
+        self._offsets.answer_acknowledged()
         return now_ms if self._asked else now_ms + _IDLE_MS
 
 
 class FlushDeadlineService:
-    """Fails callers that have waited too long for a flush."""
+    """Fails callers that have waited too long for a flush or for replicas."""
 
     name: Final = "FlushDeadlineService"
 

@@ -177,14 +177,20 @@ class CommitLog:
             position = 0
         else:
             self._allocate(mapped, position + size_bytes + BLANK_BYTES)
-        self.limit = min(
-            mapped.allocated, position + max(_POPULATE_BYTES, size_bytes + BLANK_BYTES)
-        )
+        self._populate(mapped, position, size_bytes + BLANK_BYTES)
+        return mapped.base_offset + position
+
+    def _extend(self, mapped: MappedFile, position: int, size_bytes: int) -> None:
+        """Allocate and populate space for bytes of another store's log."""
+        self._allocate(mapped, position + size_bytes)
+        self._populate(mapped, position, size_bytes)
+
+    def _populate(self, mapped: MappedFile, position: int, size_bytes: int) -> None:
+        self.limit = min(mapped.allocated, position + max(_POPULATE_BYTES, size_bytes))
         # Touching a fresh page costs 7 us, populating it 1 us; so pages are populated in steps.
         mapped.region.populate(position, self.limit)
         if position + self._step_bytes > mapped.allocated or position > mapped.size_bytes // 2:
             self.on_step()
-        return mapped.base_offset + position
 
     def _allocate(self, mapped: MappedFile, position: int) -> None:
         try:
@@ -313,7 +319,7 @@ class CommitLog:
             self.offsets.appended if mapped is None else mapped.base_offset + mapped.write_position
         )
 
-    def append_raw(self, phy_offset: int, data: bytes) -> int:
+    def append_raw(self, phy_offset: int, data: bytes | memoryview) -> int:
         """Append bytes of another store's log; return their end.
 
         `StoreOffsets.appended` does not change: the caller advances it over complete records.
@@ -340,7 +346,8 @@ class CommitLog:
                 self.limit = 0
             position = mapped.write_position
             piece = rest[: mapped.size_bytes - position]
-            self._allocate(mapped, position + len(piece))
+            if position + len(piece) > self.limit:
+                self._extend(mapped, position, len(piece))
             mapped.buffer[position : position + len(piece)] = piece
             mapped.write_position = position + len(piece)
             rest = rest[len(piece) :]

@@ -12,7 +12,7 @@ is the case:
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rocketpy.errors import QueueGapError
 from rocketpy.proto.record.record import MIN_RECORD_BYTES
@@ -123,6 +123,44 @@ class QueueRebuilder:
             written = self._across_gap(queue, queue_offset, *values)
         self._last_phy[topic, queue_id] = phy_offset
         self.entry_count += int(written)
+
+    def reserve_runs(self, runs: Sequence[tuple[str, int, int]]) -> None:
+        """Reserve space for entries that follow those of their queues, in all queues or none.
+
+        Args:
+            runs: topic, queue id and number of entries of different queues.
+
+        Raises:
+            ResourceShortError: queues hold too many unflushed bytes.
+        """
+        queues = [(self._table.get_or_create(topic, each), count) for topic, each, count in runs]
+        for queue, count in queues:
+            queue.reserve_run(count)
+        for queue, count in queues:
+            queue.next_offset += count
+
+    def follows(
+        self, topic: str, queue_id: int, queue_offset: int, phy_offset: int, count: int
+    ) -> bool:
+        """Return whether records follow those of their queue, also of reserved entries.
+
+        Args:
+            topic: stored topic.
+            queue_id: queue within the topic.
+            queue_offset: queue offset of the first record.
+            phy_offset: its physical offset.
+            count: number of records.
+        """
+        queue = self._table.get(topic, queue_id)
+        return (
+            queue_offset == (0 if queue is None else queue.next_offset)
+            and queue_offset + count <= MOST_QUEUE_OFFSET
+            and not self._covers(topic, phy_offset)
+        )
+
+    def is_deleted(self, topic: str, phy_offset: int) -> bool:
+        """Return whether a message was deleted with its topic."""
+        return self._covers(topic, phy_offset)
 
     def goes_on(
         self, topic: str, queue_id: int, queue_offset: int, phy_offset: int, count: int

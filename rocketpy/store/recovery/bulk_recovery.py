@@ -21,7 +21,8 @@ from rocketpy.store.files.mapped_file import MappedFile
 from rocketpy.store.index.index_service import IndexService
 
 _MODULE: Final = "rocketpy.store.recovery._plain_records"
-_NO_INDEX: Final = (1 << 63) - 1
+NO_INDEX: Final = (1 << 63) - 1
+"""Physical offset from which no record is indexed."""
 
 
 class QueueRun(NamedTuple):
@@ -172,7 +173,7 @@ class BulkRecovery:
         self._rebuilder = rebuilder
         self._is_batch_topic = is_batch_topic
         self._index = index
-        self._index_from = _NO_INDEX if index is None else index_from
+        self._index_from = NO_INDEX if index is None else index_from
         self._check_crc = check_crc
         self._reader = CompiledReader()
         self.record_count: int = 0

@@ -45,6 +45,54 @@ def has_log(directory: Path, files: StoreFiles) -> bool:
     )
 
 
+def check_log(root: Path, log: CommitLog, files: StoreFiles, checkpoint: Checkpoint) -> None:
+    """Check that the log has the files that the checkpoint covers; warn if there is nothing else.
+
+    Raises:
+        StoreFormatError: files are missing.
+    """
+    check_log_is_there(log.directory, log.file_bytes, files, checkpoint.log_phy_offset)
+    if is_log_alone(root, files):
+        logger.warning(
+            "store has only its commit log, and groups have no offsets: path=%s log=%s",
+            root,
+            log.directory,
+        )
+
+
+def is_log_lost(
+    root: Path,
+    log_directory: Path,
+    files: StoreFiles,
+    checkpoint: Checkpoint,
+    power_cut: bool | None,
+    *,
+    start_empty: bool,
+) -> bool:
+    """Return whether a log without files had messages, and an empty one replaces it.
+
+    Args:
+        root: the store directory.
+        log_directory: directory of the log.
+        files: the file system.
+        checkpoint: the loaded checkpoint.
+        power_cut: see `trace_of_messages`.
+        start_empty: whether an empty log may replace a lost one.
+
+    Raises:
+        StoreFormatError: the log is missing, and must not be replaced.
+    """
+    trace = trace_of_messages(root, files, checkpoint, power_cut)
+    if trace is None:  # a new store
+        return False
+    if not start_empty:
+        raise missing_log(log_directory, trace)
+    logger.warning(
+        "missing commit log replaced by an empty one: path=%s trace=%s", log_directory, trace
+    )
+    return True
+
+
 def is_log_alone(root: Path, files: StoreFiles) -> bool:
     """Return whether a store directory has neither checkpoint nor queues nor tables.
 

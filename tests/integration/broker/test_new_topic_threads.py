@@ -74,7 +74,7 @@ class World:
             [],
             lambda *_: None,
             config=config,
-            sync_flush=False,
+            answers_wait=False,
             when_announced=lambda told: told(),
             clock=clock,
             rng=random.Random(seed),

@@ -145,6 +145,7 @@ class FakeStore:
         self.deleted: list[str] = []
         self.status = PutMessageStatus.PUT_OK
         self.is_writable = True
+        self.confirmed = 1 << 63
         self.waiting: list[tuple[int, Callable[[bool], None]]] = []
         self.results: list[GetMessageResult] = []
         self.reads: list[tuple[Any, ...]] = []
@@ -173,6 +174,9 @@ class FakeStore:
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
         self.waiting.append((phy_end, callback))
+
+    def is_confirmed(self, phy_end: int) -> bool:
+        return self.confirmed >= phy_end
 
     def get_message(self, *args: Any, may_join: bool = False) -> GetMessageResult:
         self.reads.append(args)

@@ -30,7 +30,9 @@ class Kit:
         self.arrivals: list[tuple[str, int, int, int]] = []
 
     def open(self) -> MessageStore:
-        store = MessageStore(self.config, clock=self.clock, files=self.files)
+        store = MessageStore(
+            self.config, clock=self.clock, files=self.files, new_log_id=lambda: "0" * 32
+        )
         store.on_arrival = lambda *each: self.arrivals.append(each)
         store.open()
         return store

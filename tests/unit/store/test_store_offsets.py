@@ -41,6 +41,7 @@ def test_with_flush_only_what_is_on_disk_is_visible() -> None:
 
 def test_replicas_bound_what_is_visible_when_there_are_any() -> None:
     waiting = Waiting(asks_flush=True)
+    waiting.offsets.wait_for_replicas()
     waiting.offsets.appended = 100
     waiting.offsets.confirm_reached(40)
     waiting.wait("a", 80)

@@ -78,6 +78,9 @@ class BothDone:
 
 
 _PUT_OK: Final = PutMessageStatus.PUT_OK
+_UNCONFIRMED: Final = (
+    "outcome unknown: the message is stored on the master, but not yet confirmed by enough slaves"
+)
 _new: Final = tuple.__new__
 
 
@@ -92,7 +95,8 @@ class SendOperation:
         stored_elsewhere: topics that transforms redirect messages to, each with a function that is
             called with the original topic.
         config: the broker's settings; see `configure`.
-        sync_flush: whether a sender that waits is answered when the message is on disk.
+        answers_wait: whether a sender that waits is answered when the message is on disk, on enough
+            slaves, or both.
         when_announced: calls back once the name servers know new topics. The first sender to a
             topic is answered then, because a consumer that starts right after asks for the route;
             and not before the topic is on disk.
@@ -113,7 +117,7 @@ class SendOperation:
         *,
         stored_elsewhere: Mapping[str, Callable[[str], None]] = MappingProxyType({}),
         config: BrokerConfig,
-        sync_flush: bool,
+        answers_wait: bool,
         when_announced: Callable[[Callable[[], None]], None],
         clock: Clock,
         rng: random.Random,
@@ -127,7 +131,7 @@ class SendOperation:
         self.rewrites: RewriteCache = RewriteCache(transforms, self._completed)
         self._count = count
         self._stored_elsewhere = stored_elsewhere
-        self._sync_flush = sync_flush
+        self._answers_wait = answers_wait
         self._when_announced = when_announced
         self._new_uniq_key = _uniq_keys(clock, rng)
         self._rng = rng
@@ -238,7 +242,9 @@ class SendOperation:
             done: called once, on any thread, perhaps at once.
         """
         if not sent.new_topic:
-            self._store.when_durable(sent.durable_at, lambda ok: done(self._not_durable(ok)))
+            self._store.when_durable(
+                sent.durable_at, lambda ok: done(self._not_durable(sent.durable_at, ok))
+            )
             return
         # Topic and message become durable independently; the slower one answers.
         arrived = BothDone(done).arrived if sent.durable_at else done
@@ -251,13 +257,18 @@ class SendOperation:
 
         self._admission.when_settled(sent.new_topic, topic_settled)
         if sent.durable_at:
-            self._store.when_durable(sent.durable_at, lambda ok: arrived(self._not_durable(ok)))
+            self._store.when_durable(
+                sent.durable_at, lambda ok: arrived(self._not_durable(sent.durable_at, ok))
+            )
 
-    def _not_durable(self, is_durable: bool) -> Refusal | None:
+    def _not_durable(self, phy_end: int, is_durable: bool) -> Refusal | None:
         if is_durable:
             return None
         # A writable store is slow, not broken: the message will probably be on disk later.
         if self._store.is_writable:
+            # As with Apache, replicas win over the disk: without them nothing is known.
+            if not self._store.is_confirmed(phy_end):
+                return Refusal(ResponseCode.FLUSH_SLAVE_TIMEOUT, _UNCONFIRMED)
             remark = "the message is stored but not yet on disk"
             return Refusal(ResponseCode.FLUSH_DISK_TIMEOUT, remark)
         return self._admission.not_available("a flush failed")
@@ -326,7 +337,7 @@ class SendOperation:
         gone = self._stored(policy, topic, 1, size_bytes)
         if gone is not None:
             return gone
-        durable_at = phy_offset + size_bytes if self._sync_flush and message.wait_store_ok else 0
+        durable_at = phy_offset + size_bytes if self._answers_wait and message.wait_store_ok else 0
         # Like `Sent(...)`, but without the frame of its Python constructor.
         return _new(Sent, (phy_offset, queue_id, queue_offset, uniq_key, durable_at, "", (), ""))
 
@@ -407,7 +418,7 @@ class SendOperation:
             queue_id,
             result.queue_offset,
             own.get(PROPERTY_UNIQ_KEY) or messages.uniq_keys[0] or "",
-            result.phy_end if self._sync_flush and waits else 0,
+            result.phy_end if self._answers_wait and waits else 0,
             phy_offsets=result.phy_offsets,
         )
 

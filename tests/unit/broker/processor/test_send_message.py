@@ -37,7 +37,7 @@ UNIQ = "AC1100010001000000000000000000FF"
 
 
 class Kit:
-    def __init__(self, *, sync_flush: bool = False, **config: Any) -> None:
+    def __init__(self, *, answers_wait: bool = False, **config: Any) -> None:
         self.config = BrokerConfig(broker_name="b", broker_cluster_name="C", **config)
         clock = FakeClock()
         self.topics = TopicTable(self.config, MemoryFile(), clock)
@@ -55,7 +55,7 @@ class Kit:
             ),
             lambda *counted: self.counted.append(counted),
             config=self.config,
-            sync_flush=sync_flush,
+            answers_wait=answers_wait,
             when_announced=lambda callback: callback(),
             clock=clock,
             rng=random.Random(1),
@@ -266,7 +266,7 @@ def test_send_busy_store_returns_flow_control_of_peer() -> None:
 
 
 def test_send_sync_flush_answers_when_durable() -> None:
-    kit = Kit(sync_flush=True)
+    kit = Kit(answers_wait=True)
     assert kit.send() is None
     ((end, callback),) = kit.store.waiting
     assert end == 1200
@@ -276,14 +276,14 @@ def test_send_sync_flush_answers_when_durable() -> None:
 
 
 def test_send_sync_flush_without_wait_answers_at_once() -> None:
-    kit = Kit(sync_flush=True)
+    kit = Kit(answers_wait=True)
     assert kit.send({"UNIQ_KEY": UNIQ, "WAIT": "false"}).code == 0
     assert kit.store.waiting == []
 
 
 @pytest.mark.parametrize(("is_writable", "code"), [(True, 10), (False, 14)])
 def test_send_missing_flush_is_never_success(is_writable: bool, code: int) -> None:
-    kit = Kit(sync_flush=True)
+    kit = Kit(answers_wait=True)
     kit.send()
     kit.store.is_writable = is_writable
     kit.store.waiting[0][1](False)

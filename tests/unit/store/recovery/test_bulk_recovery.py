@@ -122,7 +122,7 @@ def test_further_dispatcher_receives_every_record(monkeypatch: pytest.MonkeyPatc
     kit = Kit()
     sent = put_keyed(kit.open(), range(20))
     kit.files.kill()
-    store = MessageStore(kit.config, clock=kit.clock, files=kit.files)
+    store = MessageStore(kit.config, clock=kit.clock, files=kit.files, new_log_id=lambda: "0")
     told: list[int] = []
 
     class Told:
@@ -169,7 +169,7 @@ def index_of_refused_start(
         here.setattr(IndexFile, "put", refusing_put)
         if is_pure:
             here.setattr(recovered_runs, "compiled_records", lambda: None)
-        store = MessageStore(kit.config, clock=kit.clock, files=kit.files)
+        store = MessageStore(kit.config, clock=kit.clock, files=kit.files, new_log_id=lambda: "0")
         store.open()
         kit.files.kill()
         assert store._parts.index is not None

@@ -147,6 +147,7 @@ def test_log_without_anything_else_is_a_warning(caplog: pytest.LogCaptureFixture
     kit, sent = stored(10)
     kit.files.remove(Path("/store/checkpoint"))
     kit.files.remove_tree(QUEUES)
+    kit.files.remove_tree(Path("/store/config"))
     assert bodies(kit.open()) == sent
     assert "store has only its commit log, and groups have no offsets" in caplog.text
     caplog.clear()

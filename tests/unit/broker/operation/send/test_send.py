@@ -36,7 +36,7 @@ class FailingFile(MemoryFile):
 
 
 class Kit:
-    def __init__(self, *transforms: PutTransform, sync_flush: bool = False) -> None:
+    def __init__(self, *transforms: PutTransform, answers_wait: bool = False) -> None:
         config = BrokerConfig(broker_name="b", broker_cluster_name="C")
         clock = FakeClock()
         self.file = FailingFile()
@@ -53,7 +53,7 @@ class Kit:
             transforms,
             lambda *one: self.counted.append(one),
             config=config,
-            sync_flush=sync_flush,
+            answers_wait=answers_wait,
             when_announced=self.announcing.append,
             clock=clock,
             rng=random.Random(1),
@@ -184,7 +184,7 @@ def test_send_first_message_waits_for_announcement() -> None:
 
 def test_send_sync_flush_first_message_waits_for_both() -> None:
     for announced_first in (True, False):
-        kit = Kit(sync_flush=True)
+        kit = Kit(answers_wait=True)
         told = kit.settle(kit.send("New"))
         ((_, durable),) = kit.store.waiting
         (announced,) = kit.announcing
@@ -196,7 +196,7 @@ def test_send_sync_flush_first_message_waits_for_both() -> None:
 
 
 def test_send_failed_flush_is_reported_to_first_sender() -> None:
-    kit = Kit(sync_flush=True)
+    kit = Kit(answers_wait=True)
     told = kit.settle(kit.send("New"))
     kit.store.waiting[0][1](False)
     kit.announcing[0]()
@@ -204,7 +204,7 @@ def test_send_failed_flush_is_reported_to_first_sender() -> None:
 
 
 def test_send_pending_flush_keeps_no_message() -> None:
-    kit = Kit(sync_flush=True)
+    kit = Kit(answers_wait=True)
     body = b"a body that must not be kept" * 10
     kit.settle(kit.send(body=body))
     kit.store.puts.clear()

@@ -278,11 +278,11 @@ class FullFile(MemoryFile):
         raise DiskFullError("no space")
 
 
-@pytest.mark.parametrize("sync_flush", [False, True])
-def test_send_back_response_waits_for_topic_and_copy(sync_flush: bool) -> None:
+@pytest.mark.parametrize("answers_wait", [False, True])
+def test_send_back_response_waits_for_topic_and_copy(answers_wait: bool) -> None:
     kit = Kit()
     kit.topics.use_writer(lambda: None)
-    processor = SendBackProcessor(kit.operation, sync_flush=sync_flush)
+    processor = SendBackProcessor(kit.operation, answers_wait=answers_wait)
     channel = FakeChannel()
     fields = {"offset": str(OFFSET), "group": "g", "delayLevel": "0", "originTopic": "T"}
     response = processor.process(channel, make_request(36, fields))  # type: ignore[arg-type]
@@ -291,7 +291,7 @@ def test_send_back_response_waits_for_topic_and_copy(sync_flush: bool) -> None:
     kit.topics.write()
     assert [answer.code for _, answer in channel.deferred] == [0]
     again = processor.process(channel, make_request(36, fields))  # type: ignore[arg-type]
-    assert isinstance(again, DeferredResponse) == sync_flush
+    assert isinstance(again, DeferredResponse) == answers_wait
 
 
 CAUSE = ("ValueError", "no such\nsku", 1_700, "10.0.0.1@7")

@@ -1,0 +1,1 @@
+"""What replication needs of the store: identity, parts of the log, copies of the directory."""
