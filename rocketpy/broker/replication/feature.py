@@ -14,15 +14,13 @@ from rocketpy.broker.replication.ha_client import HaClient, MasterAddresses
 from rocketpy.broker.replication.ha_server import HaServer
 from rocketpy.broker.replication.ha_status import HaStatus
 from rocketpy.broker.replication.handshake import PairIdentity
-from rocketpy.broker.replication.log_copy import LogCopy
-from rocketpy.broker.replication.store_log import ReplicatedStore, StoreLog
+from rocketpy.broker.replication.store_log import LogCopy, ReplicatedStore, StoreLog
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.proto.bodies.stats import HARuntimeInfo
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import make_request
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import TlsClientConfig, TlsServerConfig
-from rocketpy.remoting.connection.channel import format_address
 from rocketpy.remoting.network.network import ListenEndpoint, Network
 from rocketpy.remoting.network.tls_context import mutual_contexts
 from rocketpy.runtime.clock import Clock
@@ -148,10 +146,6 @@ class Replication:
         elif self.server is not None:
             endpoint = self._endpoint() if needs.config.allows_slaves else None
             await self.server.start(needs.network, endpoint)
-            if endpoint is not None:
-                broker = needs.broker
-                host = broker.broker_ip2 or needs.identity.ip
-                needs.identity.ha_address = format_address(host, self.server.port)
 
     async def stop(self) -> None:
         """Close the port or the connection; idempotent."""
@@ -166,11 +160,11 @@ class Replication:
             self.client.master_changed()
 
     def _endpoint(self) -> ListenEndpoint:
-        config, broker = self._needs.config, self._needs.broker
+        config, identity = self._needs.config, self._needs.identity
         return ListenEndpoint(
             name="ha",
-            address=broker.bind_address,
-            port=broker.ha_listen_port,
+            address=self._needs.broker.bind_address,
+            port=int(identity.ha_address.rpartition(":")[2]),
             backlog=64,
             tls=self._tls[0],
             plain_allowed=not config.ha_tls_enable or bool(config.allowed_networks),

@@ -14,7 +14,6 @@ import structlog
 
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.broker.replication.handshake import PairIdentity
-from rocketpy.broker.replication.log_copy import LogCopy
 from rocketpy.broker.replication.master_link import LinkEnd, MasterLink
 from rocketpy.broker.replication.replica_state import (
     REFUSED_STATES,
@@ -24,6 +23,7 @@ from rocketpy.broker.replication.replica_state import (
     State,
     event_of,
 )
+from rocketpy.broker.replication.store_log import LogCopy
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.replication.pair_frames import VERSION
 from rocketpy.remoting.network.network import Network

@@ -11,8 +11,8 @@ import structlog
 
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.broker.replication.handshake import Accepted, PairIdentity, Refused, SlaveHandshake
-from rocketpy.broker.replication.log_copy import LogCopy
 from rocketpy.broker.replication.replica_state import Event
+from rocketpy.broker.replication.store_log import LogCopy
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.replication import classic_frames, pair_frames
 from rocketpy.proto.replication.pair_frames import Refusal, Report

@@ -1,9 +1,15 @@
-"""Log of the store as replication uses it: identity, parts to send, samples, appends of a slave."""
+"""Log of the store as replication uses it: the one that a master sends, and a slave's copy."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from rocketpy.broker.replication.handshake import Sample
+from rocketpy.errors import BadFrameError, ResourceShortError, StoreReadOnlyError
+from rocketpy.proto.replication.pair_frames import DiskState, Report
+
+STEP_BYTES: Final = 256 << 10
+"""Bytes that are appended before the loop serves others."""
 
 
 class ReplicaOffsets(Protocol):
@@ -54,6 +60,11 @@ class ReplicatedStore(Protocol):
     @property
     def max_phy_offset(self) -> int:
         """End of the complete records."""
+        ...
+
+    @property
+    def write_end(self) -> int:
+        """End of the appended bytes, an incomplete record at the end included."""
         ...
 
     @property
@@ -118,3 +129,154 @@ class StoreLog:
     def samples(self, start: int, count: int, sample_bytes: int) -> Sequence[Sample]:
         """Return samples of the log from an offset on."""
         return self._store.log_samples(count, sample_bytes, start)
+
+
+class LogCopy(StoreLog):
+    """Log that a slave copies.
+
+    Args:
+        store: the store.
+        file_bytes: length of a log file.
+        confirms_disk: whether only what is on disk is confirmed (SYNC_FLUSH).
+
+    Attributes:
+        disk_state: whether the store writes.
+        reason: why it does not; empty while it does.
+        queued_bytes: received bytes that are not appended yet.
+    """
+
+    def __init__(self, store: ReplicatedStore, file_bytes: int, *, confirms_disk: bool) -> None:
+        super().__init__(store, file_bytes)
+        self.confirms_disk = confirms_disk
+        self.disk_state: DiskState = DiskState.WRITING
+        self.reason: str = ""
+        self.queued_bytes: int = 0
+        self._start = 0
+        self._parts: deque[bytes] = deque()
+        self._is_undispatched = False
+        self._is_flush_awaited = False
+
+    @property
+    def end_phy_offset(self) -> int:
+        """End of its bytes, an incomplete record at the end included."""
+        return max(self._start, self._store.write_end)
+
+    @property
+    def report(self) -> Report:
+        """Progress, as the master is informed of it."""
+        end = self.end_phy_offset
+        confirmed = min(end, self._store.flushed_phy_offset) if self.confirms_disk else end
+        return Report(end, confirmed, self.disk_state)
+
+    def adopt(self, identity: str) -> None:
+        """Take the identity of the master's log, if this one has another or none.
+
+        Raises:
+            StoreError: no space.
+            OSError: the disk failed.
+        """
+        if identity and identity != self.identity:
+            self._store.adopt_log_identity(identity)
+
+    def begin(self) -> None:
+        """Drop what an earlier connection has received and not appended."""
+        self._parts.clear()
+        self.queued_bytes = 0
+
+    def receive(self, phy_offset: int, data: bytes) -> None:
+        """Queue a part of the log.
+
+        Raises:
+            BadFrameError: the part does not continue the log.
+        """
+        expected = self.end_phy_offset + self.queued_bytes
+        if phy_offset != expected:
+            is_start = expected == 0 and phy_offset % self.file_bytes == 0
+            if not is_start:
+                raise BadFrameError(f"part at offset {phy_offset}, the log ends at {expected}")
+            self._start = phy_offset
+        if data:
+            self._parts.append(data)
+            self.queued_bytes += len(data)
+
+    def step(self) -> bool:
+        """Append some of the queued parts.
+
+        Returns:
+            Whether it could; otherwise `disk_state` and `reason` say why not, and the step is to be
+            repeated later.
+
+        Raises:
+            LogGapError, StoreFormatError: the log is not what this slave expected.
+        """
+        try:
+            if self._is_undispatched:
+                self._store.append_raw(self.end_phy_offset, b"")
+                self._is_undispatched = False
+            left_bytes = STEP_BYTES
+            while self._parts and left_bytes > 0:
+                data = self._joined(left_bytes)
+                left_bytes -= len(data)
+                self._append(data)
+        except ResourceShortError as error:
+            return self._stalled(DiskState.FULL, str(error))
+        except (StoreReadOnlyError, OSError) as error:
+            return self._stalled(DiskState.FAILED, str(error))
+        self.disk_state, self.reason = DiskState.WRITING, ""
+        return True
+
+    def _joined(self, most_bytes: int) -> bytes:
+        """Return the first parts as one."""
+        parts = self._parts
+        if len(parts) > 1 and len(parts[0]) + len(parts[1]) <= most_bytes:
+            taken = [parts.popleft()]
+            size_bytes = len(taken[0])
+            while parts and size_bytes + len(parts[0]) <= most_bytes:
+                size_bytes += len(parts[0])
+                taken.append(parts.popleft())
+            parts.appendleft(b"".join(taken))
+        return parts[0]
+
+    def _append(self, data: bytes) -> None:
+        start = self.end_phy_offset
+        try:
+            self._store.append_raw(start, data)
+        except ResourceShortError:
+            # Perhaps for a queue, with the bytes in the log already.
+            self._is_undispatched = True
+            raise
+        finally:
+            appended_bytes = max(0, self._store.write_end - start)
+            self.queued_bytes -= appended_bytes
+            if appended_bytes >= len(data):
+                self._parts.popleft()
+            elif appended_bytes:
+                self._parts[0] = data[appended_bytes:]
+
+    def _stalled(self, state: DiskState, reason: str) -> bool:
+        self.disk_state, self.reason = state, reason
+        return False
+
+    def check(self) -> bool:
+        """Notice a disk that failed while nothing was received; return whether the store writes."""
+        self._is_undispatched = True  # an append without bytes fails as others would
+        return self.step()
+
+    def when_flushed(self, callback: Callable[[], None]) -> None:
+        """Call back once more of the log is on disk, if the slave confirms only that.
+
+        Args:
+            callback: called on any thread, perhaps at once.
+        """
+        if not self.confirms_disk or self._is_flush_awaited:
+            return
+        end = self._store.max_phy_offset
+        if self._store.flushed_phy_offset >= end:
+            return
+        self._is_flush_awaited = True
+
+        def flushed(_is_durable: bool) -> None:
+            self._is_flush_awaited = False
+            callback()
+
+        self._store.when_durable(end, flushed)

@@ -1,0 +1,252 @@
+"""Handshake of the pair protocol: proofs, comparison of the logs, and what is refused."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from rocketpy.broker.replication.handshake import (
+    Accepted,
+    MasterHandshake,
+    PairIdentity,
+    Refused,
+    SlaveHandshake,
+)
+from rocketpy.broker.replication.store_log import StoreLog
+from rocketpy.errors import BadFrameError
+from rocketpy.proto.replication.pair_frames import (
+    PREAMBLE,
+    Accept,
+    Challenge,
+    HandshakeReader,
+    Proof,
+    Refusal,
+    Refuse,
+    encode_handshake,
+)
+from tests.unit.broker.replication.kit import FILE_BYTES, SECRET, FakeStore
+
+MASTER = PairIdentity(cluster="c", name="b", broker_id=0, secret=SECRET)
+SLAVE = PairIdentity(cluster="c", name="b", broker_id=1, secret=SECRET)
+TEXT = bytes(range(200)) * 5
+
+
+def master(store: FakeStore, identity: PairIdentity = MASTER, **more: Any) -> MasterHandshake:
+    more = {"is_taken": lambda _: False, **more}
+    return MasterHandshake(identity, StoreLog(store, FILE_BYTES), nonce=b"m" * 32, **more)
+
+
+def slave(store: FakeStore, identity: PairIdentity = SLAVE, **more: Any) -> SlaveHandshake:
+    more = {"file_bytes": FILE_BYTES, **more}
+    log = StoreLog(store, more.pop("file_bytes"))
+    return SlaveHandshake(identity, log, nonce=b"s" * 32, **more)
+
+
+def shake(one: MasterHandshake, other: SlaveHandshake) -> Accepted | Refused | None:
+    """Run a handshake; return the master's result, which the slave must share."""
+    to_master = other.start()
+    assert to_master.startswith(PREAMBLE)
+    to_master = to_master[len(PREAMBLE) :]
+    while to_master:
+        to_slave = one.feed(to_master)
+        to_master = other.feed(to_slave)
+    if isinstance(one.result, Accepted):
+        assert isinstance(other.result, Accepted)
+        assert one.result.start == other.result.start
+    return one.result
+
+
+def refusal(result: object) -> Refusal:
+    assert isinstance(result, Refused)
+    return result.refusal.code
+
+
+@pytest.mark.parametrize("end", [0, 1, 500, len(TEXT)])
+def test_slave_whose_log_is_a_prefix_is_accepted_at_its_end(end: int) -> None:
+    result = shake(master(FakeStore(TEXT, identity="x")), slave(FakeStore(TEXT[:end])))
+
+    assert isinstance(result, Accepted)
+    assert result.start == end
+
+
+def test_empty_slave_of_any_identity_starts_at_the_oldest_byte() -> None:
+    store = FakeStore(TEXT, start=FILE_BYTES, identity="x")
+
+    result = shake(master(store), slave(FakeStore(identity="another")))
+
+    assert isinstance(result, Accepted)
+    assert result.start == FILE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("store", "code", "offset"),
+    [
+        (FakeStore(TEXT + b"!", start=FILE_BYTES), Refusal.BEYOND_END, FILE_BYTES + len(TEXT)),
+        (FakeStore(TEXT), Refusal.BEHIND_RANGE, FILE_BYTES),
+        (FakeStore(b"!" * 100, start=FILE_BYTES), Refusal.DIFFERENT_LOG, FILE_BYTES),
+        (FakeStore(TEXT, start=FILE_BYTES, identity="y"), Refusal.OTHER_LOG, -1),
+    ],
+    ids=["beyond", "behind", "different", "identity"],
+)
+def test_log_that_does_not_continue_is_refused(
+    store: FakeStore, code: Refusal, offset: int
+) -> None:
+    result = shake(master(FakeStore(TEXT, start=FILE_BYTES, identity="x")), slave(store))
+
+    assert refusal(result) is code
+    assert isinstance(result, Refused)
+    assert result.refusal.offset == offset
+    assert result.is_proven
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"cluster": "d"}, Refusal.OTHER_BROKER),
+        ({"name": "d"}, Refusal.OTHER_BROKER),
+        ({"broker_id": 0}, Refusal.SAME_ID),
+    ],
+    ids=str,
+)
+def test_slave_of_another_group_is_refused(changes: dict[str, Any], code: Refusal) -> None:
+    identity = PairIdentity(
+        **{"cluster": "c", "name": "b", "broker_id": 1, "secret": SECRET, **changes}
+    )
+
+    assert refusal(shake(master(FakeStore()), slave(FakeStore(), identity))) is code
+
+
+def test_broker_id_of_a_live_slave_is_refused() -> None:
+    result = shake(
+        master(FakeStore(), is_taken=lambda broker_id: broker_id == 1), slave(FakeStore())
+    )
+
+    assert refusal(result) is Refusal.SAME_ID
+
+
+def test_other_file_size_is_refused() -> None:
+    result = shake(master(FakeStore()), slave(FakeStore(), file_bytes=2 * FILE_BYTES))
+
+    assert refusal(result) is Refusal.OTHER_FILE_SIZE
+
+
+# -- proofs --------------------------------------------------------------------------------------
+
+
+def test_slave_closes_when_the_master_does_not_know_the_secret() -> None:
+    one, other = master(FakeStore(identity="x")), slave(FakeStore())
+    stranger = PairIdentity(cluster="c", name="b", broker_id=0, secret=b"y" * 32)
+    one = master(FakeStore(TEXT, identity="x"), stranger)
+    challenge = one.feed(other.start()[8:])
+
+    assert other.feed(challenge) == b""
+    assert refusal(other.result) is Refusal.NOT_PROVEN
+
+
+@pytest.mark.parametrize("proof", [b"", b"?" * 32])
+def test_master_refuses_a_slave_that_does_not_know_the_secret(proof: bytes) -> None:
+    one, other = master(FakeStore(TEXT, identity="x")), slave(FakeStore())
+    one.feed(other.start()[8:])
+    answer = one.feed(encode_handshake(Proof(proof=proof, samples=[])))
+
+    assert refusal(one.result) is Refusal.NOT_PROVEN
+    assert isinstance(one.result, Refused)
+    assert not one.result.is_proven
+    assert b"range" not in answer
+
+
+def test_proof_of_the_master_is_none_of_the_slave() -> None:
+    one, other = master(FakeStore(identity="x")), slave(FakeStore())
+    reader = HandshakeReader()
+    reader.feed(one.feed(other.start()[8:]))
+    received = reader.next()
+    assert received is not None
+    assert isinstance(received.message, Challenge)
+    one.feed(encode_handshake(Proof(proof=received.message.proof, samples=[])))
+
+    assert refusal(one.result) is Refusal.NOT_PROVEN
+
+
+def test_recorded_handshake_proves_nothing_to_another_nonce() -> None:
+    one, other = master(FakeStore(identity="x")), slave(FakeStore())
+    start = other.start()[8:]
+    proof = other.feed(one.feed(start))
+    again = MasterHandshake(
+        MASTER,
+        StoreLog(FakeStore(identity="x"), FILE_BYTES),
+        nonce=b"n" * 32,
+        is_taken=lambda _: False,
+    )
+    again.feed(start)
+    again.feed(proof)
+
+    assert refusal(again.result) is Refusal.NOT_PROVEN
+
+
+def test_certificates_prove_both_sides_without_a_secret() -> None:
+    identities = [
+        PairIdentity(cluster="c", name="b", broker_id=number, secret=b"") for number in (0, 1)
+    ]
+    one = master(FakeStore(identity="x"), identities[0], is_certified=True)
+
+    result = shake(one, slave(FakeStore(), identities[1], is_certified=True))
+
+    assert isinstance(result, Accepted)
+
+
+@pytest.mark.parametrize(("of_master", "of_slave"), [(True, False), (False, True)])
+def test_missing_certificate_and_secret_is_refused(of_master: bool, of_slave: bool) -> None:
+    identities = [
+        PairIdentity(cluster="c", name="b", broker_id=number, secret=b"") for number in (0, 1)
+    ]
+    one = master(FakeStore(identity="x"), identities[0], is_certified=of_master)
+    other = slave(FakeStore(), identities[1], is_certified=of_slave)
+    shake(one, other)
+
+    assert refusal(other.result) is Refusal.NOT_PROVEN
+
+
+# -- malformed peers -----------------------------------------------------------------------------
+
+
+def test_messages_out_of_order_are_refused_by_both() -> None:
+    accept, proof = (
+        encode_handshake(Accept(start=0)),
+        encode_handshake(Proof(proof=b"", samples=[])),
+    )
+    with pytest.raises(BadFrameError, match="out of order"):
+        master(FakeStore()).feed(proof)
+    with pytest.raises(BadFrameError, match="out of order"):
+        slave(FakeStore()).feed(accept)
+    refuse = Refuse(code=Refusal.BEYOND_END, offset=-1, text="")
+    with pytest.raises(BadFrameError, match="out of order"):
+        slave(FakeStore()).feed(encode_handshake(refuse))
+
+
+def test_slave_without_samples_is_refused() -> None:
+    """A proven slave of a later version must not skip the comparison by sending nothing."""
+    data = bytes(6 << 20)
+    one, other = master(FakeStore(data, identity="x")), slave(FakeStore(data))
+    reader = HandshakeReader()
+    reader.feed(other.feed(one.feed(other.start()[8:])))
+    received = reader.next()
+    assert received is not None
+    assert isinstance(received.message, Proof)
+    with pytest.raises(BadFrameError, match="lacks samples"):
+        one.feed(encode_handshake(msgspec.structs.replace(received.message, samples=[])))
+
+
+def test_wrong_start_is_refused_by_the_slave() -> None:
+    one, other = master(FakeStore(TEXT, identity="x")), slave(FakeStore(TEXT[:50]))
+    other.feed(one.feed(other.start()[8:]))
+
+    with pytest.raises(BadFrameError, match="ends at 50"):
+        other.feed(encode_handshake(Accept(start=51)))
+
+
+def test_frames_behind_the_handshake_are_kept() -> None:
+    one, other = master(FakeStore(TEXT, identity="x")), slave(FakeStore())
+    accepted = one.feed(other.feed(one.feed(other.start()[8:])))
+    other.feed(accepted + b"frames")
+
+    assert other.rest() == b"frames"

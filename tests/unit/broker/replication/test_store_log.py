@@ -1,0 +1,144 @@
+"""Copy of a master's log: order of parts, steps, and what happens when the store refuses."""
+
+import pytest
+
+from rocketpy.broker.replication.store_log import STEP_BYTES, LogCopy
+from rocketpy.errors import BadFrameError, DiskFullError, ResourceShortError, StoreReadOnlyError
+from rocketpy.proto.replication.pair_frames import DiskState
+from tests.unit.broker.replication.kit import FILE_BYTES, FakeStore
+
+
+def copy(store: FakeStore, *, sync: bool = False) -> LogCopy:
+    return LogCopy(store, FILE_BYTES, confirms_disk=sync)
+
+
+def test_parts_are_appended_as_one() -> None:
+    store = FakeStore()
+    log = copy(store)
+    log.receive(0, b"ab")
+    log.receive(2, b"cd")
+    assert (log.queued_bytes, log.report.received) == (4, 0)
+
+    assert log.step()
+    assert (bytes(store.data), store.appends) == (b"abcd", [4])
+    assert log.report == (4, 4, DiskState.WRITING)
+
+
+@pytest.mark.parametrize("phy_offset", [0, 3, 5])
+def test_part_that_does_not_continue_the_log_is_refused(phy_offset: int) -> None:
+    log = copy(FakeStore(b"ab"))
+    log.receive(2, b"cd")
+
+    with pytest.raises(BadFrameError):
+        log.receive(phy_offset, b"x")
+
+
+def test_empty_log_starts_at_a_file() -> None:
+    store = FakeStore()
+    with pytest.raises(BadFrameError):
+        copy(store).receive(10, b"x")
+    log = copy(store)
+    log.receive(FILE_BYTES, b"x")
+    log.step()
+
+    assert (store.min_phy_offset, bytes(store.data)) == (FILE_BYTES, b"x")
+
+
+def test_step_appends_a_bounded_part() -> None:
+    store = FakeStore()
+    log = copy(store)
+    for index in range(6):
+        log.receive(index * STEP_BYTES // 2, bytes(STEP_BYTES // 2))
+    log.step()
+
+    assert len(store.data) == STEP_BYTES
+    assert log.queued_bytes == 2 * STEP_BYTES
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (DiskFullError("no space"), DiskState.FULL),
+        (ResourceShortError("no descriptor"), DiskState.FULL),
+        (StoreReadOnlyError("a flush failed"), DiskState.FAILED),
+        (OSError("bad disk"), DiskState.FAILED),
+    ],
+)
+def test_refusing_store_is_reported_and_retried(error: Exception, state: DiskState) -> None:
+    store = FakeStore(b"ab")
+    log = copy(store)
+    store.error = error
+    log.receive(2, b"cd")
+
+    assert not log.step()
+    assert (log.report.received, log.report.state, log.reason) == (2, state, str(error))
+
+    store.error = None
+    assert log.step()
+    assert (bytes(store.data), log.report.state) == (b"abcd", DiskState.WRITING)
+
+
+def test_part_that_was_appended_before_the_error_is_not_appended_again() -> None:
+    class Short(FakeStore):
+        def append_raw(self, phy_offset: int, data: bytes) -> int:
+            error, self.error = self.error, None
+            end = super().append_raw(phy_offset, data[:3])
+            if error is not None:
+                raise error
+            return end
+
+    store = Short(b"ab", identity="x")
+    store.error = DiskFullError("no space for a queue")
+    log = copy(store)
+    log.receive(2, b"cde")
+    log.receive(5, b"fgh")
+    assert not log.step()
+    while log.queued_bytes:
+        log.step()
+
+    assert store.data == b"abcdefgh"
+
+
+def test_new_connection_drops_what_was_queued() -> None:
+    log = copy(FakeStore(b"ab"))
+    log.receive(2, b"cd")
+    log.begin()
+    log.receive(2, b"xy")
+    log.step()
+
+    assert log.report.received == 4
+
+
+def test_sync_flush_confirms_what_is_flushed_and_waits_once() -> None:
+    store = FakeStore(b"ab")
+    store.flushed = 2
+    log = copy(store, sync=True)
+    log.receive(2, b"cd")
+    log.step()
+    calls: list[int] = []
+    for _ in range(3):
+        log.when_flushed(lambda: calls.append(1))
+    assert log.report == (4, 2, DiskState.WRITING)
+    assert len(store.waiting) == 1
+
+    store.flush()
+    assert (log.report.confirmed, calls) == (4, [1])
+    log.when_flushed(lambda: calls.append(1))
+    assert store.waiting == []
+
+
+def test_async_flush_waits_for_no_flush() -> None:
+    store = FakeStore(b"ab")
+    store.flushed = 0
+    copy(store).when_flushed(lambda: None)
+
+    assert store.waiting == []
+
+
+def test_identity_is_adopted_when_it_differs() -> None:
+    store = FakeStore(identity="x")
+    log = copy(store)
+    log.adopt("")
+    assert store.log_identity == "x"
+    log.adopt("y")
+    assert store.log_identity == "y"
