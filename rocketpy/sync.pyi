@@ -118,6 +118,7 @@ class Client(ClosableFacade):
         retries: int = 2,
         attempt_timeout: Duration = 0.0,
         flow_control_retry: FlowControlRetry = "backoff",
+        retry_when_not_ok: bool = False,
         latency_fault: bool = False,
         latency_profile: LatencyProfile = "4.x",
         max_message_bytes: int = 4194304,

@@ -223,6 +223,8 @@ class ProducerConfig(Checked):
         attempt_timeout: when another broker is tried; 0 for the time left, divided by
             the attempts left. The slow one's response still counts.
         flow_control_retry: what to do when a broker is over its capacity.
+        retry_when_not_ok: send a message to another broker as well when its status is not SEND_OK
+            (neither a slave nor the disk confirmed it in time). It is stored twice then.
         latency_fault: avoid brokers that were slow or failed.
         latency_profile: which table says for how long, Apache's of 4.x or of 5.x.
         max_message_bytes: limit of a body before compression, and of a batch.
@@ -253,6 +255,7 @@ class ProducerConfig(Checked):
     retries: int = 2
     attempt_timeout: Duration = 0.0
     flow_control_retry: FlowControlRetry = "backoff"
+    retry_when_not_ok: bool = False
     latency_fault: bool = False
     latency_profile: LatencyProfile = "4.x"
     max_message_bytes: int = 4 * 1024 * 1024

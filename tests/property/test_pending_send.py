@@ -90,6 +90,7 @@ class FakeTransport:
         self.tracks_latency = True
         self.attempt_timeout_ms = plan.attempt_timeout_ms
         self.flow_control_retry = plan.flow_control_retry
+        self.retry_when_not_ok = False
         self.retries = RetryReporter(None)
         self.plan = plan
         self.sent_ms: list[int] = []

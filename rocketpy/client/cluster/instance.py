@@ -380,6 +380,15 @@ class Instance:
         elif self._beating is not None:
             await asyncio.wait([self._beating])
 
+    async def introduce_to(self, address: str) -> bool:
+        """Send a heartbeat if a broker has had none; return whether it has one."""
+        if self._heartbeat_known.get(address) != "":
+            if self._beating is None:
+                passed_ms = self.clock.monotonic_ms() - self._last_heartbeat_ms
+                await asyncio.sleep(max(0, HEARTBEAT_MIN_PAUSE_MS - passed_ms) / 1000)
+            await self.introduce()
+        return self._heartbeat_known.get(address) == ""
+
     async def _heartbeat(self) -> None:
         self._last_heartbeat_ms = self.clock.monotonic_ms()
         if not self._producer_groups and not self.consumers:

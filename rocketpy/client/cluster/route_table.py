@@ -101,8 +101,15 @@ def subscribe_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, .
 def _why_closed(topic: str, route: TopicRouteData) -> NoRouteError:
     """Return the reason why a served topic has no queue to write to."""
     perms = sorted({perm_to_string(queue.perm) for queue in route.queue_datas})
-    if any(is_writeable(queue.perm) for queue in route.queue_datas):
-        return NoRouteError(f"topic {topic} has no queue to write to: no master serves it now")
+    # Name servers list a slave that acts for its master as id 0, without the write permission.
+    is_acting = any(broker.enable_acting_master for broker in route.broker_datas)
+    if is_acting or any(is_writeable(queue.perm) for queue in route.queue_datas):
+        names = ", ".join(sorted(broker.broker_name for broker in route.broker_datas))
+        return NoRouteError(
+            f"topic {topic} has no queue to write to: no master of {names or 'a broker'} is "
+            "registered now, and slaves take no messages; start a master, or create the topic at "
+            "another broker"
+        )
     return TopicNotWritableError(
         f"topic {topic} takes no messages: its permission is {', '.join(perms) or 'not known'}, "
         "which does not allow to write to any queue"
@@ -232,6 +239,10 @@ class RouteTable:
             if candidate in addresses:
                 return addresses[candidate], candidate != MASTER_ID
         return None
+
+    def replicas(self, broker_name: str) -> Mapping[int, str]:
+        """Return the addresses of a broker by broker id; the id of a master is 0."""
+        return self._brokers.get(broker_name, {})
 
     def broker_addresses(self, *, with_slaves: bool) -> list[str]:
         """Return every known broker's address, sorted."""

@@ -55,7 +55,7 @@ class OffsetStore(Protocol):
 
 
 class BrokerOffsetStore:
-    """Offsets at the broker that holds the queue.
+    """Offsets at the broker that holds the queue; at a slave while its master is away.
 
     Args:
         instance: connections and routes.
@@ -65,7 +65,9 @@ class BrokerOffsetStore:
     def __init__(self, instance: Instance, group: str) -> None:
         self._instance = instance
         self._group = group
-        self._saved: dict[MessageQueue, int] = {}
+        # With the address: offsets that a slave took while its master was away must be stored at
+        # the master as well when it is back.
+        self._saved: dict[MessageQueue, tuple[str, int]] = {}
         self._latest: dict[MessageQueue, int] = {}  # offsets of the latest saves
 
     def _address(self, queue: MessageQueue) -> str:
@@ -89,7 +91,7 @@ class BrokerOffsetStore:
         changed: dict[str, dict[MessageQueue, int]] = defaultdict(dict)
         for queue, offset in offsets.items():
             # `final` repeats unchanged offsets, because a one-way request may have been lost.
-            if final or self._saved.get(queue) != offset:
+            if final or not self._is_saved(queue, offset):
                 changed[queue.broker_name][queue] = offset
                 self._latest[queue] = offset
         outcomes = await asyncio.gather(
@@ -109,11 +111,12 @@ class BrokerOffsetStore:
             # Read here: a seek or a release during an earlier request may have saved another
             # offset of the queue, which an older one must not overwrite.
             offset = self._latest[queue]
-            if not final and self._saved.get(queue) == offset:
+            if not final and self._is_saved(queue, offset):
                 continue
             try:
+                address = self._address(queue)
                 await self._instance.api.update_offset(
-                    self._address(queue), self._group, queue, offset, oneway=not final
+                    address, self._group, queue, offset, oneway=not final
                 )
             except ClientError as error:
                 return error
@@ -121,8 +124,12 @@ class BrokerOffsetStore:
             except RocketPyError as error:
                 failure = error
             else:
-                self._saved[queue] = offset
+                self._saved[queue] = (address, offset)
         return failure
+
+    def _is_saved(self, queue: MessageQueue, offset: int) -> bool:
+        found = self._instance.routes.read_address(queue.broker_name)
+        return found is not None and self._saved.get(queue) == (found[0], offset)
 
 
 class LocalOffsetStore:

@@ -117,7 +117,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
             readers=self._readers,
             store=self._store,
             stats=self._stats,
-            wake=self._wake,
+            wake=self._routes_changed,
         )
         self._subscribe_all()
 
@@ -302,6 +302,12 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         if balance is not Balance.OUTSIDE:
             self._has_queues.set()
         return self._next_round_ms(is_complete=balance is Balance.COMPLETE)
+
+    def _routes_changed(self) -> None:
+        self._wake()
+        # Not with the next renewal: until the lock of a master that is back, no handler begins.
+        if self._running and self._locks is not None and self._locks.follow_routes():
+            self._jobs[-1].wake()
 
     async def _acquire(self, queue: MessageQueue) -> bool:
         # The lock first: its former owner stores the offset before giving the lock up.

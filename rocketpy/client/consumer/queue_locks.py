@@ -6,6 +6,19 @@ they have the same lock. A lock that lapsed at the consumer or at the broker is 
 another member may have had the queue: the queue is released and acquired again, and starts at the
 offset that the group has stored by then.
 
+A broker with slaves has a lock table at each replica. A member locks a queue at all of them, the
+master first, so that members whose routes differ never deliver a queue at the same time:
+
+    route of the member      locked at                         the handler may run
+    master and slaves        all replicas that answer          yes
+    slaves only              all slaves that answer            yes
+    master is back           slaves                            when the master is locked, too
+
+A queue that any of them refuses is not acquired. A renewal that the master refuses (without a
+master: the first slave) releases the queue.
+
+Apache's clients lock at the master only; their members do not deliver while it is away.
+
 Source: RebalanceImpl.lock, lockAll, unlock, ProcessQueue.isLockExpired (5.4.0).
 """
 
@@ -13,9 +26,10 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.cluster.route_table import MASTER_ID
 from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
 from rocketpy.errors import NoRouteError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
@@ -35,6 +49,25 @@ def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
     for queue in queues:
         found[queue.broker_name].append(queue)
     return found
+
+
+SILENT_MS: Final = 30_000
+"""Time for which a slave that did not answer is not asked: each queue would wait for it."""
+
+
+class _Lock(NamedTuple):
+    """Lock of a queue.
+
+    Attributes:
+        renewed_ms: monotonic time of the last request that was granted; None after a lapse.
+        addresses: replicas that granted it.
+    """
+
+    renewed_ms: int | None
+    addresses: frozenset[str]
+
+
+_NO_LOCK: Final = _Lock(None, frozenset())
 
 
 class QueueLockKeeper:
@@ -58,14 +91,34 @@ class QueueLockKeeper:
         self._group = group
         self._queues = queues
         self._lapsed = lapsed
-        self._renewed_ms: dict[MessageQueue, int] = {}
+        self._locks: dict[MessageQueue, _Lock] = {}
+        self._silent_until_ms: dict[str, int] = {}  # by address of a slave
 
     def holds(self, queue: MessageQueue) -> bool:
         """Return whether this member surely has the queue's lock."""
-        renewed_ms = self._renewed_ms.get(queue)
-        if renewed_ms is None:
+        return self._is_alive(queue) and self._is_at_master(queue)
+
+    def follow_routes(self) -> bool:
+        """Forget the locks of replicas that left the routes: they may have been restarted.
+
+        Returns:
+            Whether a master in the routes has not granted a lock that its slaves granted.
+        """
+        for queue, lock in self._locks.items():
+            present = self._instance.routes.replicas(queue.broker_name).values()
+            if not lock.addresses.issubset(present):
+                self._locks[queue] = lock._replace(addresses=lock.addresses.intersection(present))
+        return any(self._is_alive(each) and not self._is_at_master(each) for each in self._queues)
+
+    def _is_alive(self, queue: MessageQueue) -> bool:
+        lock = self._locks.get(queue)
+        if lock is None or lock.renewed_ms is None:
             return False
-        return self._instance.clock.monotonic_ms() - renewed_ms <= LOCK_LIFE_MS
+        return self._instance.clock.monotonic_ms() - lock.renewed_ms <= LOCK_LIFE_MS
+
+    def _is_at_master(self, queue: MessageQueue) -> bool:
+        master = self._instance.routes.master_address(queue.broker_name)
+        return master is None or master in self._locks[queue].addresses
 
     async def take(self, queue: MessageQueue) -> bool:
         """Lock a queue; return False when another member has the lock.
@@ -75,9 +128,12 @@ class QueueLockKeeper:
         """
         # Before the request: the broker's time begins after it, so this one ends earlier.
         asked_ms = self._instance.clock.monotonic_ms()
-        if queue not in await self._lock(queue.broker_name, [queue]):
+        held, addresses = await self._lock(queue.broker_name, [queue], is_new=True)
+        if queue not in held:
+            # Locked at some replicas only, it would exclude the member that has the others.
+            await asyncio.gather(*(self._unlock(address, [queue]) for address in addresses[:-1]))
             return False
-        self._renewed_ms[queue] = asked_ms
+        self._locks[queue] = _Lock(asked_ms, frozenset(addresses))
         return True
 
     async def renew(self) -> None:
@@ -102,19 +158,22 @@ class QueueLockKeeper:
         if not queues:
             return
         asked_ms = self._instance.clock.monotonic_ms()
-        held = await self._lock(broker_name, queues)
+        held, addresses = await self._lock(broker_name, queues, is_new=False)
         for queue in queues:
             entry = self._queues.get(queue)
             if entry is None:
                 continue
-            if queue in held and self.holds(queue):
-                self._renewed_ms[queue] = asked_ms
+            if queue in held and self._is_alive(queue):
+                self._locks[queue] = _Lock(asked_ms, frozenset(addresses))
                 continue
             logger.warning(
                 "queue lock lapsed: group=%(group)s queue=%(queue)s",
                 {"group": self._group, "queue": queue},
             )
-            self._renewed_ms.pop(queue, None)
+            # Kept for the release, which unlocks at replicas that granted it; the first refused it.
+            before = self._locks.get(queue, _NO_LOCK).addresses
+            granted = before.union(addresses) - ({*addresses[:1]} if queue not in held else set())
+            self._locks[queue] = _Lock(None, granted)
             # Before the rebalance, which releases queues that are closing.
             entry.closing = True
             self._lapsed()
@@ -124,15 +183,16 @@ class QueueLockKeeper:
 
         A failure is logged; other members then wait until the locks expire.
         """
-        # Removed before the request: the broker may give the lock to another member at any moment.
-        held = [queue for queue in queues if self._renewed_ms.pop(queue, None) is not None]
-        await asyncio.gather(
-            *(self._unlock(broker_name, each) for broker_name, each in by_broker(held).items())
-        )
+        held: dict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            # Removed before the request: another member may get the lock at any moment.
+            lock = self._locks.pop(queue, None)
+            for address in () if lock is None else lock.addresses:
+                held[address].append(queue)
+        await asyncio.gather(*(self._unlock(address, each) for address, each in held.items()))
 
-    async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> None:
+    async def _unlock(self, address: str, queues: list[MessageQueue]) -> None:
         try:
-            address = self._address(broker_name)
             client_id = self._instance.client_id
             await self._instance.api.unlock_queues(address, self._group, client_id, queues)
         except RocketPyError as error:
@@ -141,13 +201,60 @@ class QueueLockKeeper:
                 {"queues": queues, "error": error},
             )
 
-    async def _lock(self, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        address = self._address(broker_name)
+    async def _lock(
+        self, broker_name: str, queues: Iterable[MessageQueue], *, is_new: bool
+    ) -> tuple[set[MessageQueue], list[str]]:
+        """Lock queues at the replicas of a broker, in the order of their ids.
+
+        In this order, because two members that began at different replicas would refuse each other.
+
+        Args:
+            broker_name: the broker.
+            queues: of the broker.
+            is_new: whether every replica must grant a lock; of a renewal, the first one decides.
+                A slave forgets its locks when it is restarted, which must not end those of the
+                master.
+
+        Returns:
+            The queues that are locked, and the addresses of the replicas that answered, in this
+            order; those after one that refused all queues are not asked.
+
+        Raises:
+            RocketPyError: the master did not answer, or no replica did.
+        """
+        held = set(queues)
+        answered: list[str] = []
+        failure: RocketPyError = NoRouteError(f"broker {broker_name} has no address")
+        for broker_id, address in sorted(self._instance.routes.replicas(broker_name).items()):
+            if broker_id != MASTER_ID and self._is_silent(address):
+                continue
+            try:
+                granted = await self._lock_at(address, held)
+            except RocketPyError as error:
+                if broker_id == MASTER_ID:
+                    raise
+                failure = error
+                now_ms = self._instance.clock.monotonic_ms()
+                self._silent_until_ms[address] = now_ms + SILENT_MS
+                continue
+            if is_new or not answered:
+                held &= granted
+            elif held - granted:
+                self._instance.heartbeat_soon()
+            answered.append(address)
+            if not held:
+                break
+        if not answered:
+            self._silent_until_ms.clear()
+            raise failure
+        return held, answered
+
+    async def _lock_at(self, address: str, queues: set[MessageQueue]) -> set[MessageQueue]:
+        # A broker refuses clients that it does not know, as after its restart.
+        if not await self._instance.introduce_to(address):
+            raise NoRouteError(f"broker at {address} has not taken a heartbeat yet")
         client_id = self._instance.client_id
         return await self._instance.api.lock_queues(address, self._group, client_id, queues)
 
-    def _address(self, broker_name: str) -> str:
-        address = self._instance.routes.master_address(broker_name)
-        if address is None:
-            raise NoRouteError(f"broker {broker_name} has no master")
-        return address
+    def _is_silent(self, address: str) -> bool:
+        return self._instance.clock.monotonic_ms() < self._silent_until_ms.get(address, 0)

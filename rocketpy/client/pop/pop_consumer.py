@@ -31,7 +31,7 @@ from rocketpy.client.pop.pop_api import PopRequests
 from rocketpy.client.pop.pop_loop import PopLoop, PopSettings
 from rocketpy.client.pop.popped_message import PoppedMessage
 from rocketpy.client.pop.settling import Settling
-from rocketpy.errors import BrokerError, ClosedError, RocketPyError
+from rocketpy.errors import BrokerError, ClosedError, NoRouteError, RocketPyError
 from rocketpy.proto.bodies.lock import QueryAssignmentRequestBody
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.pop import INIT_MAX, INIT_MIN
@@ -350,6 +350,11 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
                 return whole if assigned == [] else assigned
         if failure is not None:
             raise failure
+        if names:
+            raise NoRouteError(
+                f"no master of {', '.join(sorted(names))} is registered now, and pop reads from "
+                "masters only"
+            )
         return None
 
     def _begin(self, queue: MessageQueue) -> None:

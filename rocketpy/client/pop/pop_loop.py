@@ -150,7 +150,10 @@ class PopLoop:
         queue, clock = self.queue, self._instance.clock
         address = self._instance.routes.master_address(queue.broker_name)
         if address is None:
-            raise NoRouteError(f"broker {queue.broker_name} has no master")
+            raise NoRouteError(
+                f"broker {queue.broker_name} has no master now, and pop reads from masters only; "
+                "retried until it is back"
+            )
         subscription = self._subscription()
         self.last_pop_ms = clock.time_ms()
         # The first pop, also after a failure, does not wait at the broker: its response shows

@@ -8,7 +8,7 @@ import asyncio
 from typing import Final, Protocol
 
 from rocketpy.client.sending.backoff import MAX_GRACE_MS, STALL_MS
-from rocketpy.client.sending.result import STORED_CODES
+from rocketpy.client.sending.result import STORED_CODES, SendResult
 from rocketpy.errors import (
     ConnectionLostError,
     FlowControlError,
@@ -229,11 +229,12 @@ class SendFailures:
         error: the latest failure.
         doubtful: attempts without an answer, whose message may be stored, and their errors.
         tries: number of failed attempts of any kind.
+        unconfirmed: result of the last attempt whose status was not SEND_OK.
     """
 
     __slots__ = (
         "_notes", "attempts", "doubtful", "error", "failed", "flow_control_count", "late",
-        "pauses", "refused", "tries",
+        "pauses", "refused", "tries", "unconfirmed",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -246,6 +247,7 @@ class SendFailures:
         self.error: RocketPyError | None = None
         self.doubtful: dict[SendAttempt, RocketPyError] = {}
         self.tries: int = 0
+        self.unconfirmed: SendResult | None = None
         self._notes: list[tuple[str, RocketPyError]] = []
 
     def record_failure(self, broker: str | None, error: RocketPyError) -> None:

@@ -51,7 +51,12 @@ from rocketpy.client.sending.backoff import (
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing
 from rocketpy.client.sending.queue_selection import RoundRobin, checked_choice
-from rocketpy.client.sending.result import SendResult, read_send_response, result_of
+from rocketpy.client.sending.result import (
+    SendResult,
+    SendStatus,
+    read_send_response,
+    result_of,
+)
 from rocketpy.client.sending.transport import SendTransport
 from rocketpy.errors import (
     BrokerError,
@@ -63,6 +68,7 @@ from rocketpy.errors import (
     NotSentError,
     RequestTimeoutError,
     RocketPyError,
+    ServiceNotAvailableError,
 )
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.wire.codes import ResponseCode
@@ -120,6 +126,14 @@ TRANSITIONS: Final[dict[State, tuple[State, ...]]] = {
 # On the members, because hashing an enum's member for a look-up costs each send 2 us.
 for _state, _after in TRANSITIONS.items():
     _state.after = _after
+
+
+def _is_of_old_route(error: RocketPyError) -> bool:
+    """Return whether a refusal may come from an old route."""
+    if isinstance(error, FlowControlError):  # of a broker that became a slave
+        return error.remark.startswith("[REJECTREQUEST]")
+    # The topic has fewer queues now; or a slave acts for its master, and takes no messages.
+    return isinstance(error, InvalidParameterError | ServiceNotAvailableError)
 
 
 class PendingSend:
@@ -370,7 +384,8 @@ class PendingSend:
                 self._finish_error(unreadable)
                 return
             if result is not None:
-                self._stored(attempt, result)
+                if is_late or not self._goes_elsewhere(attempt, result):
+                    self._stored(attempt, result)
                 return
             error = BrokerError.from_code(response.code, response.remark)
         assert error is not None
@@ -411,6 +426,21 @@ class PendingSend:
         if not self.future.done():
             self.future.set_result(result)
 
+    def _goes_elsewhere(self, attempt: SendAttempt, result: SendResult) -> bool:
+        """Send a message to another broker that is stored and not confirmed, if options say so."""
+        if result.status is SendStatus.SEND_OK or not self._transport.retry_when_not_ok:
+            return False
+        failures, broker = self._failures_so_far(), attempt.queue.broker_name
+        failures.unconfirmed = result
+        failures.attempts += 1
+        if failures.attempts >= self._attempts or not self._brokers - {broker}:
+            return False
+        failures.record_failure(
+            broker, BrokerError.from_code(result.status, f"stored with status {result.status}")
+        )
+        self._retry_soon()
+        return True
+
     def _attempt_failed(self, error: RocketPyError, attempt: SendAttempt | None = None) -> None:
         """Record the failure, then try again, now or later, or give up."""
         queue = self._queue
@@ -418,7 +448,7 @@ class PendingSend:
         elapsed_ms = self._transport.clock.monotonic_ms() - self._started_ms
         is_answer = isinstance(error, BrokerError | IllegalMessageError)  # the broker was reached
         self._transport.note_failure(broker, elapsed_ms, reachable=is_answer)
-        if isinstance(error, InvalidParameterError):  # perhaps the topic has fewer queues now
+        if _is_of_old_route(error):
             self._transport.refresh_routes_soon()
         failures = self._failures_so_far()
         failures.record_failure(broker, error)
@@ -514,6 +544,9 @@ class PendingSend:
         # First: from here on the send is DONE, and responses to other attempts are ignored.
         self._complete()
         if self.future.done():
+            return
+        if self._failures is not None and self._failures.unconfirmed is not None:
+            self.future.set_result(self._failures.unconfirmed)
             return
         self._window.failed += 1
         if self._failures is not None:

@@ -16,12 +16,21 @@ from rocketpy.proto.wire.compiled_requests import StoredAnswer
 
 
 class SendStatus(IntEnum):
-    """Durability of a stored message; the values are the response codes."""
+    """Durability of a stored message; the values are the response codes.
+
+    After any other than SEND_OK the outcome is unknown: the master has the message, consumers will
+    probably receive it, and a master that is lost now may take it along. To send it again may store
+    it twice.
+    """
 
     SEND_OK = 0
+    """As durable as the broker's settings promise."""
     FLUSH_DISK_TIMEOUT = 10
+    """Not flushed to the disk within `syncFlushTimeout` (flushDiskType=SYNC_FLUSH)."""
     SLAVE_NOT_AVAILABLE = 11
+    """No slave is connected; of older brokers."""
     FLUSH_SLAVE_TIMEOUT = 12
+    """Not confirmed by `inSyncReplicas` replicas within `slaveTimeout` (SYNC_MASTER)."""
 
     def __str__(self) -> str:
         return self.name
@@ -36,7 +45,8 @@ class SendResult(NamedTuple):
     """Place of a stored message.
 
     Attributes:
-        status: SEND_OK; the other three are stored too, but less safely than the broker promises.
+        status: SEND_OK; with the other three it is unknown whether the message outlives a failure
+            of the master.
         msg_id: the id the message carries through all deliveries.
         offset_msg_id: the broker's id; it holds the broker's address.
         queue: which queue.

@@ -67,6 +67,8 @@ class SendTransport:
         tracks_latency: whether `note_success` needs the latency.
         attempt_timeout_ms: time-out of an attempt; 0 for a share of the time left.
         flow_control_retry: reaction to a broker that is over its capacity.
+        retry_when_not_ok: whether a message with another status than SEND_OK is sent to another
+            broker, too.
         retries: notified of each attempt that is followed by another one.
     """
 
@@ -82,6 +84,7 @@ class SendTransport:
         self.tracks_latency: bool = self._faults is not None
         self.attempt_timeout_ms: int = to_ms(config.attempt_timeout)
         self.flow_control_retry = config.flow_control_retry
+        self.retry_when_not_ok = config.retry_when_not_ok
         self.retries: RetryReporter = RetryReporter(config.on_retry)
         self.watch: AttemptTimeouts = AttemptTimeouts(self.loop, instance.clock)
         self._instance = instance
@@ -278,8 +281,9 @@ class SendTransport:
 
     def _no_address(self, queue: MessageQueue) -> NoReturn:
         name = queue.broker_name
-        what = "has no master" if self.has_heard_of(name) else "is in no route"
-        raise NoRouteError(f"broker {name} {what}")
+        if self.has_heard_of(name):
+            raise NoRouteError(f"broker {name} has no master now, and its slaves take no messages")
+        raise NoRouteError(f"broker {name} is in no route")
 
     def _header(self, destination: Destination, message: Outgoing) -> dict[str, str]:
         # A copy: the queue's fields are shared by all sends to it.

@@ -13,6 +13,8 @@ States of a queue in a trigger:
     is not served any more, but has messages       they are lost
     was deleted with its topic                     known messages after the position are lost
     is on an unreachable broker                    waits
+    is on a broker whose master is away, and its   waits: the master may have the messages
+    slave does not have the position, or it is new
 """
 
 from collections.abc import Collection, Mapping
@@ -36,12 +38,14 @@ class Waiting:
         begins: first available offset, by queue with a backlog.
         ends: offset after the last readable one, of the same queues.
         lost: lost ranges, and the reasons.
+        lagging: queues that wait for a slave or its master.
     """
 
     position: dict[MessageQueue, int]
     begins: dict[MessageQueue, int] = field(default_factory=dict)
     ends: dict[MessageQueue, int] = field(default_factory=dict)
     lost: list[Loss] = field(default_factory=list)
+    lagging: list[MessageQueue] = field(default_factory=list)
 
     @property
     def sizes(self) -> dict[MessageQueue, int]:
@@ -72,6 +76,10 @@ def what_waits(
         if until is not None and queue not in until:
             continue
         start = position.get(queue)
+        is_at_slave = queue.broker_name in snapshot.slaves
+        if is_at_slave and (start is None or not low <= start <= high):
+            found.lagging.append(queue)
+            continue
         if start is None:
             found.position[queue] = low
             continue
@@ -107,11 +115,13 @@ def what_waits(
 
 
 def cut_queues(position: Offsets, snapshot: Snapshot) -> list[MessageQueue]:
-    """Return the queues that end before the position."""
+    """Return the queues that end before the position, without those at slaves, which may lag."""
     return [
         queue
         for queue, offset in position.items()
-        if queue in snapshot.ends and offset > snapshot.ends[queue].high
+        if queue in snapshot.ends
+        and queue.broker_name not in snapshot.slaves
+        and offset > snapshot.ends[queue].high
     ]
 
 

@@ -22,7 +22,13 @@ from rocketpy.spark.source.offset_resolution import (
 )
 from rocketpy.spark.source.queue_identity import seen_after
 from rocketpy.spark.source.record_batches import lost_words
-from rocketpy.spark.source.snapshot import Snapshot, check_complete, check_filter, take_snapshot
+from rocketpy.spark.source.snapshot import (
+    Snapshot,
+    check_at_slaves,
+    check_complete,
+    check_filter,
+    take_snapshot,
+)
 
 
 class BatchReader(DataSourceReader):
@@ -77,6 +83,7 @@ class BatchReader(DataSourceReader):
         start = await starting_offsets(connection, snapshot, options, "earliest")
         end = await ending_offsets(connection, snapshot, options)
         outside = out_of_range(snapshot, start, end)
+        check_at_slaves(snapshot, [each for each, _ in outside])
         if outside and options.data_loss == "fail":
             raise DataLossError(lost_words(outside))
         there = {queue: min(offset, snapshot.ends[queue].high) for queue, offset in end.items()}

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from rocketpy.arrow import RowSchema
 from rocketpy.arrow.missing_rows import lost_rows
+from rocketpy.client.cluster.route_table import MASTER_ID
 from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
 from rocketpy.proto.subscription import build_subscription
 from rocketpy.spark.connection import Connection, with_retries
@@ -25,6 +26,7 @@ from rocketpy.spark.read_options import ConnectionOptions, ReadOptions
 from rocketpy.spark.source.fetch import PAUSE_MS, Pulled, PullSettings, RangeFetcher
 from rocketpy.spark.source.queue_identity import stored_ms
 from rocketpy.spark.source.record_batches import BatchMaker
+from rocketpy.spark.source.snapshot import broker_addresses
 
 IDLE_S: Final = 300.0
 
@@ -202,15 +204,18 @@ def _is_other(connection: Connection, partition: QueuePartition, options: ReadOp
         return False
 
     async def ask() -> int | None:
-        addresses = partition.addresses or await _locate(connection, wanted)
-        return await stored_ms(
+        addresses = await _locate(connection, wanted) or partition.addresses
+        broker_id = min(addresses)
+        found_ms = await stored_ms(
             connection.api,
-            addresses[min(addresses)],
+            addresses[broker_id],
             wanted.queue,
             seen.offset,
             group=wrap_namespace(options.namespace, options.group),
             timeout_ms=options.timeout_ms,
         )
+        # A slave may not have the message yet: it is no sign of another queue.
+        return seen.stored_ms if found_ms is None and broker_id != MASTER_ID else found_ms
 
     asked = with_retries(ask, retries=options.offset_retries, pause_ms=PAUSE_MS)
     return connection.run(asked) != seen.stored_ms
@@ -219,10 +224,7 @@ def _is_other(connection: Connection, partition: QueuePartition, options: ReadOp
 async def _locate(connection: Connection, wanted: QueueRange) -> Mapping[int, str]:
     """Return the addresses of the queue's broker, by broker id."""
     route = await connection.servers.topic_route(wanted.topic)
-    for data in route.broker_datas:
-        if data.broker_name == wanted.broker_name:
-            return data.broker_addrs
-    return {}
+    return broker_addresses(route).get(wanted.broker_name, {})
 
 
 def _maker(

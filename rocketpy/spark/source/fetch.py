@@ -24,11 +24,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from rocketpy.client.cluster.broker_api import PullResult, PullStatus
+from rocketpy.client.cluster.replica_choice import ReplicaChoice
+from rocketpy.client.cluster.route_table import MASTER_ID
 from rocketpy.errors import (
     BadBodyError,
     ClientError,
     FlowControlError,
     InvalidParameterError,
+    NoRouteError,
     RequestTimeoutError,
     RocketPyError,
     TopicNotExistError,
@@ -42,10 +45,11 @@ from rocketpy.spark.offsets import QueueRange
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-MASTER_ID: Final = 0
 GROW_AFTER: Final = 32
 """Complete responses after which a larger piece is tried."""
 PAUSE_MS: Final = 200
+SLAVE_PAUSE_MS: Final = 1_000
+"""Pause in front of a slave that lags behind."""
 FAULTS: Final = 10
 """Temporary rejections of a pull before the read fails; flow control does not count."""
 EMPTY_TRIES: Final = 5
@@ -147,7 +151,7 @@ class RangeFetcher:
         self._addresses = dict(addresses)
         self._locate = locate
         self._clock = clock
-        self._broker_id = MASTER_ID
+        self._choice = ReplicaChoice(lambda: self._addresses, clock)
         self._piece_size = settings.batch
         self._full_count = 0
         self._waiting: deque[_Piece] = deque()
@@ -225,17 +229,23 @@ class RangeFetcher:
         faults, empties = 0, 0
         failure: RocketPyError | None = None
         while failure is None or self._clock.monotonic_ms() - begin_ms < self._settings.timeout_ms:
+            broker_id, is_slave = MASTER_ID, False
             try:
-                result, is_slave = await self._attempt(start, end)
-            except (TopicNotExistError, InvalidParameterError) as error:
-                reason = f"broker {self.wanted.broker_name} says: {error}"
-                return Pulled(start, end, b"", end, reason)
+                broker_id = await self._chosen()
+                is_slave = broker_id != MASTER_ID
+                result = await self._attempt(broker_id, start, end)
             except RocketPyError as error:
-                faults += not isinstance(error, (ClientError, FlowControlError))
-                if not _passes(error) or faults > FAULTS:
+                is_unknown = isinstance(error, TopicNotExistError | InvalidParameterError)
+                if is_unknown and not is_slave:
+                    reason = f"broker {self.wanted.broker_name} says: {error}"
+                    return Pulled(start, end, b"", end, reason)
+                # A slave has the topics of its master some seconds later.
+                is_fault = not is_unknown and not isinstance(error, ClientError | FlowControlError)
+                faults += is_fault
+                if not (is_unknown or _passes(error)) or faults > FAULTS:
                     raise
                 failure = error
-                await self._look_again(error)
+                await self._look_again(broker_id, error)
                 continue
             found = _understood(result, start, end)
             # A slave may lag behind, and a restarted broker may not be ready.
@@ -243,15 +253,18 @@ class RangeFetcher:
                 found.lost and (is_slave or (start >= result.min_offset and empties < EMPTY_TRIES))
             )
             if found is not None and not is_doubtful:
-                self._broker_id = result.suggested_broker_id
+                self._choice.suggest(result.suggested_broker_id)
                 return found
             empties += not is_slave
-            self._broker_id = MASTER_ID
+            self._choice.suggest(MASTER_ID)
+            where = f"slave {broker_id}" if is_slave else "it"
             failure = RequestTimeoutError(
-                f"it says {result.status.name} of a queue from {result.min_offset} to "
+                f"{where} says {result.status.name} of a queue from {result.min_offset} to "
                 f"{result.max_offset}"
             )
-            await self._sleep(PAUSE_MS / 1000)
+            await self._sleep((SLAVE_PAUSE_MS if is_slave else PAUSE_MS) / 1000)
+            if is_slave:
+                await self._locate_again()  # the master may be back
         where = ", ".join(self._addresses.values()) or "an unknown address"
         raise RequestTimeoutError(
             f"{self.wanted} cannot be read on at offset {start}: broker {self.wanted.broker_name} "
@@ -259,11 +272,17 @@ class RangeFetcher:
             f"{without_next_attempt(str(failure))}"
         )
 
-    async def _attempt(self, start: int, end: int) -> tuple[PullResult, bool]:
+    async def _chosen(self) -> int:
+        """Return the id of the replica for the next attempt."""
         if not self._addresses:
             self._addresses = dict(await self._locate(self.wanted))
-        addresses, wanted = self._addresses, self._broker_id
-        broker_id = wanted if wanted in addresses else min(addresses)
+        broker_id = self._choice.choose()
+        if broker_id is None:
+            raise NoRouteError(f"broker {self.wanted.broker_name} is not registered")
+        return broker_id
+
+    async def _attempt(self, broker_id: int, start: int, end: int) -> PullResult:
+        address = self._addresses[broker_id]
         settings, queue = self._settings, self.wanted
         header = PullMessageRequestHeader(
             consumer_group=settings.group,
@@ -281,16 +300,19 @@ class RangeFetcher:
             bname=queue.broker_name,
         )
         limit_ms = min(settings.attempt_ms, settings.timeout_ms)
-        result = await self._api.pull(addresses[broker_id], header, limit_ms)
-        return result, broker_id != MASTER_ID
+        return await self._api.pull(address, header, limit_ms)
 
-    async def _look_again(self, error: RocketPyError) -> None:
-        """Wait before a retry; after a connection failure look up the broker's addresses."""
-        await self._sleep(PAUSE_MS / 1000)
-        if not isinstance(error, ClientError):
+    async def _look_again(self, broker_id: int, error: RocketPyError) -> None:
+        """Wait before a retry; unless a master answered look up the broker's addresses."""
+        pause_ms = self._choice.note_failure(broker_id, error, PAUSE_MS)
+        await self._sleep(pause_ms / 1000)
+        if isinstance(error, ClientError):
+            logger.info("pull failed: range=%s error=%r", self.wanted, error)
+        elif broker_id == MASTER_ID:
             return
-        logger.info("pull failed: range=%s error=%r", self.wanted, error)
-        self._broker_id = MASTER_ID
+        await self._locate_again()
+
+    async def _locate_again(self) -> None:
         try:
             self._addresses = dict(await self._locate(self.wanted)) or self._addresses
         except RocketPyError as trouble:

@@ -5,12 +5,12 @@ Source: AdminBrokerProcessor.getTopicStatsInfo, MQClientInstance (5.4.0).
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from rocketpy.admin.servers import Servers
 from rocketpy.admin.topics import topics as list_topics
-from rocketpy.client.cluster.route_table import subscribe_queues
+from rocketpy.client.cluster.route_table import MASTER_ID, subscribe_queues
 from rocketpy.errors import (
     BrokerError,
     ConfigError,
@@ -24,9 +24,11 @@ from rocketpy.proto.bodies.topic import TopicStatsTable
 from rocketpy.proto.headers.topic import GetTopicStatsInfoRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
+from rocketpy.proto.perm import is_writeable
 from rocketpy.proto.subscription import EXPRESSION_TAG, build_subscription
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.spark.connection import Connection, refused_static
+from rocketpy.spark.offsets import QueueRange
 from rocketpy.spark.read_options import ReadOptions
 
 
@@ -54,6 +56,8 @@ class Snapshot(NamedTuple):
         topics: topics with a route.
         missing: requested topics without a route.
         unreachable: names of brokers that did not answer, and the errors.
+        slaves: names of brokers without a master now; the ends of their queues are those of a
+            slave, which may lag behind.
     """
 
     ends: Mapping[MessageQueue, Ends]
@@ -62,6 +66,7 @@ class Snapshot(NamedTuple):
     topics: frozenset[str]
     missing: frozenset[str]
     unreachable: Mapping[str, str]
+    slaves: frozenset[str] = frozenset()
 
 
 def subscribed_topics(options: ReadOptions) -> frozenset[str]:
@@ -117,13 +122,49 @@ async def take_snapshot(
         for queue, bounds in table.items():
             if not wanted or queue in wanted:
                 (ends if queue in readable else retired)[queue] = bounds
-    brokers = {
-        data.broker_name: dict(data.broker_addrs)
-        for route in found.values()
-        for data in route.broker_datas
-    }
+    brokers: dict[str, Mapping[int, str]] = {}
+    for route in found.values():
+        brokers |= broker_addresses(route)
     topics = frozenset(found)
-    return Snapshot(ends, retired, brokers, topics, frozenset(names) - topics, unreachable)
+    slaves = frozenset(name for name, each in brokers.items() if MASTER_ID not in each)
+    missing = frozenset(names) - topics
+    return Snapshot(ends, retired, brokers, topics, missing, unreachable, slaves)
+
+
+def broker_addresses(route: TopicRouteData) -> dict[str, Mapping[int, str]]:
+    """Return the addresses of a topic's brokers by broker id, by broker name.
+
+    The id of masters is 0. A slave that acts for its master, which a name server lists as id 0
+    without the write permission, has another one here.
+    """
+    writable = {queue.broker_name for queue in route.queue_datas if is_writeable(queue.perm)}
+    found: dict[str, Mapping[int, str]] = {}
+    for data in route.broker_datas:
+        is_acting = data.enable_acting_master and data.broker_name not in writable
+        found[data.broker_name] = {
+            broker_id or int(is_acting): address for broker_id, address in data.broker_addrs.items()
+        }
+    return found
+
+
+def check_at_slaves(snapshot: Snapshot, outside: Collection[QueueRange]) -> None:
+    """Check that no missing range is one that only an absent master may have.
+
+    Args:
+        snapshot: of the queues.
+        outside: requested ranges that do not exist.
+
+    Raises:
+        NoRouteError: there is one: to skip it could lose messages, to go back would repeat them.
+    """
+    doubtful = [each for each in outside if each.broker_name in snapshot.slaves]
+    if doubtful:
+        ends = snapshot.ends[doubtful[0].queue]
+        raise NoRouteError(
+            f"the master of broker {doubtful[0].broker_name} is away, and its slave does not have "
+            f"{doubtful[0]}: it has offsets {ends.low}..{ends.high}; start the master, or wait "
+            "until the slave has them"
+        )
 
 
 async def check_filter(connection: Connection, snapshot: Snapshot, options: ReadOptions) -> None:
@@ -145,13 +186,9 @@ async def check_filter(connection: Connection, snapshot: Snapshot, options: Read
 
 
 async def living_brokers(servers: Servers) -> dict[str, str]:
-    """Return the address of each registered broker, by name."""
+    """Return the address of each registered master, by broker name."""
     table = (await servers.cluster_info()).broker_addr_table
-    return {
-        name: data.broker_addrs[min(data.broker_addrs)]
-        for name, data in table.items()
-        if data.broker_addrs
-    }
+    return {name: data.master_addr for name, data in table.items() if data.master_addr is not None}
 
 
 def check_complete(snapshot: Snapshot, options: ReadOptions) -> None:

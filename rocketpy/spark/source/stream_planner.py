@@ -40,6 +40,7 @@ from rocketpy.spark.source.queue_identity import other_queues, seen_after
 from rocketpy.spark.source.record_batches import lost_words
 from rocketpy.spark.source.snapshot import (
     Snapshot,
+    check_at_slaves,
     check_complete,
     check_filter,
     living_brokers,
@@ -199,6 +200,7 @@ class StreamPlanner:
         await check_filter(self._connection, snapshot, options)
         found = await starting_offsets(self._connection, snapshot, options, "latest")
         outside = out_of_range(snapshot, found, found)
+        check_at_slaves(snapshot, [each for each, _ in outside])
         if outside and options.data_loss == "fail":
             raise DataLossError(lost_words(outside))
         there = {
@@ -221,6 +223,11 @@ class StreamPlanner:
         lost = waiting.lost + await self._lost_queues(start.offsets, snapshot)
         if lost and self._options.data_loss == "fail":
             raise DataLossError(lost_words(lost))
+        if waiting.lagging:
+            logger.warning(
+                "slave lacks offsets of the stream, queues wait for it or its master: queues=%s",
+                waiting.lagging,
+            )
         for gone, reason in lost:
             logger.warning("messages lost: range=%s reason=%s", gone, reason)
         seen = seen_after(start.seen, snapshot, resumed)

@@ -4,6 +4,7 @@ from typing import Any
 
 from rocketpy.client.sending.queue_selection import Destination
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.command import RemotingCommand, make_response
 from tests.unit.client.sim import Cluster
 
 SEND = 310
@@ -55,6 +56,16 @@ def first_on(producer: Any, broker: str) -> None:
     queues = route.queues
     while queues[(route._turn + 1) % len(queues)].broker_name != broker:
         route._turn += 1
+
+
+def stored_with(status: int) -> Any:
+    """Return a step that answers a send as stored with a status."""
+
+    def step(_: str, request: RemotingCommand) -> RemotingCommand:
+        fields = {"msgId": "0" * 32, "queueId": request.ext_fields["e"], "queueOffset": "7"}
+        return make_response(request, status, ext_fields=fields)
+
+    return step
 
 
 def destination(queue: MessageQueue) -> Destination:

@@ -85,6 +85,7 @@ class Cluster:
     code, "lost" (nobody responds), or a function of (address, request). Without a step the request
     goes to the real server. Servers in `down` refuse connections. Messages given back are noted
     in `sent_back` and not redelivered; without `supports_send_back` brokers refuse them.
+    `always[code]` is the step of every request of a code that has no other one.
     """
 
     def __init__(self, cluster: SimCluster, queues: int) -> None:
@@ -95,6 +96,7 @@ class Cluster:
         self.down: set[str] = set()
         self.offsets = Offsets(cluster)
         self.script: dict[int, list[Any]] = defaultdict(list)
+        self.always: dict[int, Callable[[str, RemotingCommand], Any]] = {}
         self.requests: list[tuple[str, RemotingCommand]] = []
         self.times: list[tuple[int, RemotingCommand]] = []
         self.sent_back: list[dict[str, str]] = []
@@ -222,7 +224,7 @@ class Remoting:
         if address in cluster.down:
             return ConnectError(f"{address} is down")
         steps = cluster.script[command.code]
-        step = steps.pop(0) if steps else None
+        step = steps.pop(0) if steps else cluster.always.get(command.code)
         if callable(step) and not isinstance(step, BaseException):
             step = step(address, command)
         if step is None and command.code == SEND_BACK:

@@ -15,6 +15,7 @@ from rocketpy.client.messages.serializers import plain
 from rocketpy.errors import ConfigError, IllegalMessageError, RequestTimeoutError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.remoting.config import RemotingClientConfig
+from tests.unit.client.sends import stored_with
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, nothing
 
@@ -63,6 +64,12 @@ async def attempts_when_busy(cluster: Cluster, options: dict[str, Any]) -> int:
     cluster.script[SEND] = [2] * 20
     with pytest.raises(RocketPyError):
         await send(cluster, {"timeout": 10, **options})
+    return len(cluster.of_code(SEND))
+
+
+async def attempts_when_not_ok(cluster: Cluster, options: dict[str, Any]) -> int:
+    cluster.script[SEND] = [stored_with(12)] * 3
+    await send(cluster, options)
     return len(cluster.of_code(SEND))
 
 
@@ -145,6 +152,7 @@ PRODUCER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "retries": (0, 4, attempts, 1, 5),
     "attempt_timeout": (0, 0.5, second_attempt_after, 2000, 500),
     "flow_control_retry": ("none", "immediate", attempts_when_busy, 1, 3),
+    "retry_when_not_ok": (False, True, attempts_when_not_ok, 1, 3),
     "latency_fault": (False, True, sends_to_failed, True, False),
     "max_message_bytes": (5000, 4999, too_large, False, True),
     "compress_over_bytes": (0, 4096, sent_flag, 0, 1 | 3 << 8),
@@ -164,7 +172,7 @@ PRODUCER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
 def test_option_of_a_producer(option: str) -> None:
     one, two, observe, seen_one, seen_two = PRODUCER[option]
     for value, seen in ((one, seen_one), (two, seen_two)):
-        brokers = 2 if option in {"latency_fault", "attempt_timeout"} else 1
+        brokers = 2 if option in {"latency_fault", "attempt_timeout", "retry_when_not_ok"} else 1
 
         async def main(cluster: Cluster, value: Any = value) -> Any:
             return await observe(cluster, {option: value})

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.client.sending.result import SendResult
+from rocketpy.client.sending.result import SendResult, SendStatus
 from rocketpy.errors import (
     BrokerError,
     ConnectError,
@@ -17,8 +17,10 @@ from rocketpy.errors import (
     SystemFaultError,
 )
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.wire.command import make_response
 from rocketpy.remoting.config import RemotingClientConfig
-from tests.unit.client.sends import SEND, Sends, first_on, freeze, warm
+from tests.unit.client.pair import Pair
+from tests.unit.client.sends import SEND, Sends, first_on, freeze, stored_with, warm
 from tests.unit.client.sim import BROKER_A, BROKER_B, Cluster, pass_time, run_sim
 
 ROUTE = 105
@@ -401,5 +403,87 @@ def test_request_larger_than_a_frame_is_no_reason_to_try_again() -> None:
             await producer.flush()
             assert producer.lost_oneway == 1
             assert (await producer.send("t", bytes(9_000))).queue.topic == "t"
+
+    run_sim(main, brokers=2)
+
+
+def test_message_that_is_not_confirmed_goes_to_another_broker_if_wanted() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(retry_when_not_ok=True)
+            await warm(producer, cluster)
+            first_on(producer, "broker-a")
+            cluster.script[SEND] = [stored_with(12)]
+            result = await producer.send("t", b"x")
+            assert result.status is SendStatus.SEND_OK
+            assert result.queue.broker_name == "broker-b"
+            assert producer.stats.retried == 1
+
+    run_sim(main, brokers=2)
+
+
+@pytest.mark.parametrize("other", [2, 12, 13, ConnectError("down")])
+def test_unconfirmed_result_is_returned_when_no_other_broker_does_better(other: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(retry_when_not_ok=True, flow_control_retry="none")
+            await warm(producer, cluster)
+            cluster.script[SEND] = [
+                stored_with(12),
+                *[stored_with(12) if other == 12 else other] * 99,
+            ]
+            result = await producer.send("t", b"x")
+            assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+            assert result.offset == 7
+            assert producer.stats.failed == 0
+
+    run_sim(main, brokers=2)
+
+
+def test_unconfirmed_message_of_one_broker_or_one_queue_is_not_repeated() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(retry_when_not_ok=True)
+            await warm(producer, cluster)
+            for options in ({}, {"order_key": "k"}):
+                cluster.script[SEND] = [stored_with(12)]
+                result = await producer.send("t", b"x", **options)  # type: ignore[arg-type]
+                assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+            assert len(cluster.of_code(SEND)) == 2
+
+    run_sim(main)
+
+
+def test_send_without_a_master_says_so_and_waits_for_it() -> None:
+    async def main(cluster: Cluster) -> None:
+        pair = Pair(cluster)
+        pair.lose_master()
+        async with cluster.client() as client:
+            producer = client.producer(timeout=2)
+            with pytest.raises(
+                NoRouteError, match="no master of broker-a is registered now"
+            ) as caught:
+                await producer.send("t", b"x")
+            assert caught.value.retriable
+            sending = asyncio.create_task(producer.send("t", b"x", timeout=20))
+            await pass_time(5)
+            pair.bring_master_back()
+            assert (await sending).queue.broker_name == "broker-a"
+
+    run_sim(main, brokers=2)
+
+
+def test_send_to_a_broker_that_became_a_slave_looks_the_route_up() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client(route_refresh_interval=600) as client:
+            producer = client.producer(timeout=30)
+            await warm(producer, cluster)
+            first_on(producer, "broker-a")
+            refused = "[REJECTREQUEST]system busy, start flow control for a while"
+            cluster.script[SEND] = [lambda _, request: make_response(request, 2, refused)]
+            before = len(cluster.of_code(ROUTE))
+            assert (await producer.send("t", b"x")).queue.broker_name == "broker-b"
+            await pass_time(1)
+            assert len(cluster.of_code(ROUTE)) > before
 
     run_sim(main, brokers=2)

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from rocketpy.client.cluster.broker_api import PullResult, PullStatus
 from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.cluster.replica_choice import ReplicaChoice
+from rocketpy.client.cluster.route_table import MASTER_ID
 from rocketpy.client.consumer.pulling.process_queue import ProcessQueue
 from rocketpy.client.messages.compiled_decoder import decode_compiled
 from rocketpy.client.messages.message import ReceivedMessage
@@ -25,6 +27,8 @@ from rocketpy.errors import (
     InvalidParameterError,
     NoRouteError,
     RocketPyError,
+    SubscriptionGroupNotExistError,
+    TopicNotExistError,
 )
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.record.message import MessageExt, decode_message
@@ -224,15 +228,14 @@ class PullLoop:
         self._decode_compiled = decode_compiled(
             queue.queue, serializer=settings.serializer, settlement=queue, namespace=self._namespace
         )
-        self._broker_id = 0
-        # Address to read from, and whether it is a slave's; cached by route version and broker id.
-        self._source: tuple[str, bool] | None = None
-        self._source_key = (-1, 0)
+        name, routes = queue.queue.broker_name, instance.routes
+        self._choice = ReplicaChoice(lambda: routes.replicas(name), instance.clock)
+        self._broker_id = MASTER_ID  # of the replica that was asked last
         self._failing = False
         self._empty_polls = EmptyPollBackoff(settings.suspend_ms, settings.error_pause_ms)
 
     def _header(
-        self, subscription: SubscriptionData, commit_offset: int, *, to_slave: bool
+        self, subscription: SubscriptionData, commit_offset: int
     ) -> PullMessageRequestHeader:
         settings, entry = self._settings, self._queue
         # After a failure the broker must answer at once, so that the end of it is noticed soon.
@@ -242,7 +245,7 @@ class PullLoop:
             flag |= PULL_SUBSCRIPTION
             expression = subscription.sub_string
         # Apache's clients clear the flag for a slave, too: the master has the group's offsets.
-        if settings.commit_offset and commit_offset and not to_slave:
+        if settings.commit_offset and commit_offset and self._broker_id == MASTER_ID:
             flag |= PULL_COMMIT_OFFSET
         else:
             commit_offset = 0
@@ -293,22 +296,29 @@ class PullLoop:
                 await asyncio.sleep(pause_ms / 1000)
 
     async def _pull(self, subscription: SubscriptionData, commit_offset: int) -> PullResult:
-        queue, routes = self._queue, self._instance.routes
-        if self._source is None or self._source_key != (routes.version, self._broker_id):
-            self._source_key = (routes.version, self._broker_id)
-            self._source = routes.read_address(queue.queue.broker_name, self._broker_id)
-            if self._source is None:
-                raise NoRouteError(f"broker {queue.queue.broker_name} has no address")
-        address, is_slave = self._source
-        header = self._header(subscription, commit_offset, to_slave=is_slave)
+        queue = self._queue
+        broker_id = self._choice.choose()
+        if broker_id is None:
+            raise NoRouteError(f"broker {queue.queue.broker_name} has no address")
+        self._broker_id = broker_id
+        address = self._instance.routes.replicas(queue.queue.broker_name)[broker_id]
+        header = self._header(subscription, commit_offset)
         queue.last_pull_ms = self._instance.clock.time_ms()
         # Before the request: a loop whose pulls fail is alive, and a restart would not help it.
         queue.pulled_at_ms = self._instance.clock.monotonic_ms()
-        return await self._instance.api.pull(address, header, self._settings.timeout_ms)
+        try:
+            return await self._instance.api.pull(address, header, self._settings.timeout_ms)
+        except (TopicNotExistError, SubscriptionGroupNotExistError) as error:
+            # A slave has the topics and groups of its master some seconds later.
+            if self._broker_id == MASTER_ID:
+                raise
+            raise self._not_served(str(error)) from error
 
     async def _use(self, result: PullResult, tags: set[str]) -> None:
         queue = self._queue
-        self._broker_id = result.suggested_broker_id
+        if result.status is PullStatus.OFFSET_ILLEGAL and self._broker_id != MASTER_ID:
+            self._check_at_slave(result)
+        self._choice.suggest(result.suggested_broker_id)
         queue.broker_min_offset = result.min_offset
         queue.broker_max_offset = result.max_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
@@ -337,6 +347,25 @@ class PullLoop:
             await self._take(result, tags)
         else:
             queue.next_pull_offset = result.next_begin_offset
+
+    def _check_at_slave(self, result: PullResult) -> None:
+        """Check that a slave has the offset that was asked for.
+
+        A slave may lag behind its master, and may have begun later: its limits are not those of
+        the queue, and messages would be repeated or skipped by them.
+
+        Raises:
+            NoRouteError: it does not; the pull is repeated.
+        """
+        low, high, wanted = result.min_offset, result.max_offset, self._queue.next_pull_offset
+        if not low <= wanted <= high:
+            raise self._not_served(f"it has offsets {low}..{high}, and the next one is {wanted}")
+
+    def _not_served(self, reason: str) -> NoRouteError:
+        return NoRouteError(
+            f"{self._queue.queue} cannot be read from slave {self._broker_id} of its broker yet: "
+            f"{reason}; waiting for the slave or its master"
+        )
 
     async def _take(self, result: PullResult, tags: set[str]) -> None:
         """Deliver the messages of a response.
@@ -412,18 +441,17 @@ class PullLoop:
 
     def _note_failure(self, error: RocketPyError) -> int:
         """Report the failure to `health()`; return the pause before the next pull, ms."""
+        pause_ms = self._choice.note_failure(self._broker_id, error, self._settings.error_pause_ms)
         # A busy broker: not a failure to report, and the pull is repeated sooner.
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             return FLOW_CONTROL_PAUSE_MS
         self._failing = True
         self._on_failure(self._queue, error)
         if isinstance(error, ClientError):
-            # To the master: the slave that a broker suggested may be the one that is down.
-            self._broker_id = 0
             self._instance.refresh_routes_soon()
             self._instance.heartbeat_soon()
         elif isinstance(error, InvalidParameterError):  # the topic has fewer queues now
             self._instance.refresh_routes_soon()
         elif isinstance(error, BrokerError) and error.code in _FORGOTTEN:
             self._instance.heartbeat_soon()
-        return self._settings.error_pause_ms
+        return pause_ms

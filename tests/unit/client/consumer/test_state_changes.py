@@ -370,20 +370,24 @@ def test_round_releases_queues_as_they_are_after_earlier_releases(topics: list[s
 async def test_lock_renewal_leaves_out_queues_released_meanwhile() -> None:
     other = MessageQueue("t", "broker-b", 0)
     queues = {each: ProcessQueue(each, Limits()) for each in (ONE, other)}
-    locked: list[list[MessageQueue]] = []
+    locked: list[set[MessageQueue]] = []
 
     async def lock_queues(
-        _address: str, _group: str, _client_id: str, asked: list[MessageQueue]
+        _address: str, _group: str, _client_id: str, asked: set[MessageQueue]
     ) -> set[MessageQueue]:
         locked.append(asked)
         queues.pop(other, None)  # released while the first broker answers
-        return set(asked)
+        return asked
+
+    async def introduce_to(_address: str) -> bool:
+        return True
 
     instance: Any = SimpleNamespace(
         clock=SimpleNamespace(monotonic_ms=lambda: 0),
         client_id="i",
-        routes=SimpleNamespace(master_address=lambda name: name),
+        introduce_to=introduce_to,
+        routes=SimpleNamespace(master_address=lambda name: name, replicas=lambda name: {0: name}),
         api=SimpleNamespace(lock_queues=lock_queues),
     )
     await QueueLockKeeper(instance, "g", queues, lambda: None).renew()
-    assert locked == [[ONE]]
+    assert locked == [{ONE}]

@@ -115,3 +115,23 @@ def test_backlog_of_a_deleted_topic_loses_unread_messages() -> None:
 
     assert [each for each, _ in lost] == [QueueRange("T", "a", 0, 5, 8)]  # the other was read
     assert all("deleted" in why for _, why in lost)
+
+
+def test_backlog_of_a_slave_that_lags_waits() -> None:
+    there = snapshot({Q0: (0, 6), Q1: (0, 9), Q2: (30, 40), B0: (0, 4)}, slaves=frozenset({"a"}))
+    position = {Q0: 50, Q1: 7, Q2: 20, B0: 9}
+
+    found = what_waits(position, there, resumed={B0: 4})
+    assert found.lagging == [Q0, Q2], "no messages are counted as lost, and none are repeated"
+    assert [gone.queue for gone, _ in found.lost] == [B0]
+    assert found.position == {Q0: 50, Q1: 7, Q2: 20, B0: 4}
+    assert found.ends == {Q1: 9}
+    assert cut_queues(position, there) == [B0]
+
+
+def test_backlog_of_a_new_queue_at_a_slave_waits_for_the_master() -> None:
+    found = what_waits({Q0: 5}, snapshot({Q0: (0, 9), Q1: (3, 8)}, slaves=frozenset({"a"})))
+
+    assert found.lagging == [Q1]
+    assert found.position == {Q0: 5}
+    assert found.ends == {Q0: 9}

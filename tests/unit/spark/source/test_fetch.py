@@ -267,3 +267,74 @@ def test_fetch_after_a_group_reset_continues() -> None:
     broker.script = [int(ResponseCode.PULL_OFFSET_MOVED)]
 
     assert offsets(fetch(broker, 0, 20)) == list(range(20))
+
+
+def test_fetch_waits_for_a_slave_that_lags_and_says_so() -> None:
+    broker = QueueBroker(high=200)
+    broker.slave_high = 100
+    with pytest.raises(RequestTimeoutError, match="slave 1 says NO_NEW_MESSAGE of a queue from 0"):
+        fetch(broker, 90, 130, addresses={1: SLAVE}, located={1: SLAVE})
+    assert len(broker.asked) < 60, "without a busy loop"
+
+
+def test_fetch_reads_on_at_a_master_that_is_back() -> None:
+    broker = QueueBroker(high=200)
+    broker.slave_high = 100
+    found = fetch(broker, 90, 130, addresses={1: SLAVE}, located={0: MASTER, 1: SLAVE})
+
+    assert offsets(found) == list(range(90, 130))
+    assert not any(each.lost for each in found)
+
+
+@pytest.mark.parametrize("code", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER])
+def test_fetch_does_not_count_what_a_slave_does_not_know_as_lost(code: int) -> None:
+    broker = QueueBroker(high=100)
+    broker.script = [int(code)] * 3
+    found = fetch(broker, 0, 10, addresses={1: SLAVE}, located={1: SLAVE}, prefetch=1)
+
+    assert offsets(found) == list(range(10))
+    assert not any(each.lost for each in found)
+
+
+def test_fetch_begun_at_a_slave_does_not_skip_to_its_first_message() -> None:
+    broker = QueueBroker(low=50, high=100)
+    with pytest.raises(RequestTimeoutError, match="of a queue from 50 to 100"):
+        fetch(broker, 10, 60, addresses={1: SLAVE}, located={1: SLAVE})
+
+
+def test_fetch_leaves_a_slave_that_refuses_reads() -> None:
+    broker = QueueBroker(high=200)
+    broker.suggests = 1
+
+    class Refusing(QueueBroker):
+        refused = 0
+
+        async def pull(self, address: str, header: Any, timeout_ms: int) -> Any:
+            if address == SLAVE:
+                self.refused += 1
+                raise FlowControlError(2, "[REJECTREQUEST]")
+            return await super().pull(address, header, timeout_ms)
+
+    refusing = Refusing(high=200)
+    refusing.suggests = 1
+    both = {0: MASTER, 1: SLAVE}
+    found = fetch(refusing, 0, 150, addresses=both, located=both, prefetch=1)
+    assert offsets(found) == list(range(150))
+    assert refusing.refused == 1
+
+    refusing.refused = 0
+    with pytest.raises(RequestTimeoutError, match="REJECTREQUEST"):
+        fetch(refusing, 0, 10, addresses={1: SLAVE}, located={1: SLAVE}, prefetch=1)
+    assert refusing.refused <= 7, "the pauses grow"
+
+
+def test_fetch_of_a_master_that_is_lost_uses_its_slave() -> None:
+    class Lost(QueueBroker):
+        async def pull(self, address: str, header: Any, timeout_ms: int) -> Any:
+            if address == MASTER:
+                raise ConnectError("10.0.0.1 is down")
+            return await super().pull(address, header, timeout_ms)
+
+    both = {0: MASTER, 1: SLAVE}  # the name server does not know it yet
+    found = fetch(Lost(high=200), 0, 150, addresses=both, located=both)
+    assert offsets(found) == list(range(150))
