@@ -58,6 +58,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "rocketpy.cli.servers.standalone:command",
         "Run a name server and a broker in one process.",
     ),
+    "store": (
+        "rocketpy.cli.commands.store:command",
+        "Back up, restore and resynchronise store directories.",
+    ),
     "top": (
         "rocketpy.cli.commands.top:command",
         "Watch brokers, the busiest topics and the groups furthest behind.",
@@ -66,7 +70,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-_WITHOUT_CLUSTER: Final = {"broker", "completion", "context", "namesrv", "run", "standalone"}
+_WITHOUT_CLUSTER: Final = frozenset(
+    {"broker", "completion", "context", "namesrv", "run", "standalone", "store"}
+)
 
 
 class LazyGroup(HintingGroup):

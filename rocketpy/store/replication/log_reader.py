@@ -73,14 +73,16 @@ class LogReader:
         position = phy_offset - mapped.base_offset
         return mapped.view[position : position + end - phy_offset]
 
-    def samples(self, count: int, sample_bytes: int) -> list[LogSample]:
-        """Return samples spread over the whole log; the last one ends at its end.
+    def samples(self, count: int, sample_bytes: int, start: int = 0) -> list[LogSample]:
+        """Return samples spread over the log from an offset on; the last one ends at its end.
 
         Args:
             count: most samples.
             sample_bytes: size of a sample; the last one has up to `END_SAMPLE_BYTES`.
+            start: physical offset, such as that of the oldest byte of another log.
         """
-        low, end = self._log.min_phy_offset, self._offsets.appended
+        end = self._offsets.appended
+        low = min(end, max(start, self._log.min_phy_offset))
         last = max(low, end - END_SAMPLE_BYTES)
         starts = {low + (end - low) * each // max(1, count - 1) for each in range(count - 1)}
         found = [self._sample(each, min(sample_bytes, end - each)) for each in sorted(starts)]

@@ -54,6 +54,7 @@ def test_commands_of_clients_have_the_common_options(path: tuple[str, ...]) -> N
         "namesrv",
         "run",
         "standalone",
+        "store",
     }:
         return
     if path == ("spark", "audit"):  # it reads files

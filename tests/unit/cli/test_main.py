@@ -99,8 +99,7 @@ def test_effective_configuration_is_printed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("brokerRole=SLAVE", "n.conf:2: brokerRole: SLAVE is not supported"),
-        ("brokerRole=SYNC_MASTER", "n.conf:2: brokerRole: SYNC_MASTER is not supported"),
+        ("brokerRole=MASTER", "n.conf:2: brokerRole: 'MASTER' is not allowed here"),
         ("brokerId=1", "n.conf:2: brokerId: must be 0: a broker cannot be a slave yet"),
         ("storePathRootDir=", "n.conf:2: storePathRootDir: must not be empty"),
     ],

@@ -62,6 +62,8 @@ def test_log_samples_cover_range_and_end() -> None:
         crc32(whole[each.offset : each.offset + each.length]) == each.crc for each in samples
     )
     assert store.first_difference(samples) is None
+    assert min(each.offset for each in store.log_samples(16, 1_000, 90_000)) == 90_000
+    assert store.log_samples(16, 1_000, end + 1) == []
 
 
 def test_log_samples_of_short_and_empty_logs() -> None:

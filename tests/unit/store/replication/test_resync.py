@@ -1,0 +1,119 @@
+"""Cuts of a stopped slave's log, and the search for the place."""
+
+from pathlib import Path
+
+import pytest
+
+from rocketpy.errors import StoreFormatError
+from rocketpy.store.message_store import MessageStore
+from rocketpy.store.replication.resync import cut, equal_end, local_log
+from tests.unit.store.replication.real_kit import real_store, step
+from tests.unit.store.store_kit import TOPIC, bodies, put_many
+
+
+def search(slave: Path, master: MessageStore) -> int:
+    """Answer the search from a master's store, as its broker does."""
+    probe = equal_end(local_log(slave), master.min_phy_offset)
+    try:
+        phy_offset, _, record = next(probe)
+        while True:
+            found = master.look_message(phy_offset)
+            is_equal = found is not None and bytes(found) == record
+            phy_offset, _, record = probe.send(is_equal)
+    except StopIteration as stop:
+        end: int = stop.value
+        return end
+
+
+def diverged(tmp_path: Path, equal: int, master_only: int, slave_only: int) -> MessageStore:
+    """Make a slave in `tmp_path / "slave"` that has messages its master does not have."""
+    master = real_store(tmp_path / "master")
+    put_many(master, equal)
+    slave = real_store(tmp_path / "slave", broker_role="SLAVE")
+    while (part := master.log_part(slave.write_end, 1 << 16)) is not None:
+        slave.append_raw(slave.write_end, part)
+    slave.adopt_log_identity(master.log_identity)
+    slave.close()
+    old = real_store(tmp_path / "slave")
+    put_many(old, slave_only, start=5_000)
+    old.close()
+    put_many(master, master_only, start=9_000)
+    return master
+
+
+@pytest.mark.parametrize("equal", [0, 1, 50, 80, 200])
+@pytest.mark.parametrize("slave_only", [0, 1, 90])
+def test_resync_cuts_where_logs_begin_to_differ(
+    tmp_path: Path, equal: int, slave_only: int
+) -> None:
+    master = diverged(tmp_path, equal, 60, slave_only)
+    slave = tmp_path / "slave"
+    log = local_log(slave)
+    at = search(slave, master)
+    cut_bytes = b"".join(Path(each.path).read_bytes() for each in log.files)[at : log.end]
+    if at < log.end:
+        kept = cut(log, at)
+        if equal:
+            assert (kept / f"{at:020d}").read_bytes() == cut_bytes
+    else:
+        assert not slave_only
+    again = real_store(slave, broker_role="SLAVE")
+    assert again.max_phy_offset == at
+    assert len(bodies(again)) == equal
+    assert master.first_difference(again.log_samples(64, 4_096)) is None
+    while (part := master.log_part(again.write_end, 1 << 16)) is not None:
+        again.append_raw(again.write_end, part)
+    assert bodies(again) == bodies(master)
+    for _ in range(9):
+        step(again, "IndexCatchUpService")
+    found = again.query_index(TOPIC, "k", 64, 0, 1 << 60)
+    assert found.is_complete
+    assert found.phy_offsets == master.query_index(TOPIC, "k", 64, 0, 1 << 60).phy_offsets
+    again.close()
+    master.close()
+
+
+def test_resync_repeated_after_interruption_completes(tmp_path: Path) -> None:
+    master = diverged(tmp_path, 100, 10, 150)
+    slave = tmp_path / "slave"
+    log = local_log(slave)
+    at = search(slave, master)
+    # As a crash leaves it that came after the last file was deleted.
+    cut(log._replace(files=log.files[-1:]), log.files[-1].base)
+    assert search(slave, master) == at
+    cut(local_log(slave), at)
+    again = real_store(slave, broker_role="SLAVE")
+    assert (again.max_phy_offset, len(bodies(again))) == (at, 100)
+    again.close()
+    master.close()
+
+
+def test_resync_at_offset_within_record_is_refused(tmp_path: Path) -> None:
+    master = diverged(tmp_path, 10, 0, 0)
+    log = local_log(tmp_path / "slave")
+    with pytest.raises(StoreFormatError, match="not the start of a record"):
+        cut(log, 7)
+    with pytest.raises(StoreFormatError, match="outside the log"):
+        cut(log, log.end + 1)
+    assert local_log(tmp_path / "slave") == log
+    master.close()
+
+
+def test_resync_of_slave_whose_range_the_master_deleted_empties_it(tmp_path: Path) -> None:
+    master = diverged(tmp_path, 50, 300, 0)
+    while master.min_phy_offset <= local_log(tmp_path / "slave").end:
+        assert master._log.delete_oldest()
+    slave = tmp_path / "slave"
+    log = local_log(slave)
+    assert search(slave, master) == log.begin == 0
+    kept = cut(log, 0)
+    assert (kept / "commitlog").is_dir()
+    again = real_store(slave, broker_role="SLAVE")
+    assert (again.max_phy_offset, again.log_identity) == (0, "")
+    start = master.min_phy_offset
+    part = master.log_part(start, 1 << 16)
+    assert part is not None
+    again.append_raw(start, part)
+    assert bodies(again)
+    again.close()
+    master.close()
