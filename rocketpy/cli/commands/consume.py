@@ -266,8 +266,10 @@ class _Reader:
         stopping = asyncio.Event()
 
         def stop() -> None:
-            stopping.set()
-            me.cancel()
+            # Once: a second cancellation would interrupt the close, which stores the offsets.
+            if not stopping.is_set():
+                stopping.set()
+                me.cancel()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(RuntimeError, ValueError):
@@ -289,14 +291,15 @@ class _Reader:
                         count += 1
                         if count == max_count:
                             break
-                        if timeout_s is not None:
-                            limit.reschedule(loop.time() + timeout_s)
+                        limit.reschedule(None if timeout_s is None else loop.time() + timeout_s)
                 except asyncio.CancelledError:
                     if not stopping.is_set():
                         raise
                     me.uncancel()
                     if printed is not None and is_read():
                         await printed.ack()
+                finally:
+                    stopping.set()
         except TimeoutError:
             if not limit.expired():  # of a request: a broker does not answer
                 raise

@@ -1,7 +1,11 @@
 """`rocketpy consume`: format of messages, and wrong options."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+
 import pytest
 
+from rocketpy.cli.commands import consume
 from rocketpy.cli.commands.consume import _Reader
 from rocketpy.cli.main import command
 from rocketpy.client.messages.message import ReceivedMessage
@@ -48,3 +52,34 @@ def test_options_that_contradict_are_usage_errors(
         run_command(command, "rocketpy", ["consume", "t", *wrong])
     assert ended.value.code == 2
     assert words in capsys.readouterr().err
+
+
+async def test_reader_that_leaves_during_the_close_does_not_interrupt_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`head` has its lines: writing fails first, and the check for a reader fires later."""
+    closing, has_left = asyncio.Event(), asyncio.Event()
+    ended: list[str] = []
+
+    async def messages() -> AsyncGenerator[ReceivedMessage, None]:
+        try:
+            yield ReceivedMessage(MessageExt(topic="t", body=b"x"), MessageQueue("t", "b", 0))
+        finally:
+            closing.set()
+            await has_left.wait()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            ended.append("offsets stored")
+
+    async def until_reader_is_gone() -> None:
+        await closing.wait()
+        has_left.set()
+
+    async def until_read() -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(consume, "until_reader_is_gone", until_reader_is_gone)
+    monkeypatch.setattr(consume, "until_read", until_read)
+    with pytest.raises(BrokenPipeError):
+        await _Reader("unused:1", ["t"], "body", None).read(messages(), None, None)
+    assert ended == ["offsets stored"]
