@@ -69,6 +69,7 @@ class BrokerOffsetStore:
         # the master as well when it is back.
         self._saved: dict[MessageQueue, tuple[str, int]] = {}
         self._latest: dict[MessageQueue, int] = {}  # offsets of the latest saves
+        self._turns: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def _address(self, queue: MessageQueue) -> str:
         found = self._instance.routes.read_address(queue.broker_name)
@@ -108,23 +109,25 @@ class BrokerOffsetStore:
         """Tell one broker; return what went wrong."""
         failure: RocketPyError | None = None
         for queue in queues:
-            # Read here: a seek or a release during an earlier request may have saved another
-            # offset of the queue, which an older one must not overwrite.
-            offset = self._latest[queue]
-            if not final and self._is_saved(queue, offset):
-                continue
-            try:
-                address = self._address(queue)
-                await self._instance.api.update_offset(
-                    address, self._group, queue, offset, oneway=not final
-                )
-            except ClientError as error:
-                return error
-            # A refusal is about one queue: those after it are still sent.
-            except RocketPyError as error:
-                failure = error
-            else:
-                self._saved[queue] = (address, offset)
+            # After the response to an earlier save: threads of a broker may swap two requests.
+            async with self._turns[queue]:
+                # Read here: a seek or a release during an earlier request may have saved another
+                # offset of the queue, which an older one must not overwrite.
+                offset = self._latest[queue]
+                if not final and self._is_saved(queue, offset):
+                    continue
+                try:
+                    address = self._address(queue)
+                    await self._instance.api.update_offset(
+                        address, self._group, queue, offset, oneway=not final
+                    )
+                except ClientError as error:
+                    return error
+                # A refusal is about one queue: those after it are still sent.
+                except RocketPyError as error:
+                    failure = error
+                else:
+                    self._saved[queue] = (address, offset)
         return failure
 
     def _is_saved(self, queue: MessageQueue, offset: int) -> bool:

@@ -98,6 +98,33 @@ async def test_save_does_not_overwrite_a_later_save_of_a_queue() -> None:
     assert sent == [(ONE, 1), (TWO, 9)]
 
 
+async def test_save_of_a_queue_waits_for_the_response_to_the_one_before() -> None:
+    """A reset and the commit after it: the broker may process requests at the same time swapped."""
+    sent: list[int] = []
+    is_stored = asyncio.Event()
+
+    async def update_offset(*words: Any, oneway: bool) -> None:
+        assert not oneway
+        sent.append(words[-1])
+        if words[-1] == 0:
+            await is_stored.wait()
+
+    instance: Any = SimpleNamespace(
+        routes=SimpleNamespace(read_address=lambda _: ("a", False)),
+        api=SimpleNamespace(update_offset=update_offset),
+    )
+    store = BrokerOffsetStore(instance, "g")
+    saves = []
+    for offset in (0, 3):
+        saves.append(asyncio.create_task(store.save({ONE: offset}, final=True)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert sent == [0]
+    is_stored.set()
+    await asyncio.gather(*saves)
+    assert sent == [0, 3]
+
+
 # ---- seeks
 
 
