@@ -21,7 +21,7 @@ from tests.ports import free_port
 PEER = Path(__file__).with_name("peer.sh")
 _REGISTRATION_LIMIT_S = 150.0
 # JVMs that live for a minute or two: to compile little costs least.
-_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 PATIENT = ("waitTimeMillsInSendQueue=30000", "osPageCacheBusyTimeOutMills=30000")
@@ -124,7 +124,7 @@ class Apache:
             "PEER_NS_PORT": str(self.namesrv_port),
             "PEER_PORT": str(self.port),
             "PEER_HEAP": self.heap,
-            "JAVA_TOOL_OPTIONS": _JVM,
+            "JAVA_TOOL_OPTIONS": JVM,
         }
         # The servers inherit the output, so it goes to a file: a pipe would never end.
         path = self.home / "peer.log"

@@ -3,11 +3,15 @@
 import sys
 from pathlib import Path
 
+from tests.peer.apache import JVM
+
 
 def settings(home: Path) -> dict[str, str]:
     """Return the configuration of a session or a program; `home` has its warehouse."""
     return {
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": JVM,
+        "spark.executor.extraJavaOptions": JVM,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
