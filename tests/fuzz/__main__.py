@@ -7,7 +7,7 @@ the same for records that are decoded into Arrow columns, beside numpy; with `--
 client sends and is answered, beside the codec in Python. With `--messages` for
 the records that a client receives, with `--recovery` for the start of a damaged store. With
 `--all` every target runs, as many side by side as there are processors: the frames for the given
-time, the others for a part of it.
+time, the others for a part of it. The commit chooses its first seed (`tests.sampling`).
 """
 
 import argparse
@@ -33,11 +33,13 @@ from tests.fuzz.sanitized import (
     environment,
     runs_here,
 )
+from tests.sampling import part
 
 _CASE_LIMIT_S = 300.0
 """A case takes a second; one that takes this long hangs."""
 _TELL_EVERY_S = 10.0
 _NO_LAST = 1 << 60
+_SEEDS_OF_A_COMMIT = 1_000
 _PARTS = {"": 1.0, "--decoder": 1 / 3, "--client": 1 / 3, "--messages": 1 / 6, "--recovery": 1 / 3}
 """What `--all` runs: the option of each target, and its part of the time."""
 
@@ -106,6 +108,7 @@ def run_all(seconds: float, others: list[str]) -> int:
     def run_target(target: str) -> int:
         command = [sys.executable, "-m", "tests.fuzz", *([target] if target else []), *others]
         command += ["--seconds", str(seconds * _PARTS[target])]
+        command += ["--first", str(part() * _SEEDS_OF_A_COMMIT)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         lines = f"fuzz {target.removeprefix('--') or 'frames'}:\n{done.stdout}{done.stderr}"
         print(lines.rstrip(), flush=True)
