@@ -7,14 +7,17 @@ SPARK_STAMP := $(VENV)/.installed-spark
 PYTEST := $(BIN)/python -m pytest
 COMPILED := $(shell find rocketpy -name '*.pyx' -o -name '*.pxi')
 STAGE  := $(PYTHON) scripts/stage.py
-# Three workers on two cores: some tests wait.
-WORKERS := -n 3 --dist loadfile
-WITHOUT_JVM := -q -m "not interop and not spark" $(WORKERS)
-QUICK := -q -m "not interop and not spark and not long" $(WORKERS)
+# Four workers on two cores: some tests wait. Files in the order of tests/conftest.py.
+WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
+# Folders of other stages are not even collected: that takes half a minute of CPU time a process.
+WITHOUT_JVM := -q --ignore=tests/spark --ignore=tests/interop $(WORKERS)
+QUICK := $(WITHOUT_JVM) -m "not long"
+# Tests start hundreds of Python processes, each of which would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-spark test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills fmt lint types layers public-api stubs docs clean
+.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-spark test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills fmt lint types layers public-api stubs docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,34 +61,37 @@ test: ## what CI runs on a push: 20 minutes on two cores, 25 in a fresh clone (d
 	@$(STAGE) run "format, lint, types, layers" $(MAKE) --no-print-directory check
 	@$(STAGE) run "tests without a JVM" env TEST_SAMPLE=1 $(PYTEST) tests $(QUICK)
 	@$(STAGE) run "tests of compiled modules, in pure Python" env TEST_SAMPLE=4 ROCKETPY_PURE=1 $(PYTEST) @tests/pure_pass.txt $(QUICK)
-	@$(STAGE) run "fuzzing" $(BIN)/python -m tests.fuzz --all --seconds 30 --where-possible
-	@$(STAGE) run "Spark, and Apache's clients and broker" $(MAKE) --no-print-directory -j2 -Otarget test-spark test-interop
+	@$(STAGE) run "fuzzing" $(BIN)/python -m tests.fuzz --all --seconds 12 --where-possible
+	@$(STAGE) run "Spark, and Apache's clients and broker" $(MAKE) --no-print-directory -j3 -Otarget test-spark test-java-clients test-interop
 	@$(STAGE) report
 
-# Side by side: half of the time interop waits.
+# Side by side: half of the time the interop tests wait.
 test-spark:
-	TEST_SAMPLE=1 $(PYTEST) tests -q -m "spark and not long"
+	TEST_SAMPLE=1 $(PYTEST) tests/spark -q -m "not long"
+
+test-java-clients:
+	TEST_SAMPLE=1 $(PYTEST) tests/interop/java_clients -q -m "not long"
 
 test-interop:
-	TEST_SAMPLE=1 $(PYTEST) tests -q -m "interop and not long"
+	TEST_SAMPLE=1 $(PYTEST) tests/interop --ignore=tests/interop/java_clients -q -m "not long"
 
 test-all: ready check ## every test with every seed and parameter, in pure Python too: nightly, before a release
 	$(PYTEST) tests $(WITHOUT_JVM)
 	ROCKETPY_PURE=1 $(PYTEST) tests $(WITHOUT_JVM)
 	$(BIN)/python -m tests.fuzz --all --seconds 60 --where-possible
-	$(PYTEST) tests -q -m spark
-	$(PYTEST) tests -q -m interop
+	$(PYTEST) tests/spark -q
+	$(PYTEST) tests/interop -q
 
 check: setup-spark fmt-check lint types layers ## formatting, lint, types, layers
 
 unit: setup-spark ## tests that need no JDK
-	$(PYTEST) tests -q -m "not interop and not spark and not crash and not long" $(WORKERS)
+	$(PYTEST) tests $(WITHOUT_JVM) -m "not crash and not long"
 
 interop: setup jdk go ## the official Java and Go clients, mqadmin and broker against ours
-	$(PYTEST) tests -q -m interop
+	$(PYTEST) tests/interop -q
 
 spark: setup-spark jdk ## the data pipeline: PySpark against our broker, Apache's and store directories
-	$(PYTEST) tests -q -m spark
+	$(PYTEST) tests/spark -q
 
 crash: setup ## kill -9 loops
 	$(PYTEST) tests -q -m crash

@@ -15,6 +15,7 @@ import rocketpy.admin
 from rocketpy.client.producer.producer import Producer
 from rocketpy.runtime.clock import SystemClock
 from tests.integration.client.daemons import Cluster
+from tests.sampling import sample
 from tests.simulation.features import (
     INVISIBLE_S,
     KINDS,
@@ -49,7 +50,7 @@ async def kill_again_and_again(cluster: Cluster, rng: random.Random) -> None:
 
 
 @pytest.mark.timeout(180 + 30 * KILLS)
-@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("flush", sample(["ASYNC_FLUSH", "SYNC_FLUSH"], 2))
 async def test_kills_with_every_feature_in_play(tmp_path: Path, flush: str) -> None:
     seed = f"{flush}{os.environ.get('SEED', '')}"
     features = Features(SystemClock().time_ms)

@@ -9,10 +9,15 @@ import pytest
 
 from tests.integration.client.daemons import Cluster
 from tests.integration.client.load import Load
+from tests.sampling import sample
 
 pytestmark = pytest.mark.timeout(400)
 
 HARM = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP}
+CASES = [  # in this order a sample has every kind
+    ("killed", True), ("killed", False), ("frozen", False), ("frozen", True), ("slow", True),
+    ("slow", False),
+]  # fmt: skip
 
 
 async def harm(load: Load, cluster: Cluster, kind: str) -> None:
@@ -35,8 +40,7 @@ async def harm(load: Load, cluster: Cluster, kind: str) -> None:
     await asyncio.sleep(1)
 
 
-@pytest.mark.parametrize("avoids", [True, False], ids=["avoided", "in turn"])
-@pytest.mark.parametrize("kind", ["killed", "frozen", "slow"])
+@pytest.mark.parametrize(("kind", "avoids"), sample(CASES, 2))
 async def test_no_send_is_lost_and_the_bad_broker_is_avoided_as_the_table_says(
     tmp_path: Path, kind: str, avoids: bool
 ) -> None:
@@ -64,7 +68,7 @@ async def test_no_send_is_lost_and_the_bad_broker_is_avoided_as_the_table_says(
         await load.check_stored()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", sample([signal.SIGKILL, signal.SIGTERM], 2))
 async def test_restart_of_the_only_broker_is_bridged(
     tmp_path: Path, number: signal.Signals
 ) -> None:
