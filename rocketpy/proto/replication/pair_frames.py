@@ -5,8 +5,10 @@ messages follow in both directions, then DATA from the master and REPORT from th
 integers are big-endian::
 
     handshake    | length: i32 | type: u8 | MessagePack map |    length: of type and map
-    DATA         | 16: u8 | offset: i64 | n: i32 | CRC-32: u32 | confirmed: i64 | n bytes |
-    REPORT       | 17: u8 | received: i64 | confirmed: i64 | state: u8 |
+    DATA         | 16: u8 | offset: i64 | n: i32 | confirmed: i64 | CRC-32: u32 | head: u32 | n bytes |
+    REPORT       | 17: u8 | received: i64 | confirmed: i64 | state: u8 | head: u32 |
+
+`head` is the CRC-32 of the bytes before it: a wrong length must be found before its bytes arrive.
 
 Source: ours; docs/replication.md has the rules.
 """
@@ -30,15 +32,16 @@ MAX_HANDSHAKE_BYTES: Final = 65_536
 MAX_PART_BYTES: Final = 4 << 20
 """Limit of the log bytes of one DATA frame."""
 
-DATA_HEAD_BYTES: Final = 25
-REPORT_BYTES: Final = 18
+DATA_HEAD_BYTES: Final = 29
+REPORT_BYTES: Final = 22
 
 _DATA: Final = 16
 _REPORT: Final = 17
 _LENGTH_AND_TYPE: Final = struct.Struct(">iB")
 _LENGTH_BYTES: Final = 4
-_DATA_HEAD: Final = struct.Struct(">BqiIq")
+_DATA_HEAD: Final = struct.Struct(">BqiqI")
 _REPORT_FRAME: Final = struct.Struct(">BqqB")
+_CRC: Final = struct.Struct(">I")
 
 _Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
@@ -192,12 +195,23 @@ def encode_handshake(message: Message) -> bytes:
 
 def encode_data_head(phy_offset: int, data: bytes, confirmed: int) -> bytes:
     """Return the bytes before a part of the log; a heartbeat has no more than these."""
-    return _DATA_HEAD.pack(_DATA, phy_offset, len(data), zlib.crc32(data), confirmed)
+    return _checked(_DATA_HEAD.pack(_DATA, phy_offset, len(data), confirmed, zlib.crc32(data)))
 
 
 def encode_report(report: Report) -> bytes:
     """Return a report frame."""
-    return _REPORT_FRAME.pack(_REPORT, *report)
+    return _checked(_REPORT_FRAME.pack(_REPORT, *report))
+
+
+def _checked(head: bytes) -> bytes:
+    return head + _CRC.pack(zlib.crc32(head))
+
+
+def _check(data: bytes, position: int, size_bytes: int) -> None:
+    """Compare the checksum after a head."""
+    end = position + size_bytes
+    if zlib.crc32(data[position:end]) != _CRC.unpack_from(data, end)[0]:
+        raise BadFrameError("wrong checksum of a frame's head")
 
 
 class HandshakeReader:
@@ -291,7 +305,8 @@ class DataReader:
         position, end = 0, len(data)
         self._needed_bytes = DATA_HEAD_BYTES
         while end - position >= DATA_HEAD_BYTES:
-            kind, phy_offset, size_bytes, crc, confirmed = _DATA_HEAD.unpack_from(data, position)
+            _check(data, position, _DATA_HEAD.size)
+            kind, phy_offset, size_bytes, confirmed, crc = _DATA_HEAD.unpack_from(data, position)
             self._check(kind, phy_offset, size_bytes)
             following = position + DATA_HEAD_BYTES + size_bytes
             if following > end:
@@ -331,7 +346,11 @@ class ReportReader:
         data = self._pending + data
         whole = len(data) - len(data) % REPORT_BYTES
         self._pending = data[whole:]
-        return [_report(*fields) for fields in _REPORT_FRAME.iter_unpack(data[:whole])]
+        reports: list[Report] = []
+        for position in range(0, whole, REPORT_BYTES):
+            _check(data, position, _REPORT_FRAME.size)
+            reports.append(_report(*_REPORT_FRAME.unpack_from(data, position)))
+        return reports
 
 
 def _report(kind: int, received: int, confirmed: int, state: int) -> Report:

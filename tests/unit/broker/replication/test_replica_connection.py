@@ -211,7 +211,7 @@ def test_pair_reports_confirm_after_the_handshake() -> None:
         lambda: report(LIE, 0),
         lambda: report(400, 400),
         lambda: report(600, 400),
-        lambda: b"\0" * 18,
+        lambda: bytes(22),
     ],
     ids=["beyond", "received back", "confirmed back", "zeros"],
 )

@@ -1,5 +1,7 @@
 """Handshake messages and frames of the pair protocol."""
 
+import zlib
+
 import msgspec
 import pytest
 
@@ -161,18 +163,19 @@ def test_data_is_read_with_its_checksum() -> None:
     assert DataReader().feed(stream) == [Data(5, 3, b"abc"), Data(8, 4, b"")]
 
 
-@pytest.mark.parametrize("position", [DATA_HEAD_BYTES, DATA_HEAD_BYTES + 2, 13, 16])
-def test_changed_bit_in_data_or_checksum_is_refused(position: int) -> None:
+@pytest.mark.parametrize("bit", range(8 * (DATA_HEAD_BYTES + 3)))
+def test_changed_bit_of_data_is_refused_at_once(bit: int) -> None:
     stream = bytearray(data_frame(5, b"abc", 3))
-    stream[position] ^= 1
+    stream[bit // 8] ^= 1 << bit % 8
 
     with pytest.raises(BadFrameError, match="wrong checksum"):
         DataReader().feed(bytes(stream))
 
 
 def test_other_frame_type_is_refused() -> None:
-    with pytest.raises(BadFrameError):
-        DataReader().feed(b"\1" + data_frame(5, b"abc")[1:])
+    head = b"\1" + data_frame(5, b"abc")[1:25]
+    with pytest.raises(BadFrameError, match="type 1"):
+        DataReader().feed(head + zlib.crc32(head).to_bytes(4, "big"))
 
 
 def test_data_over_the_limit_is_refused() -> None:
@@ -191,5 +194,14 @@ def test_data_over_the_limit_is_refused() -> None:
     ids=["type", "confirmed beyond received", "negative", "state"],
 )
 def test_impossible_report_is_refused(report: bytes) -> None:
-    with pytest.raises(BadFrameError):
-        ReportReader().feed(report)
+    with pytest.raises(BadFrameError, match="report of type"):
+        ReportReader().feed(report + zlib.crc32(report).to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize("bit", range(8 * REPORT_BYTES))
+def test_changed_bit_of_a_report_is_refused(bit: int) -> None:
+    report = bytearray(encode_report(Report(7, 5, DiskState.WRITING)))
+    report[bit // 8] ^= 1 << bit % 8
+
+    with pytest.raises(BadFrameError, match="checksum"):
+        ReportReader().feed(bytes(report))
