@@ -109,6 +109,7 @@ class MasterLink(asyncio.Protocol):
         self._feed: Callable[[bytes], list[Any]]
         self._is_streaming = False
         self._is_stalled = False
+        self._has_flush_failed = False
         self._is_paused = False
         self._has_data = False
         self._last: Report | None = None
@@ -231,7 +232,9 @@ class MasterLink(asyncio.Protocol):
             self._is_stalled = False
             self._on_event(Event.WRITE_SUCCEEDED, "")
         self._send_report(must=must_report)
-        self._copy.when_flushed(self._flushed_on_any_thread)
+        if can_write and not self._has_flush_failed:
+            self._copy.when_flushed(self._flushed_on_any_thread)
+        self._has_flush_failed = False
         if not can_write:
             self._step_timer = self._loop.call_later(_RETRY_S, self._step_again)
         elif self._copy.queued_bytes:
@@ -269,17 +272,24 @@ class MasterLink(asyncio.Protocol):
 
     # -- reports -----------------------------------------------------------------------------
 
-    def _flushed_on_any_thread(self) -> None:
+    def _flushed_on_any_thread(self, is_durable: bool) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._flushed)
+            self._loop.call_soon_threadsafe(self._flushed, is_durable)
         except RuntimeError:  # the loop is closed
             logger.debug("loop closed, flush not reported")
 
-    def _flushed(self) -> None:
+    def _flushed(self, is_durable: bool) -> None:
         if self.ended.done() or not self._is_streaming:
             return
-        self._send_report()
-        self._copy.when_flushed(self._flushed_on_any_thread)
+        if is_durable:
+            self._send_report()
+            self._copy.when_flushed(self._flushed_on_any_thread)
+            return
+        # A failed flush is found by an append, at once; a slow one is waited for by the next tick.
+        self._has_flush_failed = True
+        self._copy.check_soon()
+        if self._step_timer is None:
+            self._step_again()
 
     def _send_report(self, *, must: bool = False) -> None:
         """Report the progress, if it has changed."""
@@ -312,3 +322,5 @@ class MasterLink(asyncio.Protocol):
             self._step_timer = self._loop.call_later(_RETRY_S, self._step_again)
         is_due = now_ms - self._wrote_at_ms >= self._config.ha_send_heartbeat_interval
         self._send_report(must=is_due)
+        if not self._is_stalled:
+            self._copy.when_flushed(self._flushed_on_any_thread)

@@ -109,7 +109,6 @@ class StoreLog:
         self._store = store
         self.file_bytes: int = file_bytes
         self.part: Callable[[int, int], memoryview | None] = store.log_part
-        self.first_difference: Callable[[Sequence[Sample]], int | None] = store.first_difference
 
     @property
     def identity(self) -> str:
@@ -129,6 +128,10 @@ class StoreLog:
     def samples(self, start: int, count: int, sample_bytes: int) -> Sequence[Sample]:
         """Return samples of the log from an offset on."""
         return self._store.log_samples(count, sample_bytes, start)
+
+    def first_difference(self, samples: Sequence[Sample]) -> int | None:
+        """Return the offset of the first sample that differs in this log; None if all agree."""
+        return self._store.first_difference(samples)
 
 
 class LogCopy(StoreLog):
@@ -257,16 +260,20 @@ class LogCopy(StoreLog):
         self.disk_state, self.reason = state, reason
         return False
 
+    def check_soon(self) -> None:
+        """Let the next step find out whether the store writes, even if nothing was received."""
+        self._is_undispatched = True  # an append without bytes fails as others would
+
     def check(self) -> bool:
         """Notice a disk that failed while nothing was received; return whether the store writes."""
-        self._is_undispatched = True  # an append without bytes fails as others would
+        self.check_soon()
         return self.step()
 
-    def when_flushed(self, callback: Callable[[], None]) -> None:
+    def when_flushed(self, callback: Callable[[bool], None]) -> None:
         """Call back once more of the log is on disk, if the slave confirms only that.
 
         Args:
-            callback: called on any thread, perhaps at once.
+            callback: called on any thread, perhaps at once, with False after a failure.
         """
         if not self.confirms_disk or self._is_flush_awaited:
             return
@@ -275,8 +282,8 @@ class LogCopy(StoreLog):
             return
         self._is_flush_awaited = True
 
-        def flushed(_is_durable: bool) -> None:
+        def flushed(is_durable: bool) -> None:
             self._is_flush_awaited = False
-            callback()
+            callback(is_durable)
 
         self._store.when_durable(end, flushed)

@@ -236,6 +236,27 @@ def test_slave_that_cannot_write_stops_confirming_and_its_senders_hear_it(
     run(case)
 
 
+def test_failed_flush_of_a_slave_is_reported_once_and_at_once() -> None:
+    async def case(world: World) -> None:
+        log, copy = FakeStore(identity="x"), FakeStore()
+        copy.flushed = 0
+        await world.master(log)
+        client = world.slave(copy, sync=True)
+        log.put(TEXT)
+        await world.until(lambda: copy.data == log.data)
+        copy.error = StoreReadOnlyError("a flush failed")
+        waiting, copy.waiting = copy.waiting, []
+        copy.when_durable = lambda _, callback: callback(False)  # type: ignore[method-assign]
+        for callback in waiting:
+            callback(False)
+        await world.until(lambda: log.replicas.give_up_count > 0, limit_s=0.1)
+        assert client.state.state is State.STALLED
+        await pass_time(30)
+        assert log.replicas.confirmed == 0
+
+    run(case)
+
+
 def test_idle_slave_notices_a_failed_disk() -> None:
     async def case(world: World) -> None:
         log, copy = FakeStore(b"one", identity="x"), FakeStore()

@@ -117,20 +117,20 @@ def test_sync_flush_confirms_what_is_flushed_and_waits_once() -> None:
     log.step()
     calls: list[int] = []
     for _ in range(3):
-        log.when_flushed(lambda: calls.append(1))
+        log.when_flushed(lambda _: calls.append(1))
     assert log.report == (4, 2, DiskState.WRITING)
     assert len(store.waiting) == 1
 
     store.flush()
     assert (log.report.confirmed, calls) == (4, [1])
-    log.when_flushed(lambda: calls.append(1))
+    log.when_flushed(lambda _: calls.append(1))
     assert store.waiting == []
 
 
 def test_async_flush_waits_for_no_flush() -> None:
     store = FakeStore(b"ab")
     store.flushed = 0
-    copy(store).when_flushed(lambda: None)
+    copy(store).when_flushed(lambda _: None)
 
     assert store.waiting == []
 
