@@ -4,13 +4,13 @@
 the check switch one rule off and expect the loss that docs/replication.md says it prevents.
 """
 
+import hmac
 import os
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from rocketpy.broker.replication import handshake
 from rocketpy.broker.replication.store_log import StoreLog
 from rocketpy.proto.replication import pair_frames
 from tests.simulation.replica_world import Rules, run_seed
@@ -57,7 +57,7 @@ def test_confirmation_before_the_flush_is_found() -> None:
 
 def test_unproven_peer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 1.1 of the reference: a stranger acknowledges what no slave has."""
-    monkeypatch.setattr(handshake.hmac, "compare_digest", lambda _, __: True)
+    monkeypatch.setattr(hmac, "compare_digest", lambda _, __: True)
     first_failure(range(100), "acknowledged is lost")
 
 

@@ -68,6 +68,7 @@ class FakeStore:
         self.data = bytearray(data)
         self.error: Exception | None = None
         self.flushed: int | None = None
+        self.fails_flushes = False
         self.waiting: list[Callable[[bool], None]] = []
         self.appends: list[int] = []
 
@@ -129,8 +130,8 @@ class FakeStore:
         return self.max_phy_offset
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
-        if phy_end <= self.flushed_phy_offset:
-            callback(True)
+        if phy_end <= self.flushed_phy_offset or self.fails_flushes:
+            callback(not self.fails_flushes)
         else:
             self.waiting.append(callback)
 

@@ -246,7 +246,7 @@ def test_failed_flush_of_a_slave_is_reported_once_and_at_once() -> None:
         await world.until(lambda: copy.data == log.data)
         copy.error = StoreReadOnlyError("a flush failed")
         waiting, copy.waiting = copy.waiting, []
-        copy.when_durable = lambda _, callback: callback(False)  # type: ignore[method-assign]
+        copy.fails_flushes = True
         for callback in waiting:
             callback(False)
         await world.until(lambda: log.replicas.give_up_count > 0, limit_s=0.1)
