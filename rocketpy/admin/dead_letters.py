@@ -106,7 +106,7 @@ async def dead_letters(
     """
     topic = DLQ_PREFIX + group
     route = await servers.topic_route(topic)
-    masters = await servers.topic_masters(topic)
+    masters = await servers.topic_brokers(topic)
     queues = {
         masters[data.broker_name]: [
             MessageQueue(topic, data.broker_name, number) for number in range(data.read_queue_nums)

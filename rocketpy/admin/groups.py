@@ -72,8 +72,8 @@ async def _holders(
         SubscriptionGroupNotExistError: all brokers answered, and none has it.
         RocketPyError: none has it, and some did not answer.
     """
-    masters = await servers.broker_addresses()
-    tables, failures = await servers.each(masters, lambda address: group_configs(servers, address))
+    brokers = await servers.readable_brokers()
+    tables, failures = await servers.each(brokers, lambda address: group_configs(servers, address))
     found = {name: table[group] for name, table in tables.items() if group in table}
     if not found:
         raise next(iter(failures.values()), no_group(group))
@@ -151,7 +151,7 @@ async def update_group(
         SubscriptionGroupNotExistError: no broker has it.
         ServersFailedError: some brokers failed; the others are changed.
     """
-    masters = await servers.broker_addresses()
+    masters = await servers.all_masters()
     holders, failures = await _holders(servers, group)
     for config in holders.values():
         if retries is not None:
@@ -204,7 +204,7 @@ async def delete_group(
         ServersFailedError: some brokers failed; the others have deleted it, and routes still have
             its retry topic.
     """
-    masters = await servers.broker_addresses()
+    masters = await servers.all_masters()
     found, failures = await _holders(servers, group)
     holders = {name: masters[name] for name in found}
     header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=not keep_offsets)
@@ -228,8 +228,8 @@ async def delete_group(
 
 async def group_names(servers: Servers, *, include_system: bool = False) -> Answers[str]:
     """Return the names of all groups of the brokers that answer, sorted."""
-    masters = await servers.broker_addresses()
-    tables, failures = await servers.each(masters, lambda address: group_configs(servers, address))
+    brokers = await servers.readable_brokers()
+    tables, failures = await servers.each(brokers, lambda address: group_configs(servers, address))
     names = {name for table in tables.values() for name in table}
     if not include_system:
         names = {name for name in names if not is_system_group(name)}
@@ -249,7 +249,7 @@ async def _summary(
     servers: Servers, group: str, failures: dict[str, RocketPyError]
 ) -> GroupSummary:
     """Return a line about one group; adds to `failures`."""
-    masters = await servers.group_masters(group)
+    masters = await servers.group_brokers(group)
     progress = await _progress(servers, masters, group, "")
     connection, failed = await _connection(servers, masters, group)
     failures |= progress.failures | failed
@@ -273,7 +273,7 @@ async def group_lag(
         topic: only this topic.
         owners: also ask the members which queues they have.
     """
-    masters = await servers.group_masters(group)
+    masters = await servers.group_brokers(group)
     found = await _progress(servers, masters, group, topic)
     if not owners:
         return found
@@ -301,7 +301,7 @@ async def _progress(
 
 async def queue_owners(servers: Servers, group: str) -> dict[MessageQueue, str]:
     """Return which member has which queue, as the members say (307)."""
-    masters = await servers.group_masters(group)
+    masters = await servers.group_brokers(group)
     connection, _ = await _connection(servers, masters, group)
     found: dict[MessageQueue, str] = {}
     for client_id in sorted({each.client_id for each in connection.connection_set}):
@@ -325,7 +325,7 @@ async def consumer_connection(servers: Servers, group: str) -> ConsumerConnectio
         ConsumerNotOnlineError: no member is connected.
         RocketPyError: no member is known, and some brokers did not answer.
     """
-    masters = await servers.group_masters(group)
+    masters = await servers.group_brokers(group)
     found, failures = await _connection(servers, masters, group)
     if not found.connection_set:
         missing = ConsumerNotOnlineError(
@@ -364,7 +364,7 @@ async def _connections(
 
 async def group_members(servers: Servers, group: str) -> Answers[Member]:
     """Return the connected members of a group, each once."""
-    masters = await servers.group_masters(group)
+    masters = await servers.group_brokers(group)
     tables, failures = await _connections(servers, masters, group)
     return _members({name: each.connection_set for name, each in tables.items()}, failures)
 
@@ -382,7 +382,7 @@ async def producer_connection(servers: Servers, group: str, topic: str) -> Answe
             raise
         return ProducerConnection.decode(response.body).connection_set
 
-    return _members(*await servers.each(await servers.topic_masters(topic), ask))
+    return _members(*await servers.each(await servers.topic_brokers(topic), ask))
 
 
 def _members(
@@ -408,7 +408,7 @@ async def running_info(servers: Servers, group: str, client_id: str) -> Consumer
         BrokerError: it is not connected or does not answer.
     """
     failure: RocketPyError | None = None
-    for address in (await servers.group_masters(group)).values():
+    for address in (await servers.group_brokers(group)).values():
         header = GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=False
         )

@@ -190,7 +190,7 @@ async def _query(
     begin_ms: int = 0,
     end_ms: int = _LONG_MAX,
 ) -> Answers[MessageExt]:
-    masters = await servers.topic_masters(topic)
+    masters = await servers.topic_brokers(topic)
     header = QueryMessageRequestHeader(
         topic=topic,
         key=key,
@@ -223,7 +223,7 @@ async def message_at(servers: Servers, queue: MessageQueue, offset: int) -> Mess
     Raises:
         QueryNotFoundError: there is none.
     """
-    masters = await servers.topic_masters(queue.topic)
+    masters = await servers.topic_brokers(queue.topic)
     if queue.broker_name not in masters:
         raise ClientError(f"broker {queue.broker_name} does not serve topic {queue.topic}")
     address = masters[queue.broker_name]
@@ -260,7 +260,7 @@ async def peek(
             for by number.
     """
     route = await servers.topic_route(topic)
-    masters = await servers.topic_masters(topic)
+    masters = await servers.topic_brokers(topic)
     if broker and broker not in masters:
         raise ClientError(f"broker {broker} does not serve topic {topic}")
     queues = {

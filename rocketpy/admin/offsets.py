@@ -68,7 +68,7 @@ async def reset_offset(
     _check_target(to)
     if isinstance(to, int) and queue is None:
         raise ClientError("an offset belongs to one queue: name it")
-    masters = await servers.topic_masters(topic)
+    masters = await servers.topic_masters(topic, queue.broker_name if queue is not None else "")
     if queue is not None:
         masters = {n: a for n, a in masters.items() if n == queue.broker_name}
         if not masters:

@@ -4,7 +4,7 @@ Source: MQAdminImpl, DefaultMQAdminExtImpl (5.4.0).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from rocketpy.client.cluster.name_servers import NameServers
@@ -229,6 +229,31 @@ class Servers:
             raise ClientError(f"no master{wanted} is registered with the name server")
         return found
 
+    async def all_masters(self, *, cluster: str = "") -> dict[str, str]:
+        """Return the masters' addresses by broker name, for changes that no broker may miss.
+
+        Args:
+            cluster: only this cluster.
+
+        Raises:
+            NoRouteError: only slaves of a broker are registered, and its tables would keep what the
+                others lose.
+            ClientError: the cluster does not exist.
+        """
+        _check_masters(_selected(await self.cluster_info(), cluster, ""))
+        return await self.broker_addresses(cluster=cluster)
+
+    async def readable_brokers(self) -> dict[str, str]:
+        """Return the address of each master, else of its slave with the lowest id, by name.
+
+        Raises:
+            ClientError: no broker is registered.
+        """
+        found = _readable((await self.cluster_info()).broker_addr_table.values())
+        if not found:
+            raise ClientError("no broker is registered with the name server")
+        return found
+
     async def broker_names(self) -> dict[str, str]:
         """Return the name of the broker at each address, slaves included."""
         info = await self.cluster_info()
@@ -251,26 +276,47 @@ class Servers:
             raise no_topic(topic) from error
         return TopicRouteData.decode(response.body)
 
-    async def topic_masters(self, topic: str) -> dict[str, str]:
-        """Return the masters that serve a topic, by broker name."""
-        route = await self.topic_route(topic)
-        found = {
-            data.broker_name: data.master_addr or next(iter(data.broker_addrs.values()))
-            for data in route.broker_datas
-            if data.broker_addrs
-        }
+    async def topic_masters(self, topic: str, broker: str = "") -> dict[str, str]:
+        """Return the masters that serve a topic, by broker name, for changes.
+
+        Args:
+            topic: its name.
+            broker: the only broker that is changed; empty for all.
+
+        Raises:
+            TopicNotExistError: no broker serves it.
+            NoRouteError: one of its brokers has no master now.
+        """
+        brokers = (await self.topic_route(topic)).broker_datas
+        _check_masters(each for each in brokers if broker in {"", each.broker_name})
+        return self._found(topic, brokers)
+
+    async def topic_brokers(self, topic: str) -> dict[str, str]:
+        """Return the masters that serve a topic, else their slaves, by broker name, for queries.
+
+        Raises:
+            TopicNotExistError: no broker serves it.
+        """
+        return self._found(topic, (await self.topic_route(topic)).broker_datas)
+
+    @staticmethod
+    def _found(topic: str, brokers: Iterable[BrokerData]) -> dict[str, str]:
+        found = _readable(brokers)
         if not found:
             raise NoRouteError(f"topic {topic} has no broker")
         return found
 
-    async def group_masters(self, group: str) -> dict[str, str]:
-        """Return the masters that serve a group: those of its retry topic, else all."""
+    async def group_brokers(self, group: str) -> dict[str, str]:
+        """Return the brokers that serve a group, for queries: those of its retry topic, else all.
+
+        A master is preferred to its slaves.
+        """
         try:
-            return await self.topic_masters(retry_topic(group))
+            return await self.topic_brokers(retry_topic(group))
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-        return await self.broker_addresses()
+        return await self.readable_brokers()
 
     async def drop_topic(self, topic: str, brokers: Mapping[str, str], cluster: str = "") -> None:
         """Delete a topic at brokers (215), then in the routes (216).
@@ -307,6 +353,25 @@ class Servers:
 def no_topic(topic: str) -> TopicNotExistError:
     """Return the error for a topic that does not exist."""
     return TopicNotExistError(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist")
+
+
+def _readable(brokers: Iterable[BrokerData]) -> dict[str, str]:
+    """Return the address of the lowest id of each broker, which is the master's if it has one."""
+    return {
+        data.broker_name: data.broker_addrs[min(data.broker_addrs)]
+        for data in brokers
+        if data.broker_addrs
+    }
+
+
+def _check_masters(brokers: Iterable[BrokerData]) -> None:
+    """Raise NoRouteError if only slaves of a broker are registered: they take no changes."""
+    names = [each.broker_name for each in brokers if each.broker_addrs and not each.master_addr]
+    if names:
+        raise NoRouteError(
+            f"no master of {', '.join(sorted(names))} is registered now, and its slaves take no "
+            "changes: start the master, then repeat this"
+        )
 
 
 def _selected(info: ClusterInfo, cluster: str, broker: str) -> list[BrokerData]:

@@ -101,7 +101,7 @@ async def topic_config(servers: Servers, address: str, topic: str) -> TopicConfi
 async def topic_groups(servers: Servers, topic: str) -> Answers[str]:
     """Return the groups that consume a topic or have offsets in it (300)."""
     found, failures = await servers.bodies(
-        await servers.topic_masters(topic),
+        await servers.topic_brokers(topic),
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
         GroupList,
         QueryTopicConsumeByWhoRequestHeader(topic=topic),
@@ -119,7 +119,7 @@ async def topic_status(servers: Servers, topic: str) -> TopicStatus:
         TopicNotExistError: no broker serves it.
     """
     tables, failures = await servers.bodies(
-        await servers.topic_masters(topic),
+        await servers.topic_brokers(topic),
         RequestCode.GET_TOPIC_STATS_INFO,
         TopicStatsTable,
         GetTopicStatsInfoRequestHeader(topic=topic),
@@ -141,7 +141,7 @@ async def topic_status(servers: Servers, topic: str) -> TopicStatus:
 
 async def topic_statistics(servers: Servers, topic: str) -> Answers[TopicStatistics]:
     """Return the rates of a topic, one row per group; a topic without groups has one row."""
-    masters = await servers.topic_masters(topic)
+    masters = await servers.topic_brokers(topic)
     rows: Answers[TopicStatistics] = Answers()
     stored = await _statistics(servers, masters, "TOPIC_PUT_NUMS", topic, rows.failures)
     groups = await topic_groups(servers, topic)
@@ -273,7 +273,7 @@ async def update_topic(
         TopicNotExistError: no broker has it.
         ServersFailedError: some brokers failed; the others are changed.
     """
-    masters = await servers.topic_masters(topic)
+    masters = await servers.topic_masters(topic, broker)
     if broker:
         masters = {name: address for name, address in masters.items() if name == broker}
     if not masters:
@@ -331,7 +331,7 @@ async def delete_topic(servers: Servers, topic: str, *, cluster: str = "") -> di
         TopicNotExistError: no name server and no broker has it.
         ServersFailedError: some brokers failed; the others have deleted it.
     """
-    masters = await servers.broker_addresses(cluster=cluster)
+    masters = await servers.all_masters(cluster=cluster)
     tables, _ = await servers.each(masters, lambda address: topic_configs(servers, address))
     known = any(topic in table for table in tables.values())
     if not known and topic not in await topics(servers, include_system=True):

@@ -94,10 +94,11 @@ async def test_servers_change_all_name_servers_and_query_any(
     assert len(remoting.addresses(RequestCode.GET_KV_CONFIG)) == 1
 
 
-async def test_route_prefers_masters_and_falls_back_to_slaves(
+async def test_queries_prefer_masters_and_changes_need_them(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     assert await admin.servers.topic_masters("t") == BROKERS
+    assert await admin.servers.topic_brokers("t") == BROKERS
     route = TopicRouteData(
         broker_datas=[
             BrokerData(cluster="c1", broker_name="broker-a", broker_addrs={1: SLAVE_A}),
@@ -105,7 +106,11 @@ async def test_route_prefers_masters_and_falls_back_to_slaves(
         ]
     )
     remoting.response(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=route.encode())
-    assert await admin.servers.topic_masters("t") == {"broker-a": SLAVE_A}
+    assert await admin.servers.topic_brokers("t") == {"broker-a": SLAVE_A}
+    with pytest.raises(NoRouteError, match="no master of broker-a is registered now") as caught:
+        await admin.servers.topic_masters("t")
+    assert caught.value.retriable
+    assert await admin.servers.topic_masters("t", "broker-b") == {"broker-a": SLAVE_A}
     remoting.response(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=TopicRouteData().encode())
     with pytest.raises(NoRouteError, match="topic t has no broker"):
         await admin.servers.topic_masters("t")
@@ -122,14 +127,14 @@ async def test_group_is_served_where_its_retry_topic_is_else_everywhere(
         broker_datas=[BrokerData(cluster="c2", broker_name="broker-b", broker_addrs={0: B})]
     )
     remoting.response(code, body=only_b.encode())
-    assert await admin.servers.group_masters("g") == {"broker-b": B}
+    assert await admin.servers.group_brokers("g") == {"broker-b": B}
     [(_, asked)] = remoting.requests(code)
     assert asked.ext_fields["topic"] == "%RETRY%g"
     remoting.response(code, 17, remark="No topic route info")
-    assert await admin.servers.group_masters("g") == BROKERS
+    assert await admin.servers.group_brokers("g") == BROKERS
     remoting.response(code, 1, remark="not ready")
     with pytest.raises(BrokerError, match="not ready"):
-        await admin.servers.group_masters("g")
+        await admin.servers.group_brokers("g")
 
 
 async def test_topic_is_dropped_at_the_brokers_before_the_routes(
