@@ -237,10 +237,11 @@ class QueueLockKeeper:
                 now_ms = self._instance.clock.monotonic_ms()
                 self._silent_until_ms[address] = now_ms + SILENT_MS
                 continue
+            if answered and held - granted:
+                # A slave may have learned of the group after it got our heartbeat.
+                self._instance.heartbeat_soon()
             if is_new or not answered:
                 held &= granted
-            elif held - granted:
-                self._instance.heartbeat_soon()
             answered.append(address)
             if not held:
                 break
