@@ -50,7 +50,7 @@ _NO_FIELDS: Final[dict[str, str]] = {}
 _NOTHING: Final = PopMessageResponseHeader(
     pop_time=0, invisible_time=0, revive_qid=0, rest_num=0
 ).to_ext()
-_NOT_STORED: Final = "the check points of the messages are not on disk"
+_NOT_STORED: Final = "the check points of the messages are not on disk, or not on enough slaves"
 
 
 class PopMessageProcessor:
@@ -360,7 +360,7 @@ class PopAckProcessor:
             if is_durable:
                 deferred.set(make_response(deferred.request, ext_fields=fields))
                 return
-            remark = "the ack is not on disk"
+            remark = "the ack is not on disk, or not on enough slaves"
             deferred.set(make_response(deferred.request, ResponseCode.SYSTEM_ERROR, remark))
 
         self._store.when_durable(durable_at, settled)

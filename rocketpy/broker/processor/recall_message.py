@@ -14,7 +14,8 @@ from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor, Response
 
 _NOT_DURABLE: Final = Refusal(
-    ResponseCode.FLUSH_DISK_TIMEOUT, "the recall is stored but not yet on disk"
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    "the recall is stored but not yet on disk, or not on enough slaves",
 )
 
 

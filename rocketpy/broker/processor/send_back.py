@@ -56,7 +56,7 @@ class SendBackProcessor:
             if is_durable:
                 deferred.set(make_response(deferred.request))
                 return
-            remark = "the message is stored again but not on disk"
+            remark = "the message is stored again but not on disk, or not on enough slaves"
             deferred.set(make_response(deferred.request, ResponseCode.FLUSH_DISK_TIMEOUT, remark))
 
         def topic_settled(failure: Exception | None) -> None:

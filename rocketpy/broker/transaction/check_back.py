@@ -420,7 +420,8 @@ class CheckBack:
         self, position: int, end: int, asked: Sequence[MessageExt], is_durable: bool
     ) -> None:
         """Advance the progress after a flush, and ask the producers."""
-        if not is_durable:
+        # What only replicas lack is on this disk: the progress may pass it while they are away.
+        if not is_durable and self._flushed_phy_offset() < end:
             return
         self._progress.advance(position, end)
         self._commit_progress()

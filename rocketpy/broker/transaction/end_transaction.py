@@ -37,7 +37,7 @@ from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLB
 from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.interfaces import RecordReader, Writability
+from rocketpy.store.interfaces import LogEnd, RecordReader, Writability
 from rocketpy.store.results import PutMessage, PutMessageStatus
 
 _log = structlog.get_logger(__name__)
@@ -89,7 +89,7 @@ class _Half(NamedTuple):
     template: HalfTemplate
 
 
-class _Store(RecordReader, Writability, Protocol):
+class _Store(RecordReader, Writability, LogEnd, Protocol):
     """Store of half messages."""
 
 
@@ -270,11 +270,15 @@ class EndTransactions:
                 done(None)
             return
         if done is not None:
-            remark = "the committed message is stored but not yet on disk"
+            remark = "the committed message is stored but not yet on disk, or not on enough slaves"
             done(Refusal(ResponseCode.FLUSH_DISK_TIMEOUT, remark))
         # The flush is slow and has not failed: the commit will be durable, and its half must be
         # named by an op message then, or the message would be committed twice.
-        if self._store.is_writable:
+        if self._store.flushed_phy_offset >= phy_end:
+            # Only replicas lack it: an op message behind it in the log is never there without it.
+            self._ops.add(places)
+            self._ledger.settle(places)
+        elif self._store.is_writable:
             self._when_durable(phy_end, places, None)
 
 

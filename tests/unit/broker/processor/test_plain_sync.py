@@ -1,6 +1,8 @@
-"""SYNC_FLUSH on the compiled path: answered and visible when durable, as in Python."""
+"""SYNC_FLUSH and SYNC_MASTER on the compiled path: answered and visible as in Python."""
 
+import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -175,3 +177,69 @@ def test_compiled_sync_topic_deleted_before_flush_equals_python(
     assert_same(pure, compiled)
     assert compiled.served_bytes == len(mixed)
     assert {arrival[0] for arrival in pure.arrivals[20:]} == {"second"}
+
+
+def waits_for_replicas(*, until_confirmed: bool) -> Callable[[SimCluster], None]:
+    """Make a SYNC_MASTER wait for replicas, which confirm messages or stall a moment later."""
+
+    def prepare(cluster: SimCluster) -> None:
+        store = cluster.brokers[0].broker.parts.store
+        loop = asyncio.get_running_loop()
+
+        def confirm() -> None:
+            store.replicas.confirm(store.max_phy_offset)
+
+        def wake() -> None:
+            loop.call_later(0.01, confirm if until_confirmed else store.replicas.give_up)
+
+        store.replicas.on_wait.append(wake)
+        store.replicas.require()
+
+    return prepare
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_compiled_sync_master_bulk_is_answered_after_confirmation(
+    monkeypatch: pytest.MonkeyPatch, flush: str
+) -> None:
+    sent = reads(4)
+    properties = {"brokerRole": "SYNC_MASTER", "flushDiskType": flush}
+    pure, compiled = both_ways(
+        monkeypatch,
+        [[FIRST, sent[0]], [FIRST, *sent[1:]]],
+        properties,
+        waits_for_replicas(until_confirmed=True),
+    )
+    assert_same(pure, compiled)
+    assert compiled.served_bytes == sum(map(len, sent[1:]))
+    assert codes(compiled.responses[1]) == [0] * 30
+    assert arrived(pure) == 40
+
+
+def test_compiled_sync_master_unconfirmed_bulk_is_answered_with_unknown_outcome(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = reads(4)
+    properties = {"brokerRole": "SYNC_MASTER"}
+    pure, compiled = both_ways(
+        monkeypatch,
+        [[FIRST, sent[0]], [FIRST, *sent[1:]]],
+        properties,
+        waits_for_replicas(until_confirmed=False),
+    )
+    assert_same(pure, compiled)
+    assert compiled.served_bytes > 0
+    assert codes(compiled.responses[1]) == [12] * 30
+    assert arrived(pure) == 0
+
+
+def test_compiled_sync_master_without_replicas_answers_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = reads(4)
+    properties = {"brokerRole": "SYNC_MASTER"}
+    pure, compiled = both_ways(monkeypatch, [[FIRST, sent[0]], [FIRST, *sent[1:]]], properties)
+    assert_same(pure, compiled)
+    assert compiled.served_bytes == sum(map(len, sent[1:]))
+    assert codes(compiled.responses[1]) == [0] * 30
+    assert arrived(pure) == 40

@@ -34,9 +34,11 @@ HALF_PROPERTIES = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "U1", "TAGS": 
 class Kit:
     """Transactions of a broker; `restart` recreates them on the same files."""
 
-    def __init__(self, *, flush: str = "ASYNC_FLUSH", **settings: Any) -> None:
+    def __init__(
+        self, *, flush: str = "ASYNC_FLUSH", role: str = "ASYNC_MASTER", **settings: Any
+    ) -> None:
         self.config = BrokerConfig(broker_name="b", **settings)
-        self.stores = StoreKit(flush_disk_type=flush)
+        self.stores = StoreKit(flush_disk_type=flush, broker_role=role)
         self.clock = self.stores.clock
         self.offsets_file = MemoryFile()
         self.counts_file = MemoryFile()

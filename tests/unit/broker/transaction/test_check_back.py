@@ -155,6 +155,20 @@ def test_check_back_sync_flush_progress_waits_for_flush() -> None:
     assert len(kit.asked) == 1
 
 
+def test_check_back_progress_passes_what_only_replicas_lack() -> None:
+    kit = Kit(flush="SYNC_FLUSH", role="SYNC_MASTER")
+    kit.half()
+    kit.store.replicas.require()
+    kit.store.put_message(PutMessage("other", 0, b"x"))
+    kit.clock.advance(INTERVAL_MS)
+    kit.check.step(kit.clock.monotonic_ms())
+    kit.flush()
+    assert kit.asked == []
+    kit.store.replicas.give_up()
+    assert kit.progress()[0] == 1
+    assert len(kit.asked) == 1
+
+
 def test_check_back_progress_stays_before_commit_not_on_disk() -> None:
     kit = Kit(flush="SYNC_FLUSH")
     half = kit.half()

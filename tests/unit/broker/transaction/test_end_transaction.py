@@ -68,6 +68,19 @@ def test_commit_slow_flush_is_reported_and_recorded_later() -> None:
     assert kit.ops_on_disk() == [[0]]
 
 
+def test_commit_without_replicas_is_reported_and_recorded() -> None:
+    kit = Kit(flush="SYNC_FLUSH", role="SYNC_MASTER")
+    half = kit.half()
+    kit.store.replicas.require()
+    said = kit.end(half)
+    kit.flush()
+    kit.store.replicas.give_up()
+    assert [one.code for one in said if one is not None] == [10]
+    assert kit.ledger.limit_progress(9) == 9
+    kit.store.replicas.release(kit.store.max_phy_offset)
+    assert kit.committed() == [b"x"]
+
+
 @pytest.mark.parametrize(
     ("change", "remark"),
     [

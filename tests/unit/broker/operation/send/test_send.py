@@ -203,6 +203,21 @@ def test_send_failed_flush_is_reported_to_first_sender() -> None:
     assert [one.code for one in told if one] == [10]
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_send_unconfirmed_by_slaves_has_unknown_outcome(is_new: bool) -> None:
+    """It wins over the flush: whether the message is on disk here does not decide its fate."""
+    kit = Kit(answers_wait=True)
+    kit.store.confirmed = 0
+    told = kit.settle(kit.send("New" if is_new else "Topic"))
+    kit.store.waiting[0][1](False)
+    for announced in kit.announcing:
+        announced()
+    (refusal,) = told
+    assert refusal is not None
+    assert refusal.code == 12
+    assert refusal.remark.startswith("outcome unknown: the message is stored on the master")
+
+
 def test_send_pending_flush_keeps_no_message() -> None:
     kit = Kit(answers_wait=True)
     body = b"a body that must not be kept" * 10
