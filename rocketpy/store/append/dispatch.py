@@ -306,17 +306,17 @@ class DispatcherList:
 
     def _dispatch_one(self, request: Pending) -> None:
         try:
-            if isinstance(request, DispatchRun):
+            if isinstance(request, DispatchRequest):  # the common case first
+                for dispatch in self._dispatch:
+                    dispatch(request)
+            elif isinstance(request, DispatchRun):
                 for dispatcher in self._dispatchers:
                     dispatcher.dispatch_run(request)
             elif isinstance(request, EncodedRun):
                 for dispatcher in self._dispatchers:
                     dispatcher.dispatch_encoded(request)
-            elif isinstance(request, RecordRange):
-                request.put(request)
             else:
-                for dispatch in self._dispatch:
-                    dispatch(request)
+                request.put(request)
         except Exception:  # the message is in the log: a failure costs one entry
             logger.exception("dispatch failed: phy_end=%d", request.phy_end)
 
