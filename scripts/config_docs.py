@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.client.config import (
     Checked,
     ClientConfig,
@@ -58,7 +59,6 @@ APACHE: dict[str, str] = {
 """Where our default is not Apache's, and why."""
 
 MORE: dict[str, str] = {
-    "ha_listen_port": "port announced to slaves; 0 chooses one.",
     "cluster_topic_enable": "the topic named as the cluster may be read and written.",
     "broker_topic_enable": "the topic named as the broker may be read and written.",
     "trace_topic_enable": "create the topic of message traces at start.",
@@ -149,6 +149,11 @@ def render() -> str:
     for title, words, classes in (
         ("Broker", "`broker.conf`, `rocketpy broker -c`: the broker itself.", [BrokerConfig]),
         ("Message store", "The same file: the store directory.", [MessageStoreConfig]),
+        (
+            "Replication",
+            "The same file: master and slaves ([Replication](replication.md)). `brokerRole`, `brokerId` and `haListenPort` are above.",
+            [ReplicationConfig],
+        ),
         (
             "Remoting server",
             "The same file, and that of the name server: connections, limits, TLS. The broker's port is `listenPort` above.",

@@ -11,6 +11,7 @@ from rocketpy.admin.results import (
     OffsetMove,
     QueueLag,
     QueueStatus,
+    ReplicaStatus,
     TopicStatistics,
     TopicStatus,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "OffsetMove",
     "QueueLag",
     "QueueStatus",
+    "ReplicaStatus",
     "TopicStatistics",
     "TopicStatus",
     "connect",

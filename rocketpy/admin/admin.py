@@ -29,6 +29,7 @@ from rocketpy.admin import groups as of_groups
 from rocketpy.admin import key_values as of_key_values
 from rocketpy.admin import messages as of_messages
 from rocketpy.admin import offsets as of_offsets
+from rocketpy.admin import replication as of_replication
 from rocketpy.admin import topics as of_topics
 from rocketpy.admin.servers import Servers
 from rocketpy.client.cluster.name_servers import NameServers, find_addresses
@@ -187,6 +188,7 @@ class Admin(ProcessBound):
     # ---- brokers and name servers: clusters.py
 
     brokers: Final = _operation(of_clusters.brokers)
+    replicas: Final = _operation(of_replication.replicas)
     broker_runtime: Final = _operation(of_clusters.broker_runtime)
     broker_stats: Final = _operation(of_clusters.broker_stats)
     ping_namesrv: Final = _operation(of_clusters.ping_namesrv)

@@ -65,6 +65,37 @@ class BrokerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus:
+    """Status of a broker as a replica of its broker name.
+
+    Attributes:
+        broker_id: 0 is the master.
+        role: MASTER or SLAVE.
+        state: SERVING for a master; a slave's state, STREAMING if it follows its master; empty if
+            it does not answer.
+        reason: why a slave follows no master, or an empty string.
+        end: end of its log in bytes; below 0 when unknown.
+        lag_bytes: bytes that it is behind the master; below 0 when unknown.
+        in_sync: whether the master counts it as in sync.
+        copies_in_sync: number of copies in sync, of a master; its own included.
+        error: why it did not answer, or an empty string.
+    """
+
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    role: str
+    state: str = ""
+    reason: str = ""
+    end: int = -1
+    lag_bytes: int = -1
+    in_sync: bool = False
+    copies_in_sync: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatus:
     """Offsets of a queue; `max_offset` is that of the next message."""
 

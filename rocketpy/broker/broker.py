@@ -20,6 +20,8 @@ from rocketpy.broker.fast_path.compiled_path import CompiledPath, compiled_sends
 from rocketpy.broker.fast_path.pull_service import FastPullService
 from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.replication.config import check_replication
+from rocketpy.broker.replication.feature import ReplicationSettings
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.requests import build_requests
 from rocketpy.errors import StartError, StoreError
@@ -71,9 +73,13 @@ class Broker:
             sizes of the pools, so that a simulation is repeatable.
         run: creates the runner of a background service; the default depends on `threads`.
         start_empty: whether to start with an empty commit log if it is missing.
+        replication: settings of replication; its network is that of the broker.
 
     Attributes:
         requests: all requests that it answers.
+
+    Raises:
+        ConfigError: settings of its role contradict each other.
     """
 
     def __init__(  # noqa: PLR0913 - everything from outside comes in here
@@ -91,6 +97,7 @@ class Broker:
         threads: bool = True,
         run: Callable[[Service, Clock], ServiceRunner] | None = None,
         start_empty: bool = False,
+        replication: ReplicationSettings | None = None,
     ) -> None:
         self._network = network
         self._run: Callable[[Service, Clock], ServiceRunner] = run or (
@@ -100,18 +107,29 @@ class Broker:
         self._start_empty = start_empty
         self._clock = clock = clock or SystemClock()
         self._rng = rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
-        server_config = replace(
-            server_config or RemotingServerConfig(), listen_port=config.listen_port
-        )
-        files = files or RealFiles()
+        self._files = files = files or RealFiles()
+        replication = replace(replication or ReplicationSettings(), network=network)
+        check_replication(config, store_config, replication.config)
+        self._allows_classic = bool(replication.config.allowed_networks)
         self._configs = LiveBrokerConfig(
-            config, store_config, server_config, clock, _live_settings(store_config, files)
+            config,
+            store_config,
+            replace(server_config or RemotingServerConfig(), listen_port=config.listen_port),
+            clock,
+            _live_settings(store_config, files),
+            more=(replication.config,),
         )
         client = RemotingClient(
             client_config or RemotingClientConfig(), clock=clock, rng=rng, network=network
         )
         self._parts = BrokerParts(
-            self._configs, client=client, clock=clock, rng=rng, files=files, threads=threads
+            self._configs,
+            client=client,
+            clock=clock,
+            rng=rng,
+            files=files,
+            threads=threads,
+            replication=replication,
         )
         self.requests: RequestTable = build_requests(self._parts, guard)
         self._servers: list[RemotingServer] = []
@@ -137,7 +155,8 @@ class Broker:
     @property
     def send_path(self) -> str:
         """Path of fast-path eligible sends: `compiled` or `python`."""
-        if self.requests.has_guard:
+        # The compiled path does not know the requests that a slave refuses.
+        if self.requests.has_guard or self._parts.role.is_slave:
             return "python"
         return send_path(self._parts.pools["send"])
 
@@ -159,20 +178,26 @@ class Broker:
             StartError: the port is in use.
         """
         parts = self._parts
-        parts.store.open(start_empty=self._start_empty)
+        # A slave without a log copies that of its master.
+        parts.store.open(start_empty=self._start_empty or parts.role.is_slave)
         try:
             for table in (parts.topics, parts.groups, parts.offsets, parts.modes):
                 table.load()
             stored = set(parts.store.topics())
             parts.offsets.keep_topics(lambda name: name in stored or bool(parts.topics.get(name)))
-            if parts.store.recovery.after_crash or parts.store.recovery.started_empty:
+            recovery = parts.store.recovery
+            if recovery.after_crash or recovery.started_empty or self._was_slave:
                 parts.offsets.cut_to(parts.store.max_offset)
+            self._take_role()
             for feature in parts.features:
                 for state in feature.states:
                     state.load()
             await self._listen()
+            if not parts.role.is_slave:
+                await parts.replication.start()
         except BaseException:
             await self._stop_servers()
+            await parts.replication.stop()
             for feature in parts.features:
                 feature.release()
             parts.store.close()
@@ -183,14 +208,41 @@ class Broker:
             await self.stop()
             raise StartError(shortage_of(error) or str(error)) from error
         await parts.name_servers.start()
+        if parts.metadata_sync is not None and parts.master is not None:
+            parts.master.on_change.append(parts.replication.master_changed)
+            parts.metadata_sync.start()
+            # After the registration, whose response has the addresses of the master.
+            await parts.replication.start()
         parts.readiness.state = ServerState.SERVING
         logger.info(
             "broker started",
             broker_name=parts.identity.broker_name,
+            role=parts.role.value,
             cluster=parts.identity.cluster_name,
             address=parts.identity.address,
             name_servers=";".join(parts.name_servers.addresses),
         )
+
+    @property
+    def _slave_file(self) -> Path:
+        """File that marks a directory as a slave's: the commits that it keeps for the master."""
+        root = Path(self._configs.store.store_path_root_dir)
+        return root / "config" / "slaveCommits.json"
+
+    @property
+    def _was_slave(self) -> bool:
+        """Whether a slave becomes a master: it may have offsets beyond what it has of the log."""
+        return not self._parts.role.is_slave and self._files.exists(self._slave_file)
+
+    def _take_role(self) -> None:
+        """Load, or delete, what only a slave needs."""
+        if self._parts.role.is_slave:
+            self._parts.slave_commits.load()
+            self._parts.slave_commits.persist()
+        elif self._was_slave:
+            logger.info("slave started as master", broker_name=self._parts.identity.broker_name)
+            for suffix in ("", ".bak"):
+                self._files.remove(self._slave_file.with_name(self._slave_file.name + suffix))
 
     def _start_services(self) -> None:
         parts = self._parts
@@ -206,12 +258,16 @@ class Broker:
         """Unregister, finish requests in progress, write the tables, close the store."""
         parts = self._parts
         parts.readiness.state = ServerState.STOPPING
+        if parts.metadata_sync is not None:
+            await parts.metadata_sync.stop()
         await parts.name_servers.stop()
         if self._loop_services is not None:
             self._loop_services.stop()
             self._loop_services = None
         parts.suspended_pulls.release_all()
         await self._stop_servers()
+        # After the requests in progress, which may wait for slaves.
+        await parts.replication.stop()
         for runner in self._background:
             await self._call(runner.stop)
         self._background.clear()
@@ -231,6 +287,8 @@ class Broker:
             ("groups", parts.groups.persist),
             ("offsets", parts.offsets.persist),
         ]
+        if parts.role.is_slave:
+            tables.append(("slave commits", parts.slave_commits.persist))
         for name, persist in tables:
             try:
                 persist()
@@ -263,7 +321,9 @@ class Broker:
         parts.identity.listens_on(main.port)
         parts.sends.listens_on(parts.identity.store_host)
         parts.store.store_host = parts.identity.store_host
-        if self._configs.broker.fast_listen_enable:
+        # Apache's slaves fetch topics from the VIP port only.
+        has_classic_slaves = self._allows_classic and not parts.role.is_slave
+        if self._configs.broker.fast_listen_enable or has_classic_slaves:
             config = replace(self._configs.server, listen_port=main.port - _VIP_PORT_DISTANCE)
             fast = self._build_server(config, "broker-vip", None)
             self.requests.register_on(fast, without=_NOT_ON_VIP_PORT)

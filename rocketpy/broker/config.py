@@ -47,15 +47,22 @@ class BrokerConfig:
     Attributes:
         broker_cluster_name: cluster of this broker; also a topic of that name.
         broker_name: shared by the master and slaves of one set; the host's name by default.
-        broker_id: 0, the master; slaves are not supported yet.
+        broker_id: 0, the master; 1 or more, a slave of the master with the same broker_name.
         broker_ip1: address for clients; detected when empty.
         broker_ip2: address for slaves.
+        ha_listen_port: port for slaves; 0: listen_port + 1.
         listen_port: 0 chooses a free port.
         bind_address: local address to listen on.
         fast_listen_enable: also listen on listen_port - 2 (the VIP port of old clients).
             Apache always does; off here because no client since 4.5.1 uses it.
         namesrv_addr: `host:port` separated by `;`; empty runs without a name server.
         broker_permission: 2 write, 4 read, 6 both; 0 neither.
+        slave_read_enable: a slave serves pulls; a master sends consumers that are far behind to
+            one. With the default, clients read from the master only.
+        offset_check_in_slave: a slave corrects offsets outside its queues, like a master. Otherwise
+            a pull of a message that the slave does not have yet waits for it.
+        total_replicas: brokers of this name, the master included; an upper limit for
+            inSyncReplicas, if it is larger than 1.
         default_topic_queue_nums: queues of TBW102, the upper limit for auto-created topics.
         auto_create_topic_enable: a send to an unknown topic may create it.
         auto_create_subscription_group: a heartbeat or pull of an unknown group creates it.
@@ -116,7 +123,10 @@ class BrokerConfig:
     bind_address: str = "0.0.0.0"  # noqa: S104 - a broker serves other machines
     fast_listen_enable: bool = False
     namesrv_addr: str = ""
-    ha_listen_port: int = 10912
+    ha_listen_port: int = option(0, minimum=0, maximum=65_535)
+    slave_read_enable: bool = _live(False)
+    offset_check_in_slave: bool = _live(False)
+    total_replicas: int = option(1, minimum=1, maximum=64)
 
     broker_permission: int = _live(6)
     default_topic_queue_nums: int = 8
@@ -236,7 +246,7 @@ class BrokerConfig:
         """
         self._check(0 <= self.listen_port <= 65_535, "listenPort", "0 to 65535")
         self._check(self.broker_permission in range(8), "brokerPermission", "0 to 7")
-        self._check(self.broker_id == MASTER_ID, "brokerId", "0: a broker cannot be a slave yet")
+        self._check(self.broker_id >= MASTER_ID, "brokerId", "0, or more for a slave")
         self._check(self.default_topic_queue_nums >= 1, "defaultTopicQueueNums", "1 or more")
         self._check(bool(self.broker_name), "brokerName", "a name")
         self._check(

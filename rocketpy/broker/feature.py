@@ -8,7 +8,7 @@ The protocols below connect features with the compiled path that stores messages
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from rocketpy.broker.config import BrokerConfig
@@ -17,6 +17,7 @@ from rocketpy.broker.request_table import RequestTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.connection.channel import ChannelListener
 from rocketpy.runtime.service import Service
+from rocketpy.store.timer.checkpoint import TimerMarks
 
 
 class BulkParticipant(Protocol):
@@ -103,6 +104,21 @@ def _no_requests(_table: RequestTable) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FollowMaster:
+    """Functions that take the progress of the master, at a slave.
+
+    What the master stored before it is in this log when they are called.
+
+    Attributes:
+        delays: takes the offsets of the delay levels.
+        timer: takes the checkpoint of the timer.
+    """
+
+    delays: Callable[[Mapping[int, int]], None] | None = None
+    timer: Callable[[TimerMarks], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """Feature of a broker: a capability beyond sending and pulling.
 
@@ -115,6 +131,9 @@ class Feature:
         loop_services: background services in short steps, on the loop of the connections: those
             that share state with connections, or do too little to compete for the interpreter.
         states: loaded before the first request, and persisted after the last.
+        follow_master: takes progress of the master, at a slave.
+        masters_only: those of the services and states that store messages, or depend on that; a
+            slave does not run them.
         release: closes the files that `states` opened, when a start failed.
         arrivals: listeners of system topics by topic, called with the queue of each message, on the
             thread that stored it; they may wake a service, and no more.
@@ -132,6 +151,8 @@ class Feature:
     services: tuple[Service, ...] = ()
     loop_services: tuple[Service, ...] = ()
     states: tuple[PersistedState, ...] = ()
+    follow_master: FollowMaster | None = None
+    masters_only: tuple[object, ...] = ()
     release: Callable[[], None] = _nothing_held
     arrivals: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
     listeners: tuple[ChannelListener, ...] = ()
@@ -140,3 +161,13 @@ class Feature:
     runtime_info: Callable[[], dict[str, str]] | None = None
     runs: BulkParticipant | None = None
     use_runs: Callable[[DueMessageWriter], None] | None = None
+
+    def of_slave(self) -> "Feature":
+        """Return the feature as a slave runs it."""
+        left_out = {id(each) for each in self.masters_only}
+        return replace(
+            self,
+            services=tuple(each for each in self.services if id(each) not in left_out),
+            loop_services=tuple(each for each in self.loop_services if id(each) not in left_out),
+            states=tuple(each for each in self.states if id(each) not in left_out),
+        )

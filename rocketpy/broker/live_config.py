@@ -1,5 +1,7 @@
 """Current settings of a broker, its store and its server; live ones can be changed."""
 
+from collections.abc import Sequence
+
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.json_document import DataVersion
 from rocketpy.remoting.config import RemotingServerConfig
@@ -18,8 +20,9 @@ class LiveBrokerConfig(LiveConfig[BrokerConfig]):
         server: RemotingServerConfig,
         clock: Clock,
         live: LiveSettings | None = None,
+        more: Sequence[object] = (),
     ) -> None:
-        super().__init__(broker, store, server, live=live)
+        super().__init__(broker, store, server, *more, live=live)
         self._clock = clock
         self._version = DataVersion(clock.time_ms())
         self.add_listener(lambda _: self._version.bump(self._clock))

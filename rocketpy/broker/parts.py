@@ -4,6 +4,7 @@ Source: BrokerController.initialize (5.4.0).
 """
 
 import random
+import time
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from rocketpy.broker.clients.client_registry import ConsumerTable, ProducerTable
 from rocketpy.broker.clients.memberships import Memberships
 from rocketpy.broker.clients.queue_locks import QueueLocks
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.cluster.master_address import MasterAddress, MasterAddresses
 from rocketpy.broker.cluster.name_server_link import NameServerLink
 from rocketpy.broker.cluster.readiness import BrokerReadiness
 from rocketpy.broker.config import BrokerConfig
@@ -27,7 +29,7 @@ from rocketpy.broker.metadata.persistent_table import TableWriter
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.pull.filters import PullFilters
-from rocketpy.broker.operation.pull.pull import PullOperation
+from rocketpy.broker.operation.pull.pull import PullOperation, SlaveReads
 from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.operation.send.admission import SendAdmission
 from rocketpy.broker.operation.send.put_transforms import RetryRedirect
@@ -42,6 +44,14 @@ from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.broker.processor.reply_message import ReplyMessageProcessor
 from rocketpy.broker.processor.send_back import build_send_back
 from rocketpy.broker.processor.send_message import SendMessageProcessor
+from rocketpy.broker.replication.config import BrokerRole, role_of
+from rocketpy.broker.replication.feature import (
+    Replication,
+    ReplicationNeeds,
+    ReplicationSettings,
+)
+from rocketpy.broker.replication.metadata_sync import MetadataSync, SlaveTables
+from rocketpy.broker.replication.offset_handback import SlaveCommits
 from rocketpy.broker.stats.broker_stats import BrokerStats
 from rocketpy.broker.stats.message_counter import MessageCounter
 from rocketpy.broker.stats.page_cache_estimate import PageCacheEstimate
@@ -52,6 +62,7 @@ from rocketpy.broker.transaction.feature import build_transactions
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.business_pool import BusinessPool
 from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.network.socket_network import SocketNetwork
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.os_resources import total_memory_bytes
 from rocketpy.runtime.service import Service
@@ -59,6 +70,7 @@ from rocketpy.store.config import parse_delay_levels
 from rocketpy.store.files.json_file import JsonFile
 from rocketpy.store.files.store_files import StoreFiles
 from rocketpy.store.message_store import MessageStore
+from rocketpy.store.timer.checkpoint import TimerMarks
 
 
 def arrival_listener(features: Iterable[Feature], pulls: Listener) -> Listener:
@@ -81,20 +93,30 @@ def arrival_listener(features: Iterable[Feature], pulls: Listener) -> Listener:
     return on_arrival
 
 
+def _no_timer(_marks: TimerMarks) -> None:
+    """Ignore the checkpoint of the master's timer: this broker has none (timerWheelEnable)."""
+
+
 class BrokerParts:
     """Parts of one broker: for the code that runs it, and for tools and tests.
 
     Args:
         configs: the settings.
-        client: connections to the name servers.
+        client: connections to the name servers, and to the master.
         clock: time.
         rng: chooses queues.
         files: the file system.
         threads: False runs all requests inline, whatever the configured sizes of the pools.
+        replication: how it replicates; None: as a master without slaves.
 
     Attributes:
         configs: current settings; `LiveBrokerConfig.update` changes live ones.
+        role: role of this broker.
         identity: names and addresses of this broker.
+        replication: HA port of a master, connection of a slave, and their state.
+        master: address of the master, at a slave; None at a master.
+        slave_commits: offsets committed here for the master, at a slave.
+        metadata_sync: fetches the master's tables, at a slave.
         start_ms: wall time of the start.
         clock: time.
         store: the message store.
@@ -134,8 +156,12 @@ class BrokerParts:
         rng: random.Random,
         files: StoreFiles,
         threads: bool = True,
+        replication: ReplicationSettings | None = None,
     ) -> None:
         self.configs = configs
+        settings = replication or ReplicationSettings()
+        self.role: BrokerRole = role_of(configs.broker, configs.store)
+        self.master: MasterAddress | None = self._master_of(settings)
         self.clock = clock
         self.start_ms: int = clock.time_ms()
         config = configs.broker
@@ -167,7 +193,7 @@ class BrokerParts:
         )
         self.internal_put: Final = SystemWriter(self.store, self.message_counter.add)
         self.name_servers: Final = NameServerLink(
-            client, configs=configs, identity=self.identity, topics=self.topics
+            client, configs=configs, identity=self.identity, topics=self.topics, master=self.master
         )
         self.readiness: Final = BrokerReadiness(configs, self.name_servers, self.store, clock)
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
@@ -175,16 +201,39 @@ class BrokerParts:
         self.suspended_pulls: Final = SuspendedRequests(
             "SuspendedPulls", *held, pool=self.pools["pull"]
         )
-        self.delays_ms: tuple[int, ...] = parse_delay_levels(configs.store.message_delay_level)
-        limits = timer_limits(configs.store)
-        self.postponement: Final = MessageScheduler(self.delays_ms, clock, limits)
-        self.timer_put: Final = TimerPut(self.internal_put, self.postponement)
+        self.slave_commits: Final = SlaveCommits(
+            document("slaveCommits.json"), config.flush_consumer_offset_interval
+        )
+        self.replication: Replication = self._build_replication(settings, client, files)
+        self._build_services(document, client, rng, files)
+        self._listen()
+
+    def _master_of(self, settings: ReplicationSettings) -> MasterAddress | None:
+        configured = settings.config.ha_master_address
+        return MasterAddress(configured) if self.role.is_slave else None
+
+    def _build_services(
+        self,
+        document: Callable[[str], JsonFile],
+        client: RemotingClient,
+        rng: random.Random,
+        files: StoreFiles,
+    ) -> None:
+        """Build the parts that use the tables."""
+        store_config = self.configs.store
+        self.delays_ms: tuple[int, ...] = parse_delay_levels(store_config.message_delay_level)
+        self.postponement: MessageScheduler = MessageScheduler(
+            self.delays_ms, self.clock, timer_limits(store_config)
+        )
+        self.timer_put: TimerPut = TimerPut(self.internal_put, self.postponement)
         self.features: tuple[Feature, ...] = self._build_features(document, rng, files)
+        if self.role.is_slave:
+            self.features = tuple(each.of_slave() for each in self.features)
+        self.metadata_sync: MetadataSync | None = self._build_metadata_sync(client)
         self.sends: SendMessageProcessor
         self.sends, self._rewrites = self._build_sends(rng)
         self.pulls: PullMessageProcessor = self._build_pulls()
         self.clients: ClientManageProcessor = self._build_clients()
-        self._listen()
 
     def _listen(self) -> None:
         """Register the listeners of changed settings; the rewrite caches last."""
@@ -219,8 +268,56 @@ class BrokerParts:
     @property
     def background_services(self) -> tuple[Service, ...]:
         """Background services that may block or write files; the store has its own."""
-        own = (self.table_writer, self.offsets, self.message_counter)
+        own: tuple[Service, ...] = (self.table_writer, self.offsets, self.message_counter)
+        if self.role.is_slave:
+            own = (*own, self.slave_commits)
         return own + tuple(each for one in self.features for each in one.services)
+
+    def _build_replication(
+        self, settings: ReplicationSettings, client: RemotingClient, files: StoreFiles
+    ) -> Replication:
+        configs, master = self.configs, self.master
+        return Replication(
+            ReplicationNeeds(
+                config=settings.config,
+                broker=configs.broker,
+                store_config=configs.store,
+                store=self.store,
+                files=files,
+                identity=self.identity,
+                client=client,
+                network=settings.network or SocketNetwork(),
+                tls=(configs.server.tls, settings.tls),
+                master=lambda: MasterAddresses() if master is None else master.known,
+                clock=self.clock,
+                timer=time.perf_counter,
+                new_nonce=settings.new_nonce,
+            )
+        )
+
+    def _build_metadata_sync(self, client: RemotingClient) -> MetadataSync | None:
+        master = self.master
+        if master is None:
+            return None
+        self.offsets.local_commits = self.slave_commits
+        followers = [each.follow_master for each in self.features if each.follow_master]
+        tables = SlaveTables(
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            modes=self.modes,
+            follow_delays=next(each.delays for each in followers if each.delays),
+            follow_timer=next((each.timer for each in followers if each.timer), _no_timer),
+            flushed_phy_offset=lambda: self.store.flushed_phy_offset,
+        )
+        return MetadataSync(
+            client,
+            lambda: master.known.address,
+            tables,
+            self.slave_commits,
+            clock=self.clock,
+            lost=self.name_servers.register_soon,
+        )
 
     def _build_features(
         self, document: Callable[[str], JsonFile], rng: random.Random, files: StoreFiles
@@ -234,6 +331,7 @@ class BrokerParts:
                 services=(self.filters,),
                 configure=self.filters.configure,
             ),
+            self.replication.feature(),
             build_transactions(
                 self.store,
                 configs=configs,
@@ -310,7 +408,8 @@ class BrokerParts:
             order_file=order_file,
             stats=self.message_counter,
             config=self.configs.broker,
-            answers_wait=self.configs.store.answers_wait,
+            # The check points of a slave are in memory only.
+            answers_wait=self.configs.store.answers_wait and not self.role.is_slave,
             clock=self.clock,
         )
         return build_pop(needs, listen=listen, pool=self.pools["pull"], rng=rng)
@@ -369,6 +468,8 @@ class BrokerParts:
         )
         self.configs.add_listener(self.replies.configure)
 
+        self.replication.when_refusal_changes(admission.refuse)
+
         def configure(config: BrokerConfig) -> None:
             admission.max_body_bytes = self.configs.store.max_message_size
             admission.configure(config)
@@ -378,13 +479,17 @@ class BrokerParts:
         self.topics.on_change = admission.forget
         self.topics.on_written = self.name_servers.topic_changed
 
-        def topic_deleted(topic: TopicConfig) -> None:
-            self.modes.remove_topic(topic.topic_name)
-            self.pulls.topic_deleted(topic)
-
-        self.topics.on_delete = topic_deleted
+        self.topics.on_delete = self._topic_deleted
         self.configs.add_listener(configure)
         return processor, sends.rewrites
+
+    def _topic_deleted(self, topic: TopicConfig) -> None:
+        self.modes.remove_topic(topic.topic_name)
+        self.pulls.topic_deleted(topic)
+        if self.role.is_slave:  # at a master, the request deletes these
+            self.offsets.remove_topic(topic.topic_name)
+            self.stats.remove_topic(topic.topic_name)
+            self.store.delete_topics([topic.topic_name])
 
     def _build_pulls(self) -> PullMessageProcessor:
         config = self.configs.broker
@@ -400,6 +505,10 @@ class BrokerParts:
             stats=self.message_counter,
             config=config,
             clock=self.clock,
+            slave_reads=SlaveReads(
+                self.role.is_slave,
+                total_memory_bytes() * self.configs.store.access_message_in_memory_max_ratio // 100,
+            ),
         )
         self.store.on_arrival = arrival_listener(self.features, pulls.on_arrival)
         self.offsets.on_reset.append(pulls.offset_reset)

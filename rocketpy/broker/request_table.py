@@ -6,7 +6,7 @@ every one of them.
 Source: BrokerController.registerProcessor (5.4.0).
 """
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from rocketpy.proto.wire.command import RemotingCommand
@@ -65,6 +65,18 @@ class RequestTable:
         for code, processor in processors.items():
             assert code not in self._routes, code
             self._routes[int(code)] = RequestRoute(self._guarded(processor), kind)
+
+    def replace(self, codes: Iterable[int], change: Callable[[Processor], Processor]) -> None:
+        """Replace the processors of some codes; codes without a processor stay without one.
+
+        Args:
+            codes: request codes.
+            change: returns the new processor for an old one.
+        """
+        for code in map(int, codes):
+            if code in self._routes:
+                route = self._routes[code]
+                self._routes[code] = route._replace(processor=change(route.processor))
 
     def register_on(self, server: RemotingServer, *, without: Container[int] = ()) -> None:
         """Register the processors at a server, before it starts.

@@ -26,6 +26,7 @@ from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor, L
 from rocketpy.broker.processor.query_assignment import QueryAssignmentProcessor
 from rocketpy.broker.processor.query_message import QueryMessageProcessor
 from rocketpy.broker.processor.queue_offsets import OffsetProcessor
+from rocketpy.broker.processor.slave_refusals import refuse_at_slave
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.stats.page_cache_estimate import PageCacheEstimate
 from rocketpy.proto.wire.codes import RequestCode
@@ -66,6 +67,9 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
     _add_admin(table, parts)
     for feature in parts.features:
         feature.add_requests(table)
+    master = parts.master
+    if master is not None:
+        refuse_at_slave(table, lambda: master.known.address, lambda: parts.config.slave_read_enable)
     return table
 
 
@@ -159,6 +163,6 @@ def _add_admin(table: RequestTable, parts: BrokerParts) -> None:
             stats=stats,
             store=store,
         ).processors(),
-        UnsupportedAdmin(store).processors(),
+        UnsupportedAdmin().processors(),
     ):
         table.add("adminBroker", processors)

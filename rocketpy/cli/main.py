@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "rocketpy.cli.commands.server_config:broker_command",
         "Read and change the configuration of running brokers.",
     ),
+    "check": ("rocketpy.cli.commands.cluster:check_command", "Check a cluster, for monitoring."),
     "cluster": ("rocketpy.cli.commands.cluster:command", "Show brokers and name servers."),
     "completion": (
         "rocketpy.cli.commands.completion:command",

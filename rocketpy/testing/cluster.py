@@ -17,6 +17,8 @@ from typing import Any, Self, TypeVar
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.replication.config import ReplicationConfig
+from rocketpy.broker.replication.feature import ReplicationSettings
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.errors import ClosedError
 from rocketpy.namesrv.config import NamesrvConfig
@@ -197,12 +199,13 @@ class LocalCluster:
             **self._properties,
         }
         overrides = tuple(f"{key}={value}" for key, value in values.items())
-        kinds = [BrokerConfig, MessageStoreConfig, RemotingServerConfig]
+        kinds = [BrokerConfig, MessageStoreConfig, RemotingServerConfig, ReplicationConfig]
         loaded = load(Sources(overrides=overrides), kinds)
         return Broker(
             loaded.get(BrokerConfig),
             store_config=loaded.get(MessageStoreConfig),
             server_config=loaded.get(RemotingServerConfig),
+            replication=ReplicationSettings(config=loaded.get(ReplicationConfig)),
             clock=self._clock,
             rng=random.Random(number),  # noqa: S311 - spreads load, guards nothing
             network=network,

@@ -26,6 +26,8 @@ from typing import Any, Final, TypeVar
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.replication.config import ReplicationConfig
+from rocketpy.broker.replication.feature import ReplicationSettings
 from rocketpy.client.client import Client
 from rocketpy.client.config import ClientConfig
 from rocketpy.errors import ClosedError
@@ -204,12 +206,13 @@ class SimBroker:
 
     def _make_broker(self) -> Broker:
         overrides = tuple(f"{key}={value}" for key, value in self._properties.items())
-        kinds = [BrokerConfig, MessageStoreConfig, RemotingServerConfig]
+        kinds = [BrokerConfig, MessageStoreConfig, RemotingServerConfig, ReplicationConfig]
         loaded = load(Sources(overrides=overrides), kinds)
         return Broker(
             loaded.get(BrokerConfig),
             store_config=loaded.get(MessageStoreConfig),
             server_config=loaded.get(RemotingServerConfig),
+            replication=ReplicationSettings(config=loaded.get(ReplicationConfig)),
             clock=self.clock,
             rng=random.Random(self._loop.rng.random()),  # noqa: S311 - repeats, guards nothing
             files=self.files,

@@ -100,6 +100,7 @@ class RuntimeInfoAdmin:
         return {
             "rocketpyNotReady": as_text(reasons),
             "rocketpyReady": _flag(not reasons),
+            "rocketpyRole": self._configs.store.broker_role,
             "rocketpyVersion": __version__,
         }
 

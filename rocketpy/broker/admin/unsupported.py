@@ -1,4 +1,4 @@
-"""Requests that a broker without slaves, controller and accounts refuses, or answers empty.
+"""Requests that a broker without controller and accounts refuses, or answers empty.
 
 Codes that are processed neither here nor elsewhere get the server's code 3.
 
@@ -9,13 +9,12 @@ users and ACLs) of a 5.4.0 broker with its defaults.
 from typing import Final
 
 from rocketpy.broker.admin.response import ok, refuse
-from rocketpy.proto.bodies.stats import ColdDataFlowControlInfo, HARuntimeInfo
+from rocketpy.proto.bodies.stats import ColdDataFlowControlInfo
 from rocketpy.proto.headers.admin import ResetMasterFlushOffsetHeader
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor
-from rocketpy.store.message_store import MessageStore
 
 _NO_ACCOUNTS: Final = "authentication and authorization are not configured on this broker"
 _NO_CONTROLLER: Final = "this request only for controllerMode "
@@ -38,13 +37,9 @@ _AUTH_CODES: Final = (
 class UnsupportedAdmin:
     """Admin requests of features that this broker does not have."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-
     def processors(self) -> dict[int, Processor]:
         """Return the processors by request code."""
         table: dict[int, Processor] = {
-            RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
             RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_master_flush_offset,
             RequestCode.GET_BROKER_EPOCH_CACHE: _refusing(_NO_CONTROLLER),
             RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: self.cold_data,
@@ -54,11 +49,6 @@ class UnsupportedAdmin:
         }
         table.update((code, _refusing(_NO_ACCOUNTS)) for code in _AUTH_CODES)
         return table
-
-    def ha_status(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Return the state of a master without slaves (907)."""
-        end = self._store.max_phy_offset
-        return ok(request, HARuntimeInfo(master=True, master_commit_log_max_offset=end))
 
     def reset_master_flush_offset(
         self, _channel: Channel, request: RemotingCommand

@@ -22,14 +22,16 @@ class BrokerIdentity:
         cluster_name: name of the cluster.
         broker_name: name of the broker.
         broker_id: 0 is the master.
+        ha_port: port for slaves; 0 before `listens_on`, unless it is configured.
         ip: address (or host name) for clients.
         address: `ip:port` (or `name:port`) for clients; empty before `listens_on`.
-        ha_address: `ip:port` for slaves.
+        ha_address: `ip:port` for slaves; complete after `listens_on`.
         store_host: the address in the format of records, 8 or 20 bytes; empty before `listens_on`.
     """
 
     __slots__ = (
-        "address", "broker_id", "broker_name", "cluster_name", "ha_address", "ip", "store_host",
+        "_ha_ip", "address", "broker_id", "broker_name", "cluster_name", "ha_address",
+        "ha_port", "ip", "store_host",
     )  # fmt: skip
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -37,7 +39,9 @@ class BrokerIdentity:
         self.broker_name: str = config.broker_name
         self.broker_id: int = config.broker_id
         self.ip: str = config.broker_ip1 or local_ip()
-        self.ha_address: str = format_address(config.broker_ip2 or self.ip, config.ha_listen_port)
+        self._ha_ip = config.broker_ip2 or self.ip
+        self.ha_port: int = config.ha_listen_port
+        self.ha_address: str = format_address(self._ha_ip, self.ha_port)
         self.address: str = ""
         self.store_host: bytes = b""
 
@@ -49,6 +53,9 @@ class BrokerIdentity:
         """
         self.store_host = host_bytes(_resolved(self.ip), port)
         self.address = format_address(self.ip, port)
+        if not self.ha_port:
+            self.ha_port = port + 1
+        self.ha_address = format_address(self._ha_ip, self.ha_port)
 
 
 def _resolved(host: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import structlog
 
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.cluster.master_address import MasterAddress
 from rocketpy.broker.cluster.topic_queues import RouteResponse
 from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
@@ -27,6 +28,7 @@ from rocketpy.proto.headers.namesrv import (
     NO_ROUTES_REMARK,
     GetRouteInfoRequestHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
 from rocketpy.proto.perm import PERM_READ, PERM_WRITE
@@ -40,6 +42,8 @@ from rocketpy.runtime.service import Steps, run_cooperatively
 logger: Any = structlog.get_logger(__name__)
 
 _SECOND_REGISTRATION_MS: Final = 10_000
+_MASTER_WANTED_MS: Final = 3_000
+"""Pause between two registrations of a slave that does not know its master."""
 _START_WAIT_MS: Final = 5_000
 _GOODBYE_MS: Final = 3_000
 _ANNOUNCE_WAIT_MS: Final = 1_000
@@ -51,7 +55,15 @@ _PERHAPS_TLS: Final = (
 
 
 class NameServerLink:
-    """Registers this broker at the name servers; lives on the loop that calls `start`."""
+    """Registers this broker at the name servers; lives on the loop that calls `start`.
+
+    Args:
+        client: connections.
+        configs: current settings.
+        identity: names and addresses of this broker.
+        topics: topic table.
+        master: receives the addresses of the master, at a slave.
+    """
 
     def __init__(
         self,
@@ -60,8 +72,10 @@ class NameServerLink:
         configs: LiveBrokerConfig,
         identity: BrokerIdentity,
         topics: TopicTable,
+        master: MasterAddress | None = None,
     ) -> None:
         self._client = client
+        self._master = master
         self._configs = configs
         self._identity = identity
         self._topics = topics
@@ -196,10 +210,14 @@ class NameServerLink:
 
     async def _keep_registering(self) -> None:
         wait_ms = _SECOND_REGISTRATION_MS
+        if self._master is not None and not self._master.is_known:
+            wait_ms = _MASTER_WANTED_MS
         while True:
             await asyncio.sleep(wait_ms / 1000)
             await self.register_all()
             wait_ms = self._configs.broker.register_period_ms
+            if self._master is not None and not self._master.is_known:
+                wait_ms = _MASTER_WANTED_MS
 
     def _announce_soon(self, topic: TopicConfig) -> None:
         self._changed[topic.topic_name] = topic
@@ -285,6 +303,9 @@ class NameServerLink:
             self._registered.discard(address)
             return False
         self._registered.add(address)
+        if self._master is not None:
+            found = RegisterBrokerResponseHeader.from_ext(response.ext_fields)
+            self._master.registered(found.master_addr, found.ha_server_addr)
         self._note_conflict(address, response.remark or "")
         return True
 

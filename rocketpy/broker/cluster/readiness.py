@@ -22,6 +22,11 @@ class Store(Protocol):
         ...
 
     @property
+    def log_refusal(self) -> str | None:
+        """Reason for rejecting parts of a master's log; None if the store accepts them."""
+        ...
+
+    @property
     def shortage(self) -> str | None:
         """Resource that the last refused put lacked; None once it is available again."""
         ...
@@ -58,7 +63,10 @@ class BrokerReadiness:
         reasons = state_reasons(self.state)
         if reasons:
             return reasons
-        refusal = self._store.read_only_reason or self._store.shortage
+        # The store of a slave refuses messages, but not its master's log.
+        is_slave = self._configs.store.is_slave
+        refusal = self._store.log_refusal if is_slave else self._store.read_only_reason
+        refusal = refusal or self._store.shortage
         if refusal is not None:
             reasons.append(NotReady("puts_refused", refusal))
         config = self._configs.broker

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rocketpy.broker.delay.delivery import DelayDelivery
 from rocketpy.broker.delay.offsets import DelayOffsets
-from rocketpy.broker.feature import Feature
+from rocketpy.broker.feature import Feature, FollowMaster
 from rocketpy.broker.metadata.json_document import JsonDocument
 from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler
 from rocketpy.broker.request_table import RequestTable
@@ -104,6 +104,8 @@ def build_delay(
         loop_services=(delivery,),
         arrivals={SCHEDULE_TOPIC: delivery.on_arrival},
         states=(offsets,),
+        masters_only=(delivery,),
+        follow_master=FollowMaster(delays=offsets.follow),
         add_requests=add_requests,
         runtime_info=runtime_info,
         use_runs=delivery.use_runs,

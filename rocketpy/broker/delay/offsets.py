@@ -7,7 +7,7 @@ Source: ScheduleMessageService (load, persist, correctDelayOffset) (5.4.0).
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -86,6 +86,16 @@ class DelayOffsets:
             if found is None:
                 found = self._levels[level] = DurableProgress(0, self._flushed)
             return found
+
+    def follow(self, levels: Mapping[int, int]) -> None:
+        """Take the offsets of the master, at a slave; none moves backwards.
+
+        Args:
+            levels: offsets by level; what was delivered before them is in this log.
+        """
+        for level, offset in levels.items():
+            if 1 <= level <= _MAX_LEVEL and offset > self.of_level(level).position:
+                self.of_level(level).reset(offset)
 
     def count(self, deliveries: int) -> None:
         """Count deliveries, from which the version is derived."""

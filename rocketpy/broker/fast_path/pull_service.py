@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from rocketpy.broker.config import MASTER_ID
 from rocketpy.broker.filters.message_filters import SqlFilter, TagFilter
 from rocketpy.broker.metadata.consumer_offsets import OffsetTable
 from rocketpy.broker.operation.pull.checks import AllowedPull, PullChecks, is_kept
@@ -38,6 +39,8 @@ from rocketpy.store.results import GetMessageStatus
 
 _log = logging.getLogger(__name__)
 
+_PHY_OFFSET_BYTES: Final = 8
+"""The physical offset comes first in an entry of a queue."""
 _MAX_CODES: Final = 8
 """Tags that the compiled path compares one by one; with more, Python serves the pull."""
 _OUTCOMES: Final = tuple(
@@ -260,11 +263,26 @@ class FastPullService:
                 # Conditions are evaluated on records that were checked before.
                 checks=known.condition is None,
             )
+            if part is not None and self._suggests_slave(known, part):
+                return None
             if part is not None and part.is_usual and known.standing and known.condition is None:
                 known.place = self._reader.known_place(topic, queue_id, part)
         except (RocketPyError, OSError, PullRefused):
             return None
         return part
+
+    def _suggests_slave(self, known: PullPlan, part: BulkReadPlan) -> bool:
+        """Return whether the response suggests another broker than the master, as none here does.
+
+        A consumer that falls behind while it reads one file of the log is noticed in the next one.
+        """
+        if not self.checks.config.slave_read_enable or not part.entries:
+            return False
+        group = self.checks.groups.get(known.group)
+        if group is None:
+            return False
+        phy_offset = int.from_bytes(part.entries[:_PHY_OFFSET_BYTES], "big")
+        return self._pulls.suggested_broker_id(group, phy_offset) != MASTER_ID
 
     def _allows(self, known: PullPlan) -> bool:
         """Check a pull unless its last check is valid; False when it needs the general path.

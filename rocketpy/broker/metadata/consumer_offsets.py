@@ -12,8 +12,8 @@ Source: ConsumerOffsetManager.java (5.4.0).
 """
 
 import threading
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -27,6 +27,22 @@ _log = structlog.get_logger(__name__)
 NO_OFFSET: Final = -1
 MAX_OFFSETS: Final = 500_000
 """Bound of each table, for clients that invent names; Apache has no bound."""
+
+
+class LocalCommits(Protocol):
+    """Offsets that were committed at this broker, a slave: see `SlaveCommits`."""
+
+    def get(self, key: tuple[str, str], queue_id: int) -> int | None:
+        """Return an offset; None without one."""
+        ...
+
+    def note(self, key: tuple[str, str], queue_id: int, offset: int) -> None:
+        """Keep an offset for the master."""
+        ...
+
+    def drop(self, key: tuple[str, str], queue_id: int, offset: int) -> None:
+        """Drop an offset that is not larger than the master's."""
+        ...
 
 
 class OffsetTable:
@@ -102,6 +118,7 @@ class ConsumerOffsets:
         topic_exists: returns whether a topic exists; must not block. A topic is deleted before its
             offsets, so a thread that saw the topic before cannot leave an offset behind.
         on_reset: listeners, called with group, topic and queue id of each new reset.
+        local_commits: receives each commit, at a slave; None at a master.
     """
 
     name = "ConsumerOffsets"
@@ -128,6 +145,7 @@ class ConsumerOffsets:
         self.resets: OffsetTable = OffsetTable(max_offsets)
         self.topic_exists: Callable[[str], bool] = lambda _topic: True
         self.on_reset: list[Callable[[str, str, int], None]] = []
+        self.local_commits: LocalCommits | None = None
 
     def configure(self, config: BrokerConfig) -> None:
         """Apply changed settings (how often the version is incremented)."""
@@ -137,15 +155,8 @@ class ConsumerOffsets:
         """Read consumerOffset.json."""
         value = as_table(self._file.load())
         with self._lock:
-            for key, queues in as_table(value.get("offsetTable")).items():
-                topic, separator, group = key.partition("@")
-                if not separator:
-                    continue
-                offsets = {
-                    as_int(queue, 0): as_int(offset, 0)
-                    for queue, offset in as_table(queues).items()
-                }
-                self._table.load((topic, group), offsets)
+            for key, offsets in offsets_of(value).items():
+                self._table.load(key, offsets)
             self._version.load(value.get("dataVersion"))
 
     def step(self, now_ms: int) -> int:
@@ -229,7 +240,53 @@ class ConsumerOffsets:
         self._commits += 1
         if self._commits % self._version_step == 0:
             self._version.bump(self._clock)
+        if self.local_commits is not None:
+            self.local_commits.note(key, queue_id, offset)
         return True
+
+    def follow(
+        self,
+        master: Mapping[tuple[str, str], Mapping[int, int]],
+        before: Mapping[tuple[str, str], Mapping[int, int]] | None,
+        commits: LocalCommits | None,
+    ) -> None:
+        """Take the offsets of the master, at a slave.
+
+        An offset moves backwards only if a master that has run since the last call moved it back (a
+        reset), and no client committed it here since. A master that was killed has lost its last
+        commits: then the larger offset stays.
+
+        Args:
+            master: its offsets.
+            before: those that it had at the last call; None if it was started since.
+            commits: offsets that were committed here; None: offsets only move forward.
+        """
+        with self._lock:
+            for key, queues in master.items():
+                if self.topic_exists(key[0]):
+                    was = None if before is None else before.get(key, {})
+                    for queue_id, offset in queues.items():
+                        self._follow(key, queue_id, offset, was, commits)
+
+    def _follow(
+        self,
+        key: tuple[str, str],
+        queue_id: int,
+        offset: int,
+        was: Mapping[int, int] | None,
+        commits: LocalCommits | None,
+    ) -> None:
+        known = self._table.get(key, queue_id)
+        if offset < 0 or offset == known:
+            return
+        if known is not None and offset < known:
+            is_committed_here = commits is None or commits.get(key, queue_id) is not None
+            if is_committed_here or was is None or was.get(queue_id, -1) <= offset:
+                return
+        elif commits is not None:
+            commits.drop(key, queue_id, offset)
+        if self._table.put(key, queue_id, offset):
+            self._dirty = True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the committed (or just reset) offset; `NO_OFFSET` when there is none."""
@@ -380,3 +437,18 @@ class ConsumerOffsets:
         except DiskFullError:
             # Deleting makes room on the disk, so it must succeed; the next step writes the file.
             _log.warning("consumer offsets not written: disk full")
+
+
+def offsets_of(document: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
+    """Return the offsets in a consumerOffset.json, by topic and group.
+
+    Args:
+        document: the content of the file, or of the response to 43.
+    """
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for key, queues in as_table(document.get("offsetTable")).items():
+        topic, separator, group = key.partition("@")
+        if separator:
+            offsets = as_table(queues).items()
+            found[topic, group] = {as_int(queue, 0): as_int(each, 0) for queue, each in offsets}
+    return found

@@ -55,6 +55,17 @@ class MessageRequestModes:
                 self._file.save(self.snapshot().to_json())
         return True
 
+    def follow(self, wanted: MessageRequestModeSerializeWrapper) -> None:
+        """Take the modes of the master, at a slave, and write the file if they differ.
+
+        Raises:
+            StoreError: the file cannot be written; the table is unchanged.
+        """
+        with self._lock:
+            if wanted.message_request_mode_map != self._table:
+                self._file.save(wanted.to_json())
+                self._table = wanted.message_request_mode_map
+
     def remove_topic(self, topic: str) -> None:
         """Drop a deleted topic; the file is updated with the next change."""
         with self._lock:

@@ -160,6 +160,32 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
             self._by_clients.discard(group)
         return old
 
+    def follow(
+        self,
+        wanted: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]],
+    ) -> None:
+        """Take the groups of the master, at a slave; what does not differ is not written.
+
+        Args:
+            wanted: all groups of the master. System groups that it lacks stay.
+            forbidden: topics that groups must not read, as bits.
+        """
+        with self.write_soon():
+            now = self._current()
+            changed = {name: each for name, each in wanted.items() if now.get(name) != each}
+            gone = [name for name in now if name not in wanted and name not in SYSTEM_GROUPS]
+            rights = {group: dict(topics) for group, topics in forbidden.items()}
+            if changed or gone or rights != self.forbidden:
+                with self._changing(*changed, *gone) as groups:
+                    for name, group in changed.items():
+                        groups[name] = replace(group, group_name=name)
+                    for name in gone:
+                        del groups[name]
+                    self._by_clients.difference_update(gone)
+                    if rights != self.forbidden:
+                        self.forbidden = rights
+
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Return whether a group must not read a topic."""
         if not self.forbidden:

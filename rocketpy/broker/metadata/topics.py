@@ -150,6 +150,29 @@ class TopicTable(PersistentTable[TopicConfig]):
                 self._written_callbacks.append(partial(self.on_delete, old))
         return old
 
+    def follow(self, wanted: Mapping[str, TopicConfig]) -> list[str]:
+        """Take the topics of the master, at a slave; what does not differ is not written.
+
+        Args:
+            wanted: all topics of the master. System topics that it lacks stay.
+
+        Returns:
+            The names of removed topics; `on_delete` is called when the file lacks them.
+        """
+        with self.write_soon():
+            now = self._current()
+            changed = {name: each for name, each in wanted.items() if now.get(name) != each}
+            gone = [name for name in now if name not in wanted and not self.is_system(name)]
+            if changed or gone:
+                with self._changing(*changed, *gone) as topics:
+                    for name, topic in changed.items():
+                        self._put(topics, _named(topic, name))
+                    for name in gone:
+                        old = topics.pop(name)
+                        if self.on_delete is not None:
+                            self._written_callbacks.append(partial(self.on_delete, old))
+        return gone
+
     @contextmanager
     def deleting(self, topics: Iterable[str]) -> Iterator[None]:
         """Prevent sends from creating topics again before all their data is deleted.

@@ -68,11 +68,20 @@ class ConsumerProgress:
         remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
         return Refusal(ResponseCode.QUERY_NOT_FOUND, remark)
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> Refusal | str | None:
+    def commit(
+        self, group: str, topic: str, queue_id: int, offset: int, *, only_forward: bool = False
+    ) -> Refusal | str | None:
         """Commit an offset.
 
         An offset of a missing queue is answered with success, as in Apache, but not stored: it
         would stay on disk for ever.
+
+        Args:
+            group: consumer group.
+            topic: topic of the queue.
+            queue_id: queue within the topic.
+            offset: the offset.
+            only_forward: keep a larger offset.
 
         Returns:
             A refusal, or the remark of a success: that a reset was not delivered yet, so nothing
@@ -89,6 +98,8 @@ class ConsumerProgress:
             group, topic, queue_id
         ):
             return "Offset has been previously reset"
+        if only_forward and offset <= self._offsets.query(group, topic, queue_id):
+            return None
         # Write queues as well: a consumer drains them after the topic has shrunk.
         if not 0 <= queue_id < max(found.read_queue_nums, found.write_queue_nums):
             return None

@@ -128,11 +128,14 @@ def build_pop(
         for part in (pops, peeks, notifications, taker, queues, buffer):
             part.configure(changed)
 
+    revive = _revive_service(needs, revive_log)
     return Feature(
         name="pop",
-        services=(order, buffer, positions, _revive_service(needs, revive_log)),
+        services=(order, buffer, positions, revive),
         loop_services=(pop_waits, notification_waits),
         states=(order, buffer, positions),
+        # A slave keeps check points in memory until their messages are acked.
+        masters_only=(buffer, revive),
         listeners=(messages,),
         add_requests=add_requests,
         configure=configure,

@@ -59,7 +59,11 @@ class ConsumerManageProcessor:
         """Process UPDATE_CONSUMER_OFFSET (15): commit an offset, unless a reset is pending."""
         header = UpdateConsumerOffsetRequestHeader.from_ext(request.ext_fields)
         outcome = self._progress.commit(
-            header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.commit_offset,
+            only_forward=header.only_forward is True,
         )
         if isinstance(outcome, Refusal):
             return make_response(request, *outcome)

@@ -143,6 +143,7 @@ def _response(head: RemotingCommand, outcome: PullOutcome) -> RemotingCommand | 
             outcome.read,
             topic_sys_flag=outcome.topic_sys_flag,
             group_sys_flag=outcome.group_sys_flag,
+            suggested_broker_id=outcome.suggested_broker_id,
         )
     if isinstance(outcome, PullForbidden):
         kind = {"forbiddenType": str(outcome.kind)}

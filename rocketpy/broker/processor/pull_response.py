@@ -34,6 +34,7 @@ def pull_frame(
     *,
     topic_sys_flag: int,
     group_sys_flag: int,
+    suggested_broker_id: int = 0,
 ) -> bytes:
     """Return the complete response frame, records included.
 
@@ -43,6 +44,7 @@ def pull_frame(
         result: offsets, and the records if any were found.
         topic_sys_flag: system flag of the topic.
         group_sys_flag: system flag of the group.
+        suggested_broker_id: broker to pull from next.
     """
     buffers = result.buffers
     head = pull_head(
@@ -53,6 +55,7 @@ def pull_frame(
         (result.max_offset, result.min_offset, result.next_begin_offset),
         (topic_sys_flag, group_sys_flag),
         body_bytes=result.size_bytes if buffers else 0,
+        suggested_broker_id=suggested_broker_id,
     )
     return b"".join((head, *buffers))
 
@@ -65,8 +68,9 @@ def pull_head(  # noqa: PLR0917 - the fields of a header, at each pull
     offsets: tuple[int, int, int],
     sys_flags: tuple[int, int],
     body_bytes: int,
+    suggested_broker_id: int = 0,
 ) -> bytes:
-    """Return the frame up to the records; it always suggests the master for the next pull.
+    """Return the frame up to the records.
 
     Args:
         opaque: opaque of the request.
@@ -76,8 +80,9 @@ def pull_head(  # noqa: PLR0917 - the fields of a header, at each pull
         offsets: end of the queue, its first offset, and the next offset to read.
         sys_flags: system flags of the topic and of the group.
         body_bytes: size of the records, which follow.
+        suggested_broker_id: broker to pull from next; the templates have the master's, 0.
     """
-    if serialize_type == JSON:
+    if serialize_type == JSON and not suggested_broker_id:
         header = _TEMPLATE % (code, sys_flags[1], *offsets, sys_flags[0], opaque, remark.encode())
         size = len(header)
         return _PREFIX.pack(4 + size + body_bytes, size) + header
@@ -87,7 +92,7 @@ def pull_head(  # noqa: PLR0917 - the fields of a header, at each pull
         "maxOffset": str(max_offset),
         "minOffset": str(min_offset),
         "nextBeginOffset": str(next_offset),
-        "suggestWhichBrokerId": "0",
+        "suggestWhichBrokerId": str(suggested_broker_id),
         "topicSysFlag": str(sys_flags[0]),
     }
     head = RemotingCommand(code, 0, 0, opaque, 0, None, {}, b"", serialize_type)

@@ -7,16 +7,20 @@ Source: MessageStoreConfig, BrokerConfig (5.4.0).
 
 import ipaddress
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
+from rocketpy.broker.config import MASTER_ID, BrokerConfig
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.config import option
+from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.store_files import StoreFiles
 
 Networks: TypeAlias = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 
+_PEERS = "replicationSecretFile, haTlsEnable or haAllowedPeers"
 LEAST_SECRET_BYTES = 16
 """Shorter secrets can be guessed from one recorded handshake."""
 
@@ -129,3 +133,61 @@ class ReplicationConfig:
             reason = f"the file must hold at least {LEAST_SECRET_BYTES} bytes"
             raise ConfigError(f"{reason}, not {len(secret)}; try: openssl rand -hex 32", key=key)
         return secret
+
+
+class BrokerRole(Enum):
+    """Role of a broker, by the values of `brokerRole`."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the broker copies a master instead of accepting messages."""
+        return self is BrokerRole.SLAVE
+
+
+def role_of(config: BrokerConfig, store: MessageStoreConfig) -> BrokerRole:
+    """Return the role that the settings describe.
+
+    Raises:
+        ConfigError: `brokerRole` and `brokerId` contradict each other; the key is named.
+    """
+    role = BrokerRole(store.broker_role)
+    if role.is_slave and config.broker_id == MASTER_ID:
+        raise ConfigError("must be 1 or more, for brokerRole is SLAVE", key="brokerId")
+    if not role.is_slave and config.broker_id != MASTER_ID:
+        reason = (
+            f"must be 0, for brokerRole is {role.value}; "
+            "a broker that copies a master has brokerRole=SLAVE"
+        )
+        raise ConfigError(reason, key="brokerId")
+    return role
+
+
+def check_replication(
+    config: BrokerConfig, store: MessageStoreConfig, replication: ReplicationConfig
+) -> BrokerRole:
+    """Return the role of a broker.
+
+    Args:
+        config: settings of the broker.
+        store: settings of its store.
+        replication: settings of its replication.
+
+    Raises:
+        ConfigError: two settings contradict each other; the key is named.
+    """
+    role = role_of(config, store)
+    copies = replication.in_sync_replicas
+    if role.is_slave and not replication.allows_slaves:
+        reason = f"SLAVE needs {_PEERS}, by which the master and the slave know each other"
+        raise ConfigError(reason, key="brokerRole")
+    if role is BrokerRole.SYNC_MASTER and copies > 1 and not replication.allows_slaves:
+        reason = f"{copies} copies need slaves, and none may connect: set {_PEERS}"
+        raise ConfigError(reason, key="inSyncReplicas")
+    if 1 < config.total_replicas < copies:
+        reason = f"must not exceed totalReplicas ({config.total_replicas})"
+        raise ConfigError(reason, key="inSyncReplicas")
+    return role

@@ -1,8 +1,9 @@
 """Builds the replication of a broker: the HA port of a master, or the connection of a slave."""
 
+import secrets
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
@@ -30,6 +31,10 @@ from rocketpy.store.files.store_files import StoreFiles
 _ASK_MS: Final = 3_000
 _SLAVE: Final = "SLAVE"
 _SYNC_MASTER: Final = "SYNC_MASTER"
+
+
+def _random_nonce() -> bytes:
+    return secrets.token_bytes(32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,23 @@ class ReplicationNeeds:
     timer: Callable[[], float]
     new_nonce: Callable[[], bytes]
     refuses_early: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationSettings:
+    """What replication gets from outside the broker.
+
+    Attributes:
+        config: settings.
+        tls: certificate of a slave, and authorities of masters (haTlsEnable).
+        network: listens and connects; None uses sockets.
+        new_nonce: returns 32 fresh random bytes.
+    """
+
+    config: ReplicationConfig = field(default_factory=ReplicationConfig)
+    tls: TlsClientConfig = field(default_factory=TlsClientConfig)
+    network: Network | None = None
+    new_nonce: Callable[[], bytes] = _random_nonce
 
 
 class Replication:

@@ -5,7 +5,7 @@ Source: DefaultHAClient (5.4.0).
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import structlog
 
@@ -121,7 +121,8 @@ class MasterLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake, or report at once to a classic master."""
-        assert isinstance(transport, asyncio.Transport)
+        # Not checked: the transports of uvloop are no subclasses.
+        transport = cast("asyncio.Transport", transport)
         self._transport = transport
         if self.ended.done():  # the slave stopped meanwhile
             transport.abort()

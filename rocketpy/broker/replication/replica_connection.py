@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import structlog
 
@@ -165,7 +165,8 @@ class ReplicaConnection(AcceptedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first bytes."""
-        assert isinstance(transport, asyncio.Transport)
+        # Not checked: the transports of uvloop are no subclasses.
+        transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(_HIGH_BYTES, _LOW_BYTES)
         self._transport = transport
         self.is_attached = True

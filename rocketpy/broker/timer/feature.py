@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.feature import Feature
+from rocketpy.broker.feature import Feature, FollowMaster
 from rocketpy.broker.metadata.json_document import JsonDocument
 from rocketpy.broker.operation.scheduling.recall import RecallOperation
 from rocketpy.broker.operation.scheduling.scheduling import MessageScheduler, TimerLimits
@@ -21,6 +21,7 @@ from rocketpy.broker.stats.pending_counts import PendingCounts
 from rocketpy.broker.system_topics.put_retry import PutRetry
 from rocketpy.broker.system_topics.system_writer import SystemWriter
 from rocketpy.broker.timer.flush import TimerFlush
+from rocketpy.broker.timer.follower import TimerFollower
 from rocketpy.broker.timer.service import TimerService
 from rocketpy.broker.timer.store_protocol import TimerStore
 from rocketpy.proto.record.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
@@ -171,6 +172,8 @@ def build_timer(
             configure=configure,
             runtime_info=lambda: _NO_TIMER,
         )
+    if store_config.is_slave:
+        return _follower(Path(store_config.store_path_root_dir), needs.files, processor, configure)
     counts = PendingCounts(
         "TimerCounts",
         "timingCount",
@@ -209,6 +212,44 @@ def build_timer(
     )
 
 
+def _follower(
+    root: Path,
+    files: StoreFiles,
+    processor: RecallMessageProcessor,
+    configure: Callable[[BrokerConfig], None],
+) -> Feature:
+    """Build the feature of a slave, which keeps the checkpoint of the master's timer."""
+    follower = TimerFollower(root, files)
+
+    def checkpoint(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_TIMER_CHECK_POINT (60): the master's checkpoint."""
+        return make_response(request, body=follower.marks.encode())
+
+    def add_requests(table: RequestTable) -> None:
+        table.add("send", processor.processors)
+        table.add(
+            "adminBroker",
+            {
+                RequestCode.GET_TIMER_CHECK_POINT: checkpoint,
+                RequestCode.GET_TIMER_METRICS: _refusing("The timer message store is null"),
+            },
+        )
+
+    return Feature(
+        name="timer",
+        services=(follower,),
+        states=(follower,),
+        follow_master=FollowMaster(timer=follower.follow),
+        add_requests=add_requests,
+        configure=configure,
+        runtime_info=lambda: _NO_TIMER,
+    )
+
+
+def _refusing(remark: str) -> Processor:
+    return lambda _channel, request: make_response(request, ResponseCode.SYSTEM_ERROR, remark)
+
+
 def _add_requests(
     processor: RecallMessageProcessor, state: TimerState, counts: PendingCounts, table: RequestTable
 ) -> None:
@@ -228,15 +269,12 @@ def _add_requests(
 
 
 def _add_requests_without_timer(processor: RecallMessageProcessor, table: RequestTable) -> None:
-    def refusing(remark: str) -> Processor:
-        return lambda _channel, request: make_response(request, ResponseCode.SYSTEM_ERROR, remark)
-
     table.add("send", processor.processors)
     table.add(
         "adminBroker",
         {
-            RequestCode.GET_TIMER_CHECK_POINT: refusing("The checkpoint is null"),
-            RequestCode.GET_TIMER_METRICS: refusing("The timer message store is null"),
+            RequestCode.GET_TIMER_CHECK_POINT: _refusing("The checkpoint is null"),
+            RequestCode.GET_TIMER_METRICS: _refusing("The timer message store is null"),
         },
     )
 

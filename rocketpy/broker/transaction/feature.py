@@ -138,6 +138,7 @@ def _feature(
         stored_elsewhere={TRANS_HALF_TOPIC: lambda topic: counts.add(topic, 1)},
         services=(ops, check_back, counts),
         states=(counts, check_back),
+        masters_only=(ops, check_back),
         add_requests=add_requests,
         configure=configure,
         runs=runs,

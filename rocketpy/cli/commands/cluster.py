@@ -1,4 +1,4 @@
-"""`rocketpy cluster`: state and health checks of brokers and name servers."""
+"""`rocketpy cluster` and `rocketpy check`: state and health checks of brokers and name servers."""
 
 import asyncio
 from collections.abc import Iterable
@@ -36,13 +36,26 @@ def command() -> None:
 @namesrv_option
 @output_option
 def list_(*, cluster: str, namesrv: str, output: str) -> int:
-    """List brokers with version and load."""
-    found = ask(namesrv, lambda admin: admin.brokers(cluster))
+    """List brokers with role, state and lag of the log, version and load."""
+
+    async def work(
+        admin: rocketpy_admin.Admin,
+    ) -> tuple[list[rocketpy_admin.BrokerStatus], list[rocketpy_admin.ReplicaStatus]]:
+        # Replicas second: a broker that does not answer is then not waited for again.
+        return await admin.brokers(cluster), await admin.replicas(cluster)
+
+    found, replicas = ask(namesrv, work)
+    replica_of = {each.address: each for each in replicas}
+    none = rocketpy_admin.ReplicaStatus(cluster="", broker="", broker_id=0, address="", role="")
     rows = [
         {
             "cluster": each.cluster,
             "broker": each.broker,
             "id": each.broker_id,
+            "role": (replica := replica_of.get(each.address, none)).role,
+            "state": replica.state,
+            "lag_bytes": replica.lag_bytes if replica.lag_bytes >= 0 else None,
+            "in_sync": replica.in_sync,
             "address": each.address,
             "version": each.version,
             "rocketpy": each.runtime.get("rocketpyVersion", ""),
@@ -232,3 +245,96 @@ def writable(*, broker: str, state: str, namesrv: str, output: str) -> int:
 
     show([{"broker": broker, "writable": state == "on", "topics": ask(namesrv, work)}], output)
     return exit_code(failures)
+
+
+@click.group(
+    "check",
+    cls=HintingGroup,
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy check replication --min-in-sync 2",
+)
+def check_command() -> None:
+    """Check a cluster, for monitoring."""
+
+
+@check_command.command(
+    "replication",
+    epilog="Example: rocketpy check replication --min-in-sync 2 --max-lag-bytes 67108864",
+)
+@click.option("--cluster", default="", help="Only this cluster.")
+@click.option(
+    "--min-in-sync",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Copies in sync that each broker name must have, the master's included.",
+)
+@click.option(
+    "--max-lag-bytes",
+    type=click.IntRange(min=0),
+    help="Most bytes that a slave may be behind its master.",
+)
+@namesrv_option
+@output_option
+def replication(
+    *, cluster: str, min_in_sync: int, max_lag_bytes: int | None, namesrv: str, output: str
+) -> int:
+    """Check that masters and slaves have the same log.
+
+    Prints a row for each problem. The exit code is 0 if there is none, else 1; also when the
+    name servers do not answer.
+
+    A broker name is a problem if its master is not registered or has fewer copies in sync than
+    --min-in-sync; a broker, if it does not answer, is a slave that follows no master, or lags more
+    than --max-lag-bytes.
+    """
+    found = ask(namesrv, lambda admin: admin.replicas(cluster))
+    problems = problems_of(found, min_in_sync, max_lag_bytes)
+    show(problems, output, empty=f"ok: {len(found)} replicas")
+    return 1 if problems or not found else 0
+
+
+def problems_of(
+    replicas: list[rocketpy_admin.ReplicaStatus], min_in_sync: int, max_lag_bytes: int | None
+) -> list[dict[str, object]]:
+    """Return a row for each problem.
+
+    Args:
+        replicas: all replicas.
+        min_in_sync: copies in sync that each broker name must have.
+        max_lag_bytes: most bytes that a slave may lag; None: any number.
+    """
+    rows: list[dict[str, object]] = []
+    masters = {(each.cluster, each.broker): each for each in replicas if each.broker_id == 0}
+    for cluster, broker in sorted({(each.cluster, each.broker) for each in replicas}):
+        master = masters.get((cluster, broker))
+        problem = ""
+        if master is None:
+            problem = "no master is registered"
+        elif not master.error and master.copies_in_sync < min_in_sync:
+            problem = f"{master.copies_in_sync} of {min_in_sync} copies in sync"
+        if problem:
+            rows.append(_problem_row(cluster, broker, "", problem))
+    for each in replicas:
+        problem = _problem_of(each, max_lag_bytes)
+        if problem:
+            rows.append(_problem_row(each.cluster, each.broker, str(each.broker_id), problem))
+    return rows
+
+
+def _problem_of(replica: rocketpy_admin.ReplicaStatus, max_lag_bytes: int | None) -> str:
+    if replica.error:
+        return replica.error
+    if replica.broker_id == 0:
+        return ""
+    if replica.state != "STREAMING":
+        reason = f": {replica.reason}" if replica.reason else ""
+        return f"{replica.state or 'unknown state'}{reason}"
+    if max_lag_bytes is not None and not 0 <= replica.lag_bytes <= max_lag_bytes:
+        lag = "unknown" if replica.lag_bytes < 0 else f"{replica.lag_bytes} bytes"
+        return f"lag {lag}, allowed {max_lag_bytes}"
+    return ""
+
+
+def _problem_row(cluster: str, broker: str, broker_id: str, problem: str) -> dict[str, object]:
+    return {"cluster": cluster, "broker": broker, "id": broker_id, "problem": problem}

@@ -32,10 +32,17 @@ def broker_classes() -> list[type]:
     """Return the configuration classes of a broker.conf."""
     # Imported here and below, so that --help does not load a broker.
     from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
-    from rocketpy.remoting.config import RemotingServerConfig  # noqa: PLC0415
+    from rocketpy.broker.replication.config import ReplicationConfig  # noqa: PLC0415
+    from rocketpy.remoting.config import RemotingServerConfig, TlsClientConfig  # noqa: PLC0415
     from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
 
-    return [BrokerConfig, MessageStoreConfig, RemotingServerConfig]
+    return [
+        BrokerConfig,
+        MessageStoreConfig,
+        RemotingServerConfig,
+        ReplicationConfig,
+        TlsClientConfig,
+    ]
 
 
 def load_config(
@@ -80,10 +87,23 @@ def check_rules(_name: str, loaded: ConfigSet) -> None:
     Raises:
         ConfigError: a broken rule.
     """
-    from rocketpy.remoting.config import RemotingServerConfig  # noqa: PLC0415
-    from rocketpy.remoting.network.tls_context import server_context  # noqa: PLC0415
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
+    from rocketpy.broker.replication.config import (  # noqa: PLC0415
+        ReplicationConfig,
+        check_replication,
+    )
+    from rocketpy.remoting.config import RemotingServerConfig, TlsClientConfig  # noqa: PLC0415
+    from rocketpy.remoting.network.tls_context import mutual_contexts, server_context  # noqa: PLC0415
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
+    from rocketpy.store.files.real_files import RealFiles  # noqa: PLC0415
 
-    server_context(loaded.get(RemotingServerConfig).tls)
+    replication = loaded.get(ReplicationConfig)
+    check_replication(loaded.get(BrokerConfig), loaded.get(MessageStoreConfig), replication)
+    replication.read_secret(RealFiles())
+    tls = loaded.get(RemotingServerConfig).tls
+    server_context(tls)
+    if replication.ha_tls_enable:
+        mutual_contexts(tls, loaded.get(TlsClientConfig))
 
 
 def build_broker(
@@ -98,7 +118,9 @@ def build_broker(
     """
     from rocketpy.broker.broker import Broker  # noqa: PLC0415
     from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
-    from rocketpy.remoting.config import RemotingServerConfig  # noqa: PLC0415
+    from rocketpy.broker.replication.config import ReplicationConfig  # noqa: PLC0415
+    from rocketpy.broker.replication.feature import ReplicationSettings  # noqa: PLC0415
+    from rocketpy.remoting.config import RemotingServerConfig, TlsClientConfig  # noqa: PLC0415
     from rocketpy.runtime.clock import SystemClock  # noqa: PLC0415
     from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
 
@@ -111,6 +133,9 @@ def build_broker(
         server_config=loaded.get(RemotingServerConfig),
         clock=SystemClock(),
         start_empty=start_empty,
+        replication=ReplicationSettings(
+            config=loaded.get(ReplicationConfig), tls=loaded.get(TlsClientConfig)
+        ),
     )
 
 

@@ -3,6 +3,9 @@
 Source: the header classes of the same names, 5.4.0.
 """
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
 
@@ -26,13 +29,20 @@ class QueryConsumerOffsetRequestHeader(Header):
 
 @header
 class UpdateConsumerOffsetRequestHeader(Header):
-    """Request 15, UPDATE_CONSUMER_OFFSET."""
+    """Request 15, UPDATE_CONSUMER_OFFSET.
+
+    Attributes:
+        only_forward: keep a larger offset (ours; a slave hands back what it was given).
+    """
+
+    wire_names: ClassVar[Mapping[str, str]] = {"only_forward": "rocketpyOnlyForward"}
 
     consumer_group: str
     topic: str
     queue_id: Int32
     commit_offset: Int64
     bname: str | None = None
+    only_forward: bool | None = None
 
 
 @header

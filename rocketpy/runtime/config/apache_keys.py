@@ -39,7 +39,8 @@ _STORE: Final = """
     maxTransferCountOnMessageInDisk accessMessageInMemoryMaxRatio messageIndexEnable
     maxHashSlotNum maxIndexNum maxMsgsNumBatch messageIndexSafe haListenPort
     haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
-    haMaxGapNotInSync brokerRole flushDiskType syncFlushTimeout putMessageTimeout slaveTimeout
+    haMaxGapNotInSync haSlaveFallbehindMax brokerRole flushDiskType syncFlushTimeout
+    putMessageTimeout slaveTimeout
     messageDelayLevel flushDelayOffsetInterval cleanFileForciblyEnable warmMapedFileEnable
     offsetCheckInSlave debugLockEnable duplicationEnable diskFallRecorded
     osPageCacheBusyTimeOutMills defaultQueryMaxNum transientStorePoolEnable
@@ -192,23 +193,17 @@ APACHE_KEYS: Final = frozenset(
 )
 """All keys of Apache; names are case-sensitive."""
 
-_NO_REPLICATION: Final = "there is no replication yet"
+_NO_CONTROLLER: Final = "it belongs to the controller, which RocketPy does not have"
 
 REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "enableCalcFilterBitMap": "conditions are evaluated when messages are pulled",
         "enableConsumeQueueExt": "consume queues have no extension files",
         "filterSupportRetry": "redelivered messages have matched the filter before",
-        "slaveReadEnable": _NO_REPLICATION,
-        "haMasterAddress": _NO_REPLICATION,
-        "haSendHeartbeatInterval": _NO_REPLICATION,
-        "haHousekeepingInterval": _NO_REPLICATION,
-        "haTransferBatchSize": _NO_REPLICATION,
-        "haMaxGapNotInSync": _NO_REPLICATION,
-        "slaveTimeout": _NO_REPLICATION,
-        "inSyncReplicas": _NO_REPLICATION,
-        "duplicationEnable": _NO_REPLICATION,
-        "offsetCheckInSlave": _NO_REPLICATION,
+        "duplicationEnable": "a broker is a master or a slave, by brokerRole",
+        "maxSlaveResendLength": "a slave reports its end instead",
+        "syncFromLastFile": "a slave always gets the whole log",
+        "haSlaveFallbehindMax": "it is named haMaxGapNotInSync now",
         "enableBroadcastOffsetStore": "broadcast consumers store their offsets themselves",
         "realTimeNotifyConsumerChange": "members of a group are always notified immediately",
         "subscriptionExpiredTimeout": "a subscription is removed with its last member",
@@ -236,11 +231,11 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
 _FRAGMENTS: Final = (
     # The first fragment that the lower-cased key contains determines the reason.
     ("rocksdb", "RocketPy has no RocksDB engine; files are the default store type's"),
-    ("dleger", "RocketPy has no DLedger, and a broker has no replicas yet"),
-    ("dledger", "RocketPy has no DLedger, and a broker has no replicas yet"),
+    ("dleger", "RocketPy has no DLedger; a broker is replicated by brokerRole"),
+    ("dledger", "RocketPy has no DLedger; a broker is replicated by brokerRole"),
     ("controller", "RocketPy does not embed Apache's controller"),
     ("combinecq", "RocketPy has no RocksDB engine; files are the default store type's"),
-    ("preferredleader", "RocketPy has no DLedger, and a broker has no replicas yet"),
+    ("preferredleader", "RocketPy has no DLedger; a broker is replicated by brokerRole"),
     ("compaction", "compacted topics are not supported"),
     ("offsetmap", "compacted topics are not supported"),
     ("tiered", "tiered storage is not supported"),
@@ -268,22 +263,22 @@ _FRAGMENTS: Final = (
     ("authclient", "a client certificate that is asked for is always verified"),
     ("tls", "this server connects to other servers in plain text"),
     ("socksproxy", "this server connects to other servers directly"),
-    ("insync", _NO_REPLICATION),
-    ("slave", _NO_REPLICATION),
-    ("syncstateset", _NO_REPLICATION),
-    ("synclearner", _NO_REPLICATION),
-    ("asynclearner", _NO_REPLICATION),
-    ("hatransfer", _NO_REPLICATION),
-    ("haflow", _NO_REPLICATION),
-    ("syncfromlastfile", _NO_REPLICATION),
-    ("syncmaster", _NO_REPLICATION),
+    ("insync", _NO_CONTROLLER),
+    ("slave", _NO_CONTROLLER),
+    ("syncstateset", _NO_CONTROLLER),
+    ("synclearner", _NO_CONTROLLER),
+    ("asynclearner", _NO_CONTROLLER),
+    ("hatransfer", _NO_CONTROLLER),
+    ("haflow", _NO_CONTROLLER),
+    ("syncfromlastfile", _NO_CONTROLLER),
+    ("syncmaster", _NO_CONTROLLER),
     ("resend", "messages are stored before a delivery is counted"),
     ("container", "each broker runs in a separate process"),
     ("plugin", "there are no store plug-ins"),
     ("readonlycommitlog", "the commit log has one directory"),
     ("propcrc", "properties have no checksum"),
     ("consumequeueext", "consume queues have no extension files"),
-    ("batchpush", "RocketPy has no DLedger, and a broker has no replicas yet"),
+    ("batchpush", "RocketPy has no DLedger; a broker is replicated by brokerRole"),
     ("escape", "messages are stored at this broker only"),
     ("addressserver", "name servers are listed in namesrvAddr"),
     ("dnslookup", "name servers are listed in namesrvAddr"),

@@ -33,10 +33,6 @@ def _only(*values: str) -> Callable[[str], bool]:
     return lambda text: text.strip().lower() in lowered
 
 
-def _at_most_one(text: str) -> bool:
-    return text.strip() in {"", "0", "1"}
-
-
 _OFF: Final = _only("", "false")
 _ON: Final = _only("", "true")
 _UNSET: Final = _only("", "null")
@@ -47,8 +43,8 @@ _ACCESS: Final = (
     "port could read, write and delete everything"
 )
 _ACCESS_ADVICE: Final = "protect the port by the network and remove the key"
-_COPIES: Final = "RocketPy does not replicate: this broker would hold the only copy"
-_COPIES_ADVICE: Final = "remove the key to run a broker without copies"
+_COPIES: Final = "RocketPy has no such mode: copies would be missing, or a slave would stay one"
+_COPIES_ADVICE: Final = "remove the key, and set brokerRole and inSyncReplicas (replication guide)"
 _ROCKSDB: Final = "RocketPy has no RocksDB engine: what Apache stored there would be missing"
 _ROCKSDB_ADVICE: Final = (
     "let Apache's broker finish or export what it stored there, then remove the key"
@@ -168,13 +164,8 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
             ),
         ),
         **_both(
-            "duplicationEnable allAckInSyncStateSet enableAutoInSyncReplicas "
-            "enableSlaveActingMaster",
+            "duplicationEnable allAckInSyncStateSet enableSlaveActingMaster",
             Refusal(_OFF, _COPIES, _COPIES_ADVICE),
-        ),
-        **_both(
-            "totalReplicas inSyncReplicas minInSyncReplicas",
-            Refusal(_at_most_one, _COPIES, _COPIES_ADVICE),
         ),
         # In which cluster the broker appears.
         **_both(

@@ -60,6 +60,14 @@ class TimerMarks(NamedTuple):
         """Return the encoding used in the file and on the wire."""
         return _VALUES.pack(*self)
 
+    @classmethod
+    def decode(cls, data: bytes) -> "TimerMarks | None":
+        """Return the marks at the start of bytes; None if they are too few, or not plausible."""
+        if len(data) < _VALUES.size:
+            return None
+        marks = cls(*_VALUES.unpack_from(data))
+        return None if min(marks[:4]) < 0 else marks
+
 
 class TimerCheckpoint:
     """Checkpoint file of the timer; one thread writes.

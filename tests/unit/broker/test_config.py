@@ -18,7 +18,7 @@ def loaded(**values: str) -> BrokerConfig:
 def test_config_defaults_equal_apache() -> None:
     config = BrokerConfig()
     assert (config.broker_cluster_name, config.broker_id) == ("DefaultCluster", 0)
-    assert (config.listen_port, config.ha_listen_port) == (10_911, 10_912)
+    assert (config.listen_port, config.ha_listen_port) == (10_911, 0)
     assert (config.broker_permission, config.default_topic_queue_nums) == (6, 8)
     assert (config.transaction_time_out, config.transaction_check_max) == (6_000, 15)
     assert (config.revive_queue_num, config.pop_polling_size) == (8, 1_024)
@@ -53,7 +53,7 @@ def test_config_keys_have_apache_spelling() -> None:
         ({"listen_port": 65_536}, "listenPort"),
         ({"broker_permission": 8}, "brokerPermission"),
         ({"broker_permission": -1}, "brokerPermission"),
-        ({"broker_id": 1}, "brokerId"),
+        ({"broker_id": -1}, "brokerId"),
         ({"default_topic_queue_nums": 0}, "defaultTopicQueueNums"),
         ({"broker_name": ""}, "brokerName"),
         ({"broker_cluster_name": ""}, "brokerClusterName"),

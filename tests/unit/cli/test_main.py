@@ -100,7 +100,7 @@ def test_effective_configuration_is_printed(tmp_path: Path) -> None:
     ("line", "words"),
     [
         ("brokerRole=MASTER", "n.conf:2: brokerRole: 'MASTER' is not allowed here"),
-        ("brokerId=1", "n.conf:2: brokerId: must be 0: a broker cannot be a slave yet"),
+        ("brokerId=-1", "n.conf:2: brokerId: must be 0, or more for a slave"),
         ("storePathRootDir=", "n.conf:2: storePathRootDir: must not be empty"),
     ],
 )

@@ -10,11 +10,13 @@ contains the offset to continue at, as in Apache. Checks run in Apache's order.
 Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java (5.4.0).
 """
 
+import struct
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.config import MASTER_ID, BrokerConfig
 from rocketpy.broker.filters.message_filters import ConsumerFilter, TagFilter
 from rocketpy.broker.long_polling.suspended_requests import (
     Reply,
@@ -34,8 +36,9 @@ from rocketpy.broker.operation.pull.request import (
     PullResult,
 )
 from rocketpy.errors import RocketPyError
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.record.record import properties_of
+from rocketpy.proto.record.record import PHY_OFFSET_AT, properties_of
 from rocketpy.proto.wire.codes import ResponseCode
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.interfaces import JoiningReader, QueueReader
@@ -131,8 +134,22 @@ assert set(CODE_BY_STATUS) == set(GetMessageStatus)
 _EMPTY_QUEUE: Final = frozenset(
     {GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE}
 )
+_OUTSIDE: Final = _EMPTY_QUEUE | {
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY,
+    GetMessageStatus.OFFSET_TOO_SMALL,
+}
+_PHY_OFFSET: Final = struct.Struct(">q")
 _NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
+
+
+class PullStore(JoiningReader, Protocol):
+    """Store of pulls: messages, and the end of the log."""
+
+    @property
+    def max_phy_offset(self) -> int:
+        """End of the log."""
+        ...
 
 
 class PullCounter(Protocol):
@@ -141,6 +158,22 @@ class PullCounter(Protocol):
     def inc_get(self, group: str, topic: str, count: int, size_bytes: int, times: int = 1) -> None:
         """Count messages that a number of requests delivered."""
         ...
+
+
+class SlaveReads(NamedTuple):
+    """What a pull depends on in a broker group with slaves.
+
+    Attributes:
+        is_slave: whether this broker is a slave.
+        recent_bytes: size of the newest part of the log that is assumed to be in memory; a
+            consumer that reads before it is sent to a slave.
+    """
+
+    is_slave: bool = False
+    recent_bytes: int = 0
+
+
+_MASTER_ONLY: Final = SlaveReads()
 
 
 class PullSources(NamedTuple):
@@ -271,6 +304,7 @@ class PullOperation:
         stats: counters.
         config: the broker's settings; see `configure`.
         clock: time.
+        slave_reads: role of the broker.
 
     Attributes:
         checks: permissions and filters.
@@ -281,7 +315,7 @@ class PullOperation:
 
     def __init__(  # noqa: PLR0913 - the parts a pull touches
         self,
-        store: JoiningReader,
+        store: PullStore,
         *,
         topics: TopicTable,
         groups: SubscriptionGroupTable,
@@ -291,8 +325,10 @@ class PullOperation:
         stats: PullCounter,
         config: BrokerConfig,
         clock: Clock,
+        slave_reads: SlaveReads = _MASTER_ONLY,
     ) -> None:
         self._store = store
+        self._slave_reads = slave_reads
         self.checks: PullChecks = PullChecks(topics, groups, filters, config)
         self._filters = filters
         self.offsets = offsets
@@ -362,9 +398,36 @@ class PullOperation:
                 kept = wanted._replace(expression="")
             if self._suspend(kept, message_filter, wanted.suspend_ms, owner, reply):
                 return None
+        return self._result(wanted, code, read, topic, group)
+
+    def _result(
+        self,
+        wanted: PullRequest,
+        code: int,
+        read: GetMessageResult,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+    ) -> PullResult:
+        suggested = MASTER_ID
         if code == _SUCCESS:
             self._stats.inc_get(wanted.group, wanted.topic, read.count, read.size_bytes)
-        return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
+            if self._config.slave_read_enable:
+                (phy_offset,) = _PHY_OFFSET.unpack_from(read.buffers[-1], PHY_OFFSET_AT)
+                suggested = self.suggested_broker_id(group, phy_offset)
+        return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag, suggested)
+
+    def suggested_broker_id(self, group: SubscriptionGroupConfig, phy_offset: int) -> int:
+        """Return the broker that a group should pull from next; a slave suggests the master.
+
+        Args:
+            group: the group.
+            phy_offset: physical offset of a message that was just read.
+        """
+        if not self._config.slave_read_enable or self._slave_reads.is_slave:
+            return MASTER_ID
+        if self._store.max_phy_offset - phy_offset > self._slave_reads.recent_bytes:
+            return group.which_broker_when_consume_slowly
+        return group.broker_id
 
     def wait_plain(
         self,
@@ -420,9 +483,7 @@ class PullOperation:
             self._suspended.release(pull)
         self.offsets.commit_read(*wanted[:3], read.next_begin_offset)
         code = _code_of(read, wanted.queue_offset)
-        if code == _SUCCESS:
-            self._stats.inc_get(wanted.group, wanted.topic, read.count, read.size_bytes)
-        return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
+        return self._result(wanted, code, read, topic, group)
 
     def forget(self, owner: Hashable) -> None:
         """Drop the suspended pulls of a lost owner."""
@@ -439,7 +500,7 @@ class PullOperation:
                 self._store.min_offset(topic, queue_id),
                 self._store.max_offset(topic, queue_id),
             )
-        return self._store.get_message(
+        read = self._store.get_message(
             topic,
             queue_id,
             wanted.queue_offset,
@@ -448,6 +509,16 @@ class PullOperation:
             message_filter,
             may_join=True,
         )
+        if (
+            self._slave_reads.is_slave
+            and read.status in _OUTSIDE
+            and not self._config.offset_check_in_slave
+        ):
+            # The master has this message, or had it when the consumer read there: the pull waits
+            # for the log, instead of starting elsewhere, or again at once as with Apache.
+            status = GetMessageStatus.OFFSET_OVERFLOW_ONE
+            return replace(read, status=status, next_begin_offset=wanted.queue_offset)
+        return read
 
     def _suspend(
         self,

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, Self
 
+from rocketpy.broker.config import MASTER_ID
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.store.results import GetMessageResult
 
@@ -46,12 +47,14 @@ class PullResult(NamedTuple):
         read: offsets, and the records if any were found.
         topic_sys_flag: system flag of the topic.
         group_sys_flag: system flag of the group.
+        suggested_broker_id: broker of the same name to pull from next.
     """
 
     code: int
     read: GetMessageResult
     topic_sys_flag: int
     group_sys_flag: int
+    suggested_broker_id: int = MASTER_ID
 
 
 class PullForbidden(NamedTuple):

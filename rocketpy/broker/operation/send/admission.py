@@ -86,6 +86,17 @@ class SendAdmission:
         self._clock = clock
         self._unavailable_reason = unavailable_reason
         self._shortage = shortage
+        self._refusal: str | None = None
+
+    def refuse(self, reason: str | None) -> None:
+        """Refuse all sends before they are stored, while too few replicas are in sync.
+
+        Args:
+            reason: the remark for producers; None accepts them again.
+        """
+        self._refusal = reason
+        # Without a cached policy every send is checked, those of the compiled path included.
+        self.known.clear()
 
     def configure(self, config: BrokerConfig) -> None:
         """Apply changed settings."""
@@ -122,6 +133,8 @@ class SendAdmission:
     def admit(self, request: SendRequest) -> TopicSendPolicy | Refusal:
         """Check a send to a topic without a simple policy, and cache the policy."""
         config = self._config
+        if self._refusal is not None:
+            return Refusal(ResponseCode.SYSTEM_ERROR, self._refusal)
         opens_ms = config.start_accept_send_request_time_stamp
         if opens_ms > self._clock.time_ms():
             return Refusal(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {opens_ms}")
@@ -160,7 +173,8 @@ class SendAdmission:
         # A change of the topic (or the settings) calls `forget` after it was made. If that call
         # came before the line above, the change is seen here; if it comes later, it removes the
         # policy. So no outdated policy stays.
-        if self._topics.get(topic) is not policy.config or self._config is not config:
+        is_current = self._topics.get(topic) is policy.config and self._config is config
+        if not is_current or self._refusal is not None:
             self.known.pop(topic, None)
 
     def admit_batch(self, topic: str, sys_flag: int, body_bytes: int) -> Refusal | None:

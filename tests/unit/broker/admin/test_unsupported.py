@@ -7,13 +7,6 @@ from rocketpy.proto.wire.fastjson import loads
 from tests.unit.broker.admin.kit import Kit, ask
 
 
-def test_unsupported_ha_status_has_no_slaves(kit: Kit) -> None:
-    found = loads(ask(kit.admin(UnsupportedAdmin).ha_status).body)
-    assert found["master"] is True
-    assert found["haConnectionInfo"] == []
-    assert found["masterCommitLogMaxOffset"] == 5_000
-
-
 def test_unsupported_master_flush_offset_has_no_effect(kit: Kit) -> None:
     admin = kit.admin(UnsupportedAdmin)
     assert ask(admin.reset_master_flush_offset, {"masterFlushOffset": 0}).code == 0

@@ -11,11 +11,11 @@ from tests.unit.broker.fakes import FakeClock
 class Kit:
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.configs = SimpleNamespace(broker=BrokerConfig())
+        self.configs = SimpleNamespace(broker=BrokerConfig(), store=SimpleNamespace(is_slave=False))
         self.link = SimpleNamespace(
             addresses=("n1:1", "n2:2"), is_registered=True, name_conflict=None
         )
-        self.store = SimpleNamespace(read_only_reason=None, shortage=None)
+        self.store = SimpleNamespace(read_only_reason=None, log_refusal=None, shortage=None)
         self.readiness = BrokerReadiness(
             self.configs,  # type: ignore[arg-type]
             self.link,  # type: ignore[arg-type]
@@ -41,6 +41,15 @@ def test_broker_that_starts_or_stops_names_that_alone(state: ServerState) -> Non
     kit.readiness.state = state
     kit.store.read_only_reason = "the store is closed"
     assert kit.codes() == [state.value]
+
+
+def test_broker_that_is_a_slave_is_ready_while_it_takes_the_log() -> None:
+    kit = Kit()
+    kit.configs.store.is_slave = True
+    kit.store.read_only_reason = "the broker is a slave: send to its master"
+    assert kit.codes() == []
+    kit.store.log_refusal = "disk full"
+    assert kit.codes() == ["puts_refused"]
 
 
 def test_broker_that_takes_no_messages_says_why() -> None:

@@ -14,7 +14,7 @@ from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.broker.operation.pull.filters import PullFilters
-from rocketpy.broker.operation.pull.pull import PullOperation, SuspendedPull
+from rocketpy.broker.operation.pull.pull import PullOperation, SlaveReads, SuspendedPull
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
@@ -38,7 +38,13 @@ SUSPEND, SUBSCRIPTION, COMMIT = 2, 4, 1
 
 
 class Kit:
-    def __init__(self, *, pool_threads: int = 0, **config: Any) -> None:
+    def __init__(
+        self,
+        *,
+        pool_threads: int = 0,
+        slave_reads: SlaveReads = SlaveReads(),  # noqa: B008 - a tuple
+        **config: Any,
+    ) -> None:
         self.config = BrokerConfig(broker_name="b", **config)
         self.clock = FakeClock()
         self.topics = TopicTable(self.config, MemoryFile(), self.clock)
@@ -61,6 +67,7 @@ class Kit:
             stats=self.stats,
             config=self.config,
             clock=self.clock,
+            slave_reads=slave_reads,
         )
         self.processor = PullMessageProcessor(self.pulls)
         self.channel = FakeChannel()
@@ -374,3 +381,80 @@ def test_pull_message_undelivered_reset_is_dropped() -> None:
     assert response.code == 0
     assert kit.offsets.query("g", "T", 1) == 9
     assert not kit.offsets.resets.count
+
+
+def at(phy_offset: int) -> GetMessageResult:
+    record = bytearray(100)
+    record[28:36] = phy_offset.to_bytes(8, "big")
+    return GetMessageResult(GetMessageStatus.FOUND, 1, 0, 7, [memoryview(record)], 1, 100)
+
+
+@pytest.mark.parametrize("serialize_type", [0, 1])
+@pytest.mark.parametrize(
+    ("phy_offset", "is_slave", "may_read", "suggested"),
+    [
+        (10, False, True, "1"),
+        (950, False, True, "0"),
+        (10, False, False, "0"),
+        (10, True, True, "0"),
+    ],
+)
+def test_pull_message_reader_that_is_far_behind_is_sent_to_a_slave(
+    phy_offset: int, is_slave: bool, may_read: bool, suggested: str, serialize_type: int
+) -> None:
+    kit = Kit(slave_reads=SlaveReads(is_slave, 100), slave_read_enable=may_read)
+    kit.subscribe()
+    kit.store.max_phy_offset = 1_000
+    kit.store.results.append(at(phy_offset))
+    response = kit.pull(serialize_type=serialize_type)
+    assert response is not None
+    assert (response.code, len(response.body)) == (0, 100)
+    assert response.ext_fields["suggestWhichBrokerId"] == suggested
+
+
+def test_pull_message_group_names_the_brokers_that_are_suggested() -> None:
+    kit = Kit(slave_reads=SlaveReads(False, 100), slave_read_enable=True)
+    kit.subscribe()
+    kit.groups.put(SubscriptionGroupConfig("g", broker_id=3, which_broker_when_consume_slowly=2))
+    kit.store.max_phy_offset = 1_000
+    kit.store.results += [at(10), at(990)]
+    found = [kit.pull() for _ in range(2)]
+    assert [each.ext_fields["suggestWhichBrokerId"] for each in found if each] == ["2", "3"]
+
+
+OUTSIDE = [
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY,
+    GetMessageStatus.OFFSET_TOO_SMALL,
+    GetMessageStatus.NO_MATCHED_LOGIC_QUEUE,
+    GetMessageStatus.NO_MESSAGE_IN_QUEUE,
+]
+
+
+@pytest.mark.parametrize("status", OUTSIDE)
+def test_pull_message_beyond_a_slave_waits_for_its_log(status: GetMessageStatus) -> None:
+    kit = Kit(slave_reads=SlaveReads(True), slave_read_enable=True)
+    kit.subscribe()
+    kit.store.results += [GetMessageResult(status, 3, 0, 3), found()]
+    assert kit.pull(queueOffset="50", sysFlag=str(SUSPEND)) is None
+    assert kit.suspended.count == 1
+    kit.pulls.on_arrival("T", 1, 4, 0)
+    assert kit.suspended.count == 1, "the slave still lags"
+    kit.pulls.on_arrival("T", 1, 51, 0)
+    kit.channel.loop.turn()
+    assert kit.suspended.count == 0
+
+
+@pytest.mark.parametrize("status", OUTSIDE)
+def test_pull_message_beyond_a_slave_keeps_its_offset(status: GetMessageStatus) -> None:
+    kit = Kit(slave_reads=SlaveReads(True), slave_read_enable=True)
+    kit.subscribe()
+    kit.store.results.append(GetMessageResult(status, 3, 0, 3))
+    response = kit.pull(queueOffset="50")
+    assert response is not None
+    assert (response.code, response.ext_fields["nextBeginOffset"]) == (19, "50")
+    kit = Kit(slave_reads=SlaveReads(True), slave_read_enable=True, offset_check_in_slave=True)
+    kit.subscribe()
+    kit.store.results.append(GetMessageResult(status, 3, 0, 3))
+    response = kit.pull(queueOffset="50")
+    assert response is not None
+    assert (response.code, response.ext_fields["nextBeginOffset"]) == (21, "3")

@@ -1,0 +1,89 @@
+"""Requests that a slave refuses: it stores no messages, and its tables follow the master's.
+
+Codes and remarks of message requests are Apache's, so that clients try another broker. Changes of
+topics, groups and offsets are refused, too: Apache's slave accepts them, and loses them with the
+next synchronisation.
+
+Source: SendMessageProcessor.rejectRequest, PullMessageProcessor.rejectRequest,
+EndTransactionProcessor, RecallMessageProcessor (5.4.0).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from rocketpy.broker.request_table import RequestTable
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_response
+from rocketpy.remoting.connection.channel import Channel
+from rocketpy.remoting.connection.dispatch import Processor, Response
+
+_BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
+_SENDS: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+)
+_PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+_STORED_ENDS: Final = (
+    RequestCode.END_TRANSACTION,
+    RequestCode.RECALL_MESSAGE,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE,
+)
+_CHANGES: Final = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.CLONE_GROUP_OFFSET,
+)
+
+
+def refuse_at_slave(
+    table: RequestTable, master: Callable[[], str], may_read: Callable[[], bool]
+) -> None:
+    """Replace the processors of requests that a slave refuses.
+
+    Args:
+        table: all requests of the broker.
+        master: returns the master's address; empty while it is unknown.
+        may_read: returns whether pulls are served (slaveReadEnable).
+    """
+
+    def refuse_change() -> str:
+        address = master()
+        where = f"the master, {address}" if address else "the master"
+        return f"this broker is a slave, its tables are copies: send the request to {where}"
+
+    def busy() -> str:
+        return f"{_BUSY} (a slave does not serve this request)"
+
+    def not_stored() -> str:
+        return "this broker is a slave and stores nothing: send the request to the master"
+
+    table.replace(_SENDS, lambda _: _refusing(ResponseCode.SYSTEM_BUSY, busy))
+    table.replace(_STORED_ENDS, lambda _: _refusing(ResponseCode.SLAVE_NOT_AVAILABLE, not_stored))
+    table.replace(_CHANGES, lambda _: _refusing(ResponseCode.SYSTEM_ERROR, refuse_change))
+    refused_pull = _refusing(ResponseCode.SYSTEM_BUSY, busy)
+
+    def guarded(processor: Processor) -> Processor:
+        def pull(channel: Channel, request: RemotingCommand) -> Response:
+            return (processor if may_read() else refused_pull)(channel, request)
+
+        return pull
+
+    table.replace(_PULLS, guarded)
+
+
+def _refusing(code: ResponseCode, remark: Callable[[], str]) -> Processor:
+    def refuse(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return make_response(request, code, remark())
+
+    return refuse

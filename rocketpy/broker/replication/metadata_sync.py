@@ -1,0 +1,420 @@
+"""Tables of the master, fetched by a slave every 3 s; see docs/replication.md.
+
+Only differences are written. Topics and groups are fetched when their data version differs from
+the one fetched last. What the master has already done with messages (the progress of the delay
+levels, of the timer, and of the broker's own groups) is applied only when this log contains the
+master's log of that time: otherwise a slave that takes over would skip messages that were stored
+again after its end of the log.
+
+All requests go to the master's ordinary port, which answers them at Apache's brokers as well.
+
+Source: SlaveSynchronize.java (5.4.0).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+import structlog
+
+from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets, offsets_of
+from rocketpy.broker.metadata.json_document import as_int, as_table
+from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
+from rocketpy.broker.metadata.persistent_table import PersistentTable
+from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.broker.replication.offset_handback import GroupOffsets, OffsetHandback, SlaveCommits
+from rocketpy.errors import BadBodyError, BrokerError, RocketPyError, StoreError
+from rocketpy.proto.bodies.group import MessageRequestModeSerializeWrapper, SubscriptionGroupWrapper
+from rocketpy.proto.bodies.stats import HARuntimeInfo
+from rocketpy.proto.bodies.topic import DataVersion, KVTable, TopicConfigSerializeWrapper
+from rocketpy.proto.headers.base import Header
+from rocketpy.proto.headers.topic import (
+    GetAllSubscriptionGroupRequestHeader,
+    GetAllTopicConfigRequestHeader,
+)
+from rocketpy.proto.topic_names import SYSTEM_GROUP_PREFIX
+from rocketpy.proto.wire import fastjson
+from rocketpy.proto.wire.codes import RequestCode, ResponseCode
+from rocketpy.proto.wire.command import RemotingCommand, make_request
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.timer.checkpoint import TimerMarks
+
+_log = structlog.get_logger(__name__)
+
+INTERVAL_MS: Final = 3_000
+_SHARE: Final = 20
+"""A round that takes long, because the tables are large, is followed by a pause of 20 times that:
+no more than a twentieth of the loop's time."""
+_CALL_MS: Final = 3_000
+_PAGE_MS: Final = 30_000
+_PAGE: Final = 2_000
+_PROBE: Final = 1
+"""Entries of a request that asks for the version of a table."""
+_MOST_PAGES: Final = 1_000
+
+
+class MasterClient(Protocol):
+    """Interface of the connections: `rocketpy.remoting.client.RemotingClient`."""
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        """Call a server and return its response, with any response code."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaveTables:
+    """Parts of a slave that follow the master.
+
+    Attributes:
+        topics: topic table.
+        groups: group table.
+        offsets: consumer offsets.
+        modes: message request modes.
+        follow_delays: takes the offsets of the delay levels.
+        follow_timer: takes the checkpoint of the timer.
+        flushed_phy_offset: returns the end of this log on disk.
+    """
+
+    topics: TopicTable
+    groups: SubscriptionGroupTable
+    offsets: ConsumerOffsets
+    modes: MessageRequestModes
+    follow_delays: Callable[[Mapping[int, int]], None]
+    follow_timer: Callable[[TimerMarks], None]
+    flushed_phy_offset: Callable[[], int]
+
+
+class _Done(NamedTuple):
+    """What the master had done with messages when its log ended somewhere.
+
+    Attributes:
+        phy_end: end of its log.
+        delays: offsets of the delay levels.
+        timer: checkpoint of its timer; None without one.
+        offsets: offsets of the broker's own groups.
+    """
+
+    phy_end: int
+    delays: Mapping[int, int]
+    timer: TimerMarks | None
+    offsets: GroupOffsets
+
+
+class MetadataSync:
+    """Fetches the master's tables; lives on the loop that calls `start`.
+
+    Args:
+        client: connections.
+        master: returns the master's ordinary address; empty while it is unknown.
+        tables: what follows the master.
+        commits: offsets that were committed here, which go to the master.
+        clock: time.
+        lost: called after the master did not answer, for its address may have changed.
+    """
+
+    def __init__(
+        self,
+        client: MasterClient,
+        master: Callable[[], str],
+        tables: SlaveTables,
+        commits: SlaveCommits,
+        *,
+        clock: Clock,
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._master = master
+        self._tables = tables
+        self._commits = commits
+        self._handback = OffsetHandback(commits)
+        self._clock = clock
+        self._lost = lost
+        self._task: asyncio.Task[None] | None = None
+        self._address = ""
+        self._topics_version: DataVersion | None = None
+        self._groups_version: DataVersion | None = None
+        self._before: GroupOffsets | None = None
+        self._boot = ""
+        self._held: _Done | None = None
+        self._failure = ""
+        self._refused: set[int] = set()
+        self.synced_ms: int = 0
+
+    def start(self) -> None:
+        """Begin to follow the master."""
+        self._task = asyncio.get_running_loop().create_task(self._keep_following())
+
+    async def stop(self) -> None:
+        """Stop following."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    @property
+    def failure(self) -> str:
+        """Why the last round failed; empty if it did not."""
+        return self._failure
+
+    async def _keep_following(self) -> None:
+        while True:
+            began_ms = self._clock.monotonic_ms()
+            if self._master():
+                await self.follow_once()
+            took_ms = self._clock.monotonic_ms() - began_ms
+            await asyncio.sleep(max(INTERVAL_MS, _SHARE * (took_ms - _CALL_MS)) / 1_000)
+
+    async def follow_once(self) -> bool:
+        """Fetch all tables once; returns whether the master answered."""
+        address = self._master()
+        if address != self._address:
+            self._address = address
+            self._forget()
+        try:
+            await self._round()
+        except (RocketPyError, OSError) as error:
+            self._interrupted(str(error))
+            return False
+        except Exception as error:  # noqa: BLE001 - the next round may succeed
+            _log.exception("tables not followed", master=address)
+            self._interrupted(repr(error))
+            return False
+        if self._failure:
+            self._failure = ""
+            _log.info("tables of the master followed again", master=address)
+        self.synced_ms = self._clock.time_ms()
+        return True
+
+    def _interrupted(self, reason: str) -> None:
+        if not self._failure:
+            _log.warning("tables of the master not followed", master=self._address, error=reason)
+        self._failure = reason
+        self._lost()
+
+    def _forget(self) -> None:
+        """Fetch everything: another master may have other tables with the same versions."""
+        self._topics_version = self._groups_version = self._before = self._held = None
+        self._refused.clear()
+
+    async def _round(self) -> None:
+        for step in (
+            self._follow_topics,
+            self._follow_groups,
+            self._follow_offsets,
+            self._follow_modes,
+            self._follow_done,
+        ):
+            await step()
+
+    # -- topics and groups -----------------------------------------------------------------
+
+    async def _follow_topics(self) -> None:
+        table = self._tables.topics
+        if not _is_written(table):
+            self._topics_version = None
+
+        async def fetch(start: int, count: int, seen: DataVersion | None) -> _Page:
+            header = GetAllTopicConfigRequestHeader(
+                topic_seq=start, max_topic_num=count, data_version=_as_text(seen)
+            )
+            response = await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG, header, _PAGE_MS)
+            body = TopicConfigSerializeWrapper.decode(response.body)
+            total = as_int(response.ext_fields.get("totalTopicNum"), 0)
+            return _Page(body.topic_config_table, body.data_version, total, {})
+
+        found = await _fetch(fetch, self._topics_version)
+        if found is not None:
+            for topic in table.follow(found.entries):
+                self._commits.drop_topic(topic)
+            self._topics_version = found.version
+
+    async def _follow_groups(self) -> None:
+        table = self._tables.groups
+        if not _is_written(table):
+            self._groups_version = None
+
+        async def fetch(start: int, count: int, seen: DataVersion | None) -> _Page:
+            header = GetAllSubscriptionGroupRequestHeader(
+                group_seq=start, max_group_num=count, data_version=_as_text(seen)
+            )
+            code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+            response = await self._ask(code, header, _PAGE_MS)
+            body = SubscriptionGroupWrapper.decode(response.body)
+            total = as_int(response.ext_fields.get("totalGroupNum"), 0)
+            return _Page(
+                body.subscription_group_table, body.data_version, total, body.forbidden_table
+            )
+
+        found = await _fetch(fetch, self._groups_version)
+        if found is not None:
+            table.follow(found.entries, found.forbidden)
+            self._groups_version = found.version
+
+    # -- offsets ---------------------------------------------------------------------------
+
+    async def _follow_offsets(self) -> None:
+        master = await self._fetch_offsets()
+        before = self._before
+        if before is None or _moves_back(before, master):
+            # A master that was killed has lost the commits of some seconds: these are no resets.
+            boot = await self._boot_time()
+            if boot != self._boot:
+                self._boot, before = boot, None
+        clients = {key: each for key, each in master.items() if not _is_own_group(key[1])}
+        self._tables.offsets.follow(clients, before, self._commits)
+        self._before = master
+        if len(self._commits):
+            await self._handback.send(self._call, master)
+
+    async def _fetch_offsets(self) -> GroupOffsets:
+        response = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        return offsets_of(as_table(fastjson.loads(response.body)))
+
+    async def _boot_time(self) -> str:
+        """Return when the master started; it is asked only when that matters."""
+        try:
+            response = await self._ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        except BrokerError:
+            return ""
+        return KVTable.decode(response.body).table.get("bootTimestamp", "")
+
+    async def _follow_modes(self) -> None:
+        response = await self._optional(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        if response is None:
+            return
+        wanted = MessageRequestModeSerializeWrapper.decode(response.body)
+        try:
+            self._tables.modes.follow(wanted)
+        except (StoreError, OSError) as error:
+            _log.warning("message request modes not written", error=str(error))
+
+    # -- what the master has done ----------------------------------------------------------
+
+    async def _follow_done(self) -> None:
+        held, tables = self._held, self._tables
+        if held is not None and tables.flushed_phy_offset() >= held.phy_end:
+            tables.follow_delays(held.delays)
+            if held.timer is not None:
+                tables.follow_timer(held.timer)
+            tables.offsets.follow(held.offsets, None, None)
+            held = self._held = None
+        if held is None:
+            # One at a time: a slave that always lags a little would never reach the newest one.
+            self._held = await self._fetch_done()
+
+    async def _fetch_done(self) -> _Done | None:
+        delays = await self._optional(RequestCode.GET_ALL_DELAY_OFFSET)
+        timer = await self._optional(RequestCode.GET_TIMER_CHECK_POINT)
+        offsets = await self._fetch_offsets()
+        # Last, so that the log ends behind everything that was stored before the answers above.
+        status = await self._optional(RequestCode.GET_BROKER_HA_STATUS)
+        if status is None:
+            return None
+        phy_end = HARuntimeInfo.decode(status.body).master_commit_log_max_offset
+        own = {key: each for key, each in offsets.items() if _is_own_group(key[1])}
+        levels = {} if delays is None else as_table(fastjson.loads(delays.body)).get("offsetTable")
+        return _Done(phy_end, _numbers(levels), _timer_marks(timer), own)
+
+    # -- requests --------------------------------------------------------------------------
+
+    async def _call(self, request: RemotingCommand, timeout_ms: int = _CALL_MS) -> RemotingCommand:
+        return await self._client.invoke(self._address, request, timeout_ms)
+
+    async def _ask(
+        self, code: int, header: Header | None = None, timeout_ms: int = _CALL_MS
+    ) -> RemotingCommand:
+        request = make_request(code, {} if header is None else header.to_ext())
+        response = await self._call(request, timeout_ms)
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError.from_code(response.code, response.remark)
+        return response
+
+    async def _optional(self, code: int) -> RemotingCommand | None:
+        """Return a response; None when the master refuses it, as one without a timer does."""
+        try:
+            response = await self._ask(code)
+        except BrokerError as error:
+            if code not in self._refused:
+                self._refused.add(code)
+                _log.info("table not fetched", master=self._address, code=code, reason=str(error))
+            return None
+        self._refused.discard(code)
+        return response
+
+
+class _Page(NamedTuple):
+    """A part of a table, or the whole one.
+
+    Attributes:
+        entries: entries by name.
+        version: of the table.
+        total: number of entries of the table; 0: this is all (brokers before 5.1).
+        forbidden: `forbiddenTable` of groups.
+    """
+
+    entries: dict[str, Any]
+    version: DataVersion
+    total: int
+    forbidden: dict[str, dict[str, int]]
+
+
+async def _fetch(
+    fetch: Callable[[int, int, DataVersion | None], Awaitable[_Page]], seen: DataVersion | None
+) -> _Page | None:
+    """Fetch a table page by page; None when it has the version that was seen last.
+
+    Raises:
+        BadBodyError: the table changes faster than it can be read.
+    """
+    page = await fetch(0, _PAGE if seen is None else _PROBE, seen)
+    if page.version == seen:
+        return None
+    if seen is not None:
+        page = await fetch(0, _PAGE, page.version)
+    found: dict[str, Any] = {}
+    version, pages = page.version, 0
+    while True:
+        if page.version != version:
+            found, version = {}, page.version  # the master began again at its start
+        found.update(page.entries)
+        pages += 1
+        if not page.entries or len(found) >= page.total:
+            return _Page(found, version, page.total, page.forbidden)
+        if pages >= _MOST_PAGES:
+            raise BadBodyError("the table changes faster than it can be read")
+        page = await fetch(len(found), _PAGE, version)
+
+
+def _is_written(table: PersistentTable[Any]) -> bool:
+    """Return whether the file has all changes so far; otherwise they may have been undone."""
+    return table.failure is None
+
+
+def _as_text(version: DataVersion | None) -> str:
+    return "" if version is None else version.encode().decode()
+
+
+def _is_own_group(group: str) -> bool:
+    return group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def _moves_back(before: GroupOffsets, now: GroupOffsets) -> bool:
+    """Return whether an offset is smaller than before, or missing."""
+    return any(
+        now.get(key, {}).get(queue_id, -1) < offset
+        for key, queues in before.items()
+        for queue_id, offset in queues.items()
+    )
+
+
+def _numbers(value: object) -> dict[int, int]:
+    return {as_int(key, 0): as_int(each, -1) for key, each in as_table(value).items()}
+
+
+def _timer_marks(response: RemotingCommand | None) -> TimerMarks | None:
+    """Return the checkpoint in a response to 60; None without a valid one."""
+    return None if response is None else TimerMarks.decode(response.body)

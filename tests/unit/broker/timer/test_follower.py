@@ -1,0 +1,56 @@
+"""A slave's copy of the master's timer checkpoint, and the timer that starts from it."""
+
+from pathlib import Path
+
+import pytest
+import structlog
+
+from rocketpy.broker.timer.follower import TimerFollower
+from rocketpy.errors import DiskFullError
+from rocketpy.store.timer.checkpoint import TimerMarks
+from rocketpy.testing.sim_files import SimFiles
+
+ROOT = Path("/store")
+MARKS = TimerMarks(5_000, 520, 12, 10, 0, 1, 2)
+
+
+def test_timer_follower_writes_marks_without_a_log_and_removes_files_of_a_former_master() -> None:
+    files = SimFiles()
+    files.write_bytes(ROOT / "timerwheel", b"old")
+    files.write_bytes(ROOT / "timerlog" / "0", b"old")
+    follower = TimerFollower(ROOT, files)
+    follower.load()
+    follower.follow(MARKS)
+    follower.step(0)
+    assert not files.exists(ROOT / "timerwheel")
+    assert not files.exists(ROOT / "timerlog" / "0")
+    again = TimerFollower(ROOT, files)
+    again.load()
+    assert again.marks[:4] == (5_000, 1, 10, 10)
+
+
+def test_timer_follower_marks_never_move_back() -> None:
+    follower = TimerFollower(ROOT, SimFiles())
+    follower.follow(MARKS)
+    follower.follow(MARKS._replace(read_ms=4_000))
+    follower.follow(MARKS._replace(queue_offset=9))
+    follower.persist()
+    assert follower.marks[:4] == (5_000, 1, 10, 10)
+
+
+def test_timer_follower_failed_write_is_logged_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = SimFiles()
+    follower = TimerFollower(ROOT, files)
+    follower.follow(MARKS)
+
+    def full(*_args: object) -> None:
+        raise DiskFullError("no space")
+
+    with monkeypatch.context() as patched, structlog.testing.capture_logs() as logs:
+        patched.setattr(files, "write_bytes", full)
+        follower.step(0)
+    assert [each["event"] for each in logs] == ["timer checkpoint not written"]
+    follower.step(3_000)
+    assert follower.marks.read_ms == 5_000
