@@ -18,6 +18,7 @@ from tests.simulation import (
     test_consumption,
     test_later,
     test_pop,
+    test_replication,
     test_store,
     test_transactions,
 )
@@ -30,6 +31,7 @@ SIMULATIONS: dict[str, tuple[Callable[[int], object], str]] = {
     "later": (test_later.run, test_later.TEST),
     "transactions": (test_transactions.run, test_transactions.TEST),
     "pop": (test_pop.run, test_pop.TEST),
+    "replication": (test_replication.run, test_replication.TEST),
 }
 _SHARE = 25
 _STORES_PER_CLUSTER = 20

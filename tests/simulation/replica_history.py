@@ -2,7 +2,7 @@
 
 The promises, each with the words of the failure:
 
-- "is lost": what was acknowledged is on as many machines as `inSyncReplicas` says, whatever ended;
+- "is lost": what was acknowledged is on `inSyncReplicas` machines, after each fault;
 - "differs": the log of a slave that follows is byte for byte a prefix of its master's;
 - "is invented", "was changed", "order", "comes twice": see `store_history`;
 - "seen too early": a consumer sees no message that is not confirmed, before `slaveTimeout`.

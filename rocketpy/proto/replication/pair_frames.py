@@ -5,7 +5,7 @@ messages follow in both directions, then DATA from the master and REPORT from th
 integers are big-endian::
 
     handshake    | length: i32 | type: u8 | MessagePack map |    length: of type and map
-    DATA         | 16: u8 | offset: i64 | n: i32 | confirmed: i64 | CRC-32: u32 | head: u32 | n bytes |
+    DATA         | 16: u8 | offset: i64 | n: i32 | confirmed: i64 | CRC-32: u32 | head: u32 | data |
     REPORT       | 17: u8 | received: i64 | confirmed: i64 | state: u8 | head: u32 |
 
 `head` is the CRC-32 of the bytes before it: a wrong length must be found before its bytes arrive.
