@@ -107,17 +107,20 @@ class StoreParts:
         self.replica: ReplicaWriter = self._make_replica()
         self.flusher: LogFlusher = LogFlusher(self.log, self.offsets, self.checkpoint, self.latch)
         self.group: GroupCommitService = GroupCommitService(self.flusher, self.offsets)
-        self.flush_queues: FlushConsumeQueueService = FlushConsumeQueueService(
+        self.flush_queues: FlushConsumeQueueService = self._make_flush_queues()
+        self.clean_log: CleanCommitLogService = self._make_clean_log()
+        self.services: list[Service] = self._make_services()
+
+    def _make_flush_queues(self) -> FlushConsumeQueueService:
+        return FlushConsumeQueueService(
             self.table,
             self.checkpoint,
             self.latch,
-            config,
+            self._config,
             offsets=self.offsets,
             flush_index=self._flush_full_index_files,
             append_lock=self.append_lock,
         )
-        self.clean_log: CleanCommitLogService = self._make_clean_log()
-        self.services: list[Service] = self._make_services()
 
     def _make_direct(self) -> DirectAppend:
         return DirectAppend(

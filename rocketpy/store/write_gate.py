@@ -65,6 +65,11 @@ class WriteGate:
         latch.add_listener(self._decide)
         self._decide()
 
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether only the nearly full disk closes the gate for a master's log."""
+        return self.log_refusal is not None and self.log_refusal == self._disk_full
+
     def set_open(self, is_open: bool) -> None:
         """Set whether the store is open (append lock held)."""
         self.is_open = is_open

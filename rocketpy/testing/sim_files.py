@@ -105,6 +105,8 @@ class _SimFile:
     def read(self, position: int, size_bytes: int) -> bytes:
         return bytes(self._node.memory[position : position + size_bytes])
 
+    read_once = read
+
     def write(self, position: int, data: bytes | memoryview) -> None:
         end = position + len(data)
         self._files.before("write", self._path)

@@ -15,6 +15,7 @@ STANDS_FOR = {
     "cli/commands/group.py": COMMANDS,
     "cli/measure/loads.py": "integration/cli/test_bench.py",
     "cli/commands/server_config.py": COMMANDS,
+    "cli/commands/store.py": "integration/cli/test_store.py",
     "cli/commands/topic.py": COMMANDS,
     "client/consumer/dispatch/polled_messages.py": "unit/client/consumer/test_shared_consumer.py",
     "client/messages/body_types.py": "unit/client/messages/test_typed_serializer.py",

@@ -72,7 +72,7 @@ def restore(*, source: Path, directory: Path, output: str) -> int:
     """Check every record of BACKUP, and copy it to DIR.
 
     DIR must not exist or be empty; it appears when it is complete. For a new slave, start a broker
-    on DIR with brokerRole SLAVE and a brokerId of its own.
+    on DIR with brokerRole SLAVE and its own brokerId.
     """
     with _Progress("checked and copied") as progress:
         made = backups.restore(source, directory, progress)

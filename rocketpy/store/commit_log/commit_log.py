@@ -23,6 +23,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
@@ -66,6 +67,7 @@ class CommitLog:
         offsets: offsets of the store; appending advances them.
         verified_from: later records were checked by recovery or written since the start.
         record_from_disk: like `record`, but by a system call; see `MappedFileQueue.read`.
+        read_once: the same for bytes that are hardly read again.
         damaged: physical offsets of damaged records met so far.
         queue: its mapped files.
         file: the one being written; None before the first record.
@@ -87,6 +89,9 @@ class CommitLog:
             Path(config.commit_log_directory), file_bytes, files, step_bytes=self._step_bytes
         )
         self.record_from_disk: Callable[[int, int], memoryview | None] = self.queue.read
+        self.read_once: Callable[[int, int], memoryview | None] = partial(
+            self.queue.read, is_read_again=False
+        )
         self.written_part: Callable[[int], tuple[memoryview, int, int]] = self.queue.written_part
         self._files = files
         self.offsets: StoreOffsets = offsets

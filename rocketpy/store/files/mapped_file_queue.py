@@ -180,11 +180,18 @@ class MappedFileQueue:
                 return mapped.view, base, base + mapped.write_position
         return _NO_MEMORY, 0, 0
 
-    def read(self, offset: int, size_bytes: int) -> memoryview | None:
+    def read(
+        self, offset: int, size_bytes: int, *, is_read_again: bool = True
+    ) -> memoryview | None:
         """Read written bytes of one file by a system call; None if they were deleted.
 
         Other threads run during the wait for the disk, and an unreadable sector is an error;
         through the mapping it would be a signal that ends the process.
+
+        Args:
+            offset: of the first byte.
+            size_bytes: number of bytes.
+            is_read_again: otherwise they are not kept in memory; see `PlainFile.read_once`.
 
         Raises:
             OSError: the disk cannot read it.
@@ -198,7 +205,8 @@ class MappedFileQueue:
         except FileNotFoundError:  # retention deleted it meanwhile
             return None
         with contextlib.closing(file):
-            return memoryview(file.read(offset - mapped.base_offset, size_bytes))
+            read = file.read if is_read_again else file.read_once
+            return memoryview(read(offset - mapped.base_offset, size_bytes))
 
     def create(self, base_offset: int) -> MappedFile:
         """Create the file that follows the last one (or the first one, anywhere).

@@ -133,6 +133,13 @@ class PlainFile(Protocol):
         """
         ...
 
+    def read_once(self, position: int, size_bytes: int) -> bytes | bytearray:
+        """Like `read`, for bytes that are hardly read again: they are not kept in memory.
+
+        Bytes that were in memory before stay there, because others use them.
+        """
+        ...
+
     def write(self, position: int, data: bytes | memoryview) -> None:
         """Write all bytes, into memory; `flush` brings them to disk.
 

@@ -1,1 +1,1 @@
-"""What replication needs of the store: identity, parts of the log, copies of the directory."""
+"""Replication in the store: identity and parts of the log, copies of the directory."""

@@ -96,8 +96,8 @@ class LogCheck:
             elif found.state is RecordState.DAMAGED:
                 self._damaged.append(base + position)
             else:
-                # Nothing tells where the next record starts: it is the end of the log, or damage if
-                # a later file has records.
+                # The start of the next record is unknown: it is the end of the log, or damage if a
+                # later file has records.
                 self._damaged.append(base + position)
                 break
             position += found.size_bytes

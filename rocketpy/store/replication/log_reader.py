@@ -7,16 +7,22 @@ show where it begins.
 Source: DefaultHAConnection.WriteSocketService (5.4.0), which compares nothing.
 """
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from rocketpy.store.commit_log.commit_log import CommitLog
 from rocketpy.store.commit_log.prefetch import RECENT_BYTES
+from rocketpy.store.files.mapped_file import MappedFile
 from rocketpy.store.store_offsets import StoreOffsets
 
 END_SAMPLE_BYTES: Final = 64 << 10
 """Size of the sample that ends at the end of the log."""
+_PIECE_BYTES: Final = 1 << 20
+# One for each slave that catches up, as a rule.
+_MOST_PIECES: Final = 4
 
 
 class LogSample(NamedTuple):
@@ -45,12 +51,15 @@ class LogReader:
         """
         self._log = log
         self._offsets = offsets
+        self._lock = threading.Lock()
+        self._pieces: OrderedDict[int, memoryview] = OrderedDict()
 
     def part(self, phy_offset: int, max_bytes: int) -> memoryview | None:
         """Return bytes of the log from an offset on, never across the end of a file.
 
-        Recent bytes are a view of the file's memory. Older ones are read by a system call, which
-        lets other threads run and does not fill the page cache; it may wait for the disk.
+        Recent bytes are a view of the file's memory. Older ones are read by a system call in
+        pieces, which lets other threads run, and does not fill the page cache with bytes that
+        consumers do not read; it may wait for the disk.
 
         Args:
             phy_offset: offset of the first byte.
@@ -69,9 +78,24 @@ class LogReader:
             return None
         end = min(phy_offset + max_bytes, mapped.end_offset, appended)
         if phy_offset < appended - RECENT_BYTES:
-            return self._log.record_from_disk(phy_offset, end - phy_offset)
+            return self._old_part(mapped, phy_offset, end)
         position = phy_offset - mapped.base_offset
         return mapped.view[position : position + end - phy_offset]
+
+    def _old_part(self, mapped: MappedFile, phy_offset: int, end: int) -> memoryview | None:
+        """Return bytes up to `end` at most; reads a whole piece of the file."""
+        start = phy_offset - (phy_offset - mapped.base_offset) % _PIECE_BYTES
+        piece = self._pieces.get(start)
+        if piece is None or start + len(piece) <= phy_offset:
+            limit = mapped.base_offset + mapped.write_position
+            piece = self._log.read_once(start, min(_PIECE_BYTES, limit - start))
+            if piece is None:
+                return None
+            with self._lock:
+                self._pieces[start] = piece
+                while len(self._pieces) > _MOST_PIECES:
+                    self._pieces.popitem(last=False)
+        return piece[phy_offset - start : end - start]
 
     def samples(self, count: int, sample_bytes: int, start: int = 0) -> list[LogSample]:
         """Return samples spread over the log from an offset on; the last one ends at its end.
@@ -110,7 +134,8 @@ class LogReader:
             return None
         crc, position, end = 0, offset, offset + length
         while position < end:
-            part = self.part(position, end - position)
+            file_end = self._log.next_file_offset(position)
+            part = self._log.record_from_disk(position, min(end, file_end) - position)
             if not part:  # retention deleted it meanwhile
                 return None
             crc = crc32(part, crc)

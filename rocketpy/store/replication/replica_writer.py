@@ -14,7 +14,7 @@ Source: HAClient.dispatchReadRequest, CommitLog.appendData (5.4.0).
 import threading
 from collections.abc import Callable
 
-from rocketpy.errors import ResourceShortError, StoreReadOnlyError
+from rocketpy.errors import DiskFullError, ResourceShortError, StoreReadOnlyError
 from rocketpy.proto.record.record import BLANK_BYTES
 from rocketpy.proto.record.record_check import RecordState
 from rocketpy.store.append.dispatch import (
@@ -184,16 +184,18 @@ class ReplicaWriter:
 
         Raises:
             StoreReadOnlyError: the store is not writable. LogGapError: the offset is not the end of
-                the log. StoreFormatError: the bytes are not records. DiskFullError: no space; the
-                part that did not fit is not appended. ResourceShortError: queues hold too many
-                unflushed bytes. The part is in the log, but not completely dispatched: call again
-                with no bytes at its end, or with the next part.
+                the log. StoreFormatError: the bytes are not records. DiskFullError: no space, or
+                nearly none; the part that did not fit is not appended. ResourceShortError: queues
+                hold too many unflushed bytes. The part is in the log, but not completely
+                dispatched: call again with no bytes at its end, or with the next part.
         """
         arrivals: list[Arrival] = []
         shortage: ResourceShortError | None = None
         with self._append_lock:
-            if self._gate.log_refusal is not None:
-                raise StoreReadOnlyError(self._gate.log_refusal)
+            refusal = self._gate.log_refusal
+            if refusal is not None:
+                kind = DiskFullError if self._gate.is_disk_full else StoreReadOnlyError
+                raise kind(refusal)
             end = self._log.append_raw(phy_offset, data)
             try:
                 while self._dispatch_bulk(end, arrivals) or self._dispatch_one(end, arrivals):

@@ -221,3 +221,22 @@ def test_reads_of_many_files_are_made_by_others_only_once_the_disk_is_waited_for
 def test_flushes_of_many_files_wait_together() -> None:
     threads = set(RealFiles(lambda: 0.0).each(lambda _: threading.get_ident(), range(100)))
     assert threading.get_ident() not in threads
+
+
+def test_read_once_returns_the_bytes_and_keeps_what_others_use(tmp_path: Path) -> None:
+    files = RealFiles()
+    path = tmp_path / "file"
+    content = os.urandom(1 << 20)
+    files.write_bytes(path, content)
+    file = files.open_file(path)
+    assert file.read_once(100, 5_000) == content[100:5_100]
+    assert file.read_once((1 << 20) - 10, 100) == content[-10:]
+    assert file.read_once(1 << 20, 100) == b""
+    if sys.platform == "linux":
+        with open(path, "rb") as other:
+            assert os.pread(other.fileno(), 1 << 20, 0) == content
+            buffer = bytearray(1 << 20)
+            assert file.read_once(0, 1 << 20) == content
+            # Still in memory: it is read without a wait for the disk.
+            assert os.preadv(other.fileno(), [buffer], 0, os.RWF_NOWAIT) == 1 << 20
+    file.close()

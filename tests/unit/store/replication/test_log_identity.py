@@ -1,4 +1,4 @@
-"""Identity of a log: who makes it, who takes it over, when it changes."""
+"""Identity of a log: made by a master, adopted by a slave, replaced with a lost log."""
 
 from pathlib import Path
 

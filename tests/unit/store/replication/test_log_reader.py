@@ -41,6 +41,8 @@ def test_log_part_old_bytes_are_read_by_system_call(monkeypatch: pytest.MonkeyPa
     assert RECENT_BYTES > 1_000
     cold = store.log_part(300, 1_000)
     assert cold == hot
+    assert store.log_part(16_000, 1_000) == store._log.record(16_000, 384)
+    assert store.log_part(16_384, 500) == store._log.record(16_384, 500)
     assert cold is not None
     assert hot is not None
     assert cold.obj is not hot.obj

@@ -1,5 +1,8 @@
 """Senders and consumers of a master that waits for replicas."""
 
+import pytest
+
+from rocketpy.errors import DiskFullError
 from rocketpy.store.message_store import MessageStore
 from tests.unit.store.store_kit import Kit, bodies, message, put_many
 
@@ -179,5 +182,9 @@ def test_slave_refuses_messages_and_takes_its_masters_log() -> None:
     assert slave.log_refusal is None
     part = master.log_part(0, 1 << 20)
     assert part is not None
+    slave._gate.set_disk_full("nearly full")
+    with pytest.raises(DiskFullError, match="nearly full"):
+        slave.append_raw(0, part)
+    slave._gate.set_disk_full(None)
     assert slave.append_raw(0, part) == slave.write_end == master.max_phy_offset
     assert bodies(slave) == sent
