@@ -31,7 +31,7 @@ def broker_codes() -> tuple[set[int], set[int]]:
         clock=clock,
         files=SimFiles(clock),
     )
-    unsupported = UnsupportedAdmin(broker.parts.store).processors()
+    unsupported = UnsupportedAdmin().processors()
     refused = {
         int(code)
         for code, processor in unsupported.items()

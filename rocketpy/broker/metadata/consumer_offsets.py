@@ -261,10 +261,10 @@ class ConsumerOffsets:
             before: those that it had at the last call; None if it was started since.
             commits: offsets that were committed here; None: offsets only move forward.
         """
-        with self._lock:
-            for key, queues in master.items():
-                if self.topic_exists(key[0]):
-                    was = None if before is None else before.get(key, {})
+        for key, queues in master.items():
+            if self.topic_exists(key[0]):
+                was = None if before is None else before.get(key, {})
+                with self._lock:  # not for the whole table: clients commit meanwhile
                     for queue_id, offset in queues.items():
                         self._follow(key, queue_id, offset, was, commits)
 

@@ -154,7 +154,11 @@ class Replication:
         def add_requests(table: RequestTable) -> None:
             table.add("query", {RequestCode.GET_BROKER_HA_STATUS: self.status.process})
 
-        return Feature(name="replication", add_requests=add_requests)
+        def runtime_info() -> dict[str, str]:
+            client = self.client
+            return {} if client is None else {"rocketpyReplicaState": client.state.state.name}
+
+        return Feature(name="replication", add_requests=add_requests, runtime_info=runtime_info)
 
     async def start(self) -> None:
         """Open the HA port, or follow the master; on the loop of the broker, with an open store.

@@ -44,9 +44,7 @@ from rocketpy.store.timer.checkpoint import TimerMarks
 _log = structlog.get_logger(__name__)
 
 INTERVAL_MS: Final = 3_000
-_SHARE: Final = 20
-"""A round that takes long, because the tables are large, is followed by a pause of 20 times that:
-no more than a twentieth of the loop's time."""
+_LONGEST_MS: Final = 30_000
 _CALL_MS: Final = 3_000
 _PAGE_MS: Final = 30_000
 _PAGE: Final = 2_000
@@ -113,7 +111,7 @@ class MetadataSync:
         tables: what follows the master.
         commits: offsets that were committed here, which go to the master.
         clock: time.
-        lost: called after the master did not answer, for its address may have changed.
+        lost: called when the master ceases to answer, for its address may have changed.
     """
 
     def __init__(
@@ -166,7 +164,8 @@ class MetadataSync:
             if self._master():
                 await self.follow_once()
             took_ms = self._clock.monotonic_ms() - began_ms
-            await asyncio.sleep(max(INTERVAL_MS, _SHARE * (took_ms - _CALL_MS)) / 1_000)
+            # Large tables take long to read: no more than half of the time.
+            await asyncio.sleep(max(INTERVAL_MS, min(took_ms, _LONGEST_MS)) / 1_000)
 
     async def follow_once(self) -> bool:
         """Fetch all tables once; returns whether the master answered."""
@@ -192,8 +191,8 @@ class MetadataSync:
     def _interrupted(self, reason: str) -> None:
         if not self._failure:
             _log.warning("tables of the master not followed", master=self._address, error=reason)
+            self._lost()
         self._failure = reason
-        self._lost()
 
     def _forget(self) -> None:
         """Fetch everything: another master may have other tables with the same versions."""

@@ -86,19 +86,23 @@ class Pair:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Requests"]:
         """Start all, and end all in any case."""
-        client = RemotingClient(
-            RemotingClientConfig(),
-            clock=SystemClock(),
-            rng=random.Random(1),
-        )
+        client = new_client()
         try:
             for daemon in self._daemons.values():
                 await asyncio.to_thread(daemon.start)
             yield Requests(self, client)
         finally:
             await client.close()
-            for daemon in self._daemons.values():
-                daemon.end()
+            self.end()
+
+    def end(self) -> None:
+        """End all processes."""
+        for daemon in self._daemons.values():
+            daemon.end()
+
+
+def new_client() -> RemotingClient:
+    return RemotingClient(RemotingClientConfig(), clock=SystemClock(), rng=random.Random(1))
 
 
 class Requests:
@@ -155,9 +159,11 @@ class Requests:
         return int(response.ext_fields["offset"]) if response.code == 0 else -1
 
 
-async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+async def until(
+    condition: Callable[[], Awaitable[bool]], what: str, limit_s: float = LIMIT_S
+) -> None:
     """Wait for a condition."""
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + limit_s
     while not await condition():
-        assert time.monotonic() < deadline, f"not within {LIMIT_S} s: {what}"
+        assert time.monotonic() < deadline, f"not within {limit_s} s: {what}"
         await asyncio.sleep(0.1)

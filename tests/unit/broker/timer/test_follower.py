@@ -9,6 +9,7 @@ from rocketpy.broker.timer.follower import TimerFollower
 from rocketpy.errors import DiskFullError
 from rocketpy.store.timer.checkpoint import TimerMarks
 from rocketpy.testing.sim_files import SimFiles
+from tests.unit.broker.timer.timer_kit import Kit
 
 ROOT = Path("/store")
 MARKS = TimerMarks(5_000, 520, 12, 10, 0, 1, 2)
@@ -54,3 +55,21 @@ def test_timer_follower_failed_write_is_logged_and_tried_again(
     assert [each["event"] for each in logs] == ["timer checkpoint not written"]
     follower.step(3_000)
     assert follower.marks.read_ms == 5_000
+
+
+def test_timer_of_a_slave_that_becomes_master_delivers_what_was_left_once() -> None:
+    kit = Kit()
+    kit.send(b"before", **kit.at(5_000))
+    kit.send(b"after", **kit.at(60_000))
+    kit.run(10_000)
+    kit.stop()
+    old_master = kit.state.marks
+    assert old_master.queue_offset == 2
+    kit.files.remove(ROOT / "config" / "timercheck")
+    slave = TimerFollower(ROOT, kit.files)
+    slave.load()
+    slave.follow(old_master)
+    slave.persist()
+    kit.start()
+    kit.run(100_000)
+    assert kit.bodies() == [b"before", b"after"]

@@ -147,3 +147,19 @@ def test_admission_remarks_contain_limit_and_reason() -> None:
     assert not_stored(PutMessageStatus.SERVICE_NOT_AVAILABLE).remark.endswith("a flush failed")
     assert not_stored(PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL).code == 2
     assert {not_stored(one).code for one in PutMessageStatus} <= {1, 2, 10, 11, 12, 13, 14}
+
+
+def test_admission_refuses_sends_while_replicas_are_missing() -> None:
+    kit = Kit()
+    kit.topics.put(TopicConfig("T", 1, 1))
+    assert isinstance(kit.admit("T"), TopicSendPolicy)
+    kit.admission.refuse("in-sync replicas not enough")
+    assert kit.admission.known == {}
+    assert kit.admit("T") == Refusal(1, "in-sync replicas not enough")
+    kit.admission.refuse(None)
+    assert isinstance(kit.admit("T"), TopicSendPolicy)
+    # A send that is checked while the refusal begins must not let later ones pass.
+    kit.admission.forget("T")
+    kit.topics.meddle = lambda: kit.admission.refuse("in-sync replicas not enough")
+    kit.admit("T")
+    assert kit.admission.known == {}
