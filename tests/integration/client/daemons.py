@@ -35,6 +35,12 @@ class Daemon:
             assert time.monotonic() < deadline, self._log.read_text()
             time.sleep(0.05)
 
+    @property
+    def pid(self) -> int:
+        """Process id of the last start."""
+        assert self._process is not None
+        return self._process.pid
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; wait for the end of a process that is killed or stopped."""
         assert self._process is not None
