@@ -12,9 +12,7 @@ pytestmark = pytest.mark.crash
 
 def test_pair_under_faults_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     said: list[str] = []
-    history = run(
-        tmp_path, rounds=3, slaves=1, flush="ASYNC_FLUSH", seed=part(), say=said.append
-    )
+    history = run(tmp_path, rounds=3, slaves=1, flush="ASYNC_FLUSH", seed=part(), say=said.append)
     assert len(said) == 3
     assert history.count > 20
 
