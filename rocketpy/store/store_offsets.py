@@ -72,6 +72,7 @@ class StoreOffsets:
 
     __slots__ = (
         "_asks_flush",
+        "_epoch",
         "_failed",
         "_mutex",
         "_waiters",
@@ -96,6 +97,7 @@ class StoreOffsets:
             asks_flush: whether a message is visible only after its flush (SYNC_FLUSH).
         """
         self._asks_flush = asks_flush
+        self._epoch = 0  # grows when messages begin to wait for replicas
         self._failed = False
         self._mutex = threading.Lock()
         self._waiters: deque[Waiter] = deque()
@@ -178,6 +180,7 @@ class StoreOffsets:
                 self.confirmed = self.visible
                 self.visible_bound = self._bound_of(max(self.confirmed, self.released))
                 self.acknowledged = min(self.acknowledged, self._bound_of(self.confirmed))
+                self._epoch += 1
 
     def _bound_of(self, replicated: int) -> int:
         return min(self.flushed, replicated) if self._asks_flush else replicated
@@ -188,12 +191,15 @@ class StoreOffsets:
             # Under the lock: of two threads that move offsets the later one must see both moves.
             self.visible_bound = self._bound_of(max(self.confirmed, self.released))
             acknowledged = self._bound_of(self.confirmed)
+            appended, epoch = self.appended, self._epoch
         # Dispatch first: a sender that is answered may read its message at once.
         self.on_visible(self.visible)
         with self._mutex:
-            # Only what was visible before the dispatch above is acknowledged: another thread may
-            # have moved an offset meanwhile, and dispatches after this.
-            acknowledged = min(acknowledged, self._bound_of(self.confirmed))
+            # Only the values from before the dispatch count: another thread may have moved an
+            # offset meanwhile, and has not dispatched yet. If messages wait for replicas since
+            # then, that holds for those that were appended before.
+            if epoch != self._epoch:
+                acknowledged = min(acknowledged, appended)
             self.acknowledged = max(self.acknowledged, acknowledged)
         self.answer_acknowledged()
 

@@ -172,6 +172,29 @@ def test_message_is_dispatched_before_its_sender_is_answered() -> None:
     assert seen == [[b"a"]]
 
 
+def test_confirmation_while_waiting_ends_and_begins_again_is_answered_after_dispatch() -> None:
+    """`wait_for_none` is dispatching while another thread requires and confirms."""
+    master = Master()
+    master.send(b"a")
+    offsets = master.store._offsets
+    release = offsets.on_visible
+    acknowledged: list[int] = []
+
+    def meanwhile(visible: int) -> None:
+        release(visible)
+        offsets.on_visible = lambda _: None  # the other thread has not dispatched yet
+        offsets.confirmed = master.store.max_phy_offset
+        offsets._epoch += 1
+        master.store.put_message(message(b"b"))
+        offsets.confirmed = master.store.max_phy_offset
+        acknowledged.append(master.store.max_phy_offset)
+
+    offsets.on_visible = meanwhile
+    end = master.store.max_phy_offset
+    master.store.replicas.wait_for_none()
+    assert offsets.acknowledged == end < acknowledged[0]
+
+
 def test_slave_refuses_messages_and_takes_its_masters_log() -> None:
     master = Kit().open()
     sent = put_many(master, 20)
