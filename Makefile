@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-spark test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication fmt lint types layers public-api stubs docs clean
+.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-spark test-spark-programs test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication fmt lint types layers public-api stubs docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,12 +62,17 @@ test: ## what CI runs on a push: 20 minutes on two cores, 25 in a fresh clone (d
 	@$(STAGE) run "tests without a JVM" env TEST_SAMPLE=1 $(PYTEST) tests $(QUICK)
 	@$(STAGE) run "tests of compiled modules, in pure Python" env TEST_SAMPLE=4 ROCKETPY_PURE=1 $(PYTEST) @tests/pure_pass.txt $(QUICK)
 	@$(STAGE) run "fuzzing" $(BIN)/python -m tests.fuzz --all --seconds 12 --where-possible
-	@$(STAGE) run "Spark, and Apache's clients and broker" $(MAKE) --no-print-directory -j3 -Otarget test-spark test-java-clients test-interop
+	@$(STAGE) run "Spark, and Apache's clients and broker" $(MAKE) --no-print-directory -j3 -Otarget test-spark test-interop test-java-clients test-spark-programs
 	@$(STAGE) report
 
-# Side by side: half of the time the interop tests wait.
+# Three side by side: half of the time the interop tests wait. The programs start JVMs of their own.
+SPARK_PROGRAMS := $(addprefix tests/spark/test_,clusters.py readme.py submitted_jobs.py)
+
 test-spark:
-	TEST_SAMPLE=1 $(PYTEST) tests/spark -q -m "not long"
+	TEST_SAMPLE=1 $(PYTEST) tests/spark $(addprefix --ignore=,$(SPARK_PROGRAMS)) -q -m "not long"
+
+test-spark-programs:
+	TEST_SAMPLE=1 $(PYTEST) $(SPARK_PROGRAMS) -q -m "not long"
 
 test-java-clients:
 	TEST_SAMPLE=1 $(PYTEST) tests/interop/java_clients -q -m "not long"

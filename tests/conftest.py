@@ -1,4 +1,4 @@
-"""Fixtures and hooks of all tests: plain tracebacks, logging left as it was, no skips."""
+"""Hooks and fixtures of all tests: samples, order, plain tracebacks, logging as it was, skips."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,8 +7,9 @@ import pytest
 import structlog
 
 from tests.docs.seeds import skipped_tests
-from tests.sampling import part, thinning
+from tests.sampling import leaves_out, part, thinning
 
+_UNIT = Path(__file__).with_name("unit")
 _skipped: list[str] = []
 
 # rich, where it is installed, spends 0.2 s of CPU time on drawing one logged exception.
@@ -28,10 +29,15 @@ def pytest_report_header() -> str:
     return f"samples: TEST_SAMPLE={thinning()} TEST_PART={part()}"
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out half of the files of unit tests in the pure Python pass of `make test`."""
+    is_unit = _UNIT in collection_path.parents and collection_path.name.startswith("test_")
+    return True if is_unit and leaves_out(str(collection_path.relative_to(_UNIT))) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put unit tests last: their files take seconds, so that workers end at the same time."""
-    here = Path(__file__).parent
-    items.sort(key=lambda item: here / "unit" in item.path.parents)
+    items.sort(key=lambda item: _UNIT in item.path.parents)
 
 
 @pytest.fixture(autouse=True)

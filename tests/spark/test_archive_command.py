@@ -16,6 +16,7 @@ from rocketpy.spark.jobs import archive
 from rocketpy.spark.jobs.parquet_archive.manifest import ArchiveLog, Manifest, archived_files
 from rocketpy.terminal.error_exit import run_command
 from rocketpy.testing.cluster import ClusterThread
+from tests.peer.apache import JVM
 from tests.spark.fill import fill, stored
 from tests.unit.spark.jobs.kit import in_archive
 
@@ -138,6 +139,7 @@ def test_archive_error_is_one_sentence(cluster: ClusterThread, tmp_path: Path) -
     command = [sys.executable, "-m", "rocketpy.spark.jobs.archive", "nosuch", "-n", cluster.namesrv]
     command += ["--to", str(tmp_path), "--master", "local[2,3]"]
     command += ["--conf", "spark.driver.host=127.0.0.1"]
+    command += ["--conf", f"spark.driver.extraJavaOptions={JVM}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("rocketpy spark archive: ")

@@ -26,9 +26,9 @@ def test_ranges_between_skips_queues_of_one_position() -> None:
 
 
 @given(
-    st.lists(st.integers(1, 10_000), min_size=1, max_size=8),
+    st.lists(st.integers(1, 1_000), min_size=1, max_size=8),
     st.none() | st.integers(1, 64),
-    st.none() | st.integers(1, 5_000),
+    st.none() | st.integers(1, 500),
 )
 @settings(max_examples=300, deadline=None)
 def test_split_ranges_are_disjoint_and_complete(

@@ -132,7 +132,7 @@ def test_compiled_pulls_many_small_files_equal_python(
 
 
 @needs_compiled
-@pytest.mark.parametrize("seed", range(200, 203))
+@pytest.mark.parametrize("seed", sample(range(200, 203), 3))
 def test_compiled_pulls_later_queue_start_and_entries_on_disk_equal_python(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -318,7 +318,7 @@ def test_compiled_pulls_only_damaged_records_use_python(monkeypatch: pytest.Monk
 
 
 @needs_compiled
-@pytest.mark.parametrize("seed", range(420, 432))
+@pytest.mark.parametrize("seed", sample(range(420, 432), 3))
 def test_compiled_pulls_known_damaged_records_equal_python(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -351,7 +351,7 @@ def test_compiled_pulls_unchecked_records_are_checked(monkeypatch: pytest.Monkey
 
 
 @needs_compiled
-@pytest.mark.parametrize("seed", range(400, 412))
+@pytest.mark.parametrize("seed", sample(range(400, 412), 3))
 def test_compiled_pulls_any_damage_before_restart_equals_python(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

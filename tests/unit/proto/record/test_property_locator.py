@@ -8,6 +8,7 @@ import pytest
 from rocketpy.proto.record.message import host_to_bytes
 from rocketpy.proto.record.property_locator import SHAPE_BYTES, RecordShape
 from rocketpy.proto.record.record import pack_record, properties_of, record_size, topic_field
+from tests.sampling import sample
 
 NAMES = (b"a", b"carrier", b"none")
 V4, V6 = host_to_bytes("1.2.3.4:5"), host_to_bytes("[::1]:5")
@@ -112,7 +113,7 @@ def test_record_shape_of_unsupported_records_is_none() -> None:
     assert SHAPE_BYTES >= 2_048
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sample(range(40), 2))
 def test_record_shape_values_equal_those_of_a_search(seed: int) -> None:
     rng = random.Random(seed)
     values = [b"1", b"2", b"UA", b"", b"x\x01y", b"carrier", b"\x01", b"a\x01"]
