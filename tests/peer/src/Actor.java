@@ -136,6 +136,7 @@ public final class Actor {
     }
 
     public static void main(String[] args) throws Exception {
+        Lines.hastenShutdowns();
         Actor actor = new Actor(args[0]);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {

@@ -47,6 +47,7 @@ public final class Admin {
 
     public static void main(String[] args) throws Exception {
         holdExits();
+        Lines.hastenShutdowns();
         PrintStream answers = System.out;
         PrintStream errors = System.err;
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

@@ -622,6 +622,7 @@ public final class Interop {
     }
 
     public static void main(String[] args) throws Exception {
+        Lines.hastenShutdowns();
         Interop interop = new Interop(args[0]);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
