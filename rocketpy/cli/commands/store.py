@@ -15,7 +15,7 @@ from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import make_request
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.replication import backup as backups
-from rocketpy.store.replication.resync import LocalLog, cut, equal_end, local_log
+from rocketpy.store.replication.resync import LocalLog, cut, equal_end, forget_identity, local_log
 from rocketpy.terminal.common import CONTEXT, confirm, output_option, run, yes_option
 from rocketpy.terminal.render import show
 from rocketpy.terminal.suggestions import HintingGroup
@@ -131,6 +131,8 @@ def resync(
         if end < log.end:
             confirm(_question(log, end), yes=yes)
             row["kept_in"] = str(cut(log, end))
+        if master is not None:
+            forget_identity(directory)
     show([row], output)
     return 0
 

@@ -13,6 +13,8 @@ that covers nothing behind the cut are written, so that the next start recovers 
 Then the log is cut, its last file first. After a crash in between the command is repeated.
 """
 
+import contextlib
+import mmap
 import os
 from array import array
 from collections.abc import Generator, Sequence
@@ -20,11 +22,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rocketpy.errors import StoreFormatError
-from rocketpy.proto.record.record import BLANK_BYTES
+from rocketpy.proto.record.record import (
+    BLANK_BYTES,
+    MIN_RECORD_BYTES,
+    record_store_timestamp_ms,
+)
 from rocketpy.proto.record.record_check import RecordState, check_record
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.replication.log_check import LogCheck
+from rocketpy.store.replication.log_identity import IDENTITY_FILE
 from rocketpy.store.scan.directory import LogFile, offset_files
 
 CUT_DIRECTORY: Final = "cut"
@@ -39,8 +46,8 @@ _PARTS: Final = (
     "timercheck",
     "timerwheel",
     "timerlog",
-    "config/logIdentity.json",
-    "config/logIdentity.json.bak",
+    f"config/{IDENTITY_FILE}",
+    f"config/{IDENTITY_FILE}.bak",
 )
 _PIECE_BYTES: Final = 1 << 20
 
@@ -131,12 +138,17 @@ def record_positions(file: LogFile, log_end: int) -> "array[int]":
         file: the file.
         log_end: physical offset of the end of the log.
     """
-    positions = array("q", [0])
     with Path(file.path).open("rb") as opened:
-        data = memoryview(opened.read(min(file.size_bytes, log_end - file.base)))
+        data = mmap.mmap(opened.fileno(), file.size_bytes, prot=mmap.PROT_READ)
+    with contextlib.closing(data), memoryview(data) as view:
+        return _positions_in(view[: log_end - file.base], file)
+
+
+def _positions_in(view: memoryview, file: LogFile) -> "array[int]":
+    positions = array("q", [0])
     position = 0
-    while position + BLANK_BYTES <= len(data):
-        found = check_record(data, position, file.base + position, check_crc=False, bytes_behind=0)
+    while position + BLANK_BYTES <= len(view):
+        found = check_record(view, position, file.base + position, check_crc=False, bytes_behind=0)
         if found.state is RecordState.BLANK:
             # The blank belongs to the last record: without it a cut would end within the file.
             positions[-1] = file.size_bytes
@@ -178,6 +190,16 @@ def cut(log: LocalLog, at: int) -> Path:
     _sync(aside.parent)
     _sync(log.root)
     return aside
+
+
+def forget_identity(root: Path) -> None:
+    """Let a slave take over the identity of its master's log.
+
+    Only after the logs were compared: the master proves again that they are equal when the slave
+    connects, and gives its identity to a slave that has none.
+    """
+    for name in (IDENTITY_FILE, f"{IDENTITY_FILE}.bak"):
+        (root / "config" / name).unlink(missing_ok=True)
 
 
 def _check_start(log: LocalLog, at: int) -> None:
@@ -232,9 +254,8 @@ def _store_time_ms(log: LocalLog, at: int) -> int:
     for file in log.files:
         if file.base <= at < file.base + file.size_bytes:
             with Path(file.path).open("rb") as opened:
-                data = memoryview(opened.read())
-            found = check_record(data, at - file.base, at, check_crc=False)
-            return found.store_timestamp_ms
+                head = os.pread(opened.fileno(), MIN_RECORD_BYTES, at - file.base)
+            return max(0, record_store_timestamp_ms(head, 0))
     return 0
 
 
@@ -249,8 +270,9 @@ def _cut_files(log: LocalLog, at: int) -> None:
                 position = at - file.base
                 while position < file.size_bytes:
                     size_bytes = min(_PIECE_BYTES, file.size_bytes - position)
-                    if any(os.pread(opened.fileno(), size_bytes, position)):
-                        os.pwrite(opened.fileno(), bytes(size_bytes), position)
+                    zeros = bytes(size_bytes)
+                    if os.pread(opened.fileno(), size_bytes, position) != zeros:
+                        os.pwrite(opened.fileno(), zeros, position)
                     position += size_bytes
                 os.fsync(opened.fileno())
     _sync(log.directory)

@@ -46,6 +46,7 @@ def test_store_resync_cuts_what_the_master_does_not_have(
     (equal,) = cli.json("store", "resync", str(slave), "--master", master)
     assert (equal["end"], equal["cut_at"], equal["bytes"]) == (made["end"], made["end"], 0)
     assert equal["kept_in"] == ""
+    assert not (slave / "config/logIdentity.json").exists(), "the master's is taken over"
 
     config = MessageStoreConfig(
         store_path_root_dir=str(slave),
