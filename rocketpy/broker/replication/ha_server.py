@@ -33,6 +33,8 @@ _MAX_UNPROVEN: Final = 16
 _MAX_REFUSALS: Final = 64
 _POLL_MS: Final = 10
 """Pause after which messages are sent that no sender waits for (ASYNC_MASTER)."""
+_WOKEN_POLL_MS: Final = 50
+"""The same where senders wait, which wakes the port; it sends the messages of the others."""
 _IDLE_MS: Final = 100
 
 
@@ -274,7 +276,8 @@ class HaServer(Acceptor[ReplicaConnection]):
     def _schedule_tick(self) -> None:
         if self._tick_timer is not None:
             self._tick_timer.cancel()
-        wait_ms = _POLL_MS if self.streaming else _IDLE_MS
+        poll_ms = _WOKEN_POLL_MS if self._is_required else _POLL_MS
+        wait_ms = poll_ms if self.streaming else _IDLE_MS
         self._tick_timer = self.loop.call_later(wait_ms / 1_000, self._tick)
 
     def _tick(self) -> None:
