@@ -119,7 +119,7 @@ class BrokerConfig:
     broker_id: int = MASTER_ID
     broker_ip1: str = _named("brokerIP1", "")
     broker_ip2: str = _named("brokerIP2", "")
-    listen_port: int = 10911
+    listen_port: int = option(10911, minimum=0, maximum=65_535)
     bind_address: str = "0.0.0.0"  # noqa: S104 - a broker serves other machines
     fast_listen_enable: bool = False
     namesrv_addr: str = ""

@@ -114,7 +114,7 @@ class RemotingServerConfig:
     """
 
     bind_address: str = "0.0.0.0"  # noqa: S104 - Apache's default, reachable from outside
-    listen_port: int = 0
+    listen_port: int = field(default=0, metadata={"min": 0, "max": 65_535})
     server_selector_threads: int = 1
     server_socket_backlog: int = 1024
     server_channel_max_idle_time_seconds: int = 120

@@ -2,7 +2,9 @@
 
 Lines of one kind have the same logger, level, event and peer host. The first ones of a kind are
 written; further ones are counted, and the last of them is written once a period with their number
-as field `repeated`. A kind without new lines for a period gets its first lines again.
+as field `repeated`. A kind with few lines in a period (half as many as are written at first) gets
+its first lines again. So a service that fails each second is counted, and rare lines are all
+written.
 
 Never limited: lines before `begin` (a start logs each fault once), lines of operators' changes,
 debug lines (they were asked for, and expire) and critical ones.
@@ -38,20 +40,24 @@ class _KindKey(NamedTuple):
 class _Kind:
     """Lines of one kind in the current period."""
 
-    __slots__ = ("count", "end_ms", "last", "repeated")
+    __slots__ = ("count", "end_ms", "first", "last", "repeated")
 
     def __init__(self, end_ms: int) -> None:
         self.end_ms = end_ms
+        self.first = 0
+        """Lines that were written since the kind last had few of them."""
         self.count = 0
         self.repeated = 0
         self.last: logging.LogRecord | None = None
 
-    def next_period(self, end_ms: int) -> logging.LogRecord | None:
+    def next_period(self, end_ms: int, *, is_frequent: bool) -> logging.LogRecord | None:
         """Begin a period; return the summary of the lines suppressed in the last one."""
         summary, self.last = self.last, None
         if summary is not None:
             _add_repeated(summary, self.repeated)
-        self.end_ms, self.repeated = end_ms, 0
+        if not is_frequent:
+            self.first = 0
+        self.end_ms, self.count, self.repeated = end_ms, 0, 0
         return summary
 
 
@@ -100,7 +106,7 @@ class LogLimiter:
         with self._lock:
             kinds, self._kinds = self._kinds, {}
         for kind in kinds.values():
-            self._write_summary(kind.next_period(0))
+            self._write_summary(kind.next_period(0, is_frequent=True))
 
     def admit(self, record: logging.LogRecord) -> bool:
         """Return whether a line is written now; the filter of the handler."""
@@ -113,12 +119,13 @@ class LogLimiter:
         with self._lock:
             kind = self._kind_of(record, now_ms)
             if now_ms >= kind.end_ms:
-                # No first lines in this period: those of the last one have repeated.
-                summary = kind.next_period(now_ms + self._period_ms)
+                summary = self._next_period(kind, now_ms)
             kind.count += 1
-            is_admitted = kind.count <= self._lines
+            is_admitted = kind.first < self._lines
             is_first = False
-            if not is_admitted:
+            if is_admitted:
+                kind.first += 1
+            else:
                 is_first = not kind.repeated
                 kind.repeated += 1
                 kind.last = _without_references(record)
@@ -135,21 +142,30 @@ class LogLimiter:
             self._forget_quiet(now_ms)
             for kind in self._kinds.values():
                 if kind.repeated and now_ms >= kind.end_ms:
-                    summaries.append(kind.next_period(now_ms + self._period_ms))
+                    summaries.append(self._next_period(kind, now_ms))
                 if kind.repeated:
                     due_ms = min(due_ms, kind.end_ms)
         for summary in summaries:
             self._write_summary(summary)
         return due_ms
 
+    def _next_period(self, kind: _Kind, now_ms: int) -> logging.LogRecord | None:
+        is_frequent = not self._is_quiet(kind, now_ms)
+        return kind.next_period(now_ms + self._period_ms, is_frequent=is_frequent)
+
+    def _is_quiet(self, kind: _Kind, now_ms: int) -> bool:
+        """Return whether a kind had few lines in its last period, or none for one."""
+        is_few = 2 * kind.count < self._lines
+        return now_ms >= kind.end_ms + (0 if is_few else self._period_ms)
+
     def _kind_of(self, record: logging.LogRecord, now_ms: int) -> _Kind:
         """Return the counts of a line's kind; made if it is new. The lock is held."""
         event, peer = _event_and_peer(record)
         key = _KindKey(record.name, record.levelno, event, peer.rpartition(":")[0])
         kind = self._kinds.get(key)
-        if kind is not None and not (now_ms >= kind.end_ms and not kind.repeated):
+        if kind is not None:
             return kind
-        if kind is None and len(self._kinds) >= _KINDS_MAX:
+        if len(self._kinds) >= _KINDS_MAX:
             self._forget_quiet(now_ms)
             if len(self._kinds) >= _KINDS_MAX:
                 key = key._replace(host="")
@@ -162,12 +178,14 @@ class LogLimiter:
         return kind
 
     def _forget_quiet(self, now_ms: int) -> None:
-        """Forget kinds whose period passed without a line that was only counted."""
+        """Forget kinds that would get their first lines again, and have nothing to write."""
         if now_ms < self._forget_ms:
             return  # a flood from many peers asks with each line
         self._forget_ms = now_ms + _FORGET_INTERVAL_MS
         quiet = [
-            key for key, kind in self._kinds.items() if now_ms >= kind.end_ms and not kind.repeated
+            key
+            for key, kind in self._kinds.items()
+            if not kind.repeated and self._is_quiet(kind, now_ms)
         ]
         for key in quiet:
             del self._kinds[key]

@@ -51,15 +51,23 @@ class BrokerIdentity:
         Raises:
             StartError: `brokerIP1` is a host name that cannot be resolved.
         """
-        self.store_host = host_bytes(_resolved(self.ip), port)
+        self.store_host = host_bytes(address_of(self.ip, "brokerIP1"), port)
         self.address = format_address(self.ip, port)
         if not self.ha_port:
             self.ha_port = port + 1
         self.ha_address = format_address(self._ha_ip, self.ha_port)
 
 
-def _resolved(host: str) -> str:
-    """Return the address of a host, preferably IPv4; an address is returned unchanged."""
+def address_of(host: str, key: str) -> str:
+    """Return the address of a host, preferably IPv4; an address is returned unchanged.
+
+    Args:
+        host: name or address.
+        key: configuration key that names it, for the error.
+
+    Raises:
+        StartError: the name cannot be resolved.
+    """
     # Bytes, because text loads the tables of international names even if it is ASCII.
     asked = host.encode() if host.isascii() else host
     try:
@@ -69,7 +77,7 @@ def _resolved(host: str) -> str:
             # The resolver reports a missing descriptor as an unknown name.
             reason = f"no file descriptor is left: raise {DESCRIPTOR_LIMIT_NAMES}"
             raise StartError(reason) from error
-        reason = f"brokerIP1: the host name {host!r} cannot be resolved to an address: {error}"
+        reason = f"{key}: the host name {host!r} cannot be resolved to an address: {error}"
         raise StartError(reason) from error
     addresses = sorted(found, key=lambda each: each[0] != socket.AF_INET)
     return str(addresses[0][4][0])

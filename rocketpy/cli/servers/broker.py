@@ -20,6 +20,7 @@ from rocketpy.cli.servers.daemon import (
     run_server,
 )
 from rocketpy.cli.servers.log_options import LogOptions, start_logs
+from rocketpy.cli.servers.start_rules import refuse_broken_rules
 from rocketpy.runtime.config.config import ConfigSet, Sources
 from rocketpy.runtime.config.live_config import load_with_live_file
 from rocketpy.terminal.error_exit import run_command
@@ -79,31 +80,6 @@ def _live_file(loaded: ConfigSet) -> Path:
     from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415 - as above
 
     return loaded.get(MessageStoreConfig).live_settings_file
-
-
-def check_rules(_name: str, loaded: ConfigSet) -> None:
-    """Check rules between keys, and the files that they name.
-
-    Raises:
-        ConfigError: a broken rule.
-    """
-    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
-    from rocketpy.broker.replication.config import (  # noqa: PLC0415
-        ReplicationConfig,
-        check_replication,
-    )
-    from rocketpy.remoting.config import RemotingServerConfig, TlsClientConfig  # noqa: PLC0415
-    from rocketpy.remoting.network.tls_context import mutual_contexts, server_context  # noqa: PLC0415
-    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
-    from rocketpy.store.files.real_files import RealFiles  # noqa: PLC0415
-
-    replication = loaded.get(ReplicationConfig)
-    check_replication(loaded.get(BrokerConfig), loaded.get(MessageStoreConfig), replication)
-    replication.read_secret(RealFiles())
-    tls = loaded.get(RemotingServerConfig).tls
-    server_context(tls)
-    if replication.ha_tls_enable:
-        mutual_contexts(tls, loaded.get(TlsClientConfig))
 
 
 def build_broker(
@@ -181,10 +157,11 @@ def command(  # noqa: PLR0913 - one argument an option
     settings = [*overrides, *more, *log_options.overrides]
     load = partial(load_config, config_path, settings, os.environ, accepted=accepted)
     if check_config:
-        return check_configuration({"broker": load}, check_rules, strict=strict_config)
+        return check_configuration({"broker": load}, strict=strict_config)
     loaded = load()
     if print_config:
         return print_configuration({"broker": loaded}, strict=strict_config)
+    refuse_broken_rules({"broker": loaded})
     from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415 - as above
 
     config = loaded.get(BrokerConfig).operation

@@ -19,6 +19,7 @@ import click
 
 from rocketpy import __version__
 from rocketpy.cli.servers.log_options import log_options
+from rocketpy.cli.servers.start_rules import broken_rules
 from rocketpy.cli.version import version_option
 from rocketpy.errors import ConfigError
 from rocketpy.runtime import logs
@@ -155,34 +156,30 @@ def report_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> N
             _logger.info("settings changed in an earlier run", server=name, settings=changed)
 
 
-def check_configuration(
-    loaders: Mapping[str, Callable[[], ConfigSet]],
-    check: Callable[[str, ConfigSet], None],
-    *,
-    strict: bool,
-) -> int:
-    """Print every error and warning of a configuration.
+def check_configuration(loaders: Mapping[str, Callable[[], ConfigSet]], *, strict: bool) -> int:
+    """Print every error and warning of a configuration, rules between keys included.
 
     Args:
         loaders: functions that load the sets, by the name of their server.
-        check: checks rules between keys; raises `ConfigError`.
         strict: whether a warning is an error.
 
     Returns:
         The exit code: 2 with errors, 1 with warnings only, 0 without any.
     """
-    errors: list[str] = []
-    warnings: list[str] = []
+    # Without duplicates: servers of one process share keys.
+    errors: dict[str, None] = {}
+    warnings: dict[str, None] = {}
+    configs: dict[str, ConfigSet] = {}
     for name, load in loaders.items():
         try:
-            loaded = load()
-            warnings += map(str, loaded.warnings)
-            check(name, loaded)
+            configs[name] = load()
+            warnings |= dict.fromkeys(map(str, configs[name].warnings))
         except ConfigError as error:
-            errors += error.all_errors
-            warnings += error.warnings
+            errors |= dict.fromkeys(error.all_errors)
+            warnings |= dict.fromkeys(error.warnings)
+    errors |= dict.fromkeys(map(str, broken_rules(configs)))
     for kind, texts in (("error", errors), ("warning", warnings)):
-        for text in dict.fromkeys(texts):
+        for text in texts:
             click.echo(f"{kind}: {text}")
     click.echo(f"{len(errors)} errors, {len(warnings)} warnings")
     if errors or (strict and warnings):
@@ -296,9 +293,9 @@ def _start_health(operation: Operation) -> "Health | None":
 def _start_services(operation: Operation) -> LoopServices:
     """Limit repeated log lines, and follow changes of the log level."""
     clock = SystemClock()
-    services: list[Service] = [
-        LiveLogLevel(settings, logs.set_level, clock) for settings in operation.settings()
-    ]
+    services: list[Service] = []
+    if settings := operation.settings():
+        services.append(LiveLogLevel(settings, logs.set_level, clock))
     if operation.limiter is not None:
         operation.limiter.begin()
         services.append(operation.limiter)

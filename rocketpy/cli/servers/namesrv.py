@@ -17,6 +17,7 @@ from rocketpy.cli.servers.daemon import (
     run_server,
 )
 from rocketpy.cli.servers.log_options import LogOptions, start_logs
+from rocketpy.cli.servers.start_rules import refuse_broken_rules
 from rocketpy.runtime.config.config import ConfigSet, Sources
 from rocketpy.runtime.config.live_config import load_with_live_file
 from rocketpy.terminal.error_exit import run_command
@@ -51,18 +52,6 @@ def load_config(
     )
 
 
-def check_rules(_name: str, loaded: ConfigSet) -> None:
-    """Check rules between keys, and the files that they name.
-
-    Raises:
-        ConfigError: a broken rule.
-    """
-    from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
-    from rocketpy.remoting.network.tls_context import server_context  # noqa: PLC0415
-
-    server_context(loaded.get(NamesrvConfig).server.tls)
-
-
 @click.command(
     "namesrv",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -95,10 +84,11 @@ def command(
     settings = [*overrides, *log_options.overrides]
     load = partial(load_config, config_path, settings, port=port, accepted=accepted)
     if check_config:
-        return check_configuration({"namesrv": load}, check_rules, strict=strict_config)
+        return check_configuration({"namesrv": load}, strict=strict_config)
     loaded = load()
     if print_config:
         return print_configuration({"namesrv": loaded}, strict=strict_config)
+    refuse_broken_rules({"namesrv": loaded})
     from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
     from rocketpy.namesrv.server import NameServer  # noqa: PLC0415
     from rocketpy.runtime.clock import SystemClock  # noqa: PLC0415

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketpy.cli.servers import broker as broker_servers
-from rocketpy.cli.servers import namesrv as namesrv_servers
 from rocketpy.cli.servers.broker import (
     broker_classes,
     build_broker,
@@ -31,7 +29,8 @@ from rocketpy.cli.servers.daemon import (
     run_server,
 )
 from rocketpy.cli.servers.log_options import LogOptions, start_logs
-from rocketpy.errors import ConfigError, StartError
+from rocketpy.cli.servers.start_rules import refuse_broken_rules
+from rocketpy.errors import StartError
 from rocketpy.runtime.config.config import ConfigSet, Sources, options_of
 from rocketpy.runtime.config.live_config import LiveConfig, load_with_live_file
 from rocketpy.runtime.readiness import NotReady
@@ -112,9 +111,9 @@ class Standalone:
         )
 
     def settings(self) -> list[LiveConfig[Any]]:
-        """Return the live settings of both; after `start`."""
+        """Return the live settings of both, those of the broker first; after `start`."""
         assert self._broker is not None, "not started"
-        return [self._namesrv.settings, self._broker.parts.configs]
+        return [self._broker.parts.configs, self._namesrv.settings]
 
     def not_ready(self) -> list[NotReady]:
         """Return why one of them does not serve clients; empty if both do."""
@@ -134,36 +133,6 @@ def check_unlocked(broker: ConfigSet) -> None:
     path = Path(broker.get(MessageStoreConfig).store_path_root_dir) / "lock"
     if path.is_file():
         RealFiles().lock(path).close()
-
-
-def check_rules(name: str, loaded: ConfigSet) -> None:
-    """Check rules between keys, and the files that they name.
-
-    Raises:
-        ConfigError: a broken rule.
-    """
-    if name == "broker":
-        broker_servers.check_rules(name, loaded)
-    else:
-        refuse_enforcing(loaded)
-        namesrv_servers.check_rules(name, loaded)
-
-
-def refuse_enforcing(namesrv: ConfigSet) -> None:
-    """Reject a name server that requires TLS, because the broker could not register with it.
-
-    Raises:
-        ConfigError: the name server requires TLS.
-    """
-    from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
-    from rocketpy.remoting.config import TlsMode  # noqa: PLC0415
-
-    if namesrv.get(NamesrvConfig).server.tls.mode is TlsMode.ENFORCING:
-        raise ConfigError(
-            "brokers register in plain text, which enforcing rejects: "
-            "use permissive, which accepts TLS and plain text",
-            key="tls.server.mode",
-        )
 
 
 @contextlib.contextmanager
@@ -241,11 +210,11 @@ def command(  # noqa: PLR0913 - one argument an option
         "broker": partial(_load_broker, data, host, port, for_broker, accepted),
     }
     if check_config:
-        return check_configuration(loaders, check_rules, strict=strict_config)
+        return check_configuration(loaders, strict=strict_config)
     namesrv, broker = (load() for load in loaders.values())
     if print_config:
         return print_configuration({"namesrv": namesrv, "broker": broker}, strict=strict_config)
-    refuse_enforcing(namesrv)
+    refuse_broken_rules({"namesrv": namesrv, "broker": broker})
     from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415 - keeps --help quick
 
     config = broker.get(BrokerConfig).operation

@@ -1,7 +1,8 @@
 """Configuration keys of Apache 5.4.0, to distinguish unsupported keys from misspelt ones.
 
 Source: the fields of MessageStoreConfig, BrokerConfig, BrokerIdentity, NamesrvConfig,
-NettyServerConfig, NettyClientConfig, AuthConfig and TlsSystemConfig, 5.4.0
+NettyServerConfig, NettyClientConfig, AuthConfig and TlsSystemConfig, and of the store plug-in for
+tiered storage, 5.4.0
 """
 
 from collections.abc import Mapping
@@ -188,8 +189,23 @@ _TLS: Final = """
     tls.client.trustCertPath tls.config.file tls.enable
 """
 
+_TIERED: Final = """
+    tieredStorageLevel tieredStoreCommitLogMaxSize tieredStoreConsumeQueueMaxSize
+    tieredStoreIndexFileMaxHashSlotNum tieredStoreIndexFileMaxIndexNum
+    tieredStoreIndexFileRollingIdleInterval tieredMetadataServiceProvider
+    tieredBackendServiceProvider tieredStoreFileReservedTime tieredStoreDeleteFileEnable
+    tieredStoreDeleteFileInterval tieredStoreGroupCommit tieredStoreGroupCommitTimeout
+    tieredStoreGroupCommitCount tieredStoreGroupCommitSize tieredStoreMaxGroupCommitCount
+    tieredStoreMaxFallBehindSize tieredStoreMaxPendingLimit tieredStoreCrcCheckEnable
+    tieredStoreFilePath tieredStoreFilepath objectStoreEndpoint objectStoreBucket
+    objectStoreAccessKey objectStoreSecretKey commitLogRollingInterval
+    commitLogRollingMinimumSize maxCommitJitter readAheadCacheEnable
+    readAheadMessageCountThreshold readAheadMessageSizeThreshold readAheadCacheExpireDuration
+    readAheadCacheSizeThresholdRate recordGetMessageResult
+"""
+
 APACHE_KEYS: Final = frozenset(
-    f"{_STORE}{_BROKER}{_NAMESRV}{_SERVER}{_CLIENT}{_AUTH}{_TLS}".split()
+    f"{_STORE}{_BROKER}{_NAMESRV}{_SERVER}{_CLIENT}{_AUTH}{_TLS}{_TIERED}".split()
 )
 """All keys of Apache; names are case-sensitive."""
 
@@ -239,6 +255,11 @@ _FRAGMENTS: Final = (
     ("compaction", "compacted topics are not supported"),
     ("offsetmap", "compacted topics are not supported"),
     ("tiered", "tiered storage is not supported"),
+    ("objectstore", "tiered storage is not supported"),
+    ("commitlogrolling", "tiered storage is not supported"),
+    ("commitjitter", "tiered storage is not supported"),
+    ("readahead", "it tunes reads of stores that RocketPy does not have"),
+    ("recordgetmessage", "tiered storage is not supported"),
     ("lmq", "light message queues are not supported"),
     ("multidispatch", "light message queues are not supported"),
     ("colddata", "cold data flow control is not needed: nothing is locked in memory"),

@@ -24,8 +24,16 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, get_type_hints
 
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config.properties_file import format_properties, parse_properties
-from rocketpy.runtime.config.refused_keys import REFUSABLE_KEYS, refusal_of
-from rocketpy.runtime.config.suggestions import plain_key, suggestion
+from rocketpy.runtime.config.refused_keys import GUARDED_KEYS, REFUSABLE_KEYS
+from rocketpy.runtime.config.setting_checks import (
+    ConfigWarning,
+    Setting,
+    accepted_errors,
+    of_unknown_key,
+    refused,
+    repeated,
+)
+from rocketpy.runtime.config.suggestions import misspelt, plain_key, suggestion
 from rocketpy.runtime.config.values import OptionType, allowed, parse_value, value_text
 
 T = TypeVar("T")
@@ -90,6 +98,11 @@ def camel_case(name: str) -> str:
     """Return the key of a field name: `flush_disk_type` -> `flushDiskType`."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def _camel_case_of(name: str) -> str:
+    """Return the key that an environment variable of ours may mean, if it has underscores."""
+    return camel_case(name[len(_ENV_PREFIX) :].lower())
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,31 +183,6 @@ _Options: TypeAlias = Mapping[str, Sequence[tuple[type, Option]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """Setting `key=value` with its source."""
-
-    key: str
-    text: str
-    source: str
-    line: int | None = None
-    from_live_file: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigWarning:
-    """Setting without an effect, with the reason."""
-
-    key: str
-    reason: str
-    source: str = ""
-    line: int | None = None
-
-    def __str__(self) -> str:
-        place = f"{self.source}:{self.line}: " if self.line else f"{self.source}: "
-        return f"{place if self.source else ''}{self.key}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
 class Sources:
     """Sources of values: files, the environment, the command line.
 
@@ -271,9 +259,14 @@ class Sources:
             for each in parse_properties(self.live_text, source=self.live_name)
         ]
         by_env_name = {plain_key(key): key for key in keys}
+        guarded = GUARDED_KEYS.intersection(by_env_name.values())
         ours = (name for name in sorted(self.environ) if name.upper().startswith(_ENV_PREFIX))
         for name in ours:
-            if key := by_env_name.get(plain_key(name[len(_ENV_PREFIX) :])):
+            written = name[len(_ENV_PREFIX) :]
+            key = by_env_name.get(plain_key(written))
+            if key is None and misspelt(_camel_case_of(name), guarded):
+                key = _camel_case_of(name)  # refused as an unknown key
+            if key is not None:
                 found.append(Setting(key, self.environ[name], f"environment {name}"))
         for text in self.overrides:
             key, equals, value = text.partition("=")
@@ -393,10 +386,11 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
     # Refused keys are read from the environment as well: ignoring one there is as dangerous.
     settings = sources.settings([*options, *REFUSABLE_KEYS])
     loading = _Loading(sources, options, frozenset(elsewhere))
+    loading.check_accepted(settings)
     for setting in settings:
         loading.read(setting)
-    built = loading.build(classes, settings)
-    warnings = [*loading.warnings, *_repeated(settings), *_of_rules(built, settings)]
+    built = loading.build(classes)
+    warnings = [*loading.warnings, *repeated(settings), *loading.rule_warnings(built)]
     for setting in settings:
         for config_class, each in options.get(setting.key, ()):
             value = built[classes.index(config_class)]
@@ -416,38 +410,53 @@ class _Loading:
         self._options = options
         self._others = others
         self._values: dict[type, dict[tuple[str, ...], Any]] = {}
-        self._live: dict[str, bool] = {}
-        self._errors: list[ConfigError] = list(_unknown_accepted(sources.accepted))
+        self._used: dict[str, Setting] = {}  # by key, what its value comes from
+        self._errors: list[ConfigError] = []
+        self._live_keys = frozenset(key for key in options if _may_change(key, options))
         self.warnings: list[ConfigWarning] = []
 
     @property
     def from_live_file(self) -> list[str]:
         """Keys whose value comes from the live file."""
-        return [key for key, is_live in self._live.items() if is_live]
+        return [key for key, setting in self._used.items() if setting.from_live_file]
+
+    def check_accepted(self, settings: Iterable[Setting]) -> None:
+        """Refuse `--accept-ignored` for keys that would not be refused."""
+        given = {each.key for each in settings}
+        given.update(_camel_case_of(name) for name in self._sources.environ)
+        self._errors += accepted_errors(self._sources.accepted, given)
 
     def read(self, setting: Setting) -> None:
-        """Take a setting; a later one of the same key replaces it."""
-        options = self._options
+        """Take a setting; a later one of the same key replaces it, even if it is invalid."""
+        key, options, accepted = setting.key, self._options, self._sources.accepted
         try:
-            accepted = _refuse(setting, self._sources.accepted, options)
-            if accepted is not None:
-                self.warnings.append(accepted)
-            if setting.from_live_file and not _may_change(setting.key, options):
-                self._warn(setting, "has no effect here: it cannot be changed while running")
-            elif setting.key in options:
-                self._live[setting.key] = setting.from_live_file
-                for config_class, each in options[setting.key]:
-                    of_class = self._values.setdefault(config_class, {})
-                    of_class[each.path] = _parse(each, setting)
-            elif setting.key not in self._others and setting.key not in REFUSABLE_KEYS:
-                self.warnings.append(_warn(setting, options))
+            warning = refused(setting, accepted, self._live_keys)
+            if warning is not None:
+                self.warnings.append(warning)
+            if setting.from_live_file and key not in self._live_keys:
+                reason = "has no effect here: it cannot be changed while running"
+                self.warnings.append(ConfigWarning(key, reason, setting.source, setting.line))
+            elif key in options:
+                self._take(setting)
+            elif key not in self._others and key not in REFUSABLE_KEYS:
+                self.warnings.append(of_unknown_key(setting, options, accepted))
         except ConfigError as error:
             self._errors.append(error)
 
-    def _warn(self, setting: Setting, reason: str) -> None:
-        self.warnings.append(ConfigWarning(setting.key, reason, setting.source, setting.line))
+    def _take(self, setting: Setting) -> None:
+        places = [
+            (self._values.setdefault(config_class, {}), each)
+            for config_class, each in self._options[setting.key]
+        ]
+        # First: a rule must not be checked with the value of an earlier line.
+        self._used.pop(setting.key, None)
+        for of_class, each in places:
+            of_class.pop(each.path, None)
+        for of_class, each in places:
+            of_class[each.path] = _parse(each, setting)
+        self._used[setting.key] = setting
 
-    def build(self, classes: Sequence[type], settings: Sequence[Setting]) -> list[Any]:
+    def build(self, classes: Sequence[type]) -> list[Any]:
         """Return a value of each class.
 
         Raises:
@@ -459,62 +468,26 @@ class _Loading:
             try:
                 built.append(_rebuilt(config_class, values, self._sources.name))
             except ConfigError as error:
-                self._errors.append(_located(error, settings))
+                self._errors.append(self._located(error))
         if self._errors:
             raise _all_of(self._errors, self.warnings)
         return built
 
+    def _located(self, error: ConfigError) -> ConfigError:
+        """Add source and line to an error that a dataclass raised about a key."""
+        key = camel_case(error.key)
+        setting = self._used.get(key)
+        if setting is None or error.source:
+            return error
+        return ConfigError(error.reason, source=setting.source, line=setting.line, key=key)
 
-def _of_rules(built: Iterable[Any], settings: Sequence[Setting]) -> Iterator[ConfigWarning]:
-    """Yield values that do less than they seem to because of another key."""
-    unset = Setting("", "", "")
-    for value in built:
-        for key, reason in getattr(value, "config_warnings", tuple)():
-            place = next((each for each in reversed(settings) if each.key == key), unset)
-            yield ConfigWarning(key, reason, place.source, place.line)
-
-
-def _repeated(settings: Iterable[Setting]) -> Iterator[ConfigWarning]:
-    """Yield lines of a file whose key is given again in a later line, which counts."""
-    earlier: dict[tuple[str, str], int | None] = {}
-    for each in settings:
-        if line := earlier.get((each.source, each.key)):
-            again = f"has no effect: line {each.line} gives this key again"
-            yield ConfigWarning(each.key, again, each.source, line)
-        earlier[each.source, each.key] = each.line
-
-
-def _unknown_accepted(accepted: Iterable[str]) -> Iterator[ConfigError]:
-    for key in accepted:
-        if key not in REFUSABLE_KEYS:
-            reason = "is not a key that is refused" + suggestion(key, REFUSABLE_KEYS)
-            yield ConfigError(reason, source="--accept-ignored", key=key)
-
-
-def _refuse(
-    setting: Setting,
-    accepted: Collection[str],
-    options: Mapping[str, Sequence[tuple[type, Option]]],
-) -> ConfigWarning | None:
-    """Return the warning about an accepted value; None if the value needs no acceptance.
-
-    Raises:
-        ConfigError: the value must not be ignored, and the operator has not accepted it.
-    """
-    if setting.key not in REFUSABLE_KEYS:
-        return None
-    live_keys = [key for key in options if _may_change(key, options)]
-    refusal = refusal_of(setting.key, setting.text, live_keys)
-    if refusal is None:
-        return None
-    if setting.key in accepted:
-        reason = f"{setting.text} is ignored, as accepted by --accept-ignored: {refusal.reason}"
-        return ConfigWarning(setting.key, reason, setting.source, setting.line)
-    reason = (
-        f"{setting.text!r} is not supported: {refusal.reason}. Either {refusal.advice}; "
-        f"or accept that it is ignored, with --accept-ignored {setting.key}"
-    )
-    raise ConfigError(reason, source=setting.source, line=setting.line, key=setting.key)
+    def rule_warnings(self, built: Iterable[Any]) -> Iterator[ConfigWarning]:
+        """Yield values that do less than they seem to because of another key."""
+        unset = Setting("", "", "")
+        for value in built:
+            for key, reason in getattr(value, "config_warnings", tuple)():
+                place = self._used.get(key, unset)
+                yield ConfigWarning(key, reason, place.source, place.line)
 
 
 def _all_of(errors: Sequence[ConfigError], warnings: Sequence[ConfigWarning]) -> ConfigError:
@@ -530,32 +503,6 @@ def _all_of(errors: Sequence[ConfigError], warnings: Sequence[ConfigWarning]) ->
 
 def _may_change(key: str, options: _Options) -> bool:
     return any(each.live for _, each in options.get(key, ()))
-
-
-def _located(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
-    """Add source and line to an error that a dataclass raised about a key."""
-    key = camel_case(error.key)
-    for setting in reversed(settings):
-        if key and setting.key == key and not error.source:
-            return ConfigError(error.reason, source=setting.source, line=setting.line, key=key)
-    return error
-
-
-def _warn(setting: Setting, known: Iterable[str]) -> ConfigWarning:
-    if not setting.key:
-        return ConfigWarning("=", "a line without a key, ignored", setting.source, setting.line)
-    # Imported for wrong keys only.
-    from rocketpy.runtime.config.apache_keys import APACHE_KEYS, unsupported_reason  # noqa: PLC0415
-
-    # Keys without an effect are not proposed: following the advice would change nothing.
-    proposed = suggestion(setting.key, known)
-    if setting.key in APACHE_KEYS:
-        reason = f"has no effect: {unsupported_reason(setting.key)}"
-    elif setting.source == "-D":
-        raise ConfigError("no such key" + proposed, source="-D", key=setting.key)
-    else:
-        reason = "unknown key, ignored" + proposed
-    return ConfigWarning(setting.key, reason, setting.source, setting.line)
 
 
 def _parse(each: Option, setting: Setting) -> Any:  # noqa: ANN401 - any field's value

@@ -5,6 +5,8 @@ A server that ignored them would start as something else than its configuration 
 access control, as the only copy, or on an empty store. Such a value is therefore an error, unless
 the operator accepts it by name (`--accept-ignored KEY`).
 
+A misspelt key of this kind is an error as well (`GUARDED_KEYS`).
+
 Keys that only tune the implementation of Apache are warnings (`apache_keys.unsupported_reason`).
 """
 
@@ -48,6 +50,13 @@ _COPIES_ADVICE: Final = "remove the key, and set brokerRole and inSyncReplicas (
 _ROCKSDB: Final = "RocketPy has no RocksDB engine: what Apache stored there would be missing"
 _ROCKSDB_ADVICE: Final = (
     "let Apache's broker finish or export what it stored there, then remove the key"
+)
+_TIERED: Final = (
+    "RocketPy has no tiered storage: messages are stored in the local directory only, and those "
+    "that only the other tier holds would be missing"
+)
+_TIERED_ADVICE: Final = (
+    "let Apache's broker bring them back to the local store, then remove the keys of tiered storage"
 )
 _PLAIN_TEXT: Final = "this server connects to other servers in plain text"
 _NAME_SERVERS: Final = "the addresses of the name servers are read from namesrvAddr only"
@@ -112,6 +121,13 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
             "RocketPy has no store plug-ins such as tiered storage: messages that only the "
             "plug-in holds would be missing",
             "let Apache's broker bring them back to the local store, then remove the key",
+        ),
+        "tieredStorageLevel": Refusal(_only("", "disable", "0"), _TIERED, _TIERED_ADVICE),
+        **_both(
+            "tieredBackendServiceProvider tieredMetadataServiceProvider tieredStoreFilePath "
+            "tieredStoreFilepath tieredStoreFileReservedTime objectStoreEndpoint "
+            "objectStoreBucket",
+            Refusal(_UNSET, _TIERED, _TIERED_ADVICE),
         ),
         "enableConsumeQueueExt": Refusal(
             _OFF,
@@ -182,7 +198,20 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
 
 _BLACKLIST: Final = "configBlackList"
 REFUSABLE_KEYS: Final = frozenset(REFUSALS) | {_BLACKLIST}
-"""Keys that `--accept-ignored` may name."""
+"""Keys with values that are refused, and that `--accept-ignored` may name."""
+
+_STORED: Final = """
+    storePathRootDir storePathCommitLog flushDiskType fileReservedTime cleanFileForciblyEnable
+    diskMaxUsedSpaceRatio brokerPermission dataDir kvConfigPath
+"""
+_COPIED: Final = "brokerId brokerRole inSyncReplicas minInSyncReplicas"
+_ENTERED: Final = """
+    haAllowedPeers haTlsEnable replicationSecretFile
+    bindAddress tls.server.mode tls.server.need.client.auth tls.server.keyPath tls.server.certPath
+    tls.server.trustCertPath
+"""
+GUARDED_KEYS: Final = REFUSABLE_KEYS | frozenset(f"{_STORED} {_COPIED} {_ENTERED}".split())
+"""Keys whose misspelling is an error: the server would start as another one than is described."""
 
 
 def refusal_of(key: str, text: str, live_keys: Collection[str]) -> Refusal | None:
@@ -204,3 +233,9 @@ def refusal_of(key: str, text: str, live_keys: Collection[str]) -> Refusal | Non
         )
     refusal = REFUSALS.get(key)
     return None if refusal is None or refusal.is_harmless(text) else refusal
+
+
+def is_harmless(key: str, text: str) -> bool:
+    """Return whether a value of a refusable key asks for nothing that RocketPy lacks."""
+    refusal = REFUSALS.get(key)
+    return refusal is not None and refusal.is_harmless(text)

@@ -23,8 +23,13 @@ def suggestion(key: str, known: Iterable[str]) -> str:
         key: the unknown key.
         known: keys that have an effect.
     """
-    near = next((each for each in known if _is_misspelt(key, each)), None)
+    near = misspelt(key, known)
     return f"; did you mean {near}?" if near else ""
+
+
+def misspelt(key: str, known: Iterable[str]) -> str | None:
+    """Return the known key that a key misspells; None if there is none."""
+    return next((each for each in known if _is_misspelt(key, each)), None)
 
 
 def _is_misspelt(key: str, meant: str) -> bool:
@@ -46,10 +51,11 @@ def _is_misspelt(key: str, meant: str) -> bool:
 def _is_slip(typed: str, meant: str) -> bool:
     """Return whether two words differ by one letter too many, too few, swapped, or replaced.
 
-    Words of one or two letters must be equal (in, on), and a replaced letter counts in words of
-    six or more only (pull, poll).
+    Words of one or two letters may have one too many, but not another one (in, on), and a replaced
+    letter counts in words of six or more only (pull, poll).
     """
-    if min(len(typed), len(meant)) < _SHORT_WORD or abs(len(typed) - len(meant)) > 1:
+    is_short = len(typed) < _SHORT_WORD or len(meant) < _SHORT_WORD - 1
+    if is_short or abs(len(typed) - len(meant)) > 1:
         return False
     at = next((i for i, (a, b) in enumerate(zip(typed, meant, strict=False)) if a != b), None)
     if at is None:

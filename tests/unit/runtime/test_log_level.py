@@ -1,10 +1,13 @@
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from rocketpy.broker.config import BrokerConfig
 from rocketpy.errors import ConfigError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.runtime.config.live_config import LiveConfig, LiveSettings
+from rocketpy.runtime.config.operation import OperationConfig
 from rocketpy.runtime.log_level import LiveLogLevel
 from tests.unit.runtime.test_log_limit import FakeClock
 
@@ -15,7 +18,7 @@ class Changed:
         self.path = path / "live.properties"
         self.settings = LiveConfig(NamesrvConfig(), live=LiveSettings(self.path))
         self.levels: list[str] = []
-        self.service = LiveLogLevel(self.settings, self.levels.append, self.clock)
+        self.service = LiveLogLevel([self.settings], self.levels.append, self.clock)
 
     def step(self, at_ms: int) -> int:
         self.clock.now_ms = at_ms
@@ -92,3 +95,54 @@ def test_log_level_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="logLevel"):
         changed.settings.update({"logLevel": "verbose"})
     assert changed.levels == []
+
+
+class Both:
+    """Name server and broker of one process."""
+
+    def __init__(self, broker: str = "info", namesrv: str = "info") -> None:
+        self.clock = FakeClock()
+        self.broker = LiveConfig(BrokerConfig(operation=OperationConfig(log_level=broker)))
+        self.namesrv = LiveConfig(NamesrvConfig(operation=OperationConfig(log_level=namesrv)))
+        self.levels: list[str] = []
+        self.service = LiveLogLevel([self.broker, self.namesrv], self.levels.append, self.clock)
+
+    def reported(self) -> list[tuple[str, int]]:
+        found = [self.broker.current.operation, self.namesrv.current.operation]
+        return [(each.log_level, each.log_level_expires_seconds) for each in found]
+
+
+def test_log_level_change_at_either_server_is_reported_by_both() -> None:
+    both = Both()
+    both.namesrv.update({"logLevel": "debug", "logLevelExpiresSeconds": "60"})
+    assert both.reported() == [("debug", 60), ("debug", 60)]
+    both.broker.update({"logLevel": "error"})
+    assert both.reported() == [("error", 60), ("error", 60)]
+    assert both.levels == ["debug", "error"]
+
+
+def test_log_level_that_expires_goes_back_at_both_servers() -> None:
+    both = Both()
+    both.namesrv.update({"logLevel": "debug", "logLevelExpiresSeconds": "60"})
+    both.service.step(61_000)
+    assert both.reported() == [("info", 60), ("info", 60)]
+    assert both.levels == ["debug", "info"]
+
+
+def test_log_level_set_again_at_the_other_server_begins_its_time_again() -> None:
+    both = Both()
+    both.broker.update({"logLevel": "debug"})
+    both.clock.now_ms = 500_000
+    both.namesrv.update({"logLevel": "debug"})
+    both.service.step(601_000)
+    assert both.levels == ["debug"]
+    both.service.step(1_100_000)
+    assert both.levels == ["debug", "info"]
+
+
+def test_log_levels_that_differ_at_start_warn_and_the_first_counts() -> None:
+    with capture_logs() as logs:
+        both = Both(broker="warning", namesrv="debug")
+    assert both.reported() == [("warning", 600), ("warning", 600)]
+    assert [(each["log_level"], each["ignored"]) for each in logs] == [("warning", "debug")]
+    assert both.levels == []

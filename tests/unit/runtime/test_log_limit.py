@@ -82,6 +82,38 @@ def test_limiter_quiet_period_gives_first_lines_again(written: Written) -> None:
     assert [line.get("repeated") for line in written.lines()] == [None] * 6
 
 
+def test_limiter_service_that_fails_each_second_has_one_line_a_period() -> None:
+    clock, stream = FakeClock(), io.StringIO()
+    handler = logs.configure(log_format="json", stream=stream)
+    limiter = LogLimiter(clock, handler.emit)
+    handler.addFilter(limiter.admit)
+    limiter.begin()
+    log = logging.getLogger("rocketpy.runtime.service")
+    for second in range(60):
+        clock.now_ms = 1_000 + 1_000 * second
+        limiter.step(clock.now_ms)
+        log.error("service step failed: service=%s reason=%s", "delay-offsets", "no space")
+    counts = [json.loads(line).get("repeated") for line in stream.getvalue().splitlines()]
+    assert counts == [None] * 10 + [10] * 4
+    structlog.reset_defaults()
+
+
+def test_limiter_rare_lines_are_all_written() -> None:
+    clock, stream = FakeClock(), io.StringIO()
+    handler = logs.configure(log_format="json", stream=stream)
+    limiter = LogLimiter(clock, handler.emit)
+    handler.addFilter(limiter.admit)
+    limiter.begin()
+    log = structlog.get_logger("rocketpy.broker")
+    for number in range(50):
+        clock.now_ms = 1_000 + 3_000 * number
+        limiter.step(clock.now_ms)
+        log.warning("topic created", number=number)
+    written = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["number"] for line in written] == list(range(50))
+    structlog.reset_defaults()
+
+
 def test_limiter_kinds_differ_in_event_level_logger_and_peer_host(written: Written) -> None:
     for name in ("rocketpy.a", "rocketpy.b"):
         log = structlog.get_logger(name)

@@ -128,6 +128,22 @@ def test_value_that_does_not_fit_names_file_line_and_key(line: str, complaint: s
     assert complaint in str(caught.value)
 
 
+def test_value_of_a_line_that_a_later_line_replaces_is_not_checked_with_others() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text("listenPort=13\n\n\nlistenPort=\n")
+    assert caught.value.all_errors == (
+        "b.conf:4: listenPort: '' is not allowed here; expected a whole number from 0 to 65535",
+    )
+
+
+def test_rule_of_a_line_that_an_ignored_line_follows_names_the_first() -> None:
+    sources = Sources(
+        text="listenPort=13", name="b.conf", live_text="#\nlistenPort=14\n", live_name="l.conf"
+    )
+    with pytest.raises(ConfigError, match=r"^b\.conf:1: listenPort: is unlucky"):
+        load(sources, [Net])
+
+
 def test_stronger_sources_win() -> None:
     environ = {"ROCKETPY_LISTEN_PORT": "3", "OTHER": "x", "ROCKETPY_SOMETHING_ELSE": "1"}
     assert load_text("listenPort=1\nlistenPort=2").get(Broker).net.listen_port == 2

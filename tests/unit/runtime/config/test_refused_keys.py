@@ -3,12 +3,13 @@
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.errors import ConfigError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.config.apache_keys import APACHE_KEYS
-from rocketpy.runtime.config.config import ConfigSet, Sources, load
-from rocketpy.runtime.config.refused_keys import REFUSALS
+from rocketpy.runtime.config.config import ConfigSet, Sources, load, options_of
+from rocketpy.runtime.config.refused_keys import GUARDED_KEYS, REFUSABLE_KEYS, REFUSALS
 from rocketpy.store.config import MessageStoreConfig
 
 BROKER = [BrokerConfig, MessageStoreConfig, RemotingServerConfig]
@@ -32,6 +33,13 @@ DANGEROUS = [
     "storePathCommitLog=/a,",
     "readOnlyCommitLogStorePaths=/old",
     "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
+    "tieredStorageLevel=NOT_IN_DISK",
+    "tieredBackendServiceProvider=org.apache.rocketmq.tieredstore.provider.PosixFileSegment",
+    "tieredMetadataServiceProvider=org.example.MetadataStore",
+    "tieredStoreFilePath=/mnt/tier",
+    "tieredStoreFileReservedTime=720",
+    "objectStoreEndpoint=https://s3.example.org",
+    "objectStoreBucket=messages",
     "enableDLegerCommitLog=true",
     "enableControllerMode=true",
     "duplicationEnable=true",
@@ -84,6 +92,8 @@ def test_accepted_value_is_a_warning(line: str) -> None:
         "storePathCommitLog=/data/commitlog",
         "enableControllerMode=False",
         "messageStorePlugIn=",
+        "tieredStorageLevel=DISABLE",
+        "tieredStoreFilePath=",
         "clearRetryTopicWhenDeleteTopic=true",
         "combineCQLoadingCQTypes=default;defaultRocksDB",
         "configBlackList=configBlackList;brokerConfigPath",
@@ -123,6 +133,8 @@ def test_accept_ignored_names_a_refused_key_only() -> None:
         broker("", "brokerName")
     with pytest.raises(ConfigError, match=r"did you mean aclEnable\?"):
         broker("", "aclEnabel")
+    with pytest.raises(ConfigError, match="brokerNam: is not a key that is refused"):
+        broker("brokerNam=x", "brokerNam")
     assert broker("", "aclEnable").warnings == ()
 
 
@@ -139,9 +151,6 @@ def test_every_refused_key_is_apaches_and_says_what_to_do() -> None:
         ("mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
         ("brokername", "brokerName"),
         ("broker_name", "brokerName"),
-        ("fileReserveTime", "fileReservedTime"),
-        ("flushDiskTpye", "flushDiskType"),
-        ("tls.server.mod", "tls.server.mode"),
         ("transactionCheckMin", ""),
         ("checkTransactionMessageEnable", ""),
         ("slowConsumerThreshold", ""),
@@ -149,7 +158,7 @@ def test_every_refused_key_is_apaches_and_says_what_to_do() -> None:
         ("pollMessageThreadPoolNums", ""),
         ("disableBrokerFastFailure", ""),
         ("autoCreateTopicDisable", ""),
-        ("authenticationEnable", ""),
+        ("messageDelayLevl", "messageDelayLevel"),
     ],
 )
 def test_suggestion_is_a_misspelt_key_with_an_effect_or_none(typed: str, meant: str) -> None:
@@ -165,3 +174,13 @@ def test_client_certificates_that_plain_text_evades_are_a_warning() -> None:
     assert broker(f"{text}\ntls.server.mode=enforcing").warnings == ()
     loaded = load(Sources(text=text, name="n.conf"), [NamesrvConfig])
     assert [each.key for each in loaded.warnings] == ["tls.server.need.client.auth"]
+
+
+def test_every_guarded_key_exists() -> None:
+    known = {each.key for owner in [*BROKER, ReplicationConfig, NamesrvConfig] for each in options_of(owner)}
+    assert known >= GUARDED_KEYS - REFUSABLE_KEYS
+
+
+def test_tuning_of_tiered_storage_has_no_effect() -> None:
+    [warning] = broker("tieredStoreGroupCommitSize=1").warnings
+    assert str(warning).endswith("has no effect: tiered storage is not supported")

@@ -1,0 +1,204 @@
+"""Rules between keys that a start depends on: ports, addresses, host names, TLS, replication.
+
+`--check-config` prints every broken rule; a start refuses the first one before it opens anything.
+"""
+
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rocketpy.errors import ConfigError, StartError
+from rocketpy.runtime.config.config import ConfigSet
+from rocketpy.runtime.config.operation import OperationConfig
+from rocketpy.runtime.os_resources import has_descriptor, shortage_of
+
+if TYPE_CHECKING:
+    from rocketpy.remoting.config import TlsServerConfig
+
+_WILDCARDS: Final = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
+_FAST_PORT_DISTANCE: Final = 2
+
+
+class Listener(NamedTuple):
+    """Port that a server opens.
+
+    Attributes:
+        key: key or option of the port.
+        port: 0 for any free one.
+        address_key: key of the address.
+        address: local address or host name.
+    """
+
+    key: str
+    port: int
+    address_key: str
+    address: str
+
+
+def broken_rules(configs: Mapping[str, ConfigSet]) -> Iterator[ConfigError]:
+    """Yield an error for each rule that the servers of one process break.
+
+    Args:
+        configs: loaded sets, `broker` and `namesrv` or one of them.
+    """
+    # Imported here, so that --help does not load a server.
+    from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415
+    from rocketpy.remoting.config import RemotingServerConfig, TlsMode  # noqa: PLC0415
+
+    broker, namesrv = configs.get("broker"), configs.get("namesrv")
+    listeners: list[Listener] = []
+    if namesrv is not None:
+        config = namesrv.get(NamesrvConfig)
+        server = config.server
+        key = "listenPort" if broker is None else "--namesrv-port"
+        listeners.append(Listener(key, server.listen_port, "bindAddress", server.bind_address))
+        if broker is None:
+            listeners += _health_listeners(config.operation)
+        elif server.tls.mode is TlsMode.ENFORCING:
+            yield ConfigError(
+                "brokers register in plain text, which enforcing rejects: "
+                "use permissive, which accepts TLS and plain text",
+                key="tls.server.mode",
+            )
+        yield from _broken_tls(server.tls)
+    if broker is not None:
+        from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
+
+        listeners += _broker_listeners(broker)
+        listeners += _health_listeners(broker.get(BrokerConfig).operation)
+        yield from _fast_port(broker)
+        yield from _broken_tls(broker.get(RemotingServerConfig).tls)
+        yield from _broken_replication(broker)
+        yield from _unresolved_names(broker)
+    yield from _unusable(listeners)
+
+
+def refuse_broken_rules(configs: Mapping[str, ConfigSet]) -> None:
+    """Raise the first broken rule.
+
+    Raises:
+        ConfigError: a rule is broken.
+    """
+    for error in broken_rules(configs):
+        raise error
+
+
+def _broker_listeners(broker: ConfigSet) -> list[Listener]:
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415 - as above
+    from rocketpy.broker.replication.config import ReplicationConfig  # noqa: PLC0415
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
+
+    config = broker.get(BrokerConfig)
+    address = ("bindAddress", config.bind_address)
+    found = [Listener("listenPort", config.listen_port, *address)]
+    if config.fast_listen_enable and config.listen_port > _FAST_PORT_DISTANCE:
+        fast = config.listen_port - _FAST_PORT_DISTANCE
+        found.append(Listener("fastListenEnable (listenPort - 2)", fast, *address))
+    is_slave = broker.get(MessageStoreConfig).broker_role == "SLAVE"
+    if broker.get(ReplicationConfig).allows_slaves and not is_slave:
+        found.append(Listener("haListenPort", config.ha_listen_port, *address))
+    return found
+
+
+def _health_listeners(operation: OperationConfig) -> list[Listener]:
+    if operation.health_listen_port < 0:
+        return []
+    address = ("healthBindAddress", operation.health_bind_address)
+    return [Listener("healthListenPort", operation.health_listen_port, *address)]
+
+
+def _fast_port(broker: ConfigSet) -> Iterator[ConfigError]:
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415 - as above
+
+    config = broker.get(BrokerConfig)
+    if config.fast_listen_enable and 0 < config.listen_port <= _FAST_PORT_DISTANCE:
+        yield ConfigError(
+            "the broker then also listens on listenPort - 2, so listenPort must be 3 or more",
+            key="fastListenEnable",
+        )
+
+
+def _broken_tls(tls: "TlsServerConfig") -> Iterator[ConfigError]:
+    from rocketpy.remoting.network.tls_context import server_context  # noqa: PLC0415 - as above
+
+    try:
+        server_context(tls)
+    except ConfigError as error:
+        yield error
+
+
+def _broken_replication(broker: ConfigSet) -> Iterator[ConfigError]:
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415 - as above
+    from rocketpy.broker.replication.config import (  # noqa: PLC0415
+        ReplicationConfig,
+        check_replication,
+    )
+    from rocketpy.remoting.config import RemotingServerConfig, TlsClientConfig  # noqa: PLC0415
+    from rocketpy.remoting.network.tls_context import mutual_contexts  # noqa: PLC0415
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
+    from rocketpy.store.files.real_files import RealFiles  # noqa: PLC0415
+
+    replication = broker.get(ReplicationConfig)
+    try:
+        check_replication(broker.get(BrokerConfig), broker.get(MessageStoreConfig), replication)
+        replication.read_secret(RealFiles())
+        if replication.ha_tls_enable:
+            mutual_contexts(broker.get(RemotingServerConfig).tls, broker.get(TlsClientConfig))
+    except ConfigError as error:
+        yield error
+
+
+def _unresolved_names(broker: ConfigSet) -> Iterator[ConfigError]:
+    """Yield host names for clients and slaves that have no address."""
+    from rocketpy.broker.cluster.broker_identity import address_of  # noqa: PLC0415 - as above
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
+
+    config = broker.get(BrokerConfig)
+    for key, host in (("brokerIP1", config.broker_ip1), ("brokerIP2", config.broker_ip2)):
+        if not host:
+            continue
+        try:
+            address_of(host, key)
+        except StartError as error:
+            if not has_descriptor():
+                raise
+            yield ConfigError(str(error))
+
+
+def _unusable(listeners: Sequence[Listener]) -> Iterator[ConfigError]:
+    """Yield addresses that are not of this machine, and ports that are given twice."""
+    usable: list[tuple[Listener, str]] = []
+    for each in listeners:
+        try:
+            usable.append((each, _local_address(each.address)))
+        except (OSError, UnicodeError) as error:
+            if isinstance(error, OSError) and shortage_of(error):
+                raise
+            reason = error.strerror if isinstance(error, OSError) else None
+            yield ConfigError(
+                f"cannot listen on {each.address!r}: {reason or error}; expected an address of "
+                "this machine, or 0.0.0.0 for all of them",
+                key=each.address_key,
+            )
+    for (one, one_address), (other, other_address) in combinations(usable, 2):
+        addresses = {one_address, other_address}
+        is_shared = len(addresses) == 1 or bool(addresses & _WILDCARDS)
+        if one.port and one.port == other.port and is_shared:
+            yield ConfigError(
+                f"port {other.port} is also that of {one.key}: choose another one", key=other.key
+            )
+
+
+def _local_address(address: str) -> str:
+    """Return a local address in numbers, by binding a free port to it.
+
+    Raises:
+        OSError: the name is unknown, or the address is not of this machine.
+        UnicodeError: the text is not a host name.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as bound:
+        bound.bind((address, 0))
+        found: str = bound.getsockname()[0]
+    return found
