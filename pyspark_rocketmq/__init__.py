@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-try:
-    from pyspark.sql.datasource import DataSource
-except ImportError as error:
-    raise ImportError(
-        "the formats rocketmq and rocketmq.store need PySpark 4.0 or newer; with an older one read "
-        "the Parquet files of `rocketpy spark archive`"
-    ) from error
+from pyspark_rocketmq.base import DataSource
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

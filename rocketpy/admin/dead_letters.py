@@ -1,6 +1,6 @@
 """Dead letters of consumer groups: listing, and sending them back to their topics."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,6 +36,11 @@ from rocketpy.proto.wire.codes import RequestCode
 REQUEUED_FROM: Final = "REQUEUED_FROM"
 """Property of a requeued message: `group/broker/queue/offset` of the dead letter."""
 
+ORIGIN_TOPIC: Final = (PROPERTY_DLQ_ORIGIN_TOPIC, PROPERTY_RETRY_TOPIC)
+"""Properties that name the topic that a dead letter was sent to; the first one counts."""
+
+ORIGIN_ID: Final = (PROPERTY_DLQ_ORIGIN_MESSAGE_ID, PROPERTY_ORIGIN_MESSAGE_ID)
+"""Properties with the offset id of the original message; the first one counts."""
 
 _KEPT: Final = frozenset(
     {
@@ -46,7 +51,10 @@ _KEPT: Final = frozenset(
         PROPERTY_UNIQ_KEY,
     }
 )
-"""System properties that a requeued message keeps; the others describe the failed deliveries."""
+"""System properties that a requeued message keeps."""
+
+NOT_REQUEUED: Final = (SYSTEM_PROPERTIES - _KEPT) | {REQUEUED_FROM}
+"""Properties that a requeued message does not keep: they describe the failed deliveries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,19 +177,11 @@ async def requeue_dead_letter(
         raise next(iter(copies.failures.values()))
     if not dry_run:
         message = await message_at(servers, letter.queue, letter.offset)
-        kept = _kept_properties(message.properties)
+        properties = message.properties
+        kept = {name: properties[name] for name in properties if name not in NOT_REQUEUED}
         kept |= {PROPERTY_UNIQ_KEY: unique_id, REQUEUED_FROM: letter.location}
         await _send(servers, letter.origin_topic, message, kept)
     return True
-
-
-def _kept_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that a requeued message keeps."""
-    return {
-        name: value
-        for name, value in properties.items()
-        if name in _KEPT or name not in SYSTEM_PROPERTIES
-    }
 
 
 async def _send(
@@ -220,19 +220,15 @@ async def _send(
 
 def _letter(group: str, queue: MessageQueue, message: MessageExt) -> DeadLetter:
     properties = message.properties
-    origin = properties.get(PROPERTY_DLQ_ORIGIN_TOPIC) or properties.get(PROPERTY_RETRY_TOPIC)
     failed_ms = properties.get(PROPERTY_DLQ_TIME, "")
-    origin_id = properties.get(PROPERTY_DLQ_ORIGIN_MESSAGE_ID) or properties.get(
-        PROPERTY_ORIGIN_MESSAGE_ID
-    )
     return DeadLetter(
         group=group,
         queue=queue,
         offset=message.queue_offset,
         msg_id=message.msg_id,
         letter_id=message.offset_msg_id,
-        origin_topic=origin or message.topic,
-        origin_id=origin_id or message.msg_id,
+        origin_topic=_first(properties, ORIGIN_TOPIC) or message.topic,
+        origin_id=_first(properties, ORIGIN_ID) or message.msg_id,
         stored_ms=message.store_timestamp_ms,
         retries=message.reconsume_times,
         tag=message.tags or "",
@@ -242,3 +238,8 @@ def _letter(group: str, queue: MessageQueue, message: MessageExt) -> DeadLetter:
         reason=properties.get(PROPERTY_DLQ_REASON, ""),
         member=properties.get(PROPERTY_DLQ_MEMBER, ""),
     )
+
+
+def _first(properties: Mapping[str, str], names: Iterable[str]) -> str:
+    """Return the first of some properties that is not empty."""
+    return next((found for name in names if (found := properties.get(name))), "")

@@ -36,7 +36,13 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack
 
-from rocketpy.app.binding import ConvertingSerializer, bound, parameters_of, publishing
+from rocketpy.app.binding import (
+    ConvertingSerializer,
+    bound,
+    check_result,
+    parameters_of,
+    publishing,
+)
 from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
 from rocketpy.client.callbacks.hooks import TxChecker
 from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddleware
@@ -177,7 +183,9 @@ class App:
         Raises:
             ConfigError: the function is not a handler of the app yet, or takes lists.
             IllegalMessageError: the topic or an option cannot be used.
-            TypeError: an option does not exist, or has another type.
+            TypeError: an option does not exist, or has another type; or the function returns a
+                pydantic model that no reader could get, such as one with a required field that
+                is excluded.
 
         Example:
             ::
@@ -205,6 +213,7 @@ class App:
             for at in found:
                 config = self.subscriptions[at].config
                 assert config.handler is not None
+                check_result(handler, self.serializer)
                 if config.batch > 1:
                     reason = f"{name} takes lists: a publisher sends one result for one message"
                     raise ConfigError(reason, key="batch")
@@ -232,6 +241,8 @@ class App:
                 used = replace(
                     used, reply_serializer=self.serializer
                 )  # the answer may have another type
+            if isinstance(used, ResponderConfig):
+                check_result(handler, used.reply_serializer or used.serializer)
             self._check_group(used)
             self.subscriptions.append(Subscription(kind, handler, used))
             return handler

@@ -23,7 +23,7 @@ from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from rocketpy.client.callbacks.handlers import Handler, is_coroutine_function
-from rocketpy.client.messages.body_types import class_of
+from rocketpy.client.messages.body_types import class_of, unreadable_field
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import (
     PLAIN,
@@ -180,6 +180,24 @@ def parameters_of(handler: Handler, *, is_list: bool) -> HandlerParameters:
             raise TypeError(f"{name}(): parameters {body_name} and {each} want different bodies")
         body, body_name = wanted, each
     return HandlerParameters(name, parts, body, body_name)
+
+
+def check_result(handler: Handler, serializer: Serializer) -> None:
+    """Refuse a handler whose results no reader could get, by the annotation of its result.
+
+    Args:
+        handler: its results are sent.
+        serializer: of the results.
+
+    Raises:
+        TypeError: names the field.
+    """
+    name = getattr(handler, "__name__", type(handler).__name__)
+    kind = _hints_of(handler, name).get("return")
+    if kind in _ANYTHING or serializer not in (json, json_or_text):
+        return
+    if problem := unreadable_field(kind):
+        raise TypeError(f"{name}(): no reader could get its result {problem}")
 
 
 def _element(wanted: Any, where: str) -> Any:  # noqa: ANN401 - an annotation

@@ -401,6 +401,46 @@ class _PydanticCodec:
         return self._adapter.validate_python(value)
 
 
+def unreadable_field(kind: Any) -> str:  # noqa: ANN401 - an annotation
+    """Return a required field of a pydantic class that no reader could get, with the reason.
+
+    Such a class can be read, but no value of it can be sent. Empty if there is none, or if a part
+    of the type cannot be found: values are compared when they are sent.
+    """
+    try:
+        parts = list(_walk(kind, _name(kind), set(), enters_pydantic=True))
+    except TypeError:
+        return ""
+    for where, part in parts:
+        owner = get_origin(part) or part
+        if not (isinstance(owner, type) and _is_pydantic(owner)):
+            continue
+        for name, found in _pydantic_fields(owner).items():
+            if found.is_required() and found.exclude:
+                return f"{where}.{name}: an excluded field is not written, and has no default"
+            if found.is_required() and not _reads_own_name(owner, name, found):
+                return f"{where}.{name}: it is written under another name than it is read from"
+    return ""
+
+
+def _reads_own_name(owner: Any, name: str, found: Any) -> bool:  # noqa: ANN401
+    written = found.serialization_alias or name
+    config = _pydantic_config(owner)
+    by_name = config.get("populate_by_name") or config.get("validate_by_name")
+    if config.get("alias_generator") or (by_name and written == name):
+        return True  # the generator may choose either name; values are compared anyway
+    alias = found.validation_alias
+    if alias is None:
+        return bool(written == name)
+    choices = getattr(alias, "choices", [alias])
+    return any(each == written or list(getattr(each, "path", ())) == [written] for each in choices)
+
+
+def _pydantic_config(owner: Any) -> Mapping[str, Any]:  # noqa: ANN401
+    config = getattr(owner, "model_config", None) or getattr(owner, "__pydantic_config__", None)
+    return config if isinstance(config, dict) else {}
+
+
 def _has_arrays(kind: Any) -> bool:  # noqa: ANN401
     """Return whether a type is a union with several members that are arrays in JSON."""
     if get_origin(kind) not in {Union, UnionType}:
@@ -422,7 +462,6 @@ def _refuses_own_form(kind: Any) -> bool:  # noqa: ANN401
         if found.__name__ == "Json" and found.__module__.startswith("pydantic."):
             return True
     owner = get_origin(kind) or kind
-    config = getattr(owner, "model_config", None) or getattr(owner, "__pydantic_config__", None)
     decorators = getattr(owner, "__pydantic_decorators__", None)
-    is_forbidding = isinstance(config, dict) and config.get("extra") == "forbid"
+    is_forbidding = _pydantic_config(owner).get("extra") == "forbid"
     return is_forbidding and bool(decorators and decorators.computed_fields)

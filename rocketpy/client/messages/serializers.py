@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgpack as _msgpack  # type: ignore[import-untyped]
 import msgspec
 
+from rocketpy.client.messages.comparison import difference
 from rocketpy.errors import IllegalMessageError
 
 if TYPE_CHECKING:  # type checkers know the module, which needs not be installed
@@ -86,7 +87,12 @@ class JsonSerializer:
     __slots__ = ()
 
     def dumps(self, value: Any) -> bytes:  # noqa: ANN401
-        """Return `value` as JSON; raises IllegalMessageError when JSON cannot hold it."""
+        """Return `value` as JSON.
+
+        Raises:
+            IllegalMessageError: JSON cannot hold it, or the class of a pydantic value would read
+                another one; names the field.
+        """
         try:
             return encode_json(value)
         except ValueError as error:
@@ -116,6 +122,8 @@ def encode_json(value: Any) -> bytes:  # noqa: ANN401
 def write_json(value: Any) -> bytes:  # noqa: ANN401
     """Return a value as JSON, NaN and infinities as null; raises ValueError as `encode_json`."""
     try:
+        if hasattr(type(value), _PYDANTIC_MARK):  # msgspec would write a dataclass without aliases
+            value = _pydantic_form(value)
         return _encode(value)
     except (TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise ValueError(str(error)) from error
@@ -129,13 +137,45 @@ def _plain_form(value: Any) -> Any:  # noqa: ANN401
         return int.__int__(value)
     if isinstance(value, float):
         return float.__float__(value)
-    dump = getattr(value, "model_dump", None)
-    if dump is None or isinstance(value, type):
-        raise TypeError(f"a {type(value).__name__} has no form in JSON")
-    form = dump(mode="json", by_alias=True)
-    if _MASK in str(form):
-        _refuse_secrets(dump())
-    return form
+    if hasattr(type(value), _PYDANTIC_MARK):
+        return _pydantic_form(value)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+
+
+def _pydantic_form(value: Any) -> Any:  # noqa: ANN401
+    """Return decoded JSON from which the class of a pydantic value reads an equal one.
+
+    Raises:
+        TypeError: it would read another value, or none; names the field.
+        ValueError: pydantic cannot write the value.
+    """
+    kind: Any = type(value)
+    reasons: list[str] = []
+    # pydantic cannot read its default form of `Json` fields, and of some computed ones.
+    for is_round_trip in (False, True):
+        data = kind.__pydantic_serializer__.to_json(
+            value, by_alias=True, round_trip=is_round_trip, warnings="error"
+        )
+        try:
+            read = kind.__pydantic_validator__.validate_json(data)
+        except ValueError as error:
+            reasons.append(_first_of(error))
+            continue
+        changed = difference(value, read, swaps_arrays=True)
+        if not changed:
+            return msgspec.json.decode(data)
+        reasons.append(changed)
+    _refuse_secrets(value)
+    raise TypeError(
+        f"a reader of {kind.__name__} would not get it: {reasons[0]}; to leave that out, send "
+        f"what model_dump(mode='json') returns"
+    )
+
+
+def _first_of(error: Any) -> str:  # noqa: ANN401 - a ValidationError of pydantic
+    """Return place and text of the first error, without the value, which may be a secret."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    return f"body{''.join(f'.{part}' for part in first['loc'])}: {first['msg']}"
 
 
 def _refuse_secrets(value: Any) -> None:  # noqa: ANN401
@@ -143,6 +183,8 @@ def _refuse_secrets(value: Any) -> None:  # noqa: ANN401
     if hasattr(value, "get_secret_value"):
         kind = type(value).__name__
         raise TypeError(f"a {kind} is written as asterisks; send what get_secret_value() returns")
+    if hasattr(type(value), _PYDANTIC_MARK):
+        value = vars(value)
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list | tuple | set | frozenset):
@@ -151,7 +193,8 @@ def _refuse_secrets(value: Any) -> None:  # noqa: ANN401
         _refuse_secrets(each)
 
 
-_MASK: Final = "*****"
+_PYDANTIC_MARK: Final = "__pydantic_validator__"
+"""Attribute of pydantic's models and dataclasses."""
 _encode: Final = msgspec.json.Encoder(enc_hook=_plain_form).encode
 _refuse_nan: Final = JSONEncoder(allow_nan=False).encode
 

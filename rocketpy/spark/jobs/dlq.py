@@ -4,14 +4,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketpy.admin.dead_letters import REQUEUED_FROM
+from rocketpy.admin.dead_letters import NOT_REQUEUED, ORIGIN_ID, ORIGIN_TOPIC, REQUEUED_FROM
 from rocketpy.errors import JobError
-from rocketpy.proto.record.properties import (
-    PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
-    PROPERTY_DLQ_ORIGIN_TOPIC,
-    PROPERTY_ORIGIN_MESSAGE_ID,
-    PROPERTY_RETRY_TOPIC,
-)
 from rocketpy.proto.topic_names import DLQ_PREFIX
 from rocketpy.spark.jobs.job_cli import (
     deal_options,
@@ -55,16 +49,8 @@ def dead_letters(messages: "DataFrame") -> "DataFrame":
 
     return (
         messages.withColumn("group", f.expr(f"substring(topic, {len(DLQ_PREFIX) + 1})"))
-        .withColumn(
-            "originTopic",
-            f.coalesce(of(PROPERTY_DLQ_ORIGIN_TOPIC, PROPERTY_RETRY_TOPIC), f.col("topic")),
-        )
-        .withColumn(
-            "originMsgId",
-            f.coalesce(
-                of(PROPERTY_DLQ_ORIGIN_MESSAGE_ID, PROPERTY_ORIGIN_MESSAGE_ID), f.col("msgId")
-            ),
-        )
+        .withColumn("originTopic", f.coalesce(of(*ORIGIN_TOPIC), f.col("topic")))
+        .withColumn("originMsgId", f.coalesce(of(*ORIGIN_ID), f.col("msgId")))
         .withColumn("exception", of(*_REASONS))
     )
 
@@ -88,11 +74,14 @@ def triage(letters: "DataFrame") -> "DataFrame":
 
 
 def to_requeue(letters: "DataFrame") -> "DataFrame":
-    """Return rows for the sink: each letter for its origin topic, with its location as property."""
+    """Return rows for the sink: each letter for its origin topic, with its location as property.
+
+    A message keeps the properties that `rocketpy.admin` keeps.
+    """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     place = f.concat_ws("/", "group", "brokerName", "queueId", "queueOffset")
-    own = f.map_filter("properties", lambda name, _: name != REQUEUED_FROM)
+    own = f.map_filter("properties", lambda name, _: ~name.isin(*sorted(NOT_REQUEUED)))
     properties = f.map_concat(own, f.create_map(f.lit(REQUEUED_FROM), place))
     return letters.select(
         f.col("originTopic").alias("topic"),

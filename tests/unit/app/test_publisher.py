@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import pydantic
 import pytest
 
 import rocketpy
@@ -121,3 +122,83 @@ def test_publisher_that_cannot_work_is_refused_where_it_is_written() -> None:
     wrong: Any = {"tags": "x"}
     with pytest.raises(TypeError, match="did you mean tag"):
         app.publisher("bills", **wrong)
+
+
+class Receipt(pydantic.BaseModel):
+    order: str
+    note: str = pydantic.Field("", exclude=True)
+    total: Decimal = pydantic.Field(Decimal(0), alias="Summe")
+
+
+class Sealed(pydantic.BaseModel):
+    seal: str = pydantic.Field(exclude=True)
+
+
+class Letter(pydantic.BaseModel):
+    sealed: list[Sealed] = []
+
+
+class Crossed(pydantic.BaseModel):
+    amount: int = pydantic.Field(validation_alias="in", serialization_alias="out")
+
+
+class Chosen(pydantic.BaseModel):
+    amount: int = pydantic.Field(
+        validation_alias=pydantic.AliasChoices("amount", "count"), serialization_alias="count"
+    )
+
+
+async def test_pydantic_result_is_read_by_another_handler_as_it_was_returned() -> None:
+    app, receipts = make_app(), []
+
+    @app.publisher("receipts")
+    @app.subscribe("orders")
+    async def receive(order: Order) -> Receipt:
+        return Receipt(order=order.id, Summe=order.price)
+
+    @app.subscribe("receipts", group="books")
+    async def book(receipt: Receipt) -> None:
+        receipts.append(receipt)
+
+    async with TestApp(app) as test:
+        await test.publish("orders", Order("o1", Decimal("9.90")))
+        await test.run_until_idle()
+        assert receipts == [Receipt(order="o1", Summe=Decimal("9.90"))]
+        with pytest.raises(IllegalMessageError, match=r"body\.note: this str would be read as"):
+            await app.producer.send("receipts", Receipt(order="o2", note="lost"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Sealed, r"Sealed\.seal: an excluded field is not written"),
+        (Letter | None, r"\.sealed\.seal: an excluded field"),
+        (list[Crossed], r"\.amount: it is written under another name than it is read from"),
+    ],
+)
+def test_result_that_no_reader_could_get_is_refused_when_it_is_decorated(
+    kind: Any, words: str
+) -> None:
+    app = make_app()
+
+    async def handle(order: Order) -> Any:
+        return order
+
+    handle.__annotations__["return"] = kind
+    app.subscribe("orders")(handle)
+    with pytest.raises(TypeError, match=rf"handle\(\): no reader could get its result .*{words}"):
+        app.publisher("bills")(handle)
+    with pytest.raises(TypeError, match="no reader could get its result"):
+        app.responder("questions", group="answers")(handle)
+
+
+@pytest.mark.parametrize("kind", [Receipt, Chosen, Bill, rocketpy.Message, "Unknown | None"])
+def test_result_that_readers_may_get_is_not_refused(kind: Any) -> None:
+    app = make_app()
+
+    async def handle(order: Order) -> Any:
+        return order
+
+    if kind != "Unknown | None":
+        handle.__annotations__["return"] = kind
+    app.publisher("bills")(app.subscribe("orders")(handle))

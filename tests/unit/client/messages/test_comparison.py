@@ -90,6 +90,10 @@ class Hidden(pydantic.BaseModel):
     amount: int = pydantic.Field(1, exclude=True)
 
 
+class Needed(pydantic.BaseModel):
+    amount: int = pydantic.Field(exclude=True)
+
+
 class Open(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="allow")
     a: int = 1
@@ -227,6 +231,53 @@ def test_json_without_type_refuses_secrets_of_pydantic() -> None:
             with pytest.raises(IllegalMessageError, match="a SecretStr is written as asterisks"):
                 serializer.dumps(body)
     assert rocketpy.json.dumps(Priced(price="**********")) == b'{"price":"**********"}'
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (Hidden(amount=5), r"body\.amount: this int would be read as another value"),
+        (TwoNames.model_validate({"in": 5}), r"body\.amount: this int would be read as another"),
+        (Home(cat=Kitten(age=1, weeks=2)), r"Expected `Cat` but got `Kitten`|a Kitten would be"),
+        (Reading(value=float("nan")), r"body\.value: NaN and infinities"),
+        (Instant(at=LOCAL_MEAN), r"body\.at: its offset from UTC"),
+        (Needed(amount=5), r"a reader of Needed would not get it: body\.amount: Field required"),
+    ],
+)
+def test_json_without_type_refuses_pydantic_values_that_their_class_reads_otherwise(
+    value: Any, words: str
+) -> None:
+    for serializer in (rocketpy.json, json_or_text):
+        for body in (value, [value], {"a": {"b": value}}):
+            with pytest.raises(IllegalMessageError, match=words):
+                serializer.dumps(body)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Hidden(),
+        TwoNames(),
+        Total(amount=1),
+        Inner.model_validate({"items": "[1,2]", "others": ["3"]}),
+        Series(items=(1, 2)),
+    ],
+)
+def test_json_without_type_writes_what_the_class_of_a_pydantic_value_reads(value: Any) -> None:
+    data = json_or_text.dumps(value)
+    assert TypedSerializer(type(value)).dumps(value) == data
+    assert rocketpy.json.loads(rocketpy.json.dumps([value])) == [rocketpy.json.loads(data)]
+
+
+def test_json_without_type_writes_pydantic_dataclasses_with_their_aliases() -> None:
+    @pydantic.dataclasses.dataclass
+    class Aliased:
+        price: int = pydantic.Field(alias="Preis")
+
+    value = TypedSerializer(Aliased).loads(b'{"Preis":5}')
+    data = json_or_text.dumps(value)
+    assert data == b'{"Preis":5}'
+    assert TypedSerializer(Aliased).loads(data) == value
 
 
 @pytest.mark.parametrize(
