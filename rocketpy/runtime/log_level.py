@@ -1,5 +1,6 @@
 """Log level of a running process: changed through the live settings, for a limited time."""
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -57,7 +58,7 @@ class LiveLogLevel:
                 )
             self._copy(self._settings[0], each)
         for each in self._settings:
-            each.add_listener(lambda _, changed=each: self._changed(changed))
+            each.add_listener(functools.partial(self._changed, each))
 
     def use_wake(self, wake: Callable[[], None]) -> None:
         """Store the function that requests a step; see `WokenService`."""
@@ -74,7 +75,7 @@ class LiveLogLevel:
             self._settings[0].update({_LEVEL: self._usual})
             return now_ms + _IDLE_MS
 
-    def _changed(self, settings: LiveConfig[Any]) -> None:
+    def _changed(self, settings: LiveConfig[Any], _config: object) -> None:
         """Apply a change of the level or of its expiry; the listener of each server's settings."""
         if settings.changed_keys.isdisjoint((_LEVEL, _EXPIRY)):
             return

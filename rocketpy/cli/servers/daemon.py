@@ -24,9 +24,10 @@ from rocketpy.cli.version import version_option
 from rocketpy.errors import ConfigError
 from rocketpy.runtime import logs
 from rocketpy.runtime.clock import SystemClock
-from rocketpy.runtime.config.config import ConfigSet, ConfigWarning
+from rocketpy.runtime.config.config import ConfigSet
 from rocketpy.runtime.config.live_config import LiveConfig
 from rocketpy.runtime.config.operation import HEALTH_OFF, OperationConfig
+from rocketpy.runtime.config.setting_checks import ConfigWarning
 from rocketpy.runtime.log_level import LiveLogLevel
 from rocketpy.runtime.log_limit import LogLimiter
 from rocketpy.runtime.logs import structlog

@@ -21,6 +21,7 @@ from rocketpy.client.cluster.instance import LEAVE_S, Instance
 from rocketpy.client.cluster.periodic_job import PeriodicJob
 from rocketpy.client.config import ConsumerConfig, PopConsumerConfig, check_handler
 from rocketpy.client.consumer.consume_stats import ConsumeStats
+from rocketpy.client.consumer.dispatch.concurrent_service import ConcurrentService
 from rocketpy.client.consumer.group_membership import HandlerMember
 from rocketpy.client.consumer.iteration import (
     BatchIterator,
@@ -558,6 +559,16 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
     @abstractmethod
     def _start_service(self, invoke: Invoke | None) -> None:
         """Make the service that delivers messages; `invoke` calls the handler, None without one."""
+
+    def _make_concurrent(self, invoke: Invoke) -> ConcurrentService[M]:
+        """Make the service of handlers that need no order."""
+        return ConcurrentService(
+            invoke,
+            concurrency=self.config.concurrency,
+            batch=self.config.batch,
+            stats=self._stats,
+            clock=self._instance.clock,
+        )
 
     async def _wait_for_positions(self) -> None:
         """Wait until the first positions in the queues are known."""

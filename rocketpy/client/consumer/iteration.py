@@ -15,6 +15,10 @@ of a message:
 A redelivered message is the next one of any iterator. A request that is cancelled or times out
 loses no message: the iterator can be used again. Without `auto_ack` a message is never delivered
 in this sense: it is settled by `ack` and `nack` alone.
+
+A message is redelivered at once, because `break` leaves a loop, too. One that is to be redelivered
+a second time (`LeftMessages`) has failed: otherwise a loop that is begun again after each exception
+would receive nothing but this message. What a failure means depends on the kind of consumer.
 """
 
 import asyncio
@@ -23,7 +27,7 @@ import functools
 import logging
 import threading
 import weakref
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
@@ -92,8 +96,30 @@ class Source(Protocol[M]):
         ...
 
     def redeliver(self, messages: list[M]) -> None:
-        """Deliver messages again, before all others, unless they were settled."""
+        """Deliver messages again, before all others, unless they were settled or have failed."""
         ...
+
+
+class LeftMessages(Generic[M]):
+    """Messages that were redelivered once, and are not settled since."""
+
+    __slots__ = ("_once",)
+
+    def __init__(self) -> None:
+        self._once: set[M] = set()
+
+    def leave(self, message: M) -> bool:
+        """Note that a message was not handled; return whether it has failed by that."""
+        if message in self._once:
+            self._once.remove(message)
+            return True
+        self._once.add(message)
+        return False
+
+    def settle(self, messages: Iterable[M]) -> None:
+        """Forget messages that were handled, or whose outcome does not count any more."""
+        if self._once:
+            self._once.difference_update(messages)
 
 
 class CallerMessages(Generic[M]):

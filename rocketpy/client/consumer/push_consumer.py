@@ -176,13 +176,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         elif config.is_ordered:
             self._service = self._make_ordered(invoke)
         else:
-            self._service = ConcurrentService(
-                invoke,
-                concurrency=config.concurrency,
-                batch=config.batch,
-                stats=self._stats,
-                clock=clock,
-            )
+            self._service = self._make_concurrent(invoke)
 
     def _make_rejection(self, service: PulledIterator) -> GiveBack:
         """Return what `nack` does to a message of an iterator."""

@@ -83,7 +83,7 @@ class PoppedIterator(IteratorService[PoppedMessage]):
 
     def done(self, message: PoppedMessage) -> Awaitable[None]:
         """Return the ack of a message; without effect when it is settled already."""
-        self._forget([message])
+        self._left.settle([message])
         return self._leases.settle([message], self._clock.monotonic_ms())
 
     def done_all(self, messages: list[PoppedMessage]) -> list[Awaitable[None]]:
@@ -176,13 +176,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
                 return_soon=self._return_soon,
             )
         else:
-            self._service = ConcurrentService(
-                invoke,
-                concurrency=config.concurrency,
-                batch=config.batch,
-                stats=self._stats,
-                clock=clock,
-            )
+            self._service = self._make_concurrent(invoke)
 
     async def _wait_for_positions(self) -> None:
         for loop, _ in list(self._loops.values()):

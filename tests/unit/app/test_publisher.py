@@ -126,8 +126,8 @@ def test_publisher_that_cannot_work_is_refused_where_it_is_written() -> None:
 
 class Receipt(pydantic.BaseModel):
     order: str
-    note: str = pydantic.Field("", exclude=True)
-    total: Decimal = pydantic.Field(Decimal(0), alias="Summe")
+    note: str = pydantic.Field(default="", exclude=True)
+    total: Decimal = pydantic.Field(default=Decimal(0), alias="Summe")
 
 
 class Sealed(pydantic.BaseModel):

@@ -1,9 +1,7 @@
 """Delivery of received messages to `async for` loops and to `getone` and `getmany`.
 
-A message of an iterator is handled once its caller requests the next one; see `iteration`. A
-message whose loop is left comes at once again, because `break` leaves a loop, too. When a loop is
-left with it a second time, its handling counts as failed: otherwise a loop that is begun again
-after each exception would receive nothing but this message.
+`rocketpy.client.consumer.iteration` describes when a message is handled and when it has failed. A
+message that has failed is redelivered as one of a handler that raised.
 
 Source: there is none: Apache's clients call listeners only.
 """
@@ -23,6 +21,7 @@ from rocketpy.client.consumer.dispatch.concurrent_service import (
     M,
     Settlement,
 )
+from rocketpy.client.consumer.iteration import LeftMessages
 from rocketpy.client.consumer.pulling.process_queue import queue_of
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Rejection
@@ -50,7 +49,7 @@ class IteratorService(ABC, Generic[M]):
     def __init__(self, clock: Clock, *, auto_ack: bool = True) -> None:
         self.auto_ack: bool = auto_ack
         self._clock = clock
-        self._repeated: set[M] = set()  # messages that a loop was left with once
+        self._left: LeftMessages[M] = LeftMessages()
         self._background: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._line: DeliveryLine[M] = DeliveryLine()
         self._failure: BaseException | None = None
@@ -112,8 +111,8 @@ class IteratorService(ABC, Generic[M]):
         waiting = self._line.items
         messages = [waiting.popleft() for _ in range(count)]
         taken = self._begin(messages)
-        if self._repeated and len(taken) < count:
-            self._forget(list(set(messages).difference(taken)))
+        if len(taken) < count:
+            self._left.settle(set(messages).difference(taken))
         return taken
 
     async def next(self) -> M | None:
@@ -148,22 +147,20 @@ class IteratorService(ABC, Generic[M]):
             self._start(_wait_for(work))
 
     def redeliver(self, messages: list[M]) -> None:
-        """Deliver messages again before all others; at the second time their handling failed.
+        """Deliver messages again before all others; redeliver those that have failed.
 
         Settled messages are left out.
         """
         failed: list[M] = []
         # Reversed, because each is put before all others.
         for message in reversed(messages):
-            is_repeated = message in self._repeated
-            self._repeated.discard(message)
+            has_failed = self._left.leave(message)
             # After a halt nothing is handed out; the group gets the messages again.
             if not self._end(message) or self._line.is_halted:
-                continue
-            if is_repeated:
+                self._left.settle([message])
+            elif has_failed:
                 failed.append(message)
             else:
-                self._repeated.add(message)
                 self._line.add_first(message)
         if failed:
             failed.reverse()
@@ -178,11 +175,6 @@ class IteratorService(ABC, Generic[M]):
         # The set keeps the task alive: an event loop has weak references only.
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-    def _forget(self, messages: list[M]) -> None:
-        """Note that messages are settled."""
-        if self._repeated:
-            self._repeated.difference_update(messages)
 
     @abstractmethod
     async def _fail(self, messages: list[M]) -> None:
@@ -275,7 +267,7 @@ class PulledIterator(IteratorService[ReceivedMessage]):
         """Count a message as handled, unless it was settled already."""
         if self._traced:
             self._end_trace(message, CONSUMED)
-        self._forget([message])
+        self._left.settle([message])
         self._finish([message], self._clock.monotonic_ms())
 
     def done_all(self, messages: list[ReceivedMessage]) -> tuple[()]:
@@ -283,7 +275,7 @@ class PulledIterator(IteratorService[ReceivedMessage]):
         if self._traced:
             for message in messages:
                 self._end_trace(message, CONSUMED)
-        self._forget(messages)
+        self._left.settle(messages)
         now_ms = self._clock.monotonic_ms()
         # In a retry topic's queue lie messages of several topics, which are counted by topic.
         for _, run in groupby(messages, _QUEUE_AND_TOPIC_OF):

@@ -1,7 +1,8 @@
 """Delivery of pulled messages to `poll`, in the order of their arrival.
 
 Unlike other consumers', a delivered message needs no room in its queue: only the offset to commit
-depends on whether its caller has handled it.
+depends on whether its caller has handled it. A message that has failed
+(`rocketpy.client.consumer.iteration`) counts as handled: a pull consumer cannot send it back.
 
 Source: DefaultLitePullConsumerImpl.poll (5.4.0).
 """
@@ -11,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Generic, Self
 
 from rocketpy.client.consumer.dispatch.concurrent_service import DeliveryLine
+from rocketpy.client.consumer.iteration import LeftMessages
 from rocketpy.client.consumer.pulling.process_queue import queue_of
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import B_co
@@ -33,7 +35,7 @@ class PolledMessages:
         self._line: DeliveryLine[ReceivedMessage] = DeliveryLine()
         self._failure: Exception | None = None
         self._returned: set[ReceivedMessage] = set()  # to be delivered again
-        self._repeated: set[ReceivedMessage] = set()  # delivered again, and not settled
+        self._left: LeftMessages[ReceivedMessage] = LeftMessages()
 
     @property
     def failure(self) -> Exception | None:
@@ -78,7 +80,7 @@ class PolledMessages:
                 self._returned.discard(message)
             # Pulled before a seek or a release: delivering it would change the new position.
             if queue.dropped:
-                self._repeated.discard(message)
+                self._left.settle([message])
                 continue
             queue.remove(message)
             # A message that is delivered again must not move the position back.
@@ -105,8 +107,7 @@ class PolledMessages:
 
     def done_all(self, messages: list[ReceivedMessage]) -> tuple[()]:
         """Settle handled messages: `offsets` may pass them."""
-        if self._repeated:
-            self._repeated.difference_update(messages)
+        self._left.settle(messages)
         return ()
 
     def done_soon(self, messages: list[ReceivedMessage]) -> None:
@@ -114,19 +115,20 @@ class PolledMessages:
         self.done_all(messages)
 
     def redeliver(self, messages: list[ReceivedMessage]) -> None:
-        """Deliver messages again, once; at the second time they count as handled.
-
-        A pull consumer cannot send them back, and delivered for ever they would block the others.
-        """
-        failed = self._repeated.intersection(messages)
+        """Deliver messages again, except those that have failed."""
+        failed, again = [], []
+        for message in messages:
+            if self._left.leave(message):
+                failed.append(message)
+            elif queue_of(message).dropped:
+                self._left.settle([message])
+            else:
+                again.append(message)
         if failed:
-            self._repeated -= failed
             logger.error(
                 "tasks failed twice with messages, which count as handled: messages=%(messages)r",
-                {"messages": [each for each in messages if each in failed]},
+                {"messages": failed},
             )
-        again = [each for each in messages if each not in failed and not queue_of(each).dropped]
-        self._repeated.update(again)
         self._returned.update(again)
         for message in reversed(again):
             self._line.add_first(message)

@@ -256,8 +256,8 @@ def test_json_without_type_refuses_pydantic_values_that_their_class_reads_otherw
 @pytest.mark.parametrize(
     "value",
     [
-        Hidden(),
-        TwoNames(),
+        Hidden(amount=1),
+        TwoNames.model_validate({}),
         Total(amount=1),
         Inner.model_validate({"items": "[1,2]", "others": ["3"]}),
         Series(items=(1, 2)),
