@@ -177,7 +177,11 @@ def test_client_certificates_that_plain_text_evades_are_a_warning() -> None:
 
 
 def test_every_guarded_key_exists() -> None:
-    known = {each.key for owner in [*BROKER, ReplicationConfig, NamesrvConfig] for each in options_of(owner)}
+    known = {
+        each.key
+        for owner in [*BROKER, ReplicationConfig, NamesrvConfig]
+        for each in options_of(owner)
+    }
     assert known >= GUARDED_KEYS - REFUSABLE_KEYS
 
 
