@@ -1,6 +1,7 @@
 """A name server, a master and a slave as processes, and the requests of a test to them."""
 
 import asyncio
+import contextlib
 import random
 import signal
 import time
@@ -8,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from rocketpy.errors import ConnectionLostError
 from rocketpy.proto.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketpy.proto.record.message import MessageExt, decode_messages
 from rocketpy.proto.record.sys_flag import PULL_SUBSCRIPTION
@@ -44,13 +46,12 @@ class Pair:
         )  # fmt: skip
         secret = directory / "secret"
         secret.write_text("0123456789abcdef0123456789abcdef\n")
-        for name, role in (("master", "SYNC_MASTER"), ("slave", "SLAVE")):
+        self._settings: dict[str, dict[str, str]] = {}
+        for name in ("master", "slave"):
             port = free_port()
-            values = {
+            self._settings[name] = {
                 **SMALL_STORE,
                 "brokerName": "broker-a",
-                "brokerId": "0" if name == "master" else "1",
-                "brokerRole": role,
                 "brokerIP1": "127.0.0.1",
                 "bindAddress": "127.0.0.1",
                 "listenPort": str(port),
@@ -61,10 +62,23 @@ class Pair:
                 "flushConsumerOffsetInterval": "500",
                 **properties,
             }
-            settings = [word for pair in values.items() for word in ("-D", "=".join(pair))]
-            log = directory / f"{name}.log"
-            self._daemons[name] = Daemon(log, "broker", "-n", self.namesrv, *settings)
             self.addresses[name] = f"127.0.0.1:{port}"
+        self.set_roles(master="master", slave="slave")
+
+    def set_roles(self, **roles: str) -> None:
+        """Set the roles that brokers have from their next start.
+
+        Args:
+            roles: name of the broker that is the `master`, and the `slave`.
+        """
+        for role, name in roles.items():
+            kind = {"brokerId": "1", "brokerRole": "SLAVE"}
+            if role == "master":
+                kind = {"brokerId": "0", "brokerRole": "SYNC_MASTER"}
+            values = {**self._settings[name], **kind}
+            settings = [word for pair in values.items() for word in ("-D", "=".join(pair))]
+            log = self.directory / f"{name}.log"
+            self._daemons[name] = Daemon(log, "broker", "-n", self.namesrv, *settings)
 
     def store(self, name: str) -> Path:
         return self.directory / name
@@ -115,8 +129,12 @@ class Requests:
     async def ask(
         self, name: str, code: int, ext: dict[str, str] | None = None, body: bytes = b""
     ) -> RemotingCommand:
-        request = make_request(code, ext or {}, body)
-        return await self._client.invoke(self._pair.addresses[name], request, 30_000)
+        """Send a request; the connection to a broker that has restarted is opened again."""
+        for _ in range(2):
+            request = make_request(code, ext or {}, body)
+            with contextlib.suppress(ConnectionLostError):
+                return await self._client.invoke(self._pair.addresses[name], request, 30_000)
+        raise AssertionError(f"the connection to the {name} was lost twice")
 
     async def pull(
         self, name: str, topic: str, group: str, queue_id: int, offset: int

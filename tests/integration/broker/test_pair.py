@@ -1,9 +1,13 @@
 """A master and a slave as processes: copies, reads from the slave, commits that go back."""
 
+import asyncio
 import json
 import os
+import struct
 import subprocess
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +123,52 @@ async def test_pair_commits_at_the_slave_survive_its_restart(tmp_path: Path) -> 
             return await ask.committed("master", TOPIC, GROUP) == 7
 
         await until(is_back, "the master has the commits of the slave")
+
+
+async def test_pair_roles_swapped_by_hand_keep_messages_offsets_and_delays(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, inSyncReplicas="2")
+    async with pair.running() as ask:
+        await until(lambda: is_streaming(ask), "the slave follows")
+        async with rocketpy.admin.connect(pair.namesrv) as admin:
+            await admin.create_topic(TOPIC, queues=1)
+            await admin.create_group(GROUP)
+        async with rocketpy.connect(pair.namesrv) as client, client.producer() as producer:
+            due_ms = time.time_ns() // 1_000_000 + 1_500
+            await producer.send(TOPIC, b"first", delay=timedelta(milliseconds=500))
+            await producer.send(TOPIC, b"second", delay=timedelta(seconds=40))
+
+        async def is_delivered() -> bool:
+            return await ask.read_queue("slave", TOPIC, GROUP, 0) == [b"first"]
+
+        await until(is_delivered, "the first one is delivered, and on the slave")
+        assert await ask.commit("master", TOPIC, GROUP, 1) == 0
+        path = pair.store("slave") / "config" / "timercheck"
+
+        async def has_progress() -> bool:
+            if not path.exists():
+                return False
+            read_ms, _, queue_offset = struct.unpack_from(">3q", path.read_bytes())
+            has_timer = queue_offset == 2 and read_ms > due_ms
+            return has_timer and await ask.committed("slave", TOPIC, GROUP) == 1
+
+        await until(has_progress, "the slave has offset and timer checkpoint")
+        pair.stop("master")
+        pair.stop("slave")
+        pair.set_roles(master="slave", slave="master")
+        pair.start("slave")
+        pair.start("master")
+
+        async def follows() -> bool:
+            status = (await ha_status(ask, "master"))["haClientRuntimeInfo"]
+            return bool(status.get("state") == "STREAMING")
+
+        await until(follows, "the old master follows the new one")
+        assert await ask.committed("slave", TOPIC, GROUP) == 1
+
+        async def is_second_delivered() -> bool:
+            return len(await ask.read_queue("slave", TOPIC, GROUP, 0)) > 1
+
+        await until(is_second_delivered, "the second one is delivered")
+        await asyncio.sleep(1)
+        assert await ask.read_queue("slave", TOPIC, GROUP, 0) == [b"first", b"second"]
+        assert await ask.read_queue("master", TOPIC, GROUP, 0) == [b"first", b"second"]

@@ -140,6 +140,21 @@ def test_pull_plan_change_between_pulls_invalidates_it(
 
 
 @needs_compiled
+def test_pull_plan_that_suggests_another_broker_takes_the_general_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pulls = [pull(n + 1, n) for n in range(6)]
+    change = [settings("slaveReadEnable=true\n"), group(broker_id=3)]
+    pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, *pulls], [pulls[0], *change], pulls])
+    assert_same_pulls(pure, compiled)
+    before, _, after = (answers(responses) for responses in compiled.responses)
+    assert {each.ext_fields["suggestWhichBrokerId"] for each in before} == {"0"}
+    assert {each.ext_fields["suggestWhichBrokerId"] for each in after} == {"3"}
+    assert [each.code for each in after] == [0] * 6
+    assert compiled.served_bytes == sum(map(len, pulls))
+
+
+@needs_compiled
 def test_pull_plan_group_without_members_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pulls = [pull(n + 1, n) for n in range(6)]
     leave = frame(35, {"clientID": "client", "consumerGroup": GROUP}, b"", 900)
