@@ -28,6 +28,10 @@ _ONEWAY: Final = 2
 _SUCCESS: Final = 0
 _new: Final = tuple.__new__
 _MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
+_UNCONFIRMED: Final = frozenset(
+    {int(ResponseCode.FLUSH_DISK_TIMEOUT), int(ResponseCode.FLUSH_SLAVE_TIMEOUT)}
+)
+"""Refusals of messages that are stored all the same."""
 _SYSTEM_BUSY: Final = int(ResponseCode.SYSTEM_BUSY)
 _V3_4_9: Final = 121
 """Clients before this version do not send `maxReconsumeTimes`, so the field is ignored."""
@@ -100,6 +104,9 @@ class SendMessageProcessor:
         def settled(refused: Refusal | None) -> None:
             if refused is None:
                 deferred.set(frames)
+                return
+            if refused.code in _UNCONFIRMED:
+                deferred.set(responses.unconfirmed(frames, refused.code, refused.remark))
                 return
             refusals = []
             for opaque, serialize_type in asked:
@@ -188,11 +195,12 @@ class SendMessageProcessor:
         responses = self._responses
 
         def settled(refused: Refusal | None) -> None:
-            deferred.set(
-                frame
-                if refused is None
-                else responses.refusal(deferred.request, refused.code, refused.remark)
-            )
+            if refused is None:
+                deferred.set(frame)
+            elif refused.code in _UNCONFIRMED:
+                deferred.set(responses.unconfirmed(frame, refused.code, refused.remark))
+            else:
+                deferred.set(responses.refusal(deferred.request, refused.code, refused.remark))
 
         self._operation.when_settled(sent, settled)
         return deferred

@@ -16,6 +16,7 @@ from rocketpy.broker.operation.send.admission import TopicSendPolicy
 from rocketpy.proto.wire.codes import RPC_VERSION, LanguageCode
 from rocketpy.proto.wire.command import RemotingCommand, encode_command, make_response
 from rocketpy.proto.wire.fastjson import dumps
+from rocketpy.proto.wire.frame import CommandReader
 from rocketpy.proto.wire.msgpack_header import encode_msgpack_header
 from rocketpy.remoting.connection.channel import Channel
 
@@ -306,6 +307,22 @@ class SendResponses:
         if recall_handle:
             ext_fields["recallHandle"] = recall_handle
         return encode_command(make_response(request, code, remark, ext_fields))
+
+    @staticmethod
+    def unconfirmed(frames: bytes, code: int, remark: str) -> bytes:
+        """Return responses of stored messages with another status.
+
+        Clients read the place of the message with every status of a stored one.
+
+        Args:
+            frames: the responses with code 0.
+            code: 10 or 12: neither disk nor replicas have confirmed the messages.
+            remark: the reason.
+        """
+        commands = CommandReader().feed(frames)
+        for command in commands:
+            command.code, command.remark = code, remark
+        return b"".join(map(encode_command, commands))
 
     def refusal(self, request: RemotingCommand, code: int, remark: str) -> RemotingCommand:
         """Return a refusal with ext fields, because clients read them without a check."""

@@ -91,6 +91,10 @@ class Kit:
             response = self.channel.take(response)
         return decoded(response) if isinstance(response, bytes) else response
 
+    def answers(self) -> list[RemotingCommand]:
+        """Responses that came later."""
+        return [*self.channel.commands, *map(decoded, self.channel.sent)]
+
 
 def decoded(frame: bytes) -> RemotingCommand:
     (command,) = CommandReader().feed(frame)
@@ -287,7 +291,28 @@ def test_send_missing_flush_is_never_success(is_writable: bool, code: int) -> No
     kit.send()
     kit.store.is_writable = is_writable
     kit.store.waiting[0][1](False)
-    assert [one.code for one in kit.channel.commands] == [code]
+    assert [one.code for one in kit.answers()] == [code]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("serialize_type", [0, 1, 2])
+def test_send_unconfirmed_message_has_its_place_in_the_response(
+    serialize_type: int, *, batch: bool
+) -> None:
+    items = [BatchItem(0, b"one", b"UNIQ_KEY\x01A\x02"), BatchItem(0, b"two", b"UNIQ_KEY\x01B\x02")]
+    request: dict[str, Any] = {"serialize_type": serialize_type}
+    if batch:
+        request |= {"body": encode_batch(items), "code": 320, "m": "true"}
+    kit = Kit()
+    stored = kit.send({"UNIQ_KEY": UNIQ}, **request)
+
+    waiting = Kit(answers_wait=True)
+    waiting.send({"UNIQ_KEY": UNIQ}, **request)
+    waiting.store.waiting[0][1](False)
+    [response] = waiting.answers()
+    assert response.code == 10
+    assert "not yet on disk" in response.remark
+    assert response.ext_fields == stored.ext_fields
 
 
 def test_send_retry_after_last_attempt_is_dead_letter() -> None:
