@@ -1,8 +1,8 @@
 """Runs the services of docker-compose.yml as processes of this machine.
 
 Each service gets a loopback address of its own in the place of its container, a directory in the
-place of its volume, and a free port for each of its ports; commands and health checks are those of
-the file with these replaced.
+place of its volume, and a free port for each of its ports; secrets are files of the directory.
+Commands and health checks are those of the file with these replaced.
 """
 
 import os
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,13 @@ class Service:
         self.directory.mkdir()
         # "127.0.0.1:9876:9876" publishes the container's 9876.
         inside = [str(each).rpartition(":")[2] for each in spec["ports"]]
-        self.ports = {port: str(free_port()) for port in inside}
+        self.port = inside[0]
+        self.ports = {port: str(free_port()) for port in [*inside, *spec.get("expose", ())]}
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
-        [port] = self.ports.values()
-        return f"{self.address}:{port}"
+        return f"{self.address}:{self.ports[self.port]}"
 
     @property
     def log(self) -> str:
@@ -61,21 +62,29 @@ class Service:
 
 
 class Stack:
-    def __init__(self, directory: Path) -> None:
+    """Services without a profile, or those of `names`, as with `docker compose up NAME...`."""
+
+    def __init__(self, directory: Path, names: Collection[str] = ()) -> None:
         self.document = load()
+        self.secrets = directory / "secrets"
+        self.secrets.mkdir()
+        for name in self.document["secrets"]:
+            (self.secrets / name).write_text("0123456789abcdef" * 4 + "\n")
         self.elsewhere = directory / "elsewhere"  # nothing may be written where a container starts
         self.elsewhere.mkdir()
         self.services = {
             name: Service(name, spec, number, directory)
             for number, (name, spec) in enumerate(self.document["services"].items(), start=2)
+            if (name in names if names else "profiles" not in spec)
         }
 
     def local(self, service: Service, words: list[str]) -> list[str]:
         """Replace container names, addresses, ports and /data by those of this machine."""
         names = "|".join(re.escape(name) for name in self.services)
         pattern = re.compile(
-            rf"\b(?P<host>{names}):(?P<port>\d+)\b|(?<=brokerIP1=)(?P<ip>{names})$"
+            rf"\b(?P<host>{names}):(?P<port>\d+)\b|(?<=brokerIP[12]=)(?P<ip>{names})$"
             r"|(?P<any>0\.0\.0\.0)|(?P<data>/data)\b|\b(?P<own>\d{4,5})\b"
+            r"|(?P<secrets>/run/secrets)\b"
         )
 
         def replaced(match: re.Match[str]) -> str:
@@ -88,6 +97,8 @@ class Stack:
                 return service.address
             if match["data"]:
                 return str(service.directory)
+            if match["secrets"]:
+                return str(self.secrets)
             return service.ports[match["own"]]
 
         program, *arguments = words
@@ -104,14 +115,15 @@ class Stack:
             ]
             assert ready, "services depend on each other in a circle"
             for service in ready:
-                self._start(service)
+                self.run(service)
             for service in ready:
                 self.wait_healthy(service)
                 del waiting[service.name]
 
-    def _start(self, service: Service) -> None:
+    def run(self, service: Service) -> None:
+        """Start one service."""
         log = service.directory.parent / f"{service.name}.log"
-        with log.open("wb") as output:
+        with log.open("ab") as output:
             service.process = subprocess.Popen(
                 self.local(service, service.spec["command"]),
                 stdin=subprocess.DEVNULL,

@@ -311,7 +311,7 @@ def test_send_unconfirmed_message_has_its_place_in_the_response(
     waiting.store.waiting[0][1](False)
     [response] = waiting.answers()
     assert response.code == 10
-    assert "not yet on disk" in response.remark
+    assert "not yet on disk" in (response.remark or "")
     assert response.ext_fields == stored.ext_fields
 
 
