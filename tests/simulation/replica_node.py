@@ -162,9 +162,7 @@ class Node:
             identity=identity,
             log=StoreLog(self.store, world.file_bytes),
             replicas=self.store.replicas,
-            acknowledgements=Acknowledgements(
-                world.config, waits=True, appended=self.store.max_phy_offset
-            ),
+            acknowledgements=Acknowledgements(world.config, waits=True),
             clock=self.clock,
             timer=lambda: 0.0,
             new_nonce=lambda: world.rng.randbytes(32),

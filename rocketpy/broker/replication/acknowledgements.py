@@ -52,7 +52,6 @@ class Acknowledgements:
     Args:
         config: how many copies are needed.
         waits: whether sends wait for replicas at all (SYNC_MASTER).
-        appended: end of the log at the start, which consumers may see.
         refuses_early: whether a send is refused when fewer copies than needed are in sync, as
             Apache does with `enableSlaveActingMaster`; otherwise only below `minInSyncReplicas`.
 
@@ -67,17 +66,16 @@ class Acknowledgements:
         config: ReplicationConfig,
         *,
         waits: bool,
-        appended: int = 0,
         refuses_early: bool = False,
     ) -> None:
         self._config = config
         self._waits = waits
         self._refuses_early = refuses_early
         self._replicas: list[ReplicaProgress] = []
-        self._appended = appended
+        self._appended = 0
         self._samples: deque[tuple[int, int]] = deque()
-        self.confirmed_end: int = appended
-        self.released: int = appended
+        self.confirmed_end: int = 0
+        self.released: int = 0
         self.confirmed: int = NO_BOUND
         self._update()
 

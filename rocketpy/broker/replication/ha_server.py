@@ -88,14 +88,14 @@ class HaServer(Acceptor[ReplicaConnection]):
         timer: Callable[[], float],
         new_nonce: Callable[[], bytes],
     ) -> None:
-        self.config = config
-        self.identity = identity
-        self.log = log
-        self.acknowledgements = acknowledgements
-        self.rate = AppendRate()
+        self.config: ReplicationConfig = config
+        self.identity: PairIdentity = identity
+        self.log: MasterLog = log
+        self.acknowledgements: Acknowledgements = acknowledgements
+        self.rate: AppendRate = AppendRate()
         self.loop: asyncio.AbstractEventLoop
-        self.timer = timer
-        self.new_nonce = new_nonce
+        self.timer: Callable[[], float] = timer
+        self.new_nonce: Callable[[], bytes] = new_nonce
         self.now_ms: Callable[[], int] = clock.monotonic_ms
         self.port: int = 0
         self.connections: list[ReplicaConnection] = []

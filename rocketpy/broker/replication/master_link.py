@@ -90,8 +90,8 @@ class MasterLink(asyncio.Protocol):
         on_event: Callable[[Event, str], object],
         on_data: Callable[[], None],
     ) -> None:
-        self.ha_address = ha_address
-        self.is_pair = is_pair
+        self.ha_address: str = ha_address
+        self.is_pair: bool = is_pair
         self.ended: asyncio.Future[LinkEnd] = loop.create_future()
         self.read_ms: int = 0
         self.written_ms: int = 0

@@ -130,8 +130,8 @@ class ReplicaConnection(AcceptedProtocol):
 
     def __init__(self, owner: ReplicaOwner, ip: str) -> None:
         super().__init__()
-        self.ip = ip
-        self.phase = Phase.OPENING
+        self.ip: str = ip
+        self.phase: Phase = Phase.OPENING
         self.broker_id: int | None = None
         self.stream: _Stream | None = None
         self.gone: asyncio.Future[None] = owner.loop.create_future()

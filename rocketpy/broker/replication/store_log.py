@@ -150,7 +150,7 @@ class LogCopy(StoreLog):
 
     def __init__(self, store: ReplicatedStore, file_bytes: int, *, confirms_disk: bool) -> None:
         super().__init__(store, file_bytes)
-        self.confirms_disk = confirms_disk
+        self.confirms_disk: bool = confirms_disk
         self.disk_state: DiskState = DiskState.WRITING
         self.reason: str = ""
         self.queued_bytes: int = 0
