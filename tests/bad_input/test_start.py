@@ -300,12 +300,24 @@ def test_broken_directory_of_one_server_does_not_touch_another(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "line", sample(["brokerRole=SLAVE", "brokerRole=SYNC_MASTER", "brokerId=1"], 3)
+    ("first", "second"),
+    sample(
+        [
+            ("brokerId=0", "brokerRole=SLAVE"),
+            ("brokerRole=SYNC_MASTER", "brokerId=1"),
+            ("brokerRole=SYNC_MASTER", "inSyncReplicas=2"),
+            ("brokerId=1", "brokerRole=SLAVE"),
+        ],
+        3,
+    ),
 )
-def test_unsupported_broker_role_is_refused(tmp_path: Path, line: str) -> None:
+def test_settings_of_a_role_that_contradict_each_other_are_refused(
+    tmp_path: Path, first: str, second: str
+) -> None:
     path = tmp_path / "broker.conf"
-    path.write_text(f"brokerName=b\n{line}\n")
+    path.write_text(f"{first}\n{second}\n")
     arguments = broker_arguments(tmp_path / "store")
     sentence = last_sentence(finished(*arguments, "-c", str(path)), 2)
-    assert f"{path}:2: {line.partition('=')[0]}: " in sentence
+    keys = [each.partition("=")[0] for each in (first, second)]
+    assert any(f": {key}: " in sentence for key in keys)
     assert not (tmp_path / "store").exists()
