@@ -4,7 +4,9 @@ import secrets
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import structlog
 
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.config import BrokerConfig
@@ -27,6 +29,8 @@ from rocketpy.remoting.network.tls_context import mutual_contexts
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.store_files import StoreFiles
+
+logger: Any = structlog.get_logger(__name__)
 
 _ASK_MS: Final = 3_000
 _SLAVE: Final = "SLAVE"
@@ -167,6 +171,9 @@ class Replication:
             StartError: the HA port is taken.
         """
         needs = self._needs
+        copies, role = needs.config.in_sync_replicas, needs.store_config.broker_role
+        if copies > 1 and role != _SYNC_MASTER:
+            logger.warning("inSyncReplicas has no effect", brokerRole=role, inSyncReplicas=copies)
         if self.client is not None:
             self.client.start()
         elif self.server is not None:

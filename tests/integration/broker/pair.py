@@ -12,7 +12,7 @@ from pathlib import Path
 from rocketpy.errors import ConnectionLostError
 from rocketpy.proto.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketpy.proto.record.message import MessageExt, decode_messages
-from rocketpy.proto.record.sys_flag import PULL_SUBSCRIPTION
+from rocketpy.proto.record.sys_flag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
@@ -137,7 +137,13 @@ class Requests:
         raise AssertionError(f"the connection to the {name} was lost twice")
 
     async def pull(
-        self, name: str, topic: str, group: str, queue_id: int, offset: int
+        self,
+        name: str,
+        topic: str,
+        group: str,
+        queue_id: int,
+        offset: int,
+        wait_ms: int = 0,
     ) -> tuple[RemotingCommand, list[MessageExt]]:
         header = PullMessageRequestHeader(
             consumer_group=group,
@@ -145,9 +151,9 @@ class Requests:
             queue_id=queue_id,
             queue_offset=offset,
             max_msg_nums=32,
-            sys_flag=PULL_SUBSCRIPTION,
+            sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if wait_ms else 0),
             commit_offset=0,
-            suspend_timeout_millis=0,
+            suspend_timeout_millis=wait_ms,
             subscription="*",
             sub_version=0,
         )

@@ -54,8 +54,19 @@ async def test_pair_master_that_is_killed_loses_nothing_and_gets_the_commits(
             await admin.create_group(GROUP)
         async with rocketpy.connect(pair.namesrv) as client, client.producer() as producer:
             sent = [b"message %d" % number for number in range(200)]
-            for body in sent:
+            for body in sent[:-1]:
                 await producer.send(TOPIC, body)
+            # Pulls at the slave wait for the log: at the end of the queue, and beyond it.
+            waits = [
+                asyncio.create_task(ask.pull("slave", TOPIC, GROUP, 0, offset, 20_000))
+                for offset in (199, 200)
+            ]
+            await asyncio.sleep(0.5)
+            await producer.send(TOPIC, sent[-1])
+            response, messages = await waits[0]
+            assert (response.code, [each.body for each in messages]) == (0, sent[-1:])
+            assert not waits[1].done()
+            waits[1].cancel()
         assert await ask.commit("master", TOPIC, GROUP, 50) == 0
 
         # What was acknowledged is on both, byte for byte.
