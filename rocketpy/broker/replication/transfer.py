@@ -9,7 +9,7 @@ from typing import Final
 
 _CATCH_UP_LAG_BYTES: Final = 4 << 20
 """Lag from which a slave catches up; a burst of clients does not reach it."""
-_CATCH_UP_FRAME_BYTES: Final = 512 << 10
+_CATCH_UP_FRAME_BYTES: Final = 1 << 20
 _SHARE: Final = 10
 """A transfer that took 1 ms pauses for 9 ms."""
 _LEAST_GAIN: Final = 1.25
@@ -107,8 +107,9 @@ class TransferPace:
         self._sent_in_second += size_bytes
         if lag_bytes < _CATCH_UP_LAG_BYTES or not self._rate.is_active:
             return
+        # From the begin of this frame to that of the next one.
         slowest_s = size_bytes / (_LEAST_GAIN * self._rate.bytes_per_s)
-        self._ready_s = now_s + min(used_s * (_SHARE - 1), slowest_s)
+        self._ready_s = now_s - used_s + min(used_s * _SHARE, slowest_s)
 
     def _turn_second(self, now_s: float) -> None:
         if int(now_s) != self._second:

@@ -39,7 +39,7 @@ def certificate(directory: Path, name: str) -> tuple[str, str]:
 
 
 def contexts(own: tuple[str, str], trusted: tuple[str, str]) -> Any:
-    files = {"key_path": own[0], "cert_path": own[1], "trust_cert_path": trusted[1]}
+    files: Any = {"key_path": own[0], "cert_path": own[1], "trust_cert_path": trusted[1]}
     return mutual_contexts(TlsServerConfig(**files), TlsClientConfig(**files))
 
 

@@ -39,7 +39,7 @@ def test_close_follower_gets_batches_at_once() -> None:
 
 
 def test_catch_up_gets_larger_frames() -> None:
-    assert pace().frame_bytes(100 * MIB) == 512 << 10
+    assert pace().frame_bytes(100 * MIB) == MIB
 
 
 def test_frames_fit_a_peer_with_small_ones() -> None:
@@ -58,9 +58,11 @@ def test_catch_up_uses_a_tenth_of_the_time_while_clients_send() -> None:
 
 def test_catch_up_is_faster_than_the_clients() -> None:
     found = pace(active(50 * MIB))
-    found.sent(MIB, 100 * MIB, 0.1, 5.0)
+    found.sent(MIB, 100 * MIB, 0.01, 5.0)
+    assert found.wait_s(5.0) == pytest.approx(1 / (50 * 1.25) - 0.01, rel=0.05)
 
-    assert found.wait_s(5.0) == pytest.approx(1 / (50 * 1.25), rel=0.05)
+    found.sent(MIB, 100 * MIB, 0.1, 6.0)
+    assert found.wait_s(6.0) == 0  # a busy machine is slow enough
 
 
 def test_catch_up_is_not_limited_while_no_client_sends() -> None:
