@@ -409,7 +409,7 @@ class BrokerParts:
             stats=self.message_counter,
             config=self.configs.broker,
             # The check points of a slave are in memory only.
-            answers_wait=self.configs.store.answers_wait and not self.role.is_slave,
+            sync_flush=self.configs.store.is_sync_flush and not self.role.is_slave,
             clock=self.clock,
         )
         return build_pop(needs, listen=listen, pool=self.pools["pull"], rng=rng)

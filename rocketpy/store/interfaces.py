@@ -151,6 +151,14 @@ class Durability(Protocol):
         ...
 
 
+class FlushNotice(Protocol):
+    """Notice of records that reach the disk."""
+
+    def when_flushed(self, phy_end: int, callback: Callable[[bool], None]) -> None:
+        """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
+        ...
+
+
 class Writability(Protocol):
     """State of the store for writes."""
 

@@ -302,6 +302,11 @@ class MessageStore:
             phy_end, deadline_ms, callback, replica_deadline_ms=now_ms + replica_ms
         )
 
+    def when_flushed(self, phy_end: int, callback: Callable[[bool], None]) -> None:
+        """Like `when_durable`, but without waiting for replicas: for what may be repeated."""
+        deadline_ms = self._monotonic_ms() + self.config.sync_flush_timeout
+        self._offsets.wait_for_flush(phy_end, deadline_ms, callback)
+
     def is_confirmed(self, phy_end: int) -> bool:
         """Return whether enough replicas have the log up to an offset; True if none is needed."""
         return self._offsets.confirmed >= phy_end

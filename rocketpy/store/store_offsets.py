@@ -26,7 +26,6 @@ DefaultMessageStore.getConfirmOffset, ReputMessageService.reputFromOffset (5.4.0
 """
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -35,18 +34,19 @@ NO_BOUND: Final = 1 << 63
 
 
 class Waiter(NamedTuple):
-    """Callback that waits until a part of the log is acknowledged.
+    """Callback that waits until a part of the log is flushed, or acknowledged.
 
     Attributes:
         phy_end: end of that part.
         deadline_ms: monotonic time until which its flush is waited for.
-        replica_deadline_ms: monotonic time until which its confirmation is waited for.
+        replica_deadline_ms: monotonic time until which its confirmation is waited for; None if the
+            flush is enough.
         callback: called once.
     """
 
     phy_end: int
     deadline_ms: int
-    replica_deadline_ms: int
+    replica_deadline_ms: int | None
     callback: Callable[[bool], None]
 
 
@@ -100,7 +100,7 @@ class StoreOffsets:
         self._epoch = 0  # grows when messages begin to wait for replicas
         self._failed = False
         self._mutex = threading.Lock()
-        self._waiters: deque[Waiter] = deque()
+        self._waiters: list[Waiter] = []
         self.appended: int = 0
         self.appended_ms: int = 0
         self.flushed: int = 0
@@ -227,23 +227,42 @@ class StoreOffsets:
             callback: called once, on any thread, possibly before this returns.
             replica_deadline_ms: monotonic time after which it is False if it is not confirmed.
         """
-        if self.acknowledged >= phy_end:
-            callback(True)
+        self._wait(Waiter(phy_end, deadline_ms, replica_deadline_ms, callback))
+
+    def wait_for_flush(
+        self, phy_end: int, deadline_ms: int, callback: Callable[[bool], None]
+    ) -> None:
+        """Call back when the log is flushed up to an offset, whether replicas have it or not.
+
+        Args:
+            phy_end: see `wait_for`.
+            deadline_ms: see `wait_for`.
+            callback: see `wait_for`.
+        """
+        self._wait(Waiter(phy_end, deadline_ms, None, callback))
+
+    def _wait(self, waiter: Waiter) -> None:
+        if self._is_done(waiter):
+            waiter.callback(True)
             return
         with self._mutex:
             # Added before the second check, so that a flush in between finds the waiter.
-            self._waiters.append(Waiter(phy_end, deadline_ms, replica_deadline_ms, callback))
+            self._waiters.append(waiter)
         if self._failed:
             self.fail()
-        elif self.acknowledged >= phy_end:  # it moved between the two checks
+        elif self._is_done(waiter):  # it moved between the two checks
             self.answer_acknowledged()
         else:
             self.ask()
 
+    def _is_done(self, waiter: Waiter) -> bool:
+        if waiter.replica_deadline_ms is not None:
+            return self.acknowledged >= waiter.phy_end
+        return not self._asks_flush or self.flushed >= waiter.phy_end
+
     def answer_acknowledged(self) -> None:
-        """Call back with True for records that are acknowledged."""
-        acknowledged = self.acknowledged
-        self._answer(lambda waiter: waiter.phy_end <= acknowledged, is_acknowledged=True)
+        """Call back with True for records that are acknowledged, or flushed if that is enough."""
+        self._answer(self._is_done, is_acknowledged=True)
 
     def expire(self, now_ms: int) -> None:
         """Call back with False after the deadline, even while a flush hangs."""
@@ -252,7 +271,11 @@ class StoreOffsets:
         self._answer(
             lambda waiter: (
                 (waiter.deadline_ms <= now_ms and waiter.phy_end > flushed)
-                or (waiter.replica_deadline_ms <= now_ms and waiter.phy_end > confirmed)
+                or (
+                    waiter.replica_deadline_ms is not None
+                    and waiter.replica_deadline_ms <= now_ms
+                    and waiter.phy_end > confirmed
+                )
             ),
             is_acknowledged=False,
         )
@@ -260,7 +283,10 @@ class StoreOffsets:
     def give_up(self) -> None:
         """Call back with False for records that are not confirmed, before their deadline."""
         confirmed = self.confirmed
-        self._answer(lambda waiter: waiter.phy_end > confirmed, is_acknowledged=False)
+        self._answer(
+            lambda waiter: waiter.replica_deadline_ms is not None and waiter.phy_end > confirmed,
+            is_acknowledged=False,
+        )
 
     def fail(self) -> None:
         """Call back with False, now and for later calls, because there are no more flushes."""
@@ -271,10 +297,12 @@ class StoreOffsets:
         with self._mutex:
             if not self._waiters:
                 return
-            answered = [waiter for waiter in self._waiters if chosen(waiter)]
+            answered, left = [], []
+            for waiter in self._waiters:  # once: offsets move meanwhile
+                (answered if chosen(waiter) else left).append(waiter)
             if not answered:
                 return
-            self._waiters = deque(each for each in self._waiters if not chosen(each))
+            self._waiters = left
         # Outside of the lock: callbacks may wait for further offsets.
         for waiter in answered:
             waiter.callback(is_acknowledged)

@@ -76,7 +76,7 @@ class AckOperation:
         revive_log: stores the acks of all other check points.
         waiters: suspended pops, woken when an ordered queue becomes free.
         broker_name: name of this broker.
-        answers_wait: whether responses wait until acks are on disk.
+        sync_flush: whether responses wait until acks are on disk.
         clock: time.
     """
 
@@ -92,7 +92,7 @@ class AckOperation:
         revive_log: ReviveLog,
         waiters: SuspendedPops,
         broker_name: str,
-        answers_wait: bool,
+        sync_flush: bool,
         clock: Clock,
     ) -> None:
         self._topics = topics
@@ -104,7 +104,7 @@ class AckOperation:
         self._revive_log = revive_log
         self._waiters = waiters
         self._broker_name = broker_name
-        self._answers_wait = answers_wait
+        self._sync_flush = sync_flush
         self._clock = clock
 
     def ack(self, queue: GroupQueue, queue_offset: int, handle_text: str) -> Acked | Refusal:
@@ -284,7 +284,7 @@ class AckOperation:
         )
         if stored.status is not PutMessageStatus.PUT_OK:
             return self._not_stored(stored)
-        return Acked(stored.phy_end if self._answers_wait else 0)
+        return Acked(stored.phy_end if self._sync_flush else 0)
 
     def _not_stored(self, stored: PutMessageResult) -> Refusal:
         return Refusal(ResponseCode.SYSTEM_ERROR, f"not stored: {stored.status.value}")

@@ -57,7 +57,7 @@ class CheckPointBuffer:
         revive_log: stores check points and acks that leave the buffer.
         positions: notified when the committed offset may advance.
         config: the broker's settings; see `configure`.
-        answers_wait: whether responses wait for the disk; then nothing is buffered.
+        sync_flush: whether responses wait for the disk; then nothing is buffered.
         clock: time.
     """
 
@@ -69,13 +69,13 @@ class CheckPointBuffer:
         positions: PopPositions,
         *,
         config: BrokerConfig,
-        answers_wait: bool,
+        sync_flush: bool,
         clock: Clock,
     ) -> None:
         self._revive_log = revive_log
         self._positions = positions
         self._config = config
-        self._answers_wait = answers_wait
+        self._sync_flush = sync_flush
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[PopKey, _Waiting] = {}
@@ -105,7 +105,7 @@ class CheckPointBuffer:
             False when the caller must store the check point now.
         """
         config = self._config
-        if self._answers_wait or not config.enable_pop_buffer_merge:
+        if self._sync_flush or not config.enable_pop_buffer_merge:
             return False
         stay_ms = min(
             config.pop_ck_stay_buffer_time,

@@ -57,7 +57,7 @@ class PopNeeds:
         order_file: consumerOrderInfo.json.
         stats: counters.
         config: the broker's settings.
-        answers_wait: whether responses wait until check points and acks are on disk.
+        sync_flush: whether responses wait until check points and acks are on disk.
         clock: time.
     """
 
@@ -73,7 +73,7 @@ class PopNeeds:
     order_file: JsonDocument
     stats: PullCounter
     config: BrokerConfig
-    answers_wait: bool
+    sync_flush: bool
     clock: Clock
 
 
@@ -168,7 +168,7 @@ def _buffer(needs: PopNeeds, revive_log: ReviveLog, positions: PopPositions) -> 
         revive_log,
         positions,
         config=needs.config,
-        answers_wait=needs.answers_wait,
+        sync_flush=needs.sync_flush,
         clock=needs.clock,
     )
 
@@ -206,7 +206,7 @@ def _taker(
         revive_log=revive_log,
         stats=needs.stats,
         config=needs.config,
-        answers_wait=needs.answers_wait,
+        sync_flush=needs.sync_flush,
     )
 
 
@@ -250,7 +250,7 @@ def _acks(
         revive_log=revive_log,
         waiters=waiters,
         broker_name=needs.config.broker_name,
-        answers_wait=needs.answers_wait,
+        sync_flush=needs.sync_flush,
         clock=needs.clock,
     )
 

@@ -44,13 +44,13 @@ from rocketpy.proto.wire.fastjson import loads_plain
 from rocketpy.remoting.connection.channel import Channel
 from rocketpy.remoting.connection.dispatch import Processor, Response
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.interfaces import Durability
+from rocketpy.store.interfaces import FlushNotice
 
 _NO_FIELDS: Final[dict[str, str]] = {}
 _NOTHING: Final = PopMessageResponseHeader(
     pop_time=0, invisible_time=0, revive_qid=0, rest_num=0
 ).to_ext()
-_NOT_STORED: Final = "the check points of the messages are not on disk, or not on enough slaves"
+_NOT_STORED: Final = "the check points of the messages are not on disk"
 
 
 class PopMessageProcessor:
@@ -69,7 +69,7 @@ class PopMessageProcessor:
         pops: PopOperation,
         peeks: PeekOperation,
         notifications: NotificationOperation,
-        store: Durability,
+        store: FlushNotice,
         clock: Clock,
     ) -> None:
         self._pops = pops
@@ -222,7 +222,7 @@ class PopMessageProcessor:
             refusal = make_response(head, ResponseCode.SYSTEM_ERROR, _NOT_STORED, _NOTHING)
             channel.send(frame if is_durable else encode_command(refusal))
 
-        self._store.when_durable(outcome.durable_at, settled)
+        self._store.when_flushed(outcome.durable_at, settled)
         return None
 
 
@@ -273,7 +273,7 @@ class PopAckProcessor:
         store: durability of acks.
     """
 
-    def __init__(self, acks: AckOperation, store: Durability) -> None:
+    def __init__(self, acks: AckOperation, store: FlushNotice) -> None:
         self._acks = acks
         self._store = store
 
@@ -297,7 +297,7 @@ class PopAckProcessor:
         outcome = self._acks.ack(queue, header.offset, header.extra_info)
         if isinstance(outcome, Refusal):
             return make_response(request, *outcome)
-        return self._when_durable(channel, request, outcome.durable_at)
+        return self._when_flushed(channel, request, outcome.durable_at)
 
     def ack_batch(self, channel: Channel, request: RemotingCommand) -> Response:
         """Process BATCH_ACK_MESSAGE (200151); returns the last refusal, as Apache does.
@@ -323,7 +323,7 @@ class PopAckProcessor:
                 durable_at = max(durable_at, outcome.durable_at)
         if refused is not None:
             return make_response(request, *refused)
-        return self._when_durable(channel, request, durable_at)
+        return self._when_flushed(channel, request, durable_at)
 
     def change_invisible(self, channel: Channel, request: RemotingCommand) -> Response:
         """Process CHANGE_MESSAGE_INVISIBLETIME (200053).
@@ -343,9 +343,9 @@ class PopAckProcessor:
             invisible_time=outcome.invisible_ms,
             revive_qid=outcome.revive_queue_id,
         )
-        return self._when_durable(channel, request, outcome.durable_at, fields.to_ext())
+        return self._when_flushed(channel, request, outcome.durable_at, fields.to_ext())
 
-    def _when_durable(
+    def _when_flushed(
         self,
         channel: Channel,
         request: RemotingCommand,
@@ -360,8 +360,8 @@ class PopAckProcessor:
             if is_durable:
                 deferred.set(make_response(deferred.request, ext_fields=fields))
                 return
-            remark = "the ack is not on disk, or not on enough slaves"
+            remark = "the ack is not on disk"
             deferred.set(make_response(deferred.request, ResponseCode.SYSTEM_ERROR, remark))
 
-        self._store.when_durable(durable_at, settled)
+        self._store.when_flushed(durable_at, settled)
         return deferred

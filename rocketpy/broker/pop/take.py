@@ -204,7 +204,7 @@ class QueueTaker:
         revive_log: stores all other check points.
         stats: counters.
         config: the broker's settings; see `configure`.
-        answers_wait: whether a response waits until its check points are on disk.
+        sync_flush: whether a response waits until its check points are on disk.
     """
 
     def __init__(  # noqa: PLR0913 - the parts a pop touches
@@ -218,7 +218,7 @@ class QueueTaker:
         revive_log: ReviveLog,
         stats: PullCounter,
         config: BrokerConfig,
-        answers_wait: bool,
+        sync_flush: bool,
     ) -> None:
         self._store = store
         self._positions = positions
@@ -228,7 +228,7 @@ class QueueTaker:
         self._revive_log = revive_log
         self._stats = stats
         self._config = config
-        self._answers_wait = answers_wait
+        self._sync_flush = sync_flush
 
     def configure(self, config: BrokerConfig) -> None:
         """Apply changed settings."""
@@ -331,7 +331,7 @@ class QueueTaker:
             pop.not_stored = stored.status
             return False
         self._positions.advance(queue, read.next_begin_offset, stored.phy_end)
-        if self._answers_wait:
+        if self._sync_flush:
             pop.durable_at = max(pop.durable_at, stored.phy_end)
         return True
 

@@ -175,6 +175,8 @@ class FakeStore:
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
         self.waiting.append((phy_end, callback))
 
+    when_flushed = when_durable
+
     def is_confirmed(self, phy_end: int) -> bool:
         return self.confirmed >= phy_end
 

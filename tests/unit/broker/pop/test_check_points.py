@@ -49,7 +49,7 @@ class Timer:
 
 
 class Kit:
-    def __init__(self, *, answers_wait: bool = False, **changes: Any) -> None:
+    def __init__(self, *, sync_flush: bool = False, **changes: Any) -> None:
         self.config = replace(BrokerConfig(), **changes)
         self.clock = FakeClock()
         self.timer = Timer()
@@ -61,7 +61,7 @@ class Kit:
             self.timer, self.timer, cluster_name="c", queue_nums=lambda: 8, clock=self.clock
         )
         self.buffer = CheckPointBuffer(
-            log, self.positions, config=self.config, answers_wait=answers_wait, clock=self.clock
+            log, self.positions, config=self.config, sync_flush=sync_flush, clock=self.clock
         )
 
     def pop(self, start: int = 10, count: int = 3, invisible_ms: int = 60_000) -> PopKey | None:
@@ -145,7 +145,7 @@ def test_committed_offset_waits_for_oldest_pop() -> None:
 
 
 def test_check_point_buffer_disabled_buffers_nothing() -> None:
-    assert Kit(answers_wait=True).pop() is None
+    assert Kit(sync_flush=True).pop() is None
     assert Kit(enable_pop_buffer_merge=False).pop() is None
     assert Kit(pop_ck_max_buffer_size=0).pop() is None
     kit = Kit(pop_ck_offset_max_queue_size=2)

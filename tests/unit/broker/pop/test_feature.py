@@ -25,9 +25,7 @@ POP, ACK, PEEK, CHANGE, NOTIFICATION, POLLING_INFO, BATCH_ACK = (
 
 
 class Kit(Parts):
-    def __init__(
-        self, *, has_timer: bool = True, answers_wait: bool = False, **config: Any
-    ) -> None:
+    def __init__(self, *, has_timer: bool = True, sync_flush: bool = False, **config: Any) -> None:
         super().__init__(**{"enable_pop_buffer_merge": False, **config})
         self.timer = Timer()
         self.groups = SubscriptionGroupTable(self.config, MemoryFile(), self.clock)
@@ -49,7 +47,7 @@ class Kit(Parts):
                 order_file=self.order_file,
                 stats=FakeStats(),
                 config=self.config,
-                answers_wait=answers_wait,
+                sync_flush=sync_flush,
                 clock=self.clock,
             ),
             listen=self.listeners.append,
@@ -251,12 +249,12 @@ def test_pop_feature_unacked_message_is_redelivered() -> None:
     assert kit.store.max_offset(RETRY_V1, 0) == 1
 
 
-@pytest.mark.parametrize("answers_wait", [True, False])
+@pytest.mark.parametrize("sync_flush", [True, False])
 def test_pop_feature_sync_flush_answers_after_check_point_is_durable(
-    answers_wait: bool,
+    sync_flush: bool,
 ) -> None:
-    kit = Kit(answers_wait=answers_wait)
+    kit = Kit(sync_flush=sync_flush)
     kit.put(b"0")
     response = kit.pop_or_wait()
     # The timer of this test vouches for nothing that is beyond the end of the log.
-    assert (response is None) is answers_wait
+    assert (response is None) is sync_flush

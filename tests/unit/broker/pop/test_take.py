@@ -27,7 +27,7 @@ INVISIBLE_MS = 60_000
 class Kit(Parts):
     """Takes whose check points are stored at once, unless `buffers`."""
 
-    def __init__(self, *, answers_wait: bool = False, buffers: bool = False, **config: Any) -> None:
+    def __init__(self, *, sync_flush: bool = False, buffers: bool = False, **config: Any) -> None:
         super().__init__(enable_pop_buffer_merge=buffers, **config)
         self.timer = Timer()
         self.locks = PopLocks()
@@ -39,7 +39,7 @@ class Kit(Parts):
             revive_log,
             self.positions,
             config=self.config,
-            answers_wait=answers_wait,
+            sync_flush=sync_flush,
             clock=self.clock,
         )
         self.taker = QueueTaker(
@@ -51,7 +51,7 @@ class Kit(Parts):
             revive_log=revive_log,
             stats=self.stats,
             config=self.config,
-            answers_wait=answers_wait,
+            sync_flush=sync_flush,
         )
 
     def pop(
@@ -379,9 +379,9 @@ def test_take_damaged_retried_message_is_unchanged(
     assert kit.take(RETRY).records == [damaged]
 
 
-@pytest.mark.parametrize(("answers_wait", "durable_at"), [(True, 20_500), (False, 0)])
-def test_take_sync_flush_waits_for_last_check_point(answers_wait: bool, durable_at: int) -> None:
-    kit = Kit(answers_wait=answers_wait)
+@pytest.mark.parametrize(("sync_flush", "durable_at"), [(True, 20_500), (False, 0)])
+def test_take_sync_flush_waits_for_last_check_point(sync_flush: bool, durable_at: int) -> None:
+    kit = Kit(sync_flush=sync_flush)
     kit.put(b"0")
     kit.put(b"1", queue_id=1)
     assert kit.take(QUEUE, GroupQueue("T", GROUP, 1)).durable_at == durable_at

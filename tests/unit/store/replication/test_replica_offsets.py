@@ -102,6 +102,18 @@ def test_give_up_leaves_senders_that_wait_for_disk() -> None:
     assert master.responses == [(b"a", True)]
 
 
+def test_when_flushed_waits_for_no_replica() -> None:
+    master = Master(flush_disk_type="SYNC_FLUSH")
+    end = master.send(b"a")
+    flushed: list[bool] = []
+    master.store.when_flushed(end, flushed.append)
+    master.store.replicas.give_up()
+    assert flushed == []
+    master.step("GroupCommitService")
+    assert flushed == [True]
+    assert master.responses == [(b"a", False)]
+
+
 def test_wait_for_none_confirms_those_that_wait() -> None:
     master = Master()
     master.send(b"a")
