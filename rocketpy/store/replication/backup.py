@@ -31,7 +31,7 @@ _PIECE_BYTES: Final = 1 << 20
 _TABLES: Final = ("checkpoint", "config")
 # In the order of the copy, before all others; what an entry of a later one needs is in the log.
 _FIRST: Final = ("checkpoint", "config", "timercheck", "timerwheel", "timerlog", "consumequeue")
-_NOT_COPIED: Final = frozenset({"lock", "abort", MANIFEST})
+_NOT_COPIED: Final = frozenset({"lock", "abort", MANIFEST, "cut"})
 _NOT_COPIED_SUFFIXES: Final = (".tmp", ".damaged")
 _ABORT: Final = b"0\nbackup"
 _LOG: Final = "commitlog"

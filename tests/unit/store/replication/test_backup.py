@@ -174,3 +174,13 @@ def test_restore_after_interrupted_one_starts_again(tmp_path: Path) -> None:
     assert not (tmp_path / "again/stale").exists()
     assert json.loads((tmp_path / "copy/backup.json").read_bytes())["records"] == 5
     store.close()
+
+
+def test_backup_leaves_out_bytes_that_resync_cut_off(tmp_path: Path) -> None:
+    store = real_store(tmp_path / "store")
+    put_many(store, 5)
+    (tmp_path / "store/cut").mkdir()
+    (tmp_path / "store/cut/bytes").write_bytes(b"x")
+    back_up(tmp_path / "store", tmp_path / "copy")
+    assert not (tmp_path / "copy/cut").exists()
+    store.close()

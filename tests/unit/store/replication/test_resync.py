@@ -1,11 +1,13 @@
 """Cuts of a stopped slave's log, and the search for the place."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
 from rocketpy.errors import StoreFormatError
 from rocketpy.store.message_store import MessageStore
+from rocketpy.store.replication import resync
 from rocketpy.store.replication.resync import cut, equal_end, local_log
 from tests.unit.store.replication.real_kit import real_store, step
 from tests.unit.store.store_kit import TOPIC, bodies, put_many
@@ -116,4 +118,38 @@ def test_resync_of_slave_whose_range_the_master_deleted_empties_it(tmp_path: Pat
     again.append_raw(start, part)
     assert bodies(again)
     again.close()
+    master.close()
+
+
+@pytest.mark.parametrize("equal", [0, 100])
+@pytest.mark.parametrize("step_count", range(8))
+def test_resync_that_ends_at_any_step_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, equal: int, step_count: int
+) -> None:
+    master = diverged(tmp_path, equal, 10, 150)
+    slave = tmp_path / "slave"
+    log = local_log(slave)
+    at = search(slave, master)
+    sync, left = resync._sync, [step_count]
+
+    def ending(path: Path) -> None:
+        if not left[0]:
+            raise InterruptedError
+        left[0] -= 1
+        sync(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(resync, "_sync", ending)
+        with contextlib.suppress(InterruptedError):
+            cut(log, at)
+    again = local_log(slave)
+    if again.end > at or not equal:
+        assert search(slave, master) == at
+        cut(again, at)
+    store = real_store(slave, broker_role="SLAVE")
+    assert (store.max_phy_offset, len(bodies(store))) == (at, equal)
+    while (part := master.log_part(store.write_end, 1 << 16)) is not None:
+        store.append_raw(store.write_end, part)
+    assert bodies(store) == bodies(master)
+    store.close()
     master.close()
