@@ -297,7 +297,8 @@ class StoreOffsets:
         with self._mutex:
             if not self._waiters:
                 return
-            answered, left = [], []
+            answered: list[Waiter] = []
+            left: list[Waiter] = []
             for waiter in self._waiters:  # once: offsets move meanwhile
                 (answered if chosen(waiter) else left).append(waiter)
             if not answered:
