@@ -308,6 +308,8 @@ class BrokerParts:
             modes=self.modes,
             follow_delays=next(each.delays for each in followers if each.delays),
             follow_timer=next((each.timer for each in followers if each.timer), _no_timer),
+            drop_topic=self._drop_topic,
+            max_phy_offset=lambda: self.store.max_phy_offset,
             flushed_phy_offset=lambda: self.store.flushed_phy_offset,
         )
         return MetadataSync(
@@ -486,10 +488,12 @@ class BrokerParts:
     def _topic_deleted(self, topic: TopicConfig) -> None:
         self.modes.remove_topic(topic.topic_name)
         self.pulls.topic_deleted(topic)
-        if self.role.is_slave:  # at a master, the request deletes these
-            self.offsets.remove_topic(topic.topic_name)
-            self.stats.remove_topic(topic.topic_name)
-            self.store.delete_topics([topic.topic_name])
+
+    def _drop_topic(self, topic: str, phy_offset: int) -> None:
+        """Delete the data of a topic that the master has deleted, at a slave."""
+        self.offsets.remove_topic(topic)
+        self.stats.remove_topic(topic)
+        self.store.delete_topics([topic], phy_offset)
 
     def _build_pulls(self) -> PullMessageProcessor:
         config = self.configs.broker

@@ -463,18 +463,25 @@ class MessageStore:
 
     # -- maintenance -----------------------------------------------------------------------
 
-    def delete_topics(self, topics: Iterable[str]) -> int:
+    def delete_topics(self, topics: Iterable[str], before: int | None = None) -> int:
         """Delete topics with all their messages; return how many had any.
 
         The deletion is on disk when this returns. Senders wait for renames only; files are removed
         later.
+
+        Args:
+            topics: names of the topics.
+            before: delete messages before this physical offset, and leave topics that have later
+                ones, for a master may have created them again.
 
         Raises:
             DiskFullError: no space for a directory entry; that topic and later ones stay.
             ResourceShortError: no descriptor; repeat the call to be sure that it is on disk.
             OSError: the disk failed; the store is read-only, as after any failed flush.
         """
-        deleted = [topic for topic in topics if is_safe_topic(topic) and self._delete_topic(topic)]
+        deleted = [
+            topic for topic in topics if is_safe_topic(topic) and self._delete_topic(topic, before)
+        ]
         try:
             self._files.sync_directories()  # also renames that an earlier call could not sync
         except OSError as error:
@@ -483,14 +490,19 @@ class MessageStore:
             raise
         return len(deleted)
 
-    def _delete_topic(self, topic: str) -> bool:
+    def _delete_topic(self, topic: str, before: int | None) -> bool:
         """Remove a topic's queues under the lock; their files are deleted in the background."""
         parts = self._parts
         with self._append_lock:
             if topic not in self._table.topics() or self._table.is_batch_topic(topic):
                 return False
+            end = self._offsets.appended
+            if before is not None:
+                if self._table.has_entries_from(topic, before):
+                    return False
+                end = min(end, before)
             with self._table.file_creation_lock:  # no queue creates a file in between
-                parts.deleted.add(topic, self._offsets.appended, self._table.topic_directory(topic))
+                parts.deleted.add(topic, end, self._table.topic_directory(topic))
                 queues = self._table.unhook_topic(topic)
             # Under the lock: the next put must look the queue up again.
             self._writer.forget_topic(topic)

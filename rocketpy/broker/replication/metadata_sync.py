@@ -74,6 +74,8 @@ class SlaveTables:
         modes: message request modes.
         follow_delays: takes the offsets of the delay levels.
         follow_timer: takes the checkpoint of the timer.
+        drop_topic: deletes the data of a topic, but messages from a physical offset on.
+        max_phy_offset: returns the end of this log.
         flushed_phy_offset: returns the end of this log on disk.
     """
 
@@ -83,6 +85,8 @@ class SlaveTables:
     modes: MessageRequestModes
     follow_delays: Callable[[Mapping[int, int]], None]
     follow_timer: Callable[[TimerMarks], None]
+    drop_topic: Callable[[str, int], None]
+    max_phy_offset: Callable[[], int]
     flushed_phy_offset: Callable[[], int]
 
 
@@ -225,10 +229,13 @@ class MetadataSync:
             total = as_int(response.ext_fields.get("totalTopicNum"), 0)
             return _Page(body.topic_config_table, body.data_version, total, {})
 
+        # Later messages of a topic that the master lacks are those of its next creation.
+        end = self._tables.max_phy_offset()
         found = await _fetch(fetch, self._topics_version)
         if found is not None:
             for topic in table.follow(found.entries):
                 self._commits.drop_topic(topic)
+                self._tables.drop_topic(topic, end)
             self._topics_version = found.version
 
     async def _follow_groups(self) -> None:

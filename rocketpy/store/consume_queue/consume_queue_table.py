@@ -153,6 +153,14 @@ class ConsumeQueueTable:
         """Return the names of the topics that have queues."""
         return [*self._topics, *self._batch]
 
+    def has_entries_from(self, topic: str, phy_offset: int) -> bool:
+        """Return whether a topic has messages from a physical offset on."""
+        for queue in list(self._topics.get(topic, {}).values()):
+            last = queue.entry(queue.max_offset - 1)
+            if last is not None and last[0] >= phy_offset:
+                return True
+        return False
+
     @property
     def file_creation_lock(self) -> threading.Lock:
         """Lock held while a topic is deleted, so that no queue creates a file meanwhile."""

@@ -13,7 +13,7 @@ from rocketpy.errors import DiskFullError
 from rocketpy.proto.bodies.group import SetMessageRequestModeRequestBody, SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.wire import fastjson
-from rocketpy.proto.wire.command import make_request, make_response
+from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
 from rocketpy.store.results import PutMessage
 from tests.unit.broker.replication.slave_kit import Pair
 
@@ -223,3 +223,42 @@ async def test_slave_changed_topic_replaces_the_old_one() -> None:
     master.topics.put(replace(topic, read_queue_nums=8, write_queue_nums=8))
     await pair.sync.follow_once()
     assert pair.slave.topics.get("T") == master.topics.get("T")
+
+
+async def test_slave_deleted_topic_that_was_created_again_keeps_its_new_messages() -> None:
+    pair = Pair()
+    master, slave = pair.master.parts, pair.slave
+    for name in ("T", "U"):
+        master.topics.put(TopicConfig(name, 1, 1, 6))
+        master.store.put_message(PutMessage(name, 0, b"old"))
+    copy_log(pair)
+    await pair.sync.follow_once()
+    end = slave.store.max_phy_offset
+    for name in ("T", "U"):
+        master.topics.delete(name)
+        master.store.delete_topics([name])
+    # The answer without both topics is under way when the log has the first one again.
+    late = await pair.master.invoke("127.0.0.1:10911", make_request(21), 1)
+    master.topics.put(TopicConfig("T", 1, 1, 6))
+    master.store.put_message(PutMessage("T", 0, b"new"))
+    invoke = pair.master.invoke
+
+    async def while_the_log_arrives(
+        address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        if command.code != 21:
+            return await invoke(address, command, timeout_ms)
+        copy_log(pair)
+        return late
+
+    pair.master.invoke = while_the_log_arrives  # type: ignore[method-assign]
+    assert slave.store.max_phy_offset == end
+    await pair.sync.follow_once()
+    assert slave.topics.get("T") is None
+    assert slave.store.max_offset("U", 0) == 0
+    assert slave.store.max_offset("T", 0) == 1
+    pair.master.invoke = invoke  # type: ignore[method-assign]
+    await pair.sync.follow_once()
+    assert slave.topics.get("T") is not None
+    (record,) = slave.store.get_message("T", 0, 0, 32, 1 << 20).buffers
+    assert b"new" in bytes(record)
