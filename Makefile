@@ -62,10 +62,11 @@ test: ## what CI runs on a push: 20 minutes on two cores, 25 in a fresh clone (d
 	@$(STAGE) run "tests without a JVM" env TEST_SAMPLE=1 $(PYTEST) tests $(QUICK)
 	@$(STAGE) run "tests of compiled modules, in pure Python" env TEST_SAMPLE=4 ROCKETPY_PURE=1 $(PYTEST) @tests/pure_pass.txt $(QUICK)
 	@$(STAGE) run "fuzzing" $(BIN)/python -m tests.fuzz --all --seconds 12 --where-possible
-	@$(STAGE) run "Spark, and Apache's clients and broker" $(MAKE) --no-print-directory -j3 -Otarget test-spark test-spark-programs test-interop test-java-clients
+	@$(STAGE) run "Spark, and Apache's clients and broker" $(MAKE) --no-print-directory -j3 -Otarget test-spark test-java-clients test-interop test-spark-programs
 	@$(STAGE) report
 
-# Three side by side: half of the time the interop tests wait. The programs start JVMs of their own.
+# Three side by side, the programs last: interop tests wait half of the time, and a Python process
+# that Spark starts has to answer within ten seconds.
 SPARK_PROGRAMS := $(addprefix tests/spark/test_,clusters.py readme.py submitted_jobs.py)
 
 test-spark:
