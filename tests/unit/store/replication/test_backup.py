@@ -184,3 +184,17 @@ def test_backup_leaves_out_bytes_that_resync_cut_off(tmp_path: Path) -> None:
     back_up(tmp_path / "store", tmp_path / "copy")
     assert not (tmp_path / "copy/cut").exists()
     store.close()
+
+
+def test_backup_takes_log_from_separate_directory(tmp_path: Path) -> None:
+    log = tmp_path / "fast-disk/log"
+    store = real_store(tmp_path / "store", store_path_commit_log=str(log))
+    sent = put_many(store, 30)
+    made = back_up(tmp_path / "store", tmp_path / "copy", commit_log=str(log))
+    assert made.records == 30
+    copy = real_store(tmp_path / "copy")
+    assert bodies(copy) == sent
+    copy.close()
+    with pytest.raises(StoreFormatError, match="is inside"):
+        back_up(tmp_path / "store", log / "copy", commit_log=str(log))
+    store.close()

@@ -216,3 +216,18 @@ def test_verified_ranges_belong_to_one_life_of_a_queue() -> None:
     assert proven.covers(queue, 0, 4)
     queue.restart_at(0)
     assert not proven.covers(queue, 0, 4)
+
+
+@pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_record_damaged_on_the_master_is_reported_and_skipped(mode: str) -> None:
+    source = Kit().open()
+    sent = put_many(source, 20)
+    data = bytearray(raw_log(source))
+    third = data.index(sent[3])
+    data[third] ^= 1
+    slave = Kit(flush_disk_type=mode, broker_role="SLAVE").open()
+    feed(slave, bytes(data), random.Random(6))
+    slave.flush_log()
+    assert slave.damaged_phy_offsets == [source.queue_entry(TOPIC, 0, 3)[0]]  # type: ignore[index]
+    assert bodies(slave) == sent[:3] + sent[4:]
+    assert slave.max_phy_offset == source.max_phy_offset
