@@ -217,5 +217,8 @@ class HaClient:
             logger.error("replication refused", **fields)
         elif event in {Event.LOST, Event.WRITE_FAILED}:
             logger.warning("replication interrupted", **fields)
+        elif event in {Event.RETRIED, Event.CONNECTED}:
+            # Steps of an attempt, repeated as long as the master refuses this slave.
+            logger.debug("replication attempted", **fields)
         else:
             logger.info("replication state changed", **fields)

@@ -72,7 +72,7 @@ class HaStatus:
         acknowledgements = server.acknowledgements
         served = [each for each in list(server.connections) if each.stream is not None]
         rows = [self._served(server, each, end) for each in served]
-        rows += [_refused(each, end) for each in server.refusals.values()]
+        rows += [_refused(each, end) for each in list(server.refusals.values())]
         status.ha_connection_info = [each.to_json() for each in rows]
         # Apache counts slaves; ours counts the master as well.
         status.in_sync_slave_nums = acknowledgements.in_sync_count - 1
