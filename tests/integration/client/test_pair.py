@@ -157,3 +157,63 @@ async def test_operations_say_whether_they_need_the_master(tmp_path: Path) -> No
             ):
                 with pytest.raises(RocketPyError, match="master"):
                     await change
+
+
+class OrderedMembers:
+    """Handlers of two members of an ordered group.
+
+    Attributes:
+        overlaps: messages whose queue had a running handler already.
+        offsets: the handled offsets of each queue.
+    """
+
+    def __init__(self) -> None:
+        self.overlaps: list[str] = []
+        self.offsets: dict[MessageQueue, list[int]] = defaultdict(list)
+        self._busy: set[MessageQueue] = set()
+        self._changed = asyncio.Event()
+
+    async def handle(self, message: Any) -> None:
+        if message.queue in self._busy:
+            self.overlaps.append(repr(message))
+        self._busy.add(message.queue)
+        await asyncio.sleep(0.02)
+        self._busy.discard(message.queue)
+        self.offsets[message.queue].append(message.offset)
+        self._changed.set()
+
+    async def handled(self, ends: dict[MessageQueue, int]) -> None:
+        """Wait until every message before `ends` was handled."""
+        async with asyncio.timeout(120):
+            while any(len(set(self.offsets[queue])) < end for queue, end in ends.items()):
+                self._changed.clear()
+                await self._changed.wait()
+
+
+async def test_ordered_members_handle_a_queue_one_at_a_time_while_replicas_are_killed(
+    tmp_path: Path,
+) -> None:
+    pair, members = Pair(tmp_path, inSyncReplicas="2"), OrderedMembers()
+    async with pair.running():
+        async with rocketpy.admin.connect(pair.namesrv) as admin:
+            await admin.create_topic("t", queues=4)
+        options: dict[str, Any] = {"group": "o", "start": "earliest", "ordered": True}
+        async with (
+            rocketpy.connect(pair.namesrv, route_refresh_interval=1) as one,
+            rocketpy.connect(pair.namesrv, route_refresh_interval=3) as two,
+            one.consumer("t", handler=members.handle, **options),
+            two.consumer("t", handler=members.handle, **options),
+        ):
+            await send(one, 100)
+            for killed in ("master", "slave", "master"):
+                await asyncio.to_thread(pair.kill, killed)
+                await asyncio.sleep(3)
+                await asyncio.to_thread(pair.start, killed)
+                await send(one, 100)
+            await members.handled(await one.end_offsets("t"))
+    assert not members.overlaps
+    for queue, offsets in members.offsets.items():
+        seen = -1
+        for offset in offsets:  # the last messages before a change are repeated, none is left out
+            assert offset <= seen + 1, (queue, offsets)
+            seen = max(seen, offset)
