@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-spark test-spark-programs test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication fmt lint types layers public-api stubs docs clean
+.PHONY: help setup setup-spark ready peers gcc jdk go demo demo-spark test test-spark test-spark-programs test-java-clients test-interop test-all check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-pairs bench-ceiling bench-spark bench-sdk flames test-long test-kills test-replication fmt lint types layers public-api stubs docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -128,6 +128,9 @@ bench-features: setup jdk ## the same for transactions, delays, SQL92 filters, o
 
 bench-further: setup jdk ## many connections, topics and keys, large bodies, a long log, a consumer far behind (about 15 minutes)
 	@exec $(BIN)/python -m bench --further --rounds 2 --rows "$(ROWS)"
+
+bench-pairs: setup jdk ## a master with a slave, ours and Apache's; and how fast an empty slave catches up (about 6 minutes)
+	@exec $(BIN)/python -m bench --pairs --no-pure --rows "$(ROWS)"
 
 bench-ceiling: setup jdk ## ours beside a broker that stores nothing: what the driver allows (about 3 minutes)
 	@exec $(BIN)/python -m bench --ceiling --rounds 2

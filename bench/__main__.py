@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench import further
 from bench.driver import Drivers
+from bench.pairs import PAIRS, Pair, catch_up, start_apache_pair, start_rocketpy_pair
 from bench.processes import (
     PEER,
     Side,
@@ -50,6 +51,7 @@ def options() -> argparse.Namespace:
     which.add_argument(
         "--ceiling", action="store_true", help="ours beside a broker that stores nothing"
     )
+    which.add_argument("--pairs", action="store_true", help="a master with a slave on both sides")
     parser.add_argument("--rows", default="", help="only these, by key, separated by commas")
     parser.add_argument("--list", action="store_true", help="print the keys of all rows")
     parser.add_argument("--rounds", type=int, default=3, help="rounds a side and row")
@@ -99,6 +101,11 @@ def _starters(
         # Both of our sides would be the same, and the ratios those of pure Python.
         raise SystemExit("the compiled modules are missing or older than their sources: make setup")
     ours = [*defines, *opts.defines]
+    if opts.pairs:
+        return {
+            "rocketpy": lambda: start_rocketpy_pair(scratch / "rocketpy", ours),
+            "apache": lambda: start_apache_pair(scratch / "apache", opts.heap, defines),
+        }
     starters: dict[str, Callable[[], Side]] = {
         "rocketpy": lambda: start_rocketpy(scratch / "rocketpy", ours)
     }
@@ -171,6 +178,8 @@ def run_group(
             run.idle_mib[side.name] = sum(side.idle_rss_mib.values())
             run.rss_after_mib[side.name] = sum(side.rss_mib().values())
             run.sends[side.name] = side.sends
+            if isinstance(side, Pair):
+                run.catch_ups.append(catch_up(side))
         return run
     finally:
         for side in started:
@@ -199,6 +208,7 @@ def joined(runs: Sequence[Run], workloads: Sequence[Workload]) -> Run:
     whole = Run(workloads, {})
     for run in runs:
         whole.rounds |= run.rounds
+        whole.catch_ups += run.catch_ups
     if runs:
         first = runs[0]
         whole.starts, whole.idle_mib = first.starts, first.idle_mib
@@ -210,7 +220,8 @@ def run_rows(opts: argparse.Namespace, scratch: Path, drivers: Drivers) -> Run:
     """Run the selected rows, grouped by settings."""
     load = f"{os.getloadavg()[0]:.1f}"
     began_s = time.monotonic()
-    workloads = chosen(FEATURES if opts.features else WORKLOADS, opts.rows)
+    rows = FEATURES if opts.features else PAIRS if opts.pairs else WORKLOADS
+    workloads = chosen(rows, opts.rows)
     if opts.ceiling:
         workloads = [w for w in workloads if w.args[0] == "send" and not w.java_options]
         workloads = [w for w in workloads if not w.defines]
@@ -222,7 +233,7 @@ def run_rows(opts: argparse.Namespace, scratch: Path, drivers: Drivers) -> Run:
     run = joined(runs, workloads)
     if opts.ceiling:
         run.beside = "nothing"
-    elif not opts.features and (not opts.rows or START_ROW in opts.rows.split(",")):
+    elif not (opts.features or opts.pairs) and (not opts.rows or START_ROW in opts.rows.split(",")):
         say(f"starting ours {STARTS} times")
         more_starts(run, scratch, 2 if opts.quick else STARTS)
     run.options = {
@@ -242,6 +253,7 @@ def main() -> int:
     opts = options()
     if opts.list:
         rows = further.ROWS if opts.further else FEATURES if opts.features else WORKLOADS
+        rows = PAIRS if opts.pairs else rows
         print("\n".join(f"{each.key:12} {each.name}" for each in rows))
         return 0
     end_on_sigterm()
@@ -262,10 +274,13 @@ def main() -> int:
         drivers.close()
         shutil.rmtree(scratch, ignore_errors=True)
     text = table(run)
+    if run.catch_ups:
+        text += "\n\nCatch-up of an empty slave: " + "; ".join(run.catch_ups) + "."
     print(text)
     say(f"took {run.options['minutes']} minutes")
     if not (opts.no_store or opts.quick):
         suffix = "-features" if opts.features else "-ceiling" if opts.ceiling else ""
+        suffix = "-pairs" if opts.pairs else suffix
         say(f"stored as {store(as_data(run), text, suffix)}")
     return 0
 

@@ -51,6 +51,7 @@ class Run:
         rss_after_mib: the same after all loads.
         options: what the run was asked for, and how long sides were warmed.
         sends: what serves plain sends, by side.
+        catch_ups: how fast an empty slave caught up, a sentence for each side.
         about: where the numbers come from, in one paragraph.
     """
 
@@ -62,6 +63,7 @@ class Run:
     rss_after_mib: dict[str, float] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     sends: dict[str, str] = field(default_factory=dict)
+    catch_ups: list[str] = field(default_factory=list)
     about: str = ""
 
 
@@ -288,6 +290,7 @@ def as_data(run: Run) -> dict[str, Any]:
         "beside": run.beside,
         "options": run.options,
         "sends": run.sends,
+        "catch_ups": run.catch_ups,
         "starts_s": run.starts,
         "idle_rss_mib": run.idle_mib,
         "rss_after_mib": run.rss_after_mib,
