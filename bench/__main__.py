@@ -252,7 +252,9 @@ def main() -> int:
     """Run the benchmark."""
     opts = options()
     if opts.list:
-        rows = further.ROWS if opts.further else FEATURES if opts.features else WORKLOADS
+        rows: Sequence[Workload | further.Further] = (
+            further.ROWS if opts.further else FEATURES if opts.features else WORKLOADS
+        )
         rows = PAIRS if opts.pairs else rows
         print("\n".join(f"{each.key:12} {each.name}" for each in rows))
         return 0

@@ -143,8 +143,9 @@ class Group:
                     ends[name] = self.end(name)
                 except (OSError, ValueError, KeyError) as error:
                     ends[name] = repr(error)
-            if len(set(ends.values())) == 1 and isinstance(ends[MASTER], int):
-                return ends[MASTER]
+            end = ends[MASTER]
+            if isinstance(end, int) and set(ends.values()) == {end}:
+                return end
             assert time.monotonic() < deadline, f"not in sync: {ends}; {self.last_lines()}"
             time.sleep(0.1)
 
