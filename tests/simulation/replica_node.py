@@ -249,6 +249,6 @@ class NoisyHost:
                 receive(data)
 
             protocol.data_received = noisy
-            return protocol  # type: ignore[no-any-return]  # what was given, with one method changed
+            return protocol
 
         await self._connect(make, host, port, tls=tls)

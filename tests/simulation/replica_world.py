@@ -338,7 +338,7 @@ class ReplicaWorld:
         else:
             await self._start_again(node)
 
-    async def _cut(self, _: Node) -> None:
+    async def _cut(self, _node: Node) -> None:
         for _ in range(self.rng.choice([1, 1, 5])):
             self.network.cut_one()
             await asyncio.sleep(self.rng.choice([0, 0.3]))
