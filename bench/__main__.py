@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench import further
 from bench.driver import Drivers
+from bench.further.findings import Further
 from bench.pairs import PAIRS, Pair, catch_up, start_apache_pair, start_rocketpy_pair
 from bench.processes import (
     PEER,
@@ -252,7 +253,7 @@ def main() -> int:
     """Run the benchmark."""
     opts = options()
     if opts.list:
-        rows: Sequence[Workload | further.Further] = (
+        rows: Sequence[Workload | Further] = (
             further.ROWS if opts.further else FEATURES if opts.features else WORKLOADS
         )
         rows = PAIRS if opts.pairs else rows
