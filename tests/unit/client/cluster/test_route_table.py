@@ -342,3 +342,15 @@ async def test_response_without_a_route_is_a_bad_body() -> None:
     kit.remoting.invoke = nothing  # type: ignore[method-assign]
     with pytest.raises(BadBodyError, match="without the route of topic t"):
         await kit.table.refresh("t")
+
+
+async def test_slave_that_acts_for_its_master_is_no_lasting_refusal() -> None:
+    kit = Kit()
+    found = route("a")
+    found.queue_datas[0].perm = 4  # name servers remove the write permission meanwhile
+    found.broker_datas[0].enable_acting_master = True
+    kit.remoting.routes["t"] = found
+    with pytest.raises(NoRouteError, match="no master of a is registered now") as caught:
+        await kit.table.publish_queues("t")
+    assert caught.value.retriable
+    assert not isinstance(caught.value, TopicNotWritableError)
