@@ -185,8 +185,8 @@ class Broker:
                 table.load()
             stored = set(parts.store.topics())
             parts.offsets.keep_topics(lambda name: name in stored or bool(parts.topics.get(name)))
-            recovery = parts.store.recovery
-            if recovery.after_crash or recovery.started_empty or self._was_slave:
+            # The offsets of a slave, which come from the master, may be ahead of its log.
+            if not parts.role.is_slave:
                 parts.offsets.cut_to(parts.store.max_offset)
             self._take_role()
             for feature in parts.features:

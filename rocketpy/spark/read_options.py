@@ -19,6 +19,7 @@ from rocketpy.proto.subscription import (
     SUB_ALL,
     build_subscription,
 )
+from rocketpy.proto.validators import check_group
 from rocketpy.spark.offsets import EARLIEST, LATEST, parse_offsets, parse_queues, parse_times
 from rocketpy.spark.options import (
     boolean,
@@ -32,6 +33,7 @@ from rocketpy.spark.options import (
     words,
 )
 from rocketpy.spark.secret_sources import SecretSource, secret_source
+from rocketpy.sql92.condition import compile_condition
 
 if TYPE_CHECKING:
     from rocketpy.client.credentials import Credentials
@@ -53,6 +55,14 @@ def _servers(value: str) -> tuple[str, ...]:
     if not found:
         raise ValueError("names no address")
     return found
+
+
+def _group(value: str) -> str:
+    """Return the name of a group; it may begin with a namespace."""
+    reason = check_group(value)
+    if reason is not None:
+        raise ValueError(f"is no name of a group: {reason}")
+    return value
 
 
 def _bound(*allowed: str) -> Callable[[str], Bound]:
@@ -292,6 +302,8 @@ class ChoiceOptions(RowOptions):
         """
         _given(failOnDataLoss=self.fail_on_data_loss, onDataLoss=self.on_data_loss)
         try:
+            if self.expression_type == EXPRESSION_SQL92:
+                compile_condition(self.sub_expression)
             build_subscription("", self.sub_expression, self.expression_type)
         except ValueError as error:
             raise ConfigError(str(error), key="subExpression") from None
@@ -342,7 +354,7 @@ class ReadOptions(ConnectionOptions, ChoiceOptions):
     )
     starting_group: str = option(
         "startingGroup",
-        text,
+        _group,
         "",
         about="consumer group with the start offsets, for `startingOffsets=group`; queues without "
         "an offset start at the earliest",
@@ -496,7 +508,7 @@ class StreamOptions(ReadOptions):
     )
     progress_group: str = option(
         "progressGroup",
-        text,
+        _group,
         "",
         about="consumer group for which the stream's progress is stored, for lag tools; no "
         "consumer may use it",

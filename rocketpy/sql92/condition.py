@@ -132,9 +132,18 @@ class Condition:
 
 
 def compile_condition(expression: str) -> Condition:
-    """Compile a condition.
+    """Compile a condition that is the complete text.
+
+    A broker accepts text after a condition and ignores it, so that a misspelt `AND` selects other
+    messages than intended. Here it is an error.
 
     Raises:
-        ExpressionError: the text is invalid, too long or too deep; the message names the position.
+        ExpressionError: the text is invalid, too long or too deep, or continues after the
+            condition; the message names the position.
     """
-    return Condition(expression)
+    condition = Condition(expression)
+    if condition.ignored_from is not None:
+        rest = expression[condition.ignored_from :][:40]
+        reason = f"the condition ends before {rest!r}: an operator is missing or misspelt"
+        raise ExpressionError(reason, condition.ignored_from)
+    return condition

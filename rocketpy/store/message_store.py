@@ -26,7 +26,12 @@ from rocketpy.store.files.store_files import DiskUsage, FileLock, StoreFiles
 from rocketpy.store.parts import StoreParts
 from rocketpy.store.read.message_reader import MessageReader
 from rocketpy.store.recovery.foreign_store import check_kind
-from rocketpy.store.recovery.missing_files import check_log, has_log, is_log_lost
+from rocketpy.store.recovery.missing_files import (
+    check_log,
+    has_log,
+    is_log_blank,
+    is_log_lost,
+)
 from rocketpy.store.recovery.recovery import RecoveryReport
 from rocketpy.store.replication.log_identity import LogIdentity
 from rocketpy.store.results import (
@@ -106,11 +111,11 @@ class MessageStore:
         # Before the log is mapped, because loading removes empty files.
         log.queue.check_no_directories()
         had_log = has_log(log.directory, self._files)
-        if had_log:
-            check_log(self._root, log, self._files, checkpoint)
-        started_empty = not had_log and is_log_lost(
+        started_empty = is_log_blank(log.directory, self._files) and is_log_lost(
             self._root, log.directory, self._files, checkpoint, power_cut, start_empty=start_empty
         )
+        if had_log and not started_empty:
+            check_log(self._root, log, self._files, checkpoint)
         log.load()
         self._table.load(after_crash=after_crash)
         parts.deleted.load()
@@ -123,7 +128,7 @@ class MessageStore:
         self._files.write_bytes(self._root / "abort", mark.encode())
         self._identity.load()
         # An empty log in place of a lost one is another log.
-        if not self.config.is_slave and (not self._identity.text or not had_log):
+        if not self.config.is_slave and (not self._identity.text or not had_log or started_empty):
             self._identity.make()
         logger.info(
             "store opened: path=%s after_crash=%s min_phy_offset=%d max_phy_offset=%d records=%d",

@@ -359,8 +359,9 @@ class ConsumerOffsets:
     def cut_to(self, max_offset: Callable[[str, int], int]) -> None:
         """Move offsets beyond the end of their queue back to it, on disk too.
 
-        A power cut may remove messages that were consumed before they were on disk. The messages
-        that get their queue offsets next would be skipped otherwise.
+        A power cut may remove messages that were consumed before they were on disk, and an operator
+        may restore an older log. The messages that get their queue offsets next would be skipped
+        otherwise.
 
         Args:
             max_offset: returns the end of a queue by topic and queue id.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from rocketpy.errors import ConfigError, ExpressionError
+from rocketpy.errors import ConfigError
 from rocketpy.proto.subscription import (
     EXPRESSION_SQL92,
     EXPRESSION_TAG,
@@ -179,11 +179,7 @@ def checked_subscription(topic: str, tags: str, sql: str, version: int) -> Subsc
     if sql:
         if tags != SUB_ALL:
             raise ConfigError("give tags or a condition, not both", key="sql")
-        condition = compile_condition(sql)
-        if condition.ignored_from is not None:
-            # A broker would take the condition and silently leave the rest out.
-            reason = f"the condition has ended, what is {sql[condition.ignored_from :][:40]!r}?"
-            raise ExpressionError(reason, condition.ignored_from)
+        compile_condition(sql)
     kind = EXPRESSION_SQL92 if sql else EXPRESSION_TAG
     if not sql and any(each in tags.replace("||", "") for each in "|,"):  # a tag may be so named
         logger.warning(

@@ -51,9 +51,6 @@ class BatchMaker:
         planned_ms: store time of the last message of the queue at planning, ms; 0: unknown.
         is_other: returns whether the queue is another one than at planning; called when messages
             were stored after `planned_ms`.
-
-    Attributes:
-        lost: lost ranges so far.
     """
 
     def __init__(
@@ -68,8 +65,6 @@ class BatchMaker:
         planned_ms: int = 0,
         is_other: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.lost: list[QueueRange] = []
-        self._reasons: dict[int, str] = {}
         self._wanted = wanted
         self._schema = schema
         self._decoder = decoder
@@ -78,7 +73,13 @@ class BatchMaker:
         self._topic = topic
         self._planned_ms = planned_ms
         self._is_other = is_other
-        self._reported = 0
+        self._reported: list[QueueRange] = []
+        self._noted: list[tuple[QueueRange, str]] = []
+
+    @property
+    def lost(self) -> list[QueueRange]:
+        """Lost ranges so far, in order."""
+        return [*self._reported, *(gone for gone, _ in _joined(self._noted))]
 
     def batches(self, pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of consecutive pulls, and marks for lost messages.
@@ -105,10 +106,13 @@ class BatchMaker:
 
     def _marks(self, before: int) -> Iterator[pa.RecordBatch]:
         """Log lost ranges that end before an offset; yield a row for each with policy `mark`."""
-        ended = [each for each in self.lost[self._reported :] if each.end < before]
-        self._reported += len(ended)
-        for each in ended:
-            logger.warning("messages lost: range=%s reason=%s", each, self._reasons[each.start])
+        # Gaps between records are noted before pulls without records that precede them.
+        noted = _joined(self._noted)
+        ended = [gone for gone, _ in noted if gone.end < before]
+        self._noted = noted[len(ended) :]
+        self._reported += ended
+        for gone, reason in noted[: len(ended)]:
+            logger.warning("messages lost: range=%s reason=%s", gone, reason)
         if self._policy == "mark" and ended:
             topic = self._topic or self._wanted.topic
             yield lost_rows([each._replace(topic=topic) for each in ended], self._schema)
@@ -170,22 +174,29 @@ class BatchMaker:
         return found
 
     def _note(self, start: int, end: int, reason: str) -> None:
-        """Record a lost range, or raise; ranges that meet are one."""
+        """Record a lost range, in any order; raises with policy `fail`."""
         gone = self._wanted._replace(start=start, end=end)
         if self._policy == "fail":
             raise DataLossError(lost_words([(gone, reason)]))
-        last = self.lost[-1] if len(self.lost) > self._reported else None
-        if last is not None and last.end == start:
-            self.lost[-1] = last._replace(end=end)
-            return
-        self._reasons[start] = reason
-        self.lost.append(gone)
+        self._noted.append((gone, reason))
 
     def _renamed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self._topic or "topic" not in self._schema.names:
             return batch
         column = pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)
         return batch.set_column(self._schema.names.index("topic"), "topic", column)
+
+
+def _joined(noted: Iterable[tuple[QueueRange, str]]) -> list[tuple[QueueRange, str]]:
+    """Return ranges in order; those that meet or overlap become one, with the first reason."""
+    joined: list[tuple[QueueRange, str]] = []
+    for gone, reason in sorted(noted, key=lambda each: each[0].start):
+        last = joined[-1] if joined else None
+        if last is not None and gone.start <= last[0].end:
+            joined[-1] = (last[0]._replace(end=max(last[0].end, gone.end)), last[1])
+        else:
+            joined.append((gone, reason))
+    return joined
 
 
 def lost_words(lost: Iterable[tuple[QueueRange, str]]) -> str:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rocketpy.errors import ConfigError, ExpressionError
+from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import EXPRESSION_SQL92, EXPRESSION_TAG, SUB_ALL
 from rocketpy.spark.offsets import EARLIEST, LATEST, parse_offsets
 from rocketpy.spark.options import boolean, choice, option, text, whole, words
 from rocketpy.spark.read_options import ChoiceOptions, PushdownOptions
-from rocketpy.sql92.condition import compile_condition
 
 _BY_QUEUE = '`{"T":{"broker-a":{"0":23}}}`'
 
@@ -126,11 +125,6 @@ class StoreOptions(PushdownOptions, ChoiceOptions):
             ConfigError: options that exclude each other, or one that needs another.
         """
         self.check_choice()
-        if self.sql:
-            try:
-                compile_condition(self.sql)
-            except ExpressionError as error:
-                raise ConfigError(str(error), key="subExpression") from None
         if not self.path and not self.paths:
             raise ConfigError("is required: load(directory)", key="path")
         if bool(self.keys) != (self.scan == "index"):

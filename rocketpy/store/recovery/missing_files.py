@@ -1,8 +1,9 @@
 """Checks for missing files at a start, before the log is read.
 
-- Log: its files must reach the offset up to which the checkpoint covers it. If there is no file,
-  nothing else may show that the store had messages: a wrong path or an unmounted volume would
-  otherwise empty the queues, and lower the offsets of groups.
+- Log: its files must reach the offset up to which the checkpoint covers it; a file of zeros counts
+  as missing, as after the restore of a damaged backup. If there is no file, nothing else may show
+  that the store had messages: a wrong path or an unmounted volume would otherwise empty the
+  queues, and lower the offsets of groups.
 - Queues: the sum of their lengths must match the checkpoint (`recovery.recovery`), they must have
   no gap (`consume_queue.queue_files`) and start where the log starts, because retention deletes
   only files without messages in the log.
@@ -33,16 +34,43 @@ from rocketpy.store.index.index_file import IndexHeader
 logger: logging.Logger = logging.getLogger(__name__)
 
 _INDEX_GAP_BYTES: Final = 4 << 20
+_READ_BYTES: Final = 1 << 20
+_OFFSETS: Final = ("consumerOffset.json", "consumerOffset.json.bak")
 _COMMITTED: Final = re.compile(rb'"[^"@]+@[^"]+"\s*:\s*\{[^{}]*:\s*[1-9]')
 """A committed offset above 0 in consumerOffset.json."""
 
 
 def has_log(directory: Path, files: StoreFiles) -> bool:
-    """Return whether a directory has a log file with content."""
-    return any(
-        name.isdecimal() and files.size_bytes(directory / name)
-        for name in (files.list_files(directory) if files.exists(directory) else ())
-    )
+    """Return whether a directory has a log file that is not empty."""
+    return bool(_log_files(directory, files))
+
+
+def is_log_blank(directory: Path, files: StoreFiles) -> bool:
+    """Return whether a log has no file, or only a first one of zeros.
+
+    The latter may be a new store, whose first file is allocated before the first message. Later
+    files of zeros may be what retention leaves.
+    """
+    paths = _log_files(directory, files)
+    return not paths or (int(paths[-1].name) == 0 and _is_zero(paths[-1], files))
+
+
+def _log_files(directory: Path, files: StoreFiles) -> list[Path]:
+    """Return the log files that are not empty."""
+    names = files.list_files(directory) if files.exists(directory) else ()
+    paths = [directory / name for name in names if name.isdecimal()]
+    return [path for path in paths if files.size_bytes(path)]
+
+
+def _is_zero(path: Path, files: StoreFiles, end: int | None = None) -> bool:
+    """Return whether a file has only zeros; read to the first other byte, or to `end`."""
+    file = files.open_file(path)
+    try:
+        end = file.size_bytes if end is None else min(end, file.size_bytes)
+        starts = range(0, end, _READ_BYTES)
+        return not any(file.has_data(at, min(at + _READ_BYTES, end)) for at in starts)
+    finally:
+        file.close()
 
 
 def check_log(root: Path, log: CommitLog, files: StoreFiles, checkpoint: Checkpoint) -> None:
@@ -69,7 +97,7 @@ def is_log_lost(
     *,
     start_empty: bool,
 ) -> bool:
-    """Return whether a log without files had messages, and an empty one replaces it.
+    """Return whether a log without files, or of zeros, had messages and an empty one replaces it.
 
     Args:
         root: the store directory.
@@ -90,6 +118,8 @@ def is_log_lost(
     logger.warning(
         "missing commit log replaced by an empty one: path=%s trace=%s", log_directory, trace
     )
+    for path in _log_files(log_directory, files):  # zeros
+        files.remove(path)
     return True
 
 
@@ -126,9 +156,14 @@ def trace_of_messages(
                 path = queues / topic / queue_id / name
                 if _begins_with_entry(path, files):
                     return f"{path} has entries"
-    offsets = root / "config" / "consumerOffset.json"
-    if files.exists(offsets) and _COMMITTED.search(files.read_bytes(offsets)):
-        return f"{offsets} has offsets of groups"
+    # The copy counts as well: the table is read from it if the file is missing or damaged.
+    for offsets in (root / "config" / name for name in _OFFSETS):
+        if files.exists(offsets) and _COMMITTED.search(files.read_bytes(offsets)):
+            return f"{offsets} has offsets of groups"
+    index = root / "index"
+    for path in (index / name for name in files.list_files(index)):
+        if _begins_with_entry(path, files):
+            return f"{path} has entries"
     return None
 
 
@@ -145,7 +180,8 @@ def _begins_with_entry(path: Path, files: StoreFiles) -> bool:
 def missing_log(directory: Path, trace: str) -> StoreFormatError:
     """Return the error about a log that is missing although the store had messages."""
     return StoreFormatError(
-        f"{directory} has no log file, but {trace}: it would be emptied. Check storePathCommitLog, "
+        f"{directory} has no log file with messages, but {trace}: it would be emptied. Check "
+        "storePathCommitLog, "
         "or mount or restore the directory; to give up its messages and continue with an empty "
         "log, start once with --start-empty"
     )
@@ -163,17 +199,23 @@ def check_log_is_there(
         on_disk_to: physical offset up to which the checkpoint covers the log.
 
     Raises:
-        StoreFormatError: files at the end are missing, or empty.
+        StoreFormatError: files at the end are missing, empty or zeros.
     """
     if on_disk_to <= 0:
         return
-    names = [name for name in files.list_files(directory) if name.isdecimal()]
-    ends = [int(name) + file_bytes for name in names if files.size_bytes(directory / name)]
-    end = max(ends, default=on_disk_to - 1 - (on_disk_to - 1) % file_bytes)
+    end = on_disk_to - 1 - (on_disk_to - 1) % file_bytes
+    for path in reversed(_log_files(directory, files)):
+        begin = int(path.name)
+        # The file after the last message is zeros, too.
+        if begin >= on_disk_to or not _is_zero(path, files, on_disk_to - begin):
+            end = begin + file_bytes
+            break
+        end = begin
     if end < on_disk_to:
         raise StoreFormatError(
-            f"{directory / file_name(end)} is missing: the log was on disk up to {on_disk_to}, "
-            f"and its files end at {end}. Restore it; or, to continue without its messages, remove "
+            f"{directory / file_name(end)} is missing or has only zeros: the log was on disk up to "
+            f"{on_disk_to}, and its files end at {end}. Restore it; or, to continue without its "
+            "messages, remove "
             f"{directory.parent / 'checkpoint'} (for an empty store: all of {directory})"
         )
 

@@ -2,7 +2,7 @@
 
 from rocketpy.errors import ExpressionError
 from rocketpy.proto.record.properties import encode_properties
-from rocketpy.sql92.condition import compile_condition
+from rocketpy.sql92.condition import Condition
 from rocketpy.sql92.java_values import MismatchError
 
 _LETTERS = {True: "T", False: "F", None: "N"}
@@ -12,7 +12,7 @@ def answer(expression: str, properties: dict[str, str]) -> str:
     """Return E for an invalid condition, X without a result, else T, F or N."""
     given = {name: value for name, value in properties.items() if value}
     try:
-        condition = compile_condition(expression)
+        condition = Condition(expression)
     except ExpressionError as error:
         return "E" if 0 <= error.position <= len(expression) else "outside"
     try:

@@ -20,6 +20,7 @@ from rocketpy.remoting.network.network import ListenEndpoint
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.files.store_files import StoreFiles
+from rocketpy.store.results import PutMessage, PutMessageStatus
 from rocketpy.store.timer.wheel import WHEEL_BYTES
 from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_files import SimFiles
@@ -147,6 +148,33 @@ async def test_broker_failed_table_write_still_closes_store(
     again = kit.broker()
     await again.start()
     assert again.parts.topics.get("T") is not None
+    await again.stop()
+
+
+@pytest.mark.parametrize("how", ["file removed", "zeros"])
+async def test_broker_with_a_shorter_log_lowers_offsets_after_a_clean_stop(how: str) -> None:
+    kit = Kit()
+    broker = kit.broker()
+    await broker.start()
+    broker.parts.topics.put(TopicConfig("T", 1, 1))
+    for _ in range(150):
+        stored = broker.parts.store.put_message(PutMessage("T", 0, bytes(1_000)))
+        assert stored.status is PutMessageStatus.PUT_OK
+    broker.parts.offsets.commit("g", "T", 0, 150)
+    await broker.stop()
+    log = Path("/store/commitlog")
+    last = log / kit.files.list_files(log)[-1]
+    size_bytes = kit.files.size_bytes(last)
+    kit.files.remove(last)
+    if how == "zeros":
+        kit.files.write_bytes(last, bytes(size_bytes))
+    kit.files.remove(Path("/store/checkpoint"))
+
+    again = kit.broker()
+    await again.start()
+    end = again.parts.store.max_offset("T", 0)
+    assert 0 < end < 150
+    assert again.parts.offsets.query("g", "T", 0) == end
     await again.stop()
 
 

@@ -116,6 +116,11 @@ def test_options_hide_secrets() -> None:
         ({"fetch.batchSize": "many"}, "fetch.batchSize: 'many' is not a whole number"),
         ({"include": "propertys"}, "did you mean properties?"),
         ({"subExpression": " || "}, "subExpression: subscription expression"),
+        (
+            {"subExpression": "a IS NULL AMD b = 'x'", "expressionType": "SQL92"},
+            "subExpression: at character 11: the condition ends before",
+        ),
+        ({"startingOffsets": "group", "startingGroup": "a b"}, "startingGroup: 'a b'"),
         ({"nameservers": ";"}, "nameservers: ';' names no address"),
     ],
 )
@@ -133,6 +138,11 @@ def test_batch_options_starting_at_latest_raise(start: str) -> None:
     with pytest.raises(ConfigError, match="startingOffsets: a batch cannot start at the latest"):
         parse_options(options, BatchOptions)
     assert parse_options(options, StreamOptions).starting_offsets is not None
+
+
+def test_stream_options_progress_group_that_is_no_group_raises() -> None:
+    with pytest.raises(ConfigError, match="progressGroup: 'bad group!' is no name of a group"):
+        parse_options({**NEEDED, "progressGroup": "bad group!"}, StreamOptions)
 
 
 def test_stream_options_invalid_pattern_and_limits_raise() -> None:

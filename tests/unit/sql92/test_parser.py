@@ -3,7 +3,7 @@
 import pytest
 
 from rocketpy.errors import ExpressionError
-from rocketpy.sql92.condition import MAX_EXPRESSION_CHARS, compile_condition
+from rocketpy.sql92.condition import MAX_EXPRESSION_CHARS, Condition, compile_condition
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,14 @@ def test_parse_error_names_the_position(expression: str, position: int, reason: 
 
 
 def test_parse_returns_the_position_of_ignored_text() -> None:
-    assert compile_condition("a = 1 AMD b = 2").ignored_from == 6
+    assert Condition("a = 1 AMD b = 2").ignored_from == 6
     assert compile_condition("a = 1  -- done\n").ignored_from is None
+
+
+@pytest.mark.parametrize("rest", ["AMD b = 2", "garbage here", "b", ")", "'"])
+def test_compile_condition_with_text_behind_it_raises(rest: str) -> None:
+    with pytest.raises(ExpressionError):
+        compile_condition(f"a IS NULL {rest}")
 
 
 def test_expression_is_bounded_in_length_and_depth() -> None:

@@ -101,6 +101,19 @@ def test_batches_mark_a_lost_range_by_one_row() -> None:
     assert [each for each, until in found if not until] == [*range(5), *range(15, 20)]
 
 
+@pytest.mark.parametrize("at", [5, 6])
+def test_batches_mark_each_lost_range_once_in_any_order(at: int) -> None:
+    made = maker(policy="mark")
+    # The end of the range is lost as well, and is noted first.
+    pieces = [pulled(0, 5, lost="the queue begins later"), pulled(5, 10, range(at, 8))]
+    rows = [row for batch in rows_of(made, *pieces) for row in batch.to_pylist()]
+
+    found = [(row["queueOffset"], dict(row["properties"]).get(LOST_UNTIL)) for row in rows]
+    assert [each for each in found if each[1]] == [(0, str(at)), (8, "10")]
+    assert [each for each, until in found if not until] == [*range(at, 8)]
+    assert [(each.start, each.end) for each in made.lost] == [(0, at), (8, 10)]
+
+
 def stored_at(offset: int, time_ms: int) -> bytes:
     message = MessageExt(
         topic="T", queue_offset=offset, body=b"x", store_timestamp_ms=time_ms,

@@ -36,6 +36,7 @@ def test_store_options_misspelt_name_suggests_the_option(name: str) -> None:
         ({"endingOffsets": '{"T":{"b":{"0":-2}}}'}, "cannot be the earliest"),
         ({"subExpression": " || "}, "holds no tag"),
         ({"subExpression": "a >", "expressionType": "SQL92"}, "subExpression: "),
+        ({"subExpression": "a IS NULL b", "expressionType": "SQL92"}, "subExpression: "),
         ({"onDataLoss": "mark", "scan": "log"}, "mark needs scan=queue"),
         ({"onDataLoss": "skip", "failOnDataLoss": "true"}, "excludes failOnDataLoss"),
         ({"paths": "x"}, "is not JSON"),

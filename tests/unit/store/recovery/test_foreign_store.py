@@ -28,6 +28,8 @@ def tree(kit: Kit, directory: Path = ROOT) -> dict[Path, bytes]:
         ("config/consumerOffsets/CURRENT", "RocksDB"),
         ("config/metadata/CURRENT", "RocksDB"),
         ("dledger-n0/data/00000000000000000000", "DLedger"),
+        ("consumequeue_ext/T/0/00000000000000000000", "enableConsumeQueueExt"),
+        ("compaction/compactionLog/T/0/00000000000000000000", "COMPACTION"),
         ("epochFileCheckpoint", "controller"),
         ("epochFileCheckpoint.bak", "controller"),
     ],
@@ -42,7 +44,10 @@ def test_directory_of_another_kind_is_refused_and_unchanged(path: str, word: str
     assert tree(kit) == before
 
 
-@pytest.mark.parametrize("path", ["rocksdbstore/CURRENT", "config/topics.json", "dledger.txt"])
+@pytest.mark.parametrize(
+    "path",
+    ["rocksdbstore/CURRENT", "config/topics.json", "dledger.txt", "compaction/position-checkpoint"],
+)
 def test_directory_with_what_every_apache_broker_makes_is_accepted(path: str) -> None:
     kit = Kit()
     kit.files.make_directories((ROOT / path).parent)

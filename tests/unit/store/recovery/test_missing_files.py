@@ -50,7 +50,7 @@ def write_empty(kit: Kit, path: Path) -> None:
 # -- the log ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["removed", "empty"])
+@pytest.mark.parametrize("how", ["removed", "empty", "zeros"])
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_last_log_file_that_is_gone_refuses_the_start_again_and_again(how: str, end: str) -> None:
     kit, sent = stored()
@@ -59,11 +59,14 @@ def test_last_log_file_that_is_gone_refuses_the_start_again_and_again(how: str, 
         kit.files.kill()
     path = file_of(kit, LOG, -1)
     content = kit.files.read_bytes(path)
-    kit.files.remove(path) if how == "removed" else write_empty(kit, path)
+    kit.files.remove(path)
+    if how != "removed":
+        kit.files.write_bytes(path, bytes(len(content) if how == "zeros" else 0))
     before = kit.files.list_files(LOG)
     for _ in range(2):
         with pytest.raises(
-            StoreFormatError, match=rf"{path} is missing: the log was on disk up to"
+            StoreFormatError,
+            match=rf"{path} is missing or has only zeros: the log was on disk up to",
         ):
             kit.open()
         assert kit.files.list_files(LOG) == before
@@ -92,8 +95,8 @@ def content(kit: Kit, directory: Path = Path("/store")) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-@pytest.mark.parametrize("how", ["file removed", "file empty", "directory removed"])
-@pytest.mark.parametrize("kept", ["everything", "queues", "offsets"])
+@pytest.mark.parametrize("how", ["file removed", "file empty", "zeros", "directory removed"])
+@pytest.mark.parametrize("kept", ["everything", "queues", "offsets", "copy of offsets", "index"])
 def test_lost_log_beside_traces_of_messages_is_refused_and_nothing_changes(
     how: str, end: str, kept: str
 ) -> None:
@@ -105,29 +108,45 @@ def test_lost_log_beside_traces_of_messages_is_refused_and_nothing_changes(
         kit.files.remove_tree(LOG)
     elif how == "file empty":
         write_empty(kit, file_of(kit, LOG, 0))
+    elif how == "zeros":
+        path = file_of(kit, LOG, 0)
+        size_bytes = kit.files.size_bytes(path)
+        kit.files.remove(path)
+        kit.files.write_bytes(path, bytes(size_bytes))
     else:
         kit.files.remove(file_of(kit, LOG, 0))
     if kept != "everything":
         kit.files.remove(Path("/store/checkpoint"))
-    if kept == "offsets":
+    if kept not in {"everything", "queues"}:
         kit.files.remove_tree(QUEUES)
+    if "offsets" in kept:
+        kit.files.remove_tree(INDEX)
         kit.files.make_directories(Path("/store/config"))
         offsets = b'{"dataVersion":{"counter":3},"offsetTable":{"T@g":{0:0,1:7}}}'
-        kit.files.write_bytes(Path("/store/config/consumerOffset.json"), offsets)
+        suffix = ".bak" if "copy" in kept else ""
+        kit.files.write_bytes(Path(f"/store/config/consumerOffset.json{suffix}"), offsets)
     before = content(kit)
     for _ in range(2):
-        with pytest.raises(StoreFormatError, match=rf"{LOG} has no log file, .* --start-empty"):
+        with pytest.raises(StoreFormatError, match=rf"{LOG} has no log file with .* --start-empty"):
             kit.open()
         assert content(kit) == before
 
 
-def test_lost_log_starts_empty_when_requested() -> None:
+@pytest.mark.parametrize("how", ["removed", "zeros"])
+def test_lost_log_starts_empty_when_requested(how: str) -> None:
     kit, _ = stored(10)
+    size_bytes = kit.files.size_bytes(file_of(kit, LOG, 0))
     kit.files.remove_tree(LOG)
+    if how == "zeros":
+        kit.files.make_directories(LOG)
+        kit.files.write_bytes(LOG / f"{0:020}", bytes(size_bytes))
     store = MessageStore(kit.config, clock=kit.clock, files=kit.files)
     store.open(start_empty=True)
     assert store.recovery.started_empty
     assert store.max_offset(TOPIC, 0) <= 0
+    store.close()
+    store = kit.open()
+    assert not store.recovery.started_empty
     sent = put_many(store, 3)
     store.close()
     again = kit.open()

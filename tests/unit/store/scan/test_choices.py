@@ -33,11 +33,12 @@ def test_condition_on_properties(scan: Any, sql: str, wanted: set[int], tmp_path
     assert found.num_rows == len(wanted)
 
 
-def test_condition_that_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sql", ["a >", "a IS NULL garbage here"])
+def test_to_arrow_with_a_wrong_condition_raises(tmp_path: Path, sql: str) -> None:
     written(tmp_path, 3)
 
     with pytest.raises(ExpressionError):
-        to_arrow(tmp_path, sql="a >").read_all()
+        to_arrow(tmp_path, sql=sql).read_all()
 
 
 def test_lost_messages_are_marked_where_they_were(tmp_path: Path) -> None:
