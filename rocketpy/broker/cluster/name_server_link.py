@@ -17,15 +17,16 @@ import structlog
 
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.cluster.master_address import MasterAddress
+from rocketpy.broker.cluster.name_conflicts import FREE, NameConflicts
 from rocketpy.broker.cluster.topic_queues import RouteResponse
 from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.errors import BadBodyError, ConnectionLostError, RocketPyError
 from rocketpy.proto.bodies.register import RegisterBrokerBody
-from rocketpy.proto.bodies.route import TopicRouteData
+from rocketpy.proto.bodies.route import GetBrokerMemberGroupResponseBody, TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketpy.proto.headers.namesrv import (
-    NO_ROUTES_REMARK,
+    GetBrokerMemberGroupRequestHeader,
     GetRouteInfoRequestHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
@@ -45,6 +46,7 @@ _SECOND_REGISTRATION_MS: Final = 10_000
 _MASTER_WANTED_MS: Final = 3_000
 """Pause between two registrations of a slave that does not know its master."""
 _START_WAIT_MS: Final = 5_000
+_CONFLICT_CHECK_MS: Final = 2_000
 _GOODBYE_MS: Final = 3_000
 _ANNOUNCE_WAIT_MS: Final = 1_000
 _ROUTE_MS: Final = 3_000
@@ -88,7 +90,7 @@ class NameServerLink:
         self._unreachable: set[str] = set()
         self._answered: set[str] = set()
         self._missed: set[str] = set()
-        self._conflicts: dict[str, str] = {}
+        self._conflicts = NameConflicts()
         self._registered: set[str] = set()
         self._building = asyncio.Lock()
 
@@ -104,11 +106,11 @@ class NameServerLink:
 
     @property
     def name_conflict(self) -> str | None:
-        """Remark of a name server if all accepted ones give the routes to another broker."""
-        remarks = [self._conflicts.get(address, "") for address in self._registered]
-        if remarks and all(each.endswith(NO_ROUTES_REMARK) for each in remarks):
-            return remarks[0]
-        return None
+        """Remark of a name server that gives the routes to another broker; None without one.
+
+        One is enough: clients of different name servers would use different brokers.
+        """
+        return self._conflicts.remark_without_routes(self._registered)
 
     async def start(self) -> None:
         """Register for the first time (waiting a few seconds at most), then periodically."""
@@ -213,11 +215,20 @@ class NameServerLink:
         if self._master is not None and not self._master.is_known:
             wait_ms = _MASTER_WANTED_MS
         while True:
-            await asyncio.sleep(wait_ms / 1000)
+            await self._wait(wait_ms)
             await self.register_all()
             wait_ms = self._configs.broker.register_period_ms
             if self._master is not None and not self._master.is_known:
                 wait_ms = _MASTER_WANTED_MS
+
+    async def _wait(self, wait_ms: int) -> None:
+        """Wait for the next registration; less when this broker gets its routes meanwhile."""
+        while wait_ms > 0:
+            step_ms = min(wait_ms, _CONFLICT_CHECK_MS)
+            await asyncio.sleep(step_ms / 1000)
+            wait_ms -= step_ms
+            if wait_ms and await self._has_routes_again():
+                return
 
     def _announce_soon(self, topic: TopicConfig) -> None:
         self._changed[topic.topic_name] = topic
@@ -279,6 +290,8 @@ class NameServerLink:
         return set(compress(addresses, took))
 
     async def _register_at(self, address: str, body: bytes) -> bool:
+        if await self._must_yield(address):
+            return False
         identity = self._identity
         config = self._configs.broker
         header = RegisterBrokerRequestHeader(
@@ -306,23 +319,43 @@ class NameServerLink:
         if self._master is not None:
             found = RegisterBrokerResponseHeader.from_ext(response.ext_fields)
             self._master.registered(found.master_addr, found.ha_server_addr)
-        self._note_conflict(address, response.remark or "")
+        self._conflicts.note(address, response.remark or "")
         return True
 
-    def _note_conflict(self, address: str, remark: str) -> None:
-        """Log when a name server begins or ends to report a second broker of this name and id."""
-        if remark == self._conflicts.get(address, ""):
-            return
-        if remark:
-            self._conflicts[address] = remark
-            logger.warning(
-                "broker name conflict: stop one of the two brokers, or change its brokerName",
-                name_server=address,
-                remark=remark,
-            )
-        else:
-            del self._conflicts[address]
-            logger.info("broker name conflict ended", name_server=address)
+    async def _has_routes_again(self) -> bool:
+        """Return whether a name server that gave the routes to another broker has this one now."""
+        waiting = [each for each in self.addresses if self._conflicts.waits_at(each)]
+        holders = await asyncio.gather(*map(self._holder, waiting))
+        return self._identity.address in holders
+
+    async def _must_yield(self, address: str) -> bool:
+        """Return whether another broker of the name must be able to register before this one."""
+        if self._conflicts.may_be_first(address, self._registered):
+            return False
+        holder = await self._holder(address)
+        return self._conflicts.must_yield(
+            address,
+            holder,
+            self._registered,
+            now_s=asyncio.get_running_loop().time(),
+            period_s=self._configs.broker.register_period_ms / 1000,
+        )
+
+    async def _holder(self, address: str) -> str | None:
+        """Return the broker that a name server has under this name and id; None if unknown."""
+        identity = self._identity
+        header = GetBrokerMemberGroupRequestHeader(
+            cluster_name=identity.cluster_name, broker_name=identity.broker_name
+        )
+        request = make_request(RequestCode.GET_BROKER_MEMBER_GROUP, header.to_ext())
+        response = await self._call(address, request, _ROUTE_MS)
+        if response is None or response.code != ResponseCode.SUCCESS:
+            return None
+        try:
+            group = GetBrokerMemberGroupResponseBody.decode(response.body).broker_member_group
+        except BadBodyError:  # a name server that has no such request
+            return None
+        return FREE if group is None else group.broker_addrs.get(identity.broker_id, FREE)
 
     async def _say_goodbye(self, address: str) -> None:
         identity = self._identity

@@ -5,6 +5,7 @@ import zlib
 from functools import partial
 
 import orjson
+import pytest
 from structlog.testing import capture_logs
 
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
@@ -15,6 +16,7 @@ from rocketpy.broker.metadata.topics import TopicTable
 from rocketpy.errors import ConnectError, ConnectionLostError, RocketPyError
 from rocketpy.namesrv.registration import Registration, read_topics
 from rocketpy.namesrv.route_table import RouteTable
+from rocketpy.proto.bodies.route import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.headers.namesrv import NO_ROUTES_REMARK
 from rocketpy.proto.wire.command import RemotingCommand, make_response
@@ -33,6 +35,8 @@ class FakeClient:
         self.bodies: dict[int, bytes] = {}
         self.codes: dict[int, int] = {}
         self.remark: str | None = None
+        self.remarks: dict[str, str | None] = {}
+        self.bodies_at: dict[tuple[str, int], bytes] = {}
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int
@@ -41,7 +45,9 @@ class FakeClient:
             raise self.failure
         self.calls.append((address, command))
         code, body = self.codes.get(command.code, 0), self.bodies.get(command.code, b"")
-        return make_response(command, code, self.remark, body=body)
+        body = self.bodies_at.get((address, command.code), body)
+        remark = self.remarks.get(address, self.remark)
+        return make_response(command, code, remark, body=body)
 
     async def close(self) -> None:
         self.closed = True
@@ -403,7 +409,7 @@ async def test_link_conflict_is_logged_when_it_begins_and_ends() -> None:
     await kit.link.stop()
 
 
-async def test_link_has_a_name_conflict_while_no_name_server_gives_it_routes() -> None:
+async def test_link_has_a_name_conflict_while_a_name_server_gives_it_no_routes() -> None:
     kit = Kit()
     await kit.link.register_all()
     assert kit.link.name_conflict is None
@@ -411,12 +417,83 @@ async def test_link_has_a_name_conflict_while_no_name_server_gives_it_routes() -
     kit.client.down = {"n1:1"}
     await kit.link.register_all()
     assert kit.link.name_conflict == kit.client.remark
-    kit.client.remark, kit.client.down = None, {"n2:2"}
+    kit.client.remarks, kit.client.down = {"n1:1": None}, set()
     await kit.link.register_all()
-    assert kit.link.name_conflict is None, "one of them gives it routes"
-    kit.client.remark, kit.client.down = "b: this broker keeps its routes", set()
+    assert kit.link.name_conflict == kit.client.remark, "clients of the other one use that broker"
+    kit.client.remark = "b: this broker keeps its routes"
     await kit.link.register_all()
     assert kit.link.name_conflict is None
+
+
+def held_by(address: str) -> bytes:
+    members = {0: address} if address else {}
+    group = BrokerMemberGroup(cluster="DefaultCluster", broker_name="b", broker_addrs=members)
+    return GetBrokerMemberGroupResponseBody(broker_member_group=group).encode()
+
+
+async def test_link_waiting_broker_is_not_first_at_a_restarted_name_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kit = Kit("n1:1")
+    now_s = 100.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
+    kit.client.remark = f"b is also registered by 10.0.0.9:1: {NO_ROUTES_REMARK}"
+    await kit.link.register_all()
+    kit.client.bodies[901] = held_by("10.0.0.9:1")
+    await kit.link.register_all()
+    assert len(kit.sent(103)) == 2, "the name server keeps its newest registration"
+    kit.client.bodies[901] = held_by("")  # it has restarted
+    await kit.link.register_all()
+    now_s += 29.9
+    await kit.link.register_all()
+    assert len(kit.sent(103)) == 2
+    assert kit.link.name_conflict == kit.client.remark
+    now_s += 0.1
+    kit.client.remark = None
+    await kit.link.register_all()
+    assert len(kit.sent(103)) == 3, "the other broker has not registered for a period"
+    assert kit.link.name_conflict is None
+    await kit.link.stop()
+
+
+async def test_link_broker_that_waits_at_one_name_server_is_not_first_at_another() -> None:
+    kit = Kit("n1:1;n2:2")
+    kit.client.remark = f"b is also registered by 10.0.0.9:1: {NO_ROUTES_REMARK}"
+    kit.client.down = {"n2:2"}
+    await kit.link.register_all()
+    kit.client.down = set()
+    kit.client.bodies_at["n1:1", 901] = held_by("10.0.0.9:1")
+    kit.client.bodies_at["n2:2", 901] = held_by("")
+    await kit.link.register_all()
+    assert [address for address, _ in kit.sent(103)] == ["n1:1", "n1:1"]
+    kit.client.bodies_at["n2:2", 901] = held_by("10.0.0.9:1")
+    await kit.link.register_all()
+    assert [address for address, _ in kit.sent(103)][2:] == ["n1:1", "n2:2"]
+    await kit.link.stop()
+
+
+async def test_link_waiting_broker_registers_at_once_when_it_gets_the_routes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kit = Kit("n1:1")
+    slept: list[float] = []
+    sleep = asyncio.sleep
+    kit.client.remark = f"b is also registered by 10.0.0.9:1: {NO_ROUTES_REMARK}"
+    kit.client.bodies[901] = held_by("10.0.0.9:1")
+
+    async def count(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 8:  # the name server has given it the routes
+            kit.client.bodies[901], kit.client.remark = held_by("127.0.0.1:10911"), None
+        await sleep(0)
+
+    monkeypatch.setattr("rocketpy.broker.cluster.name_server_link.asyncio.sleep", count)
+    await kit.link.start()
+    while kit.link.name_conflict is not None and len(slept) < 20:
+        await sleep(0)
+    assert len(slept) <= 9
+    assert all(each <= 2 for each in slept)
+    await kit.link.stop()
 
 
 async def test_link_is_registered_while_one_name_server_accepts() -> None:
