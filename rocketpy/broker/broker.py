@@ -24,7 +24,7 @@ from rocketpy.broker.replication.config import check_replication
 from rocketpy.broker.replication.feature import ReplicationSettings
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.requests import build_requests
-from rocketpy.errors import StartError, StoreError
+from rocketpy.errors import DiskFullError, StartError, StoreError
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
@@ -181,6 +181,7 @@ class Broker:
         # A slave without a log copies that of its master.
         parts.store.open(start_empty=self._start_empty or parts.role.is_slave)
         try:
+            self._check_tables_can_be_written()
             for table in (parts.topics, parts.groups, parts.offsets, parts.modes):
                 table.load()
             stored = set(parts.store.topics())
@@ -233,6 +234,26 @@ class Broker:
     def _was_slave(self) -> bool:
         """Whether a slave becomes a master: it may have offsets beyond what it has of the log."""
         return not self._parts.role.is_slave and self._files.exists(self._slave_file)
+
+    def _check_tables_can_be_written(self) -> None:
+        """Reject a directory of the tables without permission to write, in which offsets are lost.
+
+        Raises:
+            StoreError: there is none.
+        """
+        directory = Path(self._configs.store.store_path_root_dir) / "config"
+        trial = directory / "trial.tmp"
+        try:
+            self._files.make_directories(directory)
+            self._files.write_bytes(trial, b"")
+            self._files.remove(trial)
+        except DiskFullError as error:  # consumers still read, and retention makes room
+            logger.warning("tables cannot be written", path=str(directory), error=str(error))
+        except OSError as error:
+            raise StoreError(
+                f"{directory} cannot be written ({error.strerror or error}), so topics and offsets "
+                "of groups would be lost: make it writable for the user of the broker"
+            ) from error
 
     def _take_role(self) -> None:
         """Load, or delete, what only a slave needs."""

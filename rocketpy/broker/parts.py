@@ -195,7 +195,9 @@ class BrokerParts:
         self.name_servers: Final = NameServerLink(
             client, configs=configs, identity=self.identity, topics=self.topics, master=self.master
         )
-        self.readiness: Final = BrokerReadiness(configs, self.name_servers, self.store, clock)
+        self.readiness: Final = BrokerReadiness(
+            configs, self.name_servers, self.store, clock, lambda: self.offsets.write_failure
+        )
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
         held = config.max_held_pulls, config.max_held_pulls_per_queue
         self.suspended_pulls: Final = SuspendedRequests(

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import sys
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -11,7 +12,8 @@ class LogFileHandler(RotatingFileHandler):
     """Handler of a log file: `PATH`, then `PATH.1` (the newest old one) and so on.
 
     A file that cannot be written costs lines, never the server. It is reported on standard error
-    once, not with each line.
+    once, not with each line. After another program renamed or removed the file (logrotate), the
+    next line begins a new one.
 
     Args:
         path: the file; its directory must exist.
@@ -40,9 +42,27 @@ class LogFileHandler(RotatingFileHandler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line."""
         failed_before = self._failed_count
+        self._leave_moved_file()
         super().emit(record)
         if self._failed_count == failed_before:
             self._is_failing = False
+
+    def _leave_moved_file(self) -> None:
+        """Close the file when its path names another one, or none; the next line opens the path."""
+        if self.stream is None:
+            return
+        try:
+            found = os.stat(self.baseFilename)
+        except FileNotFoundError:
+            found = None
+        except OSError:  # a write reports it
+            return
+        if found is not None and os.path.samestat(found, os.fstat(self.stream.fileno())):
+            return
+        if sys.stderr is not None:
+            sys.stderr.write(f"log file moved or removed, begun again: {self.baseFilename}\n")
+        self.stream.close()
+        self.stream = None  # type: ignore[assignment] - the base class opens it again
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - logging's name
         """Report a failure, unless the last line failed as well."""

@@ -83,6 +83,7 @@ def _secret_from(name: str) -> Any:  # noqa: ANN401 - a field
         None,
         about=f"where `{name}` is, instead of its value: `env:NAME`, `file:PATH`, or "
         "`scope:SCOPE/KEY` (Databricks)",
+        is_secret=True,  # the secret itself may be given by mistake
     )
 
 

@@ -4,6 +4,7 @@ That a broker answers does not say that it takes messages: its disk may be full,
 read-only after a failed flush, or no name server may have it in its routes.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from rocketpy.broker.cluster.name_server_link import NameServerLink
@@ -40,6 +41,7 @@ class BrokerReadiness:
         link: registration at the name servers.
         store: where messages are put.
         clock: wall time.
+        offsets_failure: returns why offsets of groups are not written; None if they are.
 
     Attributes:
         state: phase of the broker, set by it.
@@ -51,12 +53,14 @@ class BrokerReadiness:
         link: NameServerLink,
         store: Store,
         clock: Clock,
+        offsets_failure: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.state: ServerState = ServerState.STARTING
         self._configs = configs
         self._link = link
         self._store = store
         self._clock = clock
+        self._offsets_failure = offsets_failure
 
     def reasons(self) -> list[NotReady]:
         """Return why the broker is not ready; empty if it is."""
@@ -69,6 +73,10 @@ class BrokerReadiness:
         refusal = refusal or self._store.shortage
         if refusal is not None:
             reasons.append(NotReady("puts_refused", refusal))
+        failure = self._offsets_failure()
+        if failure is not None:
+            message = f"offsets of groups are not written to disk: {failure}"
+            reasons.append(NotReady("offsets_not_written", message))
         config = self._configs.broker
         if not is_writeable(config.broker_permission):
             message = f"brokerPermission is {config.broker_permission}: producers may not send"

@@ -117,6 +117,7 @@ class ConsumerOffsets:
         resets: resets that were not delivered yet; its count may be read without a lock.
         topic_exists: returns whether a topic exists; must not block. A topic is deleted before its
             offsets, so a thread that saw the topic before cannot leave an offset behind.
+        write_failure: reason why the last periodic write failed; None after a success.
         on_reset: listeners, called with group, topic and queue id of each new reset.
         local_commits: receives each commit, at a slave; None at a master.
     """
@@ -144,6 +145,7 @@ class ConsumerOffsets:
         self._pulled = OffsetTable(max_offsets)
         self.resets: OffsetTable = OffsetTable(max_offsets)
         self.topic_exists: Callable[[str], bool] = lambda _topic: True
+        self.write_failure: str | None = None
         self.on_reset: list[Callable[[str, str, int], None]] = []
         self.local_commits: LocalCommits | None = None
 
@@ -165,6 +167,7 @@ class ConsumerOffsets:
             try:
                 self.persist()
             except (StoreError, OSError) as error:
+                self.write_failure = str(error)
                 _log.warning("consumer offsets not written", error=str(error))
         return now_ms + self._config.flush_consumer_offset_interval
 
@@ -178,6 +181,7 @@ class ConsumerOffsets:
             self._dirty = False
             try:
                 self._file.save(self.to_json())
+                self.write_failure = None
             except BaseException:
                 self._dirty = True
                 raise

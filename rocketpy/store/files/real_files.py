@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from rocketpy.errors import StoreFormatError, StoreLockedError
+from rocketpy.errors import StoreError, StoreFormatError, StoreLockedError
 from rocketpy.store.files.descriptor_reserve import (
     DescriptorReserve,
     process_reserve,
@@ -575,6 +575,13 @@ class RealFiles:
                 os.close(fd)
             with _locked_mutex:
                 _locked_here.discard(path)
+            if fd < 0:
+                raise StoreError(
+                    f"the lock file {path} cannot be opened: {error.strerror}. It must be a file "
+                    "that the user of this process may write"
+                ) from error
+            if error.errno not in {errno.EACCES, errno.EAGAIN}:
+                raise StoreError(f"the file system cannot lock {path}: {error.strerror}") from error
             raise StoreLockedError(
                 f"another process{holder} uses the store: {path} is locked"
             ) from error

@@ -1,6 +1,7 @@
 """Start and stop of a broker without a network; failures in between leave nothing open."""
 
 import asyncio
+import errno
 import os
 import random
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import structlog
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.errors import DiskFullError, StartError
+from rocketpy.errors import DiskFullError, StartError, StoreError
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.network.acceptor import Acceptor
 from rocketpy.remoting.network.admission import Admission
@@ -176,6 +177,26 @@ async def test_broker_with_a_shorter_log_lowers_offsets_after_a_clean_stop(how: 
     assert 0 < end < 150
     assert again.parts.offsets.query("g", "T", 0) == end
     await again.stop()
+
+
+async def test_broker_whose_tables_cannot_be_written_refuses_to_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kit = Kit()
+    write_bytes = SimFiles.write_bytes
+
+    def write(files: SimFiles, path: Path, data: bytes) -> None:
+        if path.parent.name == "config":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        write_bytes(files, path, data)
+
+    monkeypatch.setattr(SimFiles, "write_bytes", write)
+    with pytest.raises(StoreError, match=r"/store/config cannot be written \(Permission denied\)"):
+        await kit.broker().start()
+    monkeypatch.undo()
+    broker = kit.broker()
+    await broker.start()  # the store is not locked any more
+    await broker.stop()
 
 
 async def test_broker_services_run_on_its_loop() -> None:

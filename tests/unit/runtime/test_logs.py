@@ -2,6 +2,7 @@ import contextlib
 import io
 import json
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,3 +122,35 @@ def test_log_file_with_a_lower_count_removes_surplus_old_files(tmp_path: Path) -
         "s.log.2",
         "s.log.20261127",
     ]
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed"])
+def test_log_file_moved_by_another_program_is_begun_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    path = tmp_path / "s.log"
+    logs.configure(file=logs.LogFile(path))
+    structlog.get_logger("daemon").info("first")
+    path.unlink() if how == "removed" else path.rename(tmp_path / "s.log-20261127")
+    for event in ("second", "third"):
+        structlog.get_logger("daemon").info(event)
+    lines = path.read_text().splitlines()
+    assert ["second" in lines[0], "third" in lines[1], len(lines)] == [True, True, 2]
+    if how == "renamed":
+        assert "first" in (tmp_path / "s.log-20261127").read_text()
+    assert capsys.readouterr().err == f"log file moved or removed, begun again: {path}\n"
+
+
+def test_log_file_whose_directory_is_gone_is_reported_and_begun_again_in_a_new_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "logs" / "s.log"
+    path.parent.mkdir()
+    logs.configure(file=logs.LogFile(path))
+    shutil.rmtree(path.parent)
+    for event in ("lost", "lost as well"):
+        structlog.get_logger("daemon").info(event)
+    assert capsys.readouterr().err.count("log file not written") == 1
+    path.parent.mkdir()
+    structlog.get_logger("daemon").info("kept")
+    assert "kept" in path.read_text()

@@ -65,6 +65,14 @@ def test_secret_source_that_is_wrong_names_option_and_remedy(
     assert reason in str(caught.value)
 
 
+@pytest.mark.parametrize("option", ["secretKey.from", "securityToken.from"])
+def test_secret_given_as_its_source_is_not_in_the_error(option: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options(READ | {option: "s3cr3t"}, BatchOptions)
+    assert str(caught.value).startswith(f"{option}: its value is not env:NAME")
+    assert "s3cr3t" not in str(caught.value)
+
+
 def test_missing_secret_names_the_source_option() -> None:
     with pytest.raises(ConfigError, match=r"secretKey: is missing.*secretKey\.from"):
         parse_options(READ, BatchOptions)

@@ -15,12 +15,14 @@ class Kit:
         self.link = SimpleNamespace(
             addresses=("n1:1", "n2:2"), is_registered=True, name_conflict=None
         )
+        self.offsets_failure: str | None = None
         self.store = SimpleNamespace(read_only_reason=None, log_refusal=None, shortage=None)
         self.readiness = BrokerReadiness(
             self.configs,  # type: ignore[arg-type]
             self.link,  # type: ignore[arg-type]
             self.store,
             self.clock,
+            lambda: self.offsets_failure,
         )
         self.readiness.state = ServerState.SERVING
 
@@ -81,3 +83,10 @@ def test_broker_with_a_name_conflict_is_not_ready() -> None:
     kit = Kit()
     kit.link.name_conflict = "this broker has no routes until that one leaves"
     assert kit.codes() == ["name_conflict"]
+
+
+def test_broker_whose_offsets_are_not_written_is_not_ready() -> None:
+    kit = Kit()
+    kit.offsets_failure = "Permission denied"
+    assert kit.codes() == ["offsets_not_written"]
+    assert "Permission denied" in kit.readiness.reasons()[0].message

@@ -222,3 +222,21 @@ def test_consumer_offsets_groups_behind_lose_unread_messages() -> None:
     groups = table.groups_behind(lambda *queue: kept[queue], lambda *_: 2)
     assert groups == {"behind", "lost before"}
     assert table.groups_behind(lambda *_: 2, lambda *_: 2) == set(), "nothing is deleted"
+
+
+def test_offsets_keep_the_reason_of_a_failed_write_until_one_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = MemoryFile()
+    table = ConsumerOffsets(BrokerConfig(), file, FakeClock())
+    table.commit("g", "T", 0, 5)
+
+    def refuse(_value: object) -> None:
+        raise PermissionError("Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file, "save", refuse)
+        table.step(0)
+    assert table.write_failure == "Permission denied"
+    table.step(5_000)
+    assert table.write_failure is None

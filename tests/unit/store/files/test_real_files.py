@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.errors import ResourceShortError, StoreFormatError, StoreLockedError
+from rocketpy.errors import ResourceShortError, StoreError, StoreFormatError, StoreLockedError
 from rocketpy.store.files.real_files import RealFiles
 
 
@@ -79,6 +79,14 @@ def test_another_process_cannot_take_the_lock(tmp_path: Path) -> None:
     lock.close()
     assert (tmp_path / "lock").read_bytes() == b"lock"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_lock_that_cannot_be_opened_names_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"lock cannot be opened: Is a directory") as caught:
+            RealFiles().lock(tmp_path / "lock")
+        assert not isinstance(caught.value, StoreLockedError)
 
 
 def test_lock_of_another_process_is_an_error(tmp_path: Path) -> None:
