@@ -52,7 +52,7 @@ class LogFileHandler(RotatingFileHandler):
         if self.stream is None:
             return
         try:
-            found = os.stat(self.baseFilename)
+            found = Path(self.baseFilename).stat()
         except FileNotFoundError:
             found = None
         except OSError:  # a write reports it

@@ -129,16 +129,16 @@ def test_log_file_moved_by_another_program_is_begun_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
     path = tmp_path / "s.log"
-    logs.configure(file=logs.LogFile(path))
-    structlog.get_logger("daemon").info("first")
-    path.unlink() if how == "removed" else path.rename(tmp_path / "s.log-20261127")
-    for event in ("second", "third"):
-        structlog.get_logger("daemon").info(event)
-    lines = path.read_text().splitlines()
-    assert ["second" in lines[0], "third" in lines[1], len(lines)] == [True, True, 2]
-    if how == "renamed":
-        assert "first" in (tmp_path / "s.log-20261127").read_text()
-    assert capsys.readouterr().err == f"log file moved or removed, begun again: {path}\n"
+    with contextlib.closing(logs.configure(file=logs.LogFile(path))):
+        structlog.get_logger("daemon").info("first")
+        path.unlink() if how == "removed" else path.rename(tmp_path / "s.log-20261127")
+        for event in ("second", "third"):
+            structlog.get_logger("daemon").info(event)
+        lines = path.read_text().splitlines()
+        assert ["second" in lines[0], "third" in lines[1], len(lines)] == [True, True, 2]
+        if how == "renamed":
+            assert "first" in (tmp_path / "s.log-20261127").read_text()
+        assert capsys.readouterr().err == f"log file moved or removed, begun again: {path}\n"
 
 
 def test_log_file_whose_directory_is_gone_is_reported_and_begun_again_in_a_new_one(
@@ -146,11 +146,11 @@ def test_log_file_whose_directory_is_gone_is_reported_and_begun_again_in_a_new_o
 ) -> None:
     path = tmp_path / "logs" / "s.log"
     path.parent.mkdir()
-    logs.configure(file=logs.LogFile(path))
-    shutil.rmtree(path.parent)
-    for event in ("lost", "lost as well"):
-        structlog.get_logger("daemon").info(event)
-    assert capsys.readouterr().err.count("log file not written") == 1
-    path.parent.mkdir()
-    structlog.get_logger("daemon").info("kept")
-    assert "kept" in path.read_text()
+    with contextlib.closing(logs.configure(file=logs.LogFile(path))):
+        shutil.rmtree(path.parent)
+        for event in ("lost", "lost as well"):
+            structlog.get_logger("daemon").info(event)
+        assert capsys.readouterr().err.count("log file not written") == 1
+        path.parent.mkdir()
+        structlog.get_logger("daemon").info("kept")
+        assert "kept" in path.read_text()
