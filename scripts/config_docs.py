@@ -86,7 +86,7 @@ Highest precedence first:
 1. the command line: `-D key=value`, repeatable (and the options that stand for a key: `-p`, `-n`, `--port`, `--host`);
 2. the environment: `ROCKETPY_<KEY>` in upper or lower case, with or without underscores and dots (`ROCKETPY_LISTEN_PORT`, `ROCKETPY_LISTENPORT`); `NAMESRV_ADDR` is a source of `namesrvAddr` with the lowest precedence;
 3. `live.properties`: changes made while the server ran ([decision 3](decisions/0003-live-configuration.md));
-4. the file of `-c`: Java properties text with Apache's key names;
+4. the file of `-c`: Java properties text with Apache's key names, in UTF-8 or else Latin-1;
 5. the default.
 
 ## Errors
@@ -94,9 +94,9 @@ Highest precedence first:
 - A wrong value is one sentence with file, line and key, and exit code 2; so is a violated rule between keys.
 - An unknown key in a file is a warning with the nearest known key; `--strict-config` makes it an error. On the command line it is always an error.
 - An unknown key that misspells one which decides what is stored, where, how many copies there are, or which clients may connect (`brokerRol`, `storePathRootDirr`, `aclEnabled`) is an error, also in the environment, until it is corrected or accepted with `--accept-ignored KEY`.
-- A key of Apache's without effect in RocketPy is a warning, unless it decides what is stored, where, how many copies there are, or which clients may connect: then a value other than Apache's default is an error ([below](#refused-keys)). `--accept-ignored KEY`, repeatable, makes it a warning.
+- A key of Apache's without effect in RocketPy is a warning, unless it decides what is stored, where, how many copies there are, or which clients may connect: then a value other than Apache's default is an error ([below](#refused-keys)), unless a source of higher precedence replaces it. `--accept-ignored KEY`, repeatable, makes it a warning.
 - An environment variable `ROCKETPY_...` without a matching key is ignored, because other programs may use the prefix.
-- Rules between keys are checked before a server opens anything: no port is given twice (`listenPort`, the VIP port, `healthListenPort`, the ports of both servers of `standalone`), `bindAddress` and `healthBindAddress` are addresses of this machine, `brokerIP1` and `brokerIP2` have an address, and TLS files can be read.
+- Rules between keys are checked before a server opens anything: no port is given twice (`listenPort`, the VIP port, `healthListenPort`, the ports of both servers of `standalone`), `bindAddress` and `healthBindAddress` are addresses of this machine, `brokerIP1` and `brokerIP2` have an address, `storePathRootDir` and `storePathCommitLog` are no files, and TLS files can be read.
 - `--check-config` prints every error and warning, rules between keys included, starts nothing, and ends with 0 (none), 1 (warnings only) or 2 (errors; with `--strict-config` also warnings). It is meant for CI: `rocketpy broker -c broker.conf --check-config`.
 - `--print-config` prints every effective value, with secrets hidden, and warnings on standard error; at start the log lists all values that differ from their defaults.
 

@@ -21,6 +21,7 @@ from rocketpy.runtime.config.config import option
 from rocketpy.runtime.config.operation import OperationConfig
 
 MASTER_ID: Final = 0
+_MAX_NAME_CHARS: Final = 300
 
 
 def _live(default: object, minimum: int | None = None, maximum: int | None = None) -> Any:  # noqa: ANN401 - as dataclasses.field
@@ -248,16 +249,22 @@ class BrokerConfig:
         self._check(self.broker_permission in range(8), "brokerPermission", "0 to 7")
         self._check(self.broker_id >= MASTER_ID, "brokerId", "0, or more for a slave")
         self._check(self.default_topic_queue_nums >= 1, "defaultTopicQueueNums", "1 or more")
-        self._check(bool(self.broker_name), "brokerName", "a name")
+        for key, name in (
+            ("brokerName", self.broker_name),
+            ("brokerClusterName", self.broker_cluster_name),
+        ):
+            # Other names are refused by the name servers.
+            is_name = 0 < len(name) <= _MAX_NAME_CHARS and name.isprintable() and " " not in name
+            self._check(is_name, key, "a name of 1 to 300 printable characters without blanks")
         self._check(
             self.default_message_request_mode in {"PULL", "POP"},
             "defaultMessageRequestMode",
             "PULL or POP",
         )
-        self._check(bool(self.broker_cluster_name), "brokerClusterName", "a name")
         for address in self.name_server_addresses:
             host, _, port = address.rpartition(":")
-            is_fine = bool(host) and "," not in address and port.isascii() and port.isdecimal()
+            is_port = port.isascii() and port.isdecimal() and 0 < int(port[:6]) <= 65_535
+            is_fine = bool(host) and is_port and not set(host) & set(",/ ")
             self._check(is_fine, "namesrvAddr", f"host:port, several with ; between: {address!r}")
         for part in fields(self):
             if part.name.endswith(("_thread_pool_nums", "_capacity")):

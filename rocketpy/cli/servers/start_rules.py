@@ -3,9 +3,11 @@
 `--check-config` prints every broken rule; a start refuses the first one before it opens anything.
 """
 
+import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketpy.errors import ConfigError, StartError
@@ -71,6 +73,7 @@ def broken_rules(configs: Mapping[str, ConfigSet]) -> Iterator[ConfigError]:
         yield from _broken_tls(broker.get(RemotingServerConfig).tls)
         yield from _broken_replication(broker)
         yield from _unresolved_names(broker)
+        yield from _no_directories(broker)
     yield from _unusable(listeners)
 
 
@@ -164,6 +167,22 @@ def _unresolved_names(broker: ConfigSet) -> Iterator[ConfigError]:
             if not has_descriptor():
                 raise
             yield ConfigError(str(error))
+
+
+def _no_directories(broker: ConfigSet) -> Iterator[ConfigError]:
+    """Yield directories of the store that are files, or below one."""
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415 - as above
+
+    config = broker.get(MessageStoreConfig)
+    directories = {
+        "storePathRootDir": config.store_path_root_dir,
+        "storePathCommitLog": config.store_path_commit_log,
+    }
+    for key, text in directories.items():
+        path = Path(text)
+        existing = next((each for each in (path, *path.parents) if os.path.lexists(each)), None)
+        if text and existing is not None and not existing.is_dir():
+            yield ConfigError(f"cannot be a directory: {existing} is none", key=key)
 
 
 def _unusable(listeners: Sequence[Listener]) -> Iterator[ConfigError]:

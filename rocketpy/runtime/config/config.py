@@ -220,17 +220,20 @@ class Sources:
         """Read a file; without one only environment and command line are used.
 
         Raises:
-            ConfigError: the file cannot be read or is not UTF-8.
+            ConfigError: the file cannot be read.
         """
         text = ""
         if path is not None:
             try:
-                text = Path(path).read_text(encoding="utf-8")
+                content = Path(path).read_bytes()
             except OSError as error:
                 reason = f"cannot read the configuration file: {error.strerror}"
                 raise ConfigError(reason, source=str(path)) from error
-            except UnicodeDecodeError as error:
-                raise ConfigError("the file is not UTF-8 text", source=str(path)) from error
+            try:
+                text = content.decode()
+            except UnicodeDecodeError:
+                text = content.decode("latin-1")  # as Java's Properties reads it
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
         return cls(
             text=text,
             name="" if path is None else str(path),
@@ -387,8 +390,11 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
     settings = sources.settings([*options, *REFUSABLE_KEYS])
     loading = _Loading(sources, options, frozenset(elsewhere))
     loading.check_accepted(settings)
+    # A value that another source replaces asks for nothing.
+    effective = {each.key: each for each in settings if not each.from_live_file}
     for setting in settings:
-        loading.read(setting)
+        is_effective = setting.from_live_file or effective[setting.key] is setting
+        loading.read(setting, is_effective=is_effective)
     built = loading.build(classes)
     warnings = [*loading.warnings, *repeated(settings), *loading.rule_warnings(built)]
     for setting in settings:
@@ -426,11 +432,16 @@ class _Loading:
         given.update(_camel_case_of(name) for name in self._sources.environ)
         self._errors += accepted_errors(self._sources.accepted, given)
 
-    def read(self, setting: Setting) -> None:
-        """Take a setting; a later one of the same key replaces it, even if it is invalid."""
+    def read(self, setting: Setting, *, is_effective: bool) -> None:
+        """Take a setting; a later one of the same key replaces it, even if it is invalid.
+
+        Args:
+            setting: of any key.
+            is_effective: whether it is the last one of its key outside the live file.
+        """
         key, options, accepted = setting.key, self._options, self._sources.accepted
         try:
-            warning = refused(setting, accepted, self._live_keys)
+            warning = refused(setting, accepted, self._live_keys) if is_effective else None
             if warning is not None:
                 self.warnings.append(warning)
             if setting.from_live_file and key not in self._live_keys:

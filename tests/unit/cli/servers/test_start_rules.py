@@ -27,6 +27,8 @@ RULES = [
     ("bindAddress=nonsense.invalid", "bindAddress: cannot listen on 'nonsense.invalid': "),
     ("bindAddress=203.0.113.7", "bindAddress: cannot listen on '203.0.113.7': "),
     (f"bindAddress={'a' * 300}", "bindAddress: cannot listen on 'aaaa"),
+    ("storePathRootDir=/dev/null", "storePathRootDir: cannot be a directory: /dev/null is none"),
+    ("storePathCommitLog=/dev/null/log", "storePathCommitLog: cannot be a directory: /dev/null"),
     (
         "healthListenPort=0\nhealthBindAddress=203.0.113.7",
         "healthBindAddress: cannot listen on '203.0.113.7': ",

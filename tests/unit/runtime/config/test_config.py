@@ -265,9 +265,15 @@ def test_file_is_read(tmp_path: Path) -> None:
     assert load(Sources.from_file(None), [Broker]).get(Broker) == Broker()
     with pytest.raises(ConfigError, match="cannot read the configuration file"):
         Sources.from_file(tmp_path / "none.conf")
-    path.write_bytes(b"a=\xff")
-    with pytest.raises(ConfigError, match="not UTF-8"):
-        Sources.from_file(path)
+
+
+def test_file_that_is_not_utf_8_is_read_as_java_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.conf"
+    path.write_bytes(b"# f\xfcr Stra\xdfe 5\x85\r\nbrokerName=\xe9\r\nlistenPort=7\r\n")
+    loaded = load(Sources.from_file(path), [Broker, Net])
+    assert loaded.get(Broker).broker_name == "é"
+    assert loaded.get(Net).listen_port == 7
+    assert not loaded.warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,6 +122,14 @@ def test_refused_value_in_the_environment_or_on_the_command_line_counts() -> Non
         load(Sources(overrides=["storeType=defaultRocksDB"]), BROKER)
 
 
+def test_refused_value_that_another_source_replaces_is_accepted() -> None:
+    text = "aclEnable=true\nstoreType=defaultRocksDB\nstoreType=default"
+    found = load(Sources(text=text, name="b.conf", overrides=["aclEnable=false"]), BROKER)
+    assert [each.key for each in found.warnings] == ["storeType"]  # given twice
+    with pytest.raises(ConfigError, match="-D: aclEnable"):
+        load(Sources(text="aclEnable=false", overrides=["aclEnable=true"]), BROKER)
+
+
 def test_name_server_refuses_a_controller_and_access_control() -> None:
     for line in ("enableControllerInNamesrv=true", "authenticationEnabled=true"):
         with pytest.raises(ConfigError, match="is not supported"):
