@@ -8,7 +8,7 @@ Source: BrokerController.java (5.4.0).
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -185,6 +185,7 @@ class Broker:
             for table in (parts.topics, parts.groups, parts.offsets, parts.modes):
                 table.load()
             stored = set(parts.store.topics())
+            self._report_unknown_topics(stored)
             parts.offsets.keep_topics(lambda name: name in stored or bool(parts.topics.get(name)))
             # The offsets of a slave, which come from the master, may be ahead of its log.
             if not parts.role.is_slave:
@@ -254,6 +255,19 @@ class Broker:
                 f"{directory} cannot be written ({error.strerror or error}), so topics and offsets "
                 "of groups would be lost: make it writable for the user of the broker"
             ) from error
+
+    def _report_unknown_topics(self, stored: Iterable[str]) -> None:
+        """Warn when topics.json lacks topics with messages: it, or its directory, may be lost."""
+        topics = self._parts.topics
+        unknown = sorted(
+            each for each in stored if topics.get(each) is None and not topics.is_system(each)
+        )
+        if unknown and not self._parts.role.is_slave:  # a slave gets them from its master
+            logger.warning(
+                "topics.json lacks topics that have messages: restore the config directory",
+                count=len(unknown),
+                topics=";".join(unknown[:10]),
+            )
 
     def _take_role(self) -> None:
         """Load, or delete, what only a slave needs."""

@@ -137,7 +137,9 @@ class BatchMaker:
             raise BadBodyError(f"{self._wanted}: duplicate or unordered offsets")
         if not self._is_filtered and len(offsets) < sum(each.end - each.start for each in pulled):
             for start, end in _gaps(pulled, offsets):
-                self._note(start, end, "the broker leaves them out, as it does damaged ones")
+                self._note(
+                    start, end, "the broker left them out: they expired meanwhile, or are damaged"
+                )
         positions, offsets = self._planned(data, positions, offsets, pulled[-1].end)
         positions = self._of_the_queue(data, positions, offsets)
         name = self._wanted.broker_name

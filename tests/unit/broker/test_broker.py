@@ -199,6 +199,26 @@ async def test_broker_whose_tables_cannot_be_written_refuses_to_start(
     await broker.stop()
 
 
+async def test_broker_without_its_tables_warns_about_topics_with_messages() -> None:
+    kit = Kit()
+    broker = kit.broker()
+    await broker.start()
+    broker.parts.topics.put(TopicConfig("T", 1, 1))
+    for topic in ("T", "SCHEDULE_TOPIC_XXXX"):
+        stored = broker.parts.store.put_message(PutMessage(topic, 0, b"x"))
+        assert stored.status is PutMessageStatus.PUT_OK
+    await broker.stop()
+    for is_lost in (False, True):
+        if is_lost:
+            kit.files.remove_tree(Path("/store/config"))
+        again = kit.broker()
+        with structlog.testing.capture_logs() as logged:
+            await again.start()
+        await again.stop()
+        found = [each for each in logged if each["event"].startswith("topics.json lacks topics")]
+        assert [(each["count"], each["topics"]) for each in found] == [(1, "T")] * is_lost
+
+
 async def test_broker_services_run_on_its_loop() -> None:
     broker = Kit().broker()
     await broker.start()
