@@ -195,9 +195,7 @@ class BrokerParts:
         self.name_servers: Final = NameServerLink(
             client, configs=configs, identity=self.identity, topics=self.topics, master=self.master
         )
-        self.readiness: Final = BrokerReadiness(
-            configs, self.name_servers, self.store, clock, lambda: self.offsets.write_failure
-        )
+        self.readiness: Final = BrokerReadiness(configs, self.name_servers, self.store, clock)
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
         held = config.max_held_pulls, config.max_held_pulls_per_queue
         self.suspended_pulls: Final = SuspendedRequests(
@@ -239,6 +237,7 @@ class BrokerParts:
 
     def _listen(self) -> None:
         """Register the listeners of changed settings; the rewrite caches last."""
+        self.readiness.offsets_failure = lambda: self.offsets.write_failure
         for listener in (
             self.topics.configure,
             self.groups.configure,

@@ -41,10 +41,10 @@ class BrokerReadiness:
         link: registration at the name servers.
         store: where messages are put.
         clock: wall time.
-        offsets_failure: returns why offsets of groups are not written; None if they are.
 
     Attributes:
         state: phase of the broker, set by it.
+        offsets_failure: returns why offsets of groups are not written; None if they are.
     """
 
     def __init__(
@@ -53,14 +53,13 @@ class BrokerReadiness:
         link: NameServerLink,
         store: Store,
         clock: Clock,
-        offsets_failure: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.state: ServerState = ServerState.STARTING
         self._configs = configs
         self._link = link
         self._store = store
         self._clock = clock
-        self._offsets_failure = offsets_failure
+        self.offsets_failure: Callable[[], str | None] = lambda: None
 
     def reasons(self) -> list[NotReady]:
         """Return why the broker is not ready; empty if it is."""
@@ -73,7 +72,7 @@ class BrokerReadiness:
         refusal = refusal or self._store.shortage
         if refusal is not None:
             reasons.append(NotReady("puts_refused", refusal))
-        failure = self._offsets_failure()
+        failure = self.offsets_failure()
         if failure is not None:
             message = f"offsets of groups are not written to disk: {failure}"
             reasons.append(NotReady("offsets_not_written", message))

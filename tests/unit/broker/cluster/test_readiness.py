@@ -22,8 +22,8 @@ class Kit:
             self.link,  # type: ignore[arg-type]
             self.store,
             self.clock,
-            lambda: self.offsets_failure,
         )
+        self.readiness.offsets_failure = lambda: self.offsets_failure
         self.readiness.state = ServerState.SERVING
 
     def codes(self) -> list[str]:
