@@ -63,28 +63,33 @@ class NameConflicts:
         """
         return not (self.waits_at(address) or self._waits_elsewhere(address, reached))
 
+    def note_holder(self, address: str, holder: str | None, now_s: float) -> None:
+        """Store which broker a name server has under the name and id.
+
+        Args:
+            address: the name server.
+            holder: address of the broker, or `FREE`; None if unknown, as during a restart.
+            now_s: monotonic time.
+        """
+        if holder == FREE:
+            self._free_since_s.setdefault(address, now_s)
+        else:
+            self._free_since_s.pop(address, None)
+
     def must_yield(
-        self,
-        address: str,
-        holder: str | None,
-        reached: Collection[str],
-        *,
-        now_s: float,
-        period_s: float,
+        self, address: str, reached: Collection[str], *, now_s: float, period_s: float
     ) -> bool:
         """Return whether the other broker must be able to register before this one.
 
         Args:
-            address: the name server.
-            holder: broker that it has under the name and id, or `FREE`; None if unknown.
+            address: the name server; see `note_holder`.
             reached: name servers that accepted the last registration.
             now_s: monotonic time.
             period_s: time in which each live broker registers.
         """
-        if holder != FREE:
-            self._free_since_s.pop(address, None)
+        since_s = self._free_since_s.get(address)
+        if since_s is None:
             return False
-        since_s = self._free_since_s.setdefault(address, now_s)
         return self._waits_elsewhere(address, reached) or now_s - since_s < period_s
 
     def _waits_elsewhere(self, address: str, reached: Collection[str]) -> bool:

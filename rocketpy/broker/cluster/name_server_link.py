@@ -326,6 +326,9 @@ class NameServerLink:
         """Return whether a name server that gave the routes to another broker has this one now."""
         waiting = [each for each in self.addresses if self._conflicts.waits_at(each)]
         holders = await asyncio.gather(*map(self._holder, waiting))
+        now_s = asyncio.get_running_loop().time()
+        for address, holder in zip(waiting, holders, strict=True):
+            self._conflicts.note_holder(address, holder, now_s)
         return self._identity.address in holders
 
     async def _must_yield(self, address: str) -> bool:
@@ -333,13 +336,10 @@ class NameServerLink:
         if self._conflicts.may_be_first(address, self._registered):
             return False
         holder = await self._holder(address)
-        return self._conflicts.must_yield(
-            address,
-            holder,
-            self._registered,
-            now_s=asyncio.get_running_loop().time(),
-            period_s=self._configs.broker.register_period_ms / 1000,
-        )
+        now_s = asyncio.get_running_loop().time()
+        self._conflicts.note_holder(address, holder, now_s)
+        period_s = self._configs.broker.register_period_ms / 1000
+        return self._conflicts.must_yield(address, self._registered, now_s=now_s, period_s=period_s)
 
     async def _holder(self, address: str) -> str | None:
         """Return the broker that a name server has under this name and id; None if unknown."""
