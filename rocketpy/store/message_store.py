@@ -472,40 +472,29 @@ class MessageStore:
         """Delete topics with all their messages; return how many had any.
 
         The deletion is on disk when this returns. Senders wait for renames only; files are removed
-        later.
-
-        Args:
-            topics: names of the topics.
-            before: delete messages before this physical offset, and leave topics that have later
-                ones, for a master may have created them again.
+        later. Topics with messages from physical offset `before` on stay.
 
         Raises:
             DiskFullError: no space for a directory entry; that topic and later ones stay.
             ResourceShortError: no descriptor; repeat the call to be sure that it is on disk.
             OSError: the disk failed; the store is read-only, as after any failed flush.
         """
-        deleted = [
-            topic for topic in topics if is_safe_topic(topic) and self._delete_topic(topic, before)
-        ]
+        deleted = sum(is_safe_topic(each) and self._delete_topic(each, before) for each in topics)
         try:
             self._files.sync_directories()  # also renames that an earlier call could not sync
         except OSError as error:
             # A failed sync leaves unknown what is on disk, like a failed flush of the log.
             self._parts.latch.trip("flush of directories", error)
             raise
-        return len(deleted)
+        return deleted
 
     def _delete_topic(self, topic: str, before: int | None) -> bool:
         """Remove a topic's queues under the lock; their files are deleted in the background."""
         parts = self._parts
         with self._append_lock:
-            if topic not in self._table.topics() or self._table.is_batch_topic(topic):
+            end = self._offsets.appended if before is None else min(before, self._offsets.appended)
+            if not self._table.ends_before(topic, end):
                 return False
-            end = self._offsets.appended
-            if before is not None:
-                if self._table.has_entries_from(topic, before):
-                    return False
-                end = min(end, before)
             with self._table.file_creation_lock:  # no queue creates a file in between
                 parts.deleted.add(topic, end, self._table.topic_directory(topic))
                 queues = self._table.unhook_topic(topic)

@@ -153,13 +153,16 @@ class ConsumeQueueTable:
         """Return the names of the topics that have queues."""
         return [*self._topics, *self._batch]
 
-    def has_entries_from(self, topic: str, phy_offset: int) -> bool:
-        """Return whether a topic has messages from a physical offset on."""
-        for queue in list(self._topics.get(topic, {}).values()):
-            last = queue.entry(queue.max_offset - 1)
-            if last is not None and last[0] >= phy_offset:
-                return True
-        return False
+    def ends_before(self, topic: str, phy_offset: int) -> bool:
+        """Return whether a topic has queues, and no message from a physical offset on.
+
+        False for batch queues, too: they are not deleted.
+        """
+        if topic not in self._topics or topic in self._batch:
+            return False
+        queues = list(self._topics[topic].values())
+        last = [queue.entry(queue.max_offset - 1) for queue in queues]
+        return all(entry is None or entry[0] < phy_offset for entry in last)
 
     @property
     def file_creation_lock(self) -> threading.Lock:

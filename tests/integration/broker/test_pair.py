@@ -43,6 +43,19 @@ def command(pair: Pair, *arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+def assert_tools_show_the_pair(pair: Pair) -> None:
+    listed = command(pair, "cluster", "list", "-o", "json")
+    rows = {each["id"]: each for each in json.loads(listed.stdout)}
+    assert (rows[0]["role"], rows[1]["role"]) == ("MASTER", "SLAVE")
+    assert (rows[1]["state"], rows[1]["lag_bytes"], rows[1]["in_sync"]) == (
+        "STREAMING",
+        0,
+        True,
+    )
+    checked = command(pair, "check", "replication", "--min-in-sync", "2")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 async def test_pair_master_that_is_killed_loses_nothing_and_gets_the_commits(
     tmp_path: Path,
 ) -> None:
@@ -76,16 +89,7 @@ async def test_pair_master_that_is_killed_loses_nothing_and_gets_the_commits(
         assert pair.log_of("slave")[:end] == pair.log_of("master")[:end]
         assert await ask.read_queue("slave", TOPIC, GROUP, 0) == sent
 
-        listed = command(pair, "cluster", "list", "-o", "json")
-        rows = {each["id"]: each for each in json.loads(listed.stdout)}
-        assert (rows[0]["role"], rows[1]["role"]) == ("MASTER", "SLAVE")
-        assert (rows[1]["state"], rows[1]["lag_bytes"], rows[1]["in_sync"]) == (
-            "STREAMING",
-            0,
-            True,
-        )
-        checked = command(pair, "check", "replication", "--min-in-sync", "2")
-        assert checked.returncode == 0, checked.stdout + checked.stderr
+        assert_tools_show_the_pair(pair)
 
         async def has_offset() -> bool:
             return await ask.committed("slave", TOPIC, GROUP) == 50
