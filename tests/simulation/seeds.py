@@ -18,7 +18,7 @@ def seeds_of(chunk: int, count: int, chunks: int = CHUNKS) -> Sequence[int]:
     if "SEED" in os.environ:
         seed = int(os.environ["SEED"])
         return range(seed, seed + 1) if chunk == 0 else range(0)
-    return sample(range(chunk, count, chunks), 2)
+    return sample(range(chunk, count, chunks), 3)
 
 
 def run_seeds(run: Callable[[int], object], seeds: Sequence[int], test: str) -> None:
