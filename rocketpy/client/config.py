@@ -320,7 +320,8 @@ class ConsumerConfig(Checked, Generic[B_co]):
             `ordered_retry_pause`, and its queue waits.
         order_by_key: the same for each key, keys beside each other; the key is the `order_key`
             it was sent with, or what a function of the message returns. Messages without a key
-            (None) are in no order. A key that fails holds its queue up only when `max_span` or
+            (None) are in no order. A message whose function raises fails as one whose handler
+            raises. A key that fails holds its queue up only when `max_span` or
             `max_cached_messages` is reached.
         ordered_retry_pause: see `ordered`.
         max_retries: deliveries after the first one, then the dead letter queue; -1 means 16, and

@@ -116,7 +116,7 @@ class _Line:
         sending = Sending(kind="reply", topic=message.topic, body=body, options={})
         await surrounded(config.reply_middlewares, last)(sending)
 
-    async def fail(self, message: ReceivedMessage, error: Exception) -> bool:
+    async def fail(self, message: ReceivedMessage, error: BaseException) -> bool:
         """Answer a handler's request with an error; messages of the test are retried instead."""
         if not self._requests.is_open(message.ext):
             return False

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from rocketpy.client.messages.message import ReceivedMessage
+from rocketpy.client.messages.outcomes import ENDS_PROGRAM
 from rocketpy.runtime.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -42,14 +43,21 @@ class FailureLog:
     Args:
         clock: time between two lines.
         callback: the option that failed, for the log.
+        outcome: what becomes of the messages, for the log.
     """
 
-    def __init__(self, clock: Clock, callback: Literal["handler", "on_error"] = "handler") -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        callback: Literal["handler", "on_error"] = "handler",
+        outcome: Literal["redelivered", "answered"] = "redelivered",
+    ) -> None:
         self._callback = callback
+        self._outcome = outcome
         self._clock = clock
         self._kinds: dict[tuple[object, ...], _Kind] = {}
 
-    def note(self, messages: Sequence[ReceivedMessage], error: Exception) -> None:
+    def note(self, messages: Sequence[ReceivedMessage], error: BaseException) -> None:
         """Log a failure, or count it."""
         now_ms = self._clock.monotonic_ms()
         kind = self._kind_of(error)
@@ -57,17 +65,23 @@ class FailureLog:
         if kind.traceback_ms is None or now_ms - kind.traceback_ms >= TRACEBACK_INTERVAL_MS:
             kind.traceback_ms = now_ms
             logger.warning(
-                "handler failed, messages redelivered: messages=%(messages)r "
+                "handler failed: messages=%(messages)r outcome=%(outcome)s "
                 "callback=%(callback)s failures=%(count)d",
-                {"messages": messages, "callback": self._callback, "count": kind.count},
+                {
+                    "messages": messages,
+                    "outcome": self._outcome,
+                    "callback": self._callback,
+                    "count": kind.count,
+                },
                 exc_info=error,
             )
         elif now_ms - kind.line_ms >= LINE_INTERVAL_MS:
             logger.warning(
-                "handler failed as before, messages redelivered: messages=%(messages)r "
+                "handler failed as before: messages=%(messages)r outcome=%(outcome)s "
                 "error=%(error)s callback=%(callback)s failures=%(count)d",
                 {
                     "messages": messages,
+                    "outcome": self._outcome,
                     "error": _shown(error),
                     "callback": self._callback,
                     "count": kind.count,
@@ -78,7 +92,7 @@ class FailureLog:
         kind.line_ms = now_ms
         kind.count = 0
 
-    def _kind_of(self, error: Exception) -> _Kind:
+    def _kind_of(self, error: BaseException) -> _Kind:
         traceback = error.__traceback__
         while traceback is not None and traceback.tb_next is not None:
             traceback = traceback.tb_next
@@ -92,8 +106,10 @@ class FailureLog:
         return kind
 
 
-def _shown(error: Exception) -> str:
+def _shown(error: BaseException) -> str:
     try:
         return repr(error)[:_MAX_TEXT]
-    except Exception:  # noqa: BLE001 - the exception is the user's, and so is its text
+    except ENDS_PROGRAM:
+        raise
+    except BaseException:  # noqa: BLE001 - the exception is the user's, and so is its text
         return type(error).__name__

@@ -7,8 +7,9 @@ An annotation that says otherwise would be wrong at every delivery, without any 
 import inspect
 from collections.abc import Callable
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, is_typeddict
+from typing import Annotated, Any, Union, get_args, get_origin
 
+from rocketpy.client.messages.body_types import is_typed_dict
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import PLAIN
 
@@ -89,13 +90,13 @@ def _fits(given: type, wanted: Any) -> bool:  # noqa: ANN401 - an annotation
         return True
     if getattr(owner, "_is_protocol", False):
         return True
-    if is_typeddict(owner):
+    if is_typed_dict(owner):
         return given is dict
     return issubclass(owner, given) or issubclass(given, owner)
 
 
 def _is_class(kind: Any) -> bool:  # noqa: ANN401
-    plain = isinstance(kind, type) and not get_args(kind) and not is_typeddict(kind)
+    plain = isinstance(kind, type) and not get_args(kind) and not is_typed_dict(kind)
     return plain and kind not in {Any, inspect.Parameter.empty}
 
 

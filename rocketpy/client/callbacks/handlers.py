@@ -9,7 +9,7 @@ context too, but the handler need not wait for it: such a task may close the con
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Protocol
@@ -18,7 +18,15 @@ from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handler_threads import HandlerThreads
 from rocketpy.client.callbacks.middleware import HandleMiddleware, surrounded
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import DEAD_LETTER, Rejection, Retry, ToDLQ
+from rocketpy.client.messages.outcomes import (
+    DEAD_LETTER,
+    ENDS_PROGRAM,
+    Rejection,
+    Retry,
+    ToDLQ,
+    ends_task,
+    running_task,
+)
 from rocketpy.errors import ClientError, RocketPyError, UnreadableBodyError
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -36,7 +44,7 @@ class Answer(Protocol):
         """Send what the handler returned."""
         ...
 
-    async def fail(self, message: ReceivedMessage, error: Exception) -> bool:
+    async def fail(self, message: ReceivedMessage, error: BaseException) -> bool:
         """Send the error of a handler; return whether the requester takes errors."""
         ...
 
@@ -56,6 +64,7 @@ def make_invoke(
     on_error: ErrorHandler | None = None,
     middlewares: Sequence[HandleMiddleware] = (),
     answer: Answer | None = None,
+    failed: Mapping[ReceivedMessage, BaseException] | None = None,
 ) -> Invoke:
     """Return what calls the handler with a list of messages.
 
@@ -65,7 +74,8 @@ def make_invoke(
     and the handler gets the others. Middlewares see neither such a message nor `on_error`.
     With `answer`, what the handler returns for its one message is sent with it, unless it is None.
     What it raises is sent, too, and the message is done then: the requester may ask again. A
-    request whose time is over is not handled.
+    request whose time is over is not handled. A message in `failed` has failed before its call,
+    with that exception, as if the handler had raised it.
     """
     wants_body = _positional_count(handler) >= 2
     call: Invoke
@@ -73,6 +83,8 @@ def make_invoke(
         call = _awaiting(handler, is_list=batch > 1)
     else:
         call = _Call(handler, threads, is_list=batch > 1, wants_body=wants_body, answer=answer)
+    if failed is not None:
+        call = _unless_failed(call, failed)
     if on_error is None and not wants_body and not middlewares and answer is None:
         return call
     safe = _SafeInvoke(call, on_error, threads, middlewares, answer)
@@ -85,6 +97,19 @@ def _without_late(invoke: Invoke, answer: Answer) -> Invoke:
     async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
         given = [each for each in messages if not answer.is_late(each)]
         return await invoke(given) if given else None
+
+    return call
+
+
+def _unless_failed(invoke: Invoke, failed: Mapping[ReceivedMessage, BaseException]) -> Invoke:
+    """Return what raises the exception of a message that has failed before its call."""
+
+    async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
+        for message in messages:
+            error = failed.get(message)
+            if error is not None:
+                raise error
+        return await invoke(messages)
 
     return call
 
@@ -123,7 +148,7 @@ class _UnreadableError(Exception):
     """Raised for messages with unreadable bodies; `rest` is the outcome of the others."""
 
     def __init__(
-        self, bad: list[tuple[ReceivedMessage, Exception]], rest: Exception | None
+        self, bad: list[tuple[ReceivedMessage, BaseException]], rest: BaseException | None
     ) -> None:
         super().__init__(bad, rest)
         self.bad = bad
@@ -150,8 +175,9 @@ class _Call:
         self._is_async = is_coroutine_function(handler)
 
     async def __call__(self, messages: list[ReceivedMessage]) -> None:
-        bad: list[tuple[ReceivedMessage, Exception]] = []
-        failure: Exception | None = None
+        bad: list[tuple[ReceivedMessage, BaseException]] = []
+        failure: BaseException | None = None
+        task = running_task()
         try:
             if self._is_async:
                 result = self._begun(messages, bad)
@@ -164,7 +190,9 @@ class _Call:
             check_awaited(result)
             if self._answer is not None and result is not None:
                 await self._answer(messages[0], result)
-        except Exception as error:  # noqa: BLE001 - raised, or handed on below
+        except BaseException as error:
+            if ends_task(error, task):
+                raise
             failure = error
         if bad:
             raise _UnreadableError(bad, failure)
@@ -172,7 +200,7 @@ class _Call:
             raise failure
 
     def _begun(
-        self, messages: list[ReceivedMessage], bad: list[tuple[ReceivedMessage, Exception]]
+        self, messages: list[ReceivedMessage], bad: list[tuple[ReceivedMessage, BaseException]]
     ) -> Any:  # noqa: ANN401 - what the handler returns
         if not self._wants_body:
             return self._handler(messages if self._is_list else messages[0])
@@ -180,7 +208,9 @@ class _Call:
         for message in messages:
             try:
                 bodies.append(message.decode())
-            except Exception as error:  # noqa: BLE001 - the serializer is the user's
+            except ENDS_PROGRAM:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the serializer is the user's
                 bad.append((message, error))
             else:
                 good.append(message)
@@ -206,10 +236,12 @@ class _SafeInvoke:
         self._on_error = on_error
         self._threads = threads
         self._failures = FailureLog(threads.clock, "on_error")
+        self._answered_failures = FailureLog(threads.clock, outcome="answered")
 
     async def __call__(self, messages: list[ReceivedMessage]) -> None:
-        failure: Exception | None = None
-        bad: list[tuple[ReceivedMessage, Exception]] = []
+        failure: BaseException | None = None
+        bad: list[tuple[ReceivedMessage, BaseException]] = []
+        task = running_task()
 
         async def handle(given: Sequence[ReceivedMessage]) -> Any:  # noqa: ANN401
             if not given:
@@ -224,8 +256,10 @@ class _SafeInvoke:
 
         try:
             check_awaited(await surrounded(self._middlewares, handle)(messages))
-        except Exception as error:  # noqa: BLE001 - raised, or passed to the error handler
-            failure = error
+        except BaseException as error:
+            if ends_task(error, task):
+                raise
+            failure = error  # raised, or passed to the error handler
         await self._settle_unreadable(bad)
         if failure is None or await self._is_answered(messages[0], failure):
             return
@@ -236,7 +270,7 @@ class _SafeInvoke:
             if id(message) not in unread:
                 await self._settle(message, failure)
 
-    async def _settle_unreadable(self, bad: list[tuple[ReceivedMessage, Exception]]) -> None:
+    async def _settle_unreadable(self, bad: list[tuple[ReceivedMessage, BaseException]]) -> None:
         for message, cause in bad:
             unreadable = UnreadableBodyError(f"the body cannot be read: {cause}; {message!r}")
             unreadable.__cause__ = cause
@@ -244,7 +278,7 @@ class _SafeInvoke:
                 await self._answer.fail(message, unreadable)
             await self._settle(message, unreadable)
 
-    async def _is_answered(self, message: ReceivedMessage, failure: Exception) -> bool:
+    async def _is_answered(self, message: ReceivedMessage, failure: BaseException) -> bool:
         """Send the error to the requester; return whether the message is done with that."""
         if self._answer is None or isinstance(failure, Retry):
             return False
@@ -252,21 +286,18 @@ class _SafeInvoke:
         if not is_told or self._on_error is not None or isinstance(failure, ToDLQ):
             return False
         # The requester decides whether to ask again: a redelivery would come too late.
-        logger.error(
-            "handler failed, error sent to the requester: msg_id=%(msg_id)s",
-            {"msg_id": message.id},
-            exc_info=failure,
-        )
+        self._answered_failures.note([message], failure)
         return True
 
-    async def _settle(self, message: ReceivedMessage, error: Exception) -> None:
+    async def _settle(self, message: ReceivedMessage, error: BaseException) -> None:
         """Settle a message by the error handler: its return acknowledges it, an exception nacks."""
         rejection = Rejection.of(error)._replace(delay_level=DEAD_LETTER)
         if self._on_error is None:
             logger.error("message sent to the dead letter queue: error=%(error)s", {"error": error})
         else:
+            task = running_task()
             try:
-                await self._call_error_handler(message, error)
+                await self._call_error_handler(message, _as_exception(error))
             except Retry as order:
                 rejection = Rejection.of(order)
             except ToDLQ as order:
@@ -275,7 +306,9 @@ class _SafeInvoke:
                     {"message": message, "reason": order.reason},
                 )
                 rejection = Rejection.of(order)
-            except Exception as failure:  # noqa: BLE001 - the function is the user's
+            except BaseException as failure:
+                if ends_task(failure, task):
+                    raise
                 self._failures.note([message], failure)
                 rejection = Rejection.of(failure)
             else:
@@ -298,6 +331,15 @@ class _SafeInvoke:
             if inspect.isawaitable(result):  # of a lambda or partial around a coroutine function
                 result = await result
         check_awaited(result)
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """Return an error for an error handler, which is promised an Exception."""
+    if isinstance(error, Exception):
+        return error
+    wrapped = RuntimeError(f"the handler raised {error!r}, which is no Exception")
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def is_coroutine_function(handler: Handler) -> bool:

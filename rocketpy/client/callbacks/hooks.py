@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rocketpy.client.callbacks.handlers import is_coroutine_function
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import TxState
+from rocketpy.client.messages.outcomes import ENDS_PROGRAM, TxState, ends_task, running_task
 from rocketpy.errors import (
     RocketPyError,
 )
@@ -59,6 +59,7 @@ class AssignmentHooks:
         shown = sorted(each for each in queues if not each.topic.startswith(RETRY_PREFIX))
         if not shown:
             return
+        task = running_task()
         try:
             if is_coroutine_function(hook):
                 work = hook(shown)
@@ -66,7 +67,9 @@ class AssignmentHooks:
                 await work
             else:
                 await asyncio.get_running_loop().run_in_executor(None, hook, shown)
-        except Exception:
+        except BaseException as error:
+            if ends_task(error, task):
+                raise
             logger.exception(
                 "assignment hook failed: group=%(group)s queues=%(queues)s",
                 {"group": self._group, "queues": shown},
@@ -139,5 +142,7 @@ class RetryReporter:
             return
         try:
             self._hook(retry)
-        except Exception:
+        except ENDS_PROGRAM:
+            raise
+        except BaseException:
             logger.exception("retry hook failed")

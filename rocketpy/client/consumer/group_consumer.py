@@ -153,6 +153,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         self._quick_rounds = QUICK_ROUNDS
         self._executor: ThreadPoolExecutor | None = None
         self._answer: Answer | None = None
+        self._failed_before: dict[ReceivedMessage, BaseException] | None = None
         self._taking: BatchIterator[M] | None = None  # of `getone`, `getmany` and `anext`
         # Weak: the end of a loop object is the end of its loop, and redelivers its messages.
         self._iterators: weakref.WeakSet[CallerMessages[M]] = weakref.WeakSet()
@@ -298,6 +299,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             on_error=config.on_error,
             middlewares=config.middlewares,
             answer=self._answer,
+            failed=self._failed_before,
         )
 
     def _warn_if_forgotten(self) -> None:

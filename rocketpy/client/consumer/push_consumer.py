@@ -82,6 +82,8 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         self._give_back: GiveBack = self._returns.give_back
         self._on_ack: Callable[[ReceivedMessage], None] | None = None
         self._tracer: Tracer | None = None
+        if callable(config.order_by_key):  # messages without a usable key
+            self._failed_before = {}
         self._idle: list[MessageQueue] = []  # at the close, queues without a running handler
         self._service: (
             ConcurrentService[ReceivedMessage] | OrderedService | PulledIterator | None
@@ -208,6 +210,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
             backoff=config.retry_backoff,
             stats=self._stats,
             clock=self._instance.clock,
+            failed=self._failed_before,
         )
         self._give_back = service.give_back
         return service

@@ -13,7 +13,7 @@ from rocketpy.client.consumer.pulling.queue_readers import QueueReaders
 from rocketpy.client.consumer.rebalance import MissingTopics
 from rocketpy.client.health import ConsumerHealth, QueueHealth
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import Retry, ToDLQ
+from rocketpy.client.messages.outcomes import Retry, ToDLQ, ends_task, running_task
 from rocketpy.proto.bodies.heartbeat import CONSUME_ACTIVELY, CONSUME_PASSIVELY
 from rocketpy.proto.bodies.running import (
     CONSUME_LATER,
@@ -95,13 +95,16 @@ async def consume_and_report(
 ) -> ConsumeMessageDirectlyResult:
     """Call the handler with one message, outside of any queue, and report how it went."""
     started_ms = clock.monotonic_ms()
+    task = running_task()
     result, remark = CONSUME_SUCCESS, None
     try:
         await invoke([message])
     except (Retry, ToDLQ) as order:
         # A choice of the handler, which Apache's listeners report as RECONSUME_LATER.
         result, remark = CONSUME_LATER, repr(order)
-    except Exception as error:  # noqa: BLE001 - the user's handler may raise anything
+    except BaseException as error:  # the user's handler may raise anything
+        if ends_task(error, task):
+            raise
         result, remark = CONSUME_THROW_EXCEPTION, "".join(traceback.format_exception(error))
     return ConsumeMessageDirectlyResult(
         consume_result=result,

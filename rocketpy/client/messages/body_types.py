@@ -18,7 +18,6 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
-    is_typeddict,
 )
 
 import msgspec
@@ -97,9 +96,14 @@ def class_of(kind: Any) -> type | None:  # noqa: ANN401
     Only classes with fields count: of other types a literal such as `1` may stand for `1.0`.
     """
     found = get_origin(kind) or kind
-    if is_typeddict(found) or not isinstance(found, type) or issubclass(found, tuple):
+    if is_typed_dict(found) or not isinstance(found, type) or issubclass(found, tuple):
         return None
     return found if _is_pydantic(found) or _has_fields(found) else None
+
+
+def is_typed_dict(kind: Any) -> bool:  # noqa: ANN401 - an annotation
+    """Return whether a type is a TypedDict, of `typing` or of `typing_extensions`."""
+    return isinstance(kind, type) and issubclass(kind, dict) and hasattr(kind, "__total__")
 
 
 # ---- the parts of a type

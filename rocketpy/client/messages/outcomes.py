@@ -3,6 +3,7 @@
 Returning means done; any other exception asks for a redelivery after the usual delay.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from enum import IntEnum
@@ -19,6 +20,32 @@ Backoff = Callable[[int], Duration]
 """Returns the delay of a retry, given its number: 1 for the first one."""
 MAX_RETRY_DELAY_S: Final = 7_200
 """The longest delay level of brokers."""
+ENDS_PROGRAM: Final = (KeyboardInterrupt, SystemExit)
+"""Exceptions that are not failures of the user's function that raised them."""
+
+
+def ends_task(error: BaseException, task: "asyncio.Task[object] | None") -> bool:
+    """Return whether an exception ends a task, or the program, instead of one call of a function.
+
+    Any other exception is a failure of the function, also one that is no `Exception`, as test
+    frameworks raise it: it must not end a worker.
+
+    Args:
+        error: raised by a user's function that the task awaited.
+        task: the task, as it was known before the call.
+    """
+    if isinstance(error, GeneratorExit):
+        # Python closes the coroutine of a task that it destroys; there the task is not running.
+        return task is None or running_task() is not task
+    return isinstance(error, (asyncio.CancelledError, *ENDS_PROGRAM))
+
+
+def running_task() -> "asyncio.Task[object] | None":
+    """Return the running task, None outside of an event loop."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 class TxState(IntEnum):
@@ -66,7 +93,9 @@ class Rejection(NamedTuple):
             cause = error if error.reason or error.__cause__ is None else error.__cause__
         try:
             reason = str(cause)
-        except Exception:  # noqa: BLE001 - the exception is the user's, and so is its text
+        except ENDS_PROGRAM:
+            raise
+        except BaseException:  # noqa: BLE001 - the exception is the user's, and so is its text
             reason = ""
         return cls(level, delay_s, property_line(type(cause).__name__), property_line(reason))
 
@@ -91,7 +120,9 @@ class Rejection(NamedTuple):
             return self
         try:
             delay_s = _seconds(backoff(retry))
-        except Exception as error:  # noqa: BLE001 - the function is the user's
+        except ENDS_PROGRAM:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the function is the user's
             logger.warning(
                 "retry_backoff failed, usual delay used: retry=%(retry)d error=%(error)r",
                 {"retry": retry, "error": error},

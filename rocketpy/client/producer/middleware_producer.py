@@ -8,6 +8,7 @@ from rocketpy.client.callbacks.middleware import Proceed, Sending, surrounded
 from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.messages.message import Message, ReceivedMessage
+from rocketpy.client.messages.outcomes import ends_task, running_task
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import Duration
 from rocketpy.client.producer.batch import listed
@@ -112,13 +113,16 @@ class MiddlewareProducer(Producer):
             super(MiddlewareProducer, self).send_oneway(given.topic, given.body, **given.options)
 
         async def call() -> None:
+            task = running_task()
             try:
                 await self._call(sending, last)
             except asyncio.CancelledError as error:
                 # Of something that a middleware waited for, unless the loop is ending.
                 self._oneway.losses.add(sending.topic, error)
                 raise
-            except Exception as error:  # noqa: BLE001 - has no caller
+            except BaseException as error:  # has no caller
+                if ends_task(error, task):
+                    raise
                 self._oneway.losses.add(sending.topic, error)
 
         self._begun(call)

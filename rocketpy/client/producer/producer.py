@@ -425,7 +425,7 @@ class Producer(ProducerBase):
         message = message._replace(code=SEND_REPLY)
         return await self._start(transport, PreparedSend(topic, message, options))
 
-    async def _reply_error(self, request: ReceivedMessage, error: Exception) -> SendResult:
+    async def _reply_error(self, request: ReceivedMessage, error: BaseException) -> SendResult:
         """Answer a request with an error, which its `request` call raises as `RemoteError`.
 
         Args:

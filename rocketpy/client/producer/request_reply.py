@@ -269,7 +269,7 @@ class Answers:
     def __init__(
         self,
         reply: Callable[[ReceivedMessage, Any], Awaitable[object]],
-        reply_error: Callable[[ReceivedMessage, Exception], Awaitable[object]],
+        reply_error: Callable[[ReceivedMessage, BaseException], Awaitable[object]],
         clock: Clock,
     ) -> None:
         self._reply = reply
@@ -286,7 +286,7 @@ class Answers:
         """
         await self._send(message, self._reply(message, body))
 
-    async def fail(self, message: ReceivedMessage, error: Exception) -> bool:
+    async def fail(self, message: ReceivedMessage, error: BaseException) -> bool:
         """Send the error of a handler; return False for a requester that does not take errors.
 
         Apache's requesters would take any reply as the answer, so they get none.

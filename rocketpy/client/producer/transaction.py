@@ -16,7 +16,7 @@ from rocketpy.client.callbacks.hooks import TxChecker
 from rocketpy.client.cluster.broker_api import BrokerApi
 from rocketpy.client.lifecycle import ProcessBound
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import TxState
+from rocketpy.client.messages.outcomes import TxState, ends_task, running_task
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.sending.result import SendResult, SendStatus
@@ -389,6 +389,7 @@ class CheckBackResponder:
         queue = MessageQueue(message.topic, broker_name, message.queue_id)
         serializer, namespace = self._serializer, self._namespace
         received = ReceivedMessage(message, queue, serializer=serializer, namespace=namespace)
+        task = running_task()
         try:
             if inspect.iscoroutinefunction(self._checker):
                 state = await self._checker(received)
@@ -397,7 +398,9 @@ class CheckBackResponder:
                 if inspect.isawaitable(state):  # a lambda around a coroutine function
                     state = await state
             return TxState(state), None
-        except Exception as error:
+        except BaseException as error:
+            if ends_task(error, task):
+                raise
             logger.exception(
                 "transaction checker failed, the broker will check back again: msg_id=%(msg_id)s",
                 {"msg_id": message.msg_id},

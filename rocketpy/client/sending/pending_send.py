@@ -40,6 +40,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final
 
+from rocketpy.client.messages.outcomes import ENDS_PROGRAM
 from rocketpy.client.sending.attempt import SendAttempt, SendFailures
 from rocketpy.client.sending.backoff import (
     MAX_GRACE_MS,
@@ -335,7 +336,9 @@ class PendingSend:
             self._attempt = None
             self._attempt_failed(error)
             return
-        except Exception as error:  # noqa: BLE001 - the user's selector may raise anything
+        except ENDS_PROGRAM:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the user's selector may raise anything
             self._attempt = None
             self._finish_error(error)
             return

@@ -64,7 +64,7 @@ def test_record_has_its_values_by_name(caplog: pytest.LogCaptureFixture) -> None
         run_sim(main, queues=1)
     record = next(each for each in caplog.records if "handler failed" in each.msg)
     assert record.msg == (
-        "handler failed, messages redelivered: messages=%(messages)r "
+        "handler failed: messages=%(messages)r outcome=%(outcome)s "
         "callback=%(callback)s failures=%(count)d"
     )
     assert isinstance(record.args, dict)

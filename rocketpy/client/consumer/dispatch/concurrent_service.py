@@ -15,7 +15,7 @@ from rocketpy.client.callbacks.failure_log import FailureLog
 from rocketpy.client.callbacks.handlers import CURRENT_WORKER, Invoke
 from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import Rejection, Retry, ToDLQ
+from rocketpy.client.messages.outcomes import Rejection, Retry, ToDLQ, ends_task
 from rocketpy.runtime.clock import Clock
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -214,6 +214,7 @@ async def run_handler(
     Raises:
         asyncio.CancelledError: the calling worker was cancelled.
     """
+    worker = asyncio.current_task()
     try:
         await invoke([*messages])
     except Retry as order:
@@ -226,7 +227,6 @@ async def run_handler(
         return Rejection.of(order)
     except asyncio.CancelledError as error:
         # Something that the handler awaited was cancelled, unless the worker itself was.
-        worker = asyncio.current_task()
         if worker is None or worker.cancelling():
             raise
         logger.warning(
@@ -234,7 +234,10 @@ async def run_handler(
             {"messages": messages},
         )
         return Rejection.of(error)
-    except Exception as error:  # noqa: BLE001 - any failure of a handler is a failed delivery
+    except BaseException as error:
+        # Any failure of a handler is a failed delivery: it must not end the worker.
+        if ends_task(error, worker):
+            raise
         failures.note(messages, error)
         return Rejection.of(error)
     return None

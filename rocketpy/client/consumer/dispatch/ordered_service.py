@@ -10,6 +10,9 @@ A lane is a queue (`ordered`) or a key (`order_by_key`). Its states:
     RUNNING    the handler failed                                   WAITING
     WAITING    after a pause                                        READY
 
+A message whose key function fails has a lane alone, and fails as one whose handler raises; after
+the pause the function is called again.
+
 A failed message stays at the front of its lane, so no message of the lane overtakes it.
 
 Source: ConsumeMessageOrderlyService (5.4.0).
@@ -27,7 +30,7 @@ from rocketpy.client.consumer.consume_stats import ConsumeStats
 from rocketpy.client.consumer.dispatch.concurrent_service import Workers, run_handler
 from rocketpy.client.consumer.pulling.process_queue import ProcessQueue, queue_of
 from rocketpy.client.messages.message import ReceivedMessage
-from rocketpy.client.messages.outcomes import Backoff, Rejection
+from rocketpy.client.messages.outcomes import ENDS_PROGRAM, Backoff, Rejection
 from rocketpy.errors import RocketPyError
 from rocketpy.runtime.clock import Clock
 
@@ -60,6 +63,15 @@ def key_lane(key_of: Callable[[ReceivedMessage], Hashable | None]) -> LaneOf:
     return lane_of
 
 
+class _UnknownKey:
+    """Name of the lane of a message whose key function failed; unequal to any other name."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
 class _Lane:
     __slots__ = ("messages", "name")
 
@@ -84,6 +96,7 @@ class OrderedService:
         backoff: returns pauses of retries; None for `suspend_ms`.
         stats: counts outcomes.
         clock: measures the time a handler takes.
+        failed: gets the messages that fail before their call, which `invoke` reads.
     """
 
     def __init__(  # noqa: PLR0913 - each is one rule of delivery
@@ -100,7 +113,9 @@ class OrderedService:
         stats: ConsumeStats,
         clock: Clock,
         backoff: Backoff | None = None,
+        failed: dict[ReceivedMessage, BaseException] | None = None,
     ) -> None:
+        self._failed_before = {} if failed is None else failed
         self._invoke = invoke
         self._batch = batch
         self._lane_of = lane_of
@@ -133,7 +148,7 @@ class OrderedService:
         """Put messages at the end of their lanes."""
         fresh = []
         for message in messages:
-            name = self._lane_of(queue, message)
+            name = self._name_of(queue, message)
             lane = self._lanes.get(name)
             # An existing lane is in the line, running or waiting: added twice, two workers
             # would handle it at the same time.
@@ -142,6 +157,18 @@ class OrderedService:
                 fresh.append(lane)
             lane.messages.append(message)
         self._workers.line.add(fresh)
+
+    def _name_of(self, queue: ProcessQueue, message: ReceivedMessage) -> Hashable:
+        """Return the name of a message's lane; the user's function must not end the pulls."""
+        try:
+            name = self._lane_of(queue, message)
+            hash(name)
+        except ENDS_PROGRAM:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the message's failure
+            self._failed_before[message] = error
+            return _UnknownKey(error)
+        return name
 
     async def give_back(
         self, queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
@@ -171,14 +198,22 @@ class OrderedService:
         if pause_s is None:
             # To the end of the line: a long lane must not keep a worker from the other lanes.
             self._workers.line.add([lane])
+        elif isinstance(lane.name, _UnknownKey):
+            # The function may return a key the next time, and the message belongs in that lane.
+            del self._lanes[lane.name]
+            asyncio.get_running_loop().call_later(pause_s, self._deliver_again, queue, messages)
         else:
             self._wait(lane, pause_s)
+
+    def _deliver_again(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        if not self._workers.line.is_halted:
+            self.deliver(queue, [each for each in messages if queue.holds(each)])
 
     def _next(self, lane: _Lane) -> tuple[list[ReceivedMessage], ProcessQueue | None]:
         """Return the next messages of one queue, which stay in the lane; remove finished ones."""
         waiting = lane.messages
         while waiting and not queue_of(waiting[0]).holds(waiting[0]):
-            waiting.popleft()
+            self._failed_before.pop(waiting.popleft(), None)
         if not waiting:
             return [], None
         queue = queue_of(waiting[0])
@@ -217,6 +252,7 @@ class OrderedService:
             queue.end(messages)
             for message in messages:
                 self._nacked.pop(message, None)
+                self._failed_before.pop(message, None)
         # The longest, because no message may be retried before its delay.
         return max(pauses_s, default=None)
 

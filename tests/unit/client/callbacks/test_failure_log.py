@@ -87,3 +87,9 @@ def test_failures_of_on_error_are_counted_apart(caplog: pytest.LogCaptureFixture
     log = FailureLog(SimClock(), "on_error")
     log.note([], failing("a"))
     assert "callback=on_error" in caplog.text
+
+
+def test_failures_that_are_answered_say_so(caplog: pytest.LogCaptureFixture) -> None:
+    log = FailureLog(SimClock(), outcome="answered")
+    log.note([], failing("a"))
+    assert "outcome=answered" in caplog.text

@@ -8,7 +8,8 @@ import pytest
 
 import rocketpy
 from rocketpy import Retry, ToDLQ
-from rocketpy.errors import ConfigError, UnreadableBodyError
+from rocketpy.errors import ConfigError, RemoteError, UnreadableBodyError
+from tests.unit.client.pop_kit import CHANGE
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 
 KINDS = ["consumer", "ordered", "pop_consumer"]
@@ -278,3 +279,159 @@ def test_error_handler_may_be_a_function_around_a_coroutine_function() -> None:
         assert not dead(cluster)
 
     run_sim(main, queues=1)
+
+
+class Stop(BaseException):
+    """An exception outside of Exception, as `pytest.fail` raises it."""
+
+
+class BrokenSerializer:
+    def dumps(self, value: Any) -> bytes:
+        raise Stop(value)
+
+    def loads(self, data: bytes) -> Any:
+        if data == b"1":
+            raise Stop(data)
+        return data
+
+
+async def raising(message: Any) -> None:
+    if message.body == b"1":
+        raise Stop("no Exception")
+
+
+def raising_in_a_thread(message: Any) -> None:
+    if message.body == b"1":
+        raise Stop("no Exception")
+
+
+async def raising_with_body(body: Any, message: Any) -> None:
+    await raising(message)
+
+
+async def raising_around(messages: Any, call: Any) -> Any:
+    await raising(messages[0])
+    return await call(messages)
+
+
+async def passing_with_body(body: Any, message: Any) -> None: ...
+
+
+def raising_backoff(retry: int) -> float:
+    raise Stop(retry)
+
+
+def raise_value_error_once(message: Any) -> None:
+    if message.body == b"1":
+        raise ValueError
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("handler", "options"),
+    [
+        (raising, {}),
+        (raising_in_a_thread, {}),
+        (raising_with_body, {}),
+        (passing_with_body, {"serializer": BrokenSerializer()}),
+        (passing_with_body, {"middlewares": [raising_around]}),
+        (raise_value_error_once, {"retry_backoff": raising_backoff}),
+        (raising, {"on_error": lambda message, error: raising_in_a_thread(message)}),
+    ],
+    ids=["async", "thread", "body", "serializer", "middleware", "backoff", "on_error"],
+)
+def test_exception_outside_of_exception_fails_its_message_only(
+    kind: str, handler: Any, options: dict[str, Any]
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        for body in (b"0", b"1", b"2"):
+            cluster.put("t", body)
+        consumer = await consume(
+            cluster, kind, handler, seconds=40, concurrency=1, max_retries=1, **options
+        )
+        if kind == "pop_consumer":
+            assert consumer.in_hand == 0
+            assert len(cluster.of_code(CHANGE)) + len(dead(cluster)) > 0, "it was nacked"
+        else:
+            assert sum(at for key, at in cluster.offsets.items() if key[2] == "t") == 3
+            assert len(dead(cluster)) + len(cluster.sent_back) > 0, "it failed"
+
+    run_sim(main, queues=1)
+
+
+def test_error_handler_gets_an_exception_with_what_was_raised_as_its_cause() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"1")
+        told: list[Exception] = []
+
+        def note(message: Any, error: Exception) -> None:
+            told.append(error)
+
+        await consume(cluster, "consumer", raising, on_error=note)
+        assert [type(each.__cause__) for each in told] == [Stop]
+        assert isinstance(told[0], RuntimeError)
+        assert cluster.sent_back == []
+
+    run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+def test_exit_of_the_program_in_a_handler_ends_it(ending: type[BaseException]) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"1")
+
+        async def leave(message: Any) -> None:
+            raise ending
+
+        await consume(cluster, "consumer", leave)
+
+    with pytest.raises(ending):
+        run_sim(main, queues=1)
+
+
+def failing_key(message: Any) -> str:
+    if message.body == b"1":
+        raise KeyError("customer")
+    return "k"
+
+
+@pytest.mark.parametrize("key_of", [failing_key, lambda message: ["no hash", message.body]])
+def test_key_function_that_fails_fails_its_message_only(key_of: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        for body in (b"0", b"1", b"2"):
+            cluster.put("t", body)
+        got: list[bytes] = []
+        told: list[tuple[bytes, str]] = []
+
+        async def handle(message: Any) -> None:
+            got.append(message.body)
+
+        def note(message: Any, error: Exception) -> None:
+            told.append((message.body, type(error).__name__))
+
+        await consume(cluster, "consumer", handle, order_by_key=key_of, on_error=note)
+        if key_of is failing_key:
+            assert (got, told) == ([b"0", b"2"], [(b"1", "KeyError")])
+        else:
+            assert told == [(body, "TypeError") for body in (b"0", b"1", b"2")]
+        assert sum(at for key, at in cluster.offsets.items() if key[2] == "t") == 3
+
+    run_sim(main, queues=1)
+
+
+def test_responder_failures_of_one_kind_are_logged_with_one_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail(message: Any) -> bytes:
+        raise KeyError("the same line")
+
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client, cluster.client() as other:
+            async with other.responder("t", group="r", handler=fail):
+                for _ in range(5):
+                    with pytest.raises(RemoteError):
+                        await client.producer().request("t", b"?", timeout=3)
+
+    run_sim(main)
+    logged = [each for each in caplog.records if "outcome=answered" in each.message]
+    assert [each.exc_info is not None for each in logged] == [True]

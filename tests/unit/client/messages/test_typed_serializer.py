@@ -25,6 +25,7 @@ import msgspec
 import pydantic
 import pydantic.dataclasses
 import pytest
+import typing_extensions
 
 import rocketpy
 from rocketpy import TypedSerializer
@@ -475,3 +476,38 @@ def test_text_is_utf_8_and_nothing_else() -> None:
     wrong: Any = b"x"
     with pytest.raises(IllegalMessageError, match="not a text"):
         rocketpy.text.dumps(wrong)
+
+
+class ExtendedOrder(typing_extensions.TypedDict):
+    amount: int
+    note: typing_extensions.NotRequired[str]
+
+
+class ExtendedPart(typing_extensions.TypedDict, total=False):
+    amount: typing_extensions.Annotated[int, "pieces"]
+
+
+class ExtendedRow(typing_extensions.NamedTuple):
+    amount: int
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (ExtendedOrder, {"amount": 1}),
+        (ExtendedPart, {}),
+        (ExtendedPart, {"amount": 2}),
+        (list[ExtendedOrder], [{"amount": 1, "note": "n"}]),
+        (ExtendedOrder | None, {"amount": 1}),
+        (dict[str, ExtendedPart], {"a": {"amount": 1}}),
+        (ExtendedRow, ExtendedRow(1)),
+        (typing_extensions.NewType("Number", int), 5),
+        (typing_extensions.Literal["a", "b"], "a"),
+    ],
+    ids=str,
+)
+def test_types_of_typing_extensions_are_written_and_read(kind: Any, value: Any) -> None:
+    serializer = TypedSerializer(kind)
+    assert serializer.loads(serializer.dumps(value)) == value
+    with pytest.raises(IllegalMessageError):
+        serializer.dumps({"amount": "many"})

@@ -4,9 +4,15 @@ import asyncio
 
 import pytest
 
+from rocketpy.client.callbacks.failure_log import FailureLog
+from rocketpy.client.consumer.dispatch.concurrent_service import run_handler
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import Retry, ToDLQ
 from tests.unit.client.consumer.dispatch.delivery_kit import Kit, turns
+
+
+class Stop(BaseException):
+    """An exception outside of Exception, as test frameworks raise it."""
 
 
 async def test_handlers_get_batches_in_order_and_finish_their_messages() -> None:
@@ -34,6 +40,8 @@ async def test_handlers_get_batches_in_order_and_finish_their_messages() -> None
         (Retry(delay_level=5), 5),
         (ToDLQ("never"), -1),
         (asyncio.CancelledError(), 0),
+        (Stop("no Exception"), 0),
+        (GeneratorExit(), 0),
     ],
     ids=repr,
 )
@@ -131,3 +139,15 @@ async def test_handler_that_outlasts_the_stop_is_cancelled_and_nothing_given_bac
     assert ended == ["cancelled"]
     assert kit.given_back == []
     assert list(kit.queue.messages) == [0], "another member gets it"
+
+
+async def test_worker_whose_coroutine_is_closed_does_not_continue() -> None:
+    kit = Kit()
+
+    async def handle(messages: list[ReceivedMessage]) -> None:
+        await asyncio.Event().wait()
+
+    working = run_handler(handle, kit.messages(0), FailureLog(kit.clock))
+    working.send(None)
+    working.close()  # as Python does with the task of a loop that has ended
+    assert kit.given_back == []

@@ -338,3 +338,36 @@ def test_buried_message_carries_the_reason_of_its_last_failure() -> None:
         assert (kit.buried, kit.reasons) == (["a"], ["second"])
 
     run(main)
+
+
+def test_message_whose_key_function_fails_waits_alone_and_is_asked_for_again() -> None:
+    async def main(cluster: Cluster) -> None:
+        asked: list[str] = []
+
+        def key(message: ReceivedMessage) -> str:
+            name = message.body.decode()
+            asked.append(name)
+            if name == "b" and asked.count("b") < 3:
+                raise KeyError(name)
+            return "k"
+
+        failed: dict[ReceivedMessage, BaseException] = {}
+        kit = Kit(cluster, lane_of=key_lane(key), failed=failed)
+        handle = kit.service._invoke
+
+        async def invoke(messages: list[ReceivedMessage]) -> None:
+            if messages[0] in failed:
+                raise failed[messages[0]]
+            await handle(messages)
+
+        kit.service._invoke = invoke
+        messages = kit.put(0, "a", "b", "c")
+        await pass_time(4)
+        assert kit.began == ["a", "c"]
+        await pass_time(20)
+        assert kit.began == ["a", "c", "b"]
+        assert messages[1].retries == 2
+        assert (failed, kit.service._lanes) == ({}, {})
+        assert kit.queues[0].commit_offset == 3
+
+    run(main)
