@@ -43,6 +43,7 @@ from rocketpy.app.binding import (
     parameters_of,
     publishing,
 )
+from rocketpy.client.callbacks.handler_signature import check_callback, check_middleware
 from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
 from rocketpy.client.callbacks.hooks import TxChecker
 from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddleware
@@ -55,9 +56,9 @@ from rocketpy.client.messages.serializers import Serializer, json_or_text
 from rocketpy.client.messages.typed_serializer import TypedSerializer
 from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.client.options.keyword_options import method_options
-from rocketpy.client.options.validation import fits, refuse_generators
+from rocketpy.client.options.validation import described, fits, refuse_generators
 from rocketpy.client.producer.producer import Producer
-from rocketpy.client.sending.outgoing_message import check_send_topic
+from rocketpy.client.sending.outgoing_message import check_send_topic, check_values
 from rocketpy.errors import ClosedError, ConfigError
 from rocketpy.remoting.network.event_loop import new_event_loop
 
@@ -125,6 +126,8 @@ class App:
         if not fits(Duration, wait_for_cluster) or to_s(wait_for_cluster) < 0:
             reason = f"{wait_for_cluster!r} is not a time of 0 s or more"
             raise ConfigError(reason, key="wait_for_cluster")
+        if not fits(Serializer, serializer):
+            raise ConfigError(f"{serializer!r} is not {described(Serializer)}", key="serializer")
         self._wait_s = to_s(wait_for_cluster)
         self._producer: Producer | None = None
         self.checker: TxChecker | None = None
@@ -134,6 +137,7 @@ class App:
         self._hooks: dict[str, list[Hook]] = {"start": [], "stop": []}
         self._consumers: list[Consumer] = []
         self._ended = asyncio.Event()
+        self._is_running = False
         self._stack = AsyncExitStack()
 
     def __repr__(self) -> str:
@@ -197,6 +201,7 @@ class App:
         """
         check_options(options)
         check_send_topic(topic)
+        check_values(topic, options)
 
         async def publish(result: Any) -> None:  # noqa: ANN401
             if isinstance(result, Message):
@@ -271,17 +276,21 @@ class App:
         """Register the function that answers check-backs of transactions; a decorator.
 
         Raises:
-            ConfigError: the app has one already.
+            ConfigError: the app has one already, or it is no function of a message.
         """
         if self.checker is not None:
             raise ConfigError("an app has only one transaction checker", key="transaction_checker")
-        refuse_generators({"transaction_checker": checker})
+        check_callback("transaction_checker", checker)
         self.checker = checker
         return checker
 
     def on_error(self, handler: ErrorHandler) -> ErrorHandler:
-        """Register the `on_error` of subscriptions without one; a decorator."""
-        refuse_generators({"on_error": handler})
+        """Register the `on_error` of subscriptions without one; a decorator.
+
+        Raises:
+            ConfigError: it is no function of a message and its error.
+        """
+        check_callback("on_error", handler)
         self._error_handler = handler
         return handler
 
@@ -289,26 +298,41 @@ class App:
         """Register a middleware around each call of each handler; a decorator.
 
         The first one is the outermost; middlewares of a subscription are inside.
+
+        Raises:
+            ConfigError: it is no coroutine function of messages and what handles them.
         """
-        refuse_generators({"middleware": middleware})
+        check_middleware("middleware", middleware)
         self._around_handlers.append(middleware)
         return middleware
 
     def send_middleware(self, middleware: SM) -> SM:
-        """Register a middleware around each send and each answer of the app; a decorator."""
-        refuse_generators({"send_middleware": middleware})
+        """Register a middleware around each send and each answer of the app; a decorator.
+
+        Raises:
+            ConfigError: it is no coroutine function of a send and what sends it.
+        """
+        check_middleware("send_middleware", middleware)
         self.around_sends.append(middleware)
         return middleware
 
     def on_start(self, hook: K) -> K:
-        """Register a hook that runs with the producer, before the first message; a decorator."""
-        refuse_generators({"on_start": hook})
+        """Register a hook that runs with the producer, before the first message; a decorator.
+
+        Raises:
+            ConfigError: it is no function without parameters.
+        """
+        check_callback("on_start", hook)
         self._hooks["start"].append(hook)
         return hook
 
     def on_stop(self, hook: K) -> K:
-        """Register a hook that runs after the last message, with the client open; a decorator."""
-        refuse_generators({"on_stop": hook})
+        """Register a hook that runs after the last message, with the client open; a decorator.
+
+        Raises:
+            ConfigError: it is no function without parameters.
+        """
+        check_callback("on_stop", hook)
         self._hooks["stop"].append(hook)
         return hook
 
@@ -326,7 +350,12 @@ class App:
         return self._producer
 
     async def __aenter__(self) -> Self:
-        """Start the client, wait for its cluster, call the hooks, start the consumers."""
+        """Start the client, wait for its cluster, call the hooks, start the consumers.
+
+        Raises:
+            ClosedError: the app runs already, or has ended.
+        """
+        self._begin()
         try:
             await self._stack.enter_async_context(self.client)
             await self.client.ready(self._wait_s)
@@ -344,9 +373,18 @@ class App:
                 self._stack.push_async_callback(consumer.close)
                 await consumer.start()
         except BaseException:
-            await self._stack.aclose()
+            try:
+                await self._stack.aclose()
+            finally:
+                self._is_running = False
             raise
         return self
+
+    def _begin(self) -> None:
+        """Note that the app runs; raises ClosedError when it does already."""
+        if self._is_running:
+            raise ClosedError("the app runs already; make another one to run it twice")
+        self._is_running = True
 
     async def __aexit__(
         self,
@@ -356,8 +394,11 @@ class App:
     ) -> None:
         """Finish running handlers, call the hooks, close the client."""
         self.stop()
-        await asyncio.gather(*(each.close() for each in self._consumers))
-        await self._stack.aclose()
+        try:
+            await asyncio.gather(*(each.close() for each in self._consumers))
+            await self._stack.aclose()
+        finally:
+            self._is_running = False
 
     def _consumer(self, subscription: Subscription) -> Consumer:
         config = self.effective(subscription)
@@ -379,23 +420,46 @@ class App:
         )
 
     async def call_hooks(self, moment: Literal["start", "stop"]) -> None:
-        """Call the hooks of one kind, in the order of their registration."""
+        """Call the hooks of one kind, in the order of their registration.
+
+        A hook that raises ends a start. At the stop the others are called all the same.
+
+        Raises:
+            Exception: of the first hook that failed; those of others are logged.
+        """
+        failure: Exception | None = None
         for hook in self._hooks[moment]:
-            if is_coroutine_function(hook):
-                work = hook()
-                assert work is not None
-                await work
-            else:
-                await asyncio.to_thread(hook)
+            try:
+                if is_coroutine_function(hook):
+                    work = hook()
+                    assert work is not None
+                    await work
+                else:
+                    await asyncio.to_thread(hook)
+            except Exception as error:
+                if moment == "start":
+                    raise
+                if failure is None:
+                    failure = error
+                    continue
+                logger.exception("stop hook failed: hook=%(hook)r", {"hook": hook})
+        if failure is not None:
+            raise failure
 
     @contextlib.contextmanager
     def sending_through(self, producer: Producer) -> Iterator[None]:
-        """Set the producer of the handlers, for tests that start no client."""
+        """Set the producer of the handlers, for tests that start no client.
+
+        Raises:
+            ClosedError: the app runs already.
+        """
+        self._begin()
         self._producer = producer
         try:
             yield
         finally:
             self._producer = None
+            self._is_running = False
 
     def stop(self) -> None:
         """Ask the app to end, for signal handlers; message handlers finish."""
@@ -408,6 +472,7 @@ class App:
 
         Raises:
             Exception: the failure of the consumer.
+            ClosedError: the app runs already, or has ended.
         """
         if not await self._start_unless_stopped():
             return

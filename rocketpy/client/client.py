@@ -31,9 +31,15 @@ from rocketpy.client.health import ClientHealth
 from rocketpy.client.lifecycle import AsyncLifecycle, require_loop
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import PLAIN, B_co, Serializer
-from rocketpy.client.options.durations import Duration, to_s
+from rocketpy.client.options.durations import Duration
 from rocketpy.client.options.keyword_options import function_options, method_options
-from rocketpy.client.options.validation import checked_group
+from rocketpy.client.options.validation import (
+    checked_group,
+    checked_timeout,
+    checked_topic,
+    described,
+    fits,
+)
 from rocketpy.client.pop.pop_consumer import PopConsumer
 from rocketpy.client.producer.middleware_producer import MiddlewareProducer
 from rocketpy.client.producer.producer import Producer
@@ -128,6 +134,7 @@ class Client(AsyncLifecycle):
             NameServerAddressError: none is given, or none of them is a name server.
             NoRouteError: no broker was registered in time.
             ClosedError: the client is not started, or was closed meanwhile.
+            TypeError: the time-out is no duration.
 
         Example:
             ::
@@ -135,7 +142,8 @@ class Client(AsyncLifecycle):
                 async with rocketpy.connect("rocketmq:9876", group="shop") as client:
                     await client.ready(timeout=120)
         """
-        await self._usable().wait_for_brokers(to_s(timeout))
+        timeout_s = checked_timeout(timeout)
+        await self._usable().wait_for_brokers(1e9 if timeout_s is None else timeout_s)
 
     async def close(self) -> None:
         """Close consumers, producers and connections; every call waits for the one close.
@@ -321,7 +329,8 @@ class Client(AsyncLifecycle):
 
         Raises:
             ClosedError: the client is not started.
-            ConfigError: a name, filter or position cannot be used.
+            TypeError: the topic is no text.
+            ConfigError: a name, filter, position or serializer cannot be used.
             NoRouteError: no broker serves the topic; raised by the loop.
 
         Example:
@@ -330,10 +339,18 @@ class Client(AsyncLifecycle):
                 async for message in client.read("orders"):
                     print(message.offset, message.body)
         """
+        checked_topic(topic)
+        checked_position("start", start)
         ending: StartPosition | None = "latest" if until == "end" else until
-        for name, position in (("start", start), ("until", ending)):
-            if position is not None:
-                checked_position(name, position)
+        if ending is not None:
+            checked_position("until", ending)
+        for name, kind, value in (
+            ("filter", str, filter),
+            ("sql", str, sql),
+            ("serializer", Serializer, serializer),
+        ):
+            if not fits(kind, value):
+                raise ConfigError(f"{value!r} is not {described(kind)}"[:200], key=name)
         reader = TopicReader(
             self._usable(),
             wrap_namespace(self.config.namespace, topic),
@@ -364,6 +381,8 @@ class Client(AsyncLifecycle):
         """Return the offset of the oldest message of each queue of a topic.
 
         Raises:
+            TypeError: the topic is no text.
+            ConfigError: no topic can have the name.
             NoRouteError: no broker serves the topic.
             RocketPyError: a broker does not say.
         """
@@ -373,6 +392,8 @@ class Client(AsyncLifecycle):
         """Return the offset after the last message of each queue of a topic.
 
         Raises:
+            TypeError: the topic is no text.
+            ConfigError: no topic can have the name.
             NoRouteError: no broker serves the topic.
             RocketPyError: a broker does not say.
         """
@@ -381,7 +402,7 @@ class Client(AsyncLifecycle):
     async def _offsets(self, topic: str, position: StartPosition) -> dict[MessageQueue, int]:
         instance = self._usable()
         queues = await instance.routes.subscribe_queues(
-            wrap_namespace(self.config.namespace, topic)
+            wrap_namespace(self.config.namespace, checked_topic(topic))
         )
         if not queues:
             raise NoRouteError(f"no broker serves topic {topic}")

@@ -10,13 +10,17 @@ Settings of a responder: those of a consumer, and what its answers go through.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, cast
 
-from rocketpy.client.callbacks.handler_signature import mismatch
-from rocketpy.client.callbacks.handlers import ErrorHandler, Handler, is_coroutine_function
+from rocketpy.client.callbacks.handler_signature import (
+    check_callback,
+    check_middleware,
+    mismatch,
+)
+from rocketpy.client.callbacks.handlers import ErrorHandler, Handler
 from rocketpy.client.callbacks.hooks import AssignmentHook, RetryHook, TxChecker
 from rocketpy.client.callbacks.middleware import HandleMiddleware, SendMiddleware
 from rocketpy.client.credentials import Credentials
@@ -32,7 +36,7 @@ from rocketpy.proto.allocation import (
 from rocketpy.proto.pop import MAX_POP_COUNT
 from rocketpy.proto.record.properties import PROPERTY_SHARDING_KEY
 from rocketpy.proto.trace import TRACE_TOPIC
-from rocketpy.proto.validators import is_valid_name
+from rocketpy.proto.validators import check_topic, is_valid_name
 from rocketpy.remoting.config import RemotingClientConfig
 
 AllocationName = Literal["avg", "circle", "consistent_hash"]
@@ -94,6 +98,16 @@ _MINIMUM: Final = {
     "max_in_hand": 1,
     "error_pause": 0.001,
 }
+_CALLBACKS: Final = (
+    "allocation",
+    "on_assigned",
+    "on_error",
+    "on_retry",
+    "on_revoked",
+    "order_by_key",
+    "retry_backoff",
+    "tx_checker",
+)
 _HINTS: Final = {"name_servers": "; write 'host:port', or a list of such texts"}
 _HIGHEST_LEVEL: Final = {"zlib": 9, "lz4": 16, "zstd": 22}
 
@@ -120,29 +134,37 @@ class Checked:
             minimum = _MINIMUM.get(each.name)
             if minimum is not None and to_s(value) < minimum:
                 raise ConfigError(f"{value} is less than {minimum}", key=each.name)
-        handler = values.get("handler")
-        if handler is not None and not takes(handler, 1, 2):
-            reason = "a handler takes a message, or a decoded body and a message"
-            raise ConfigError(reason, key="handler")
-        backoff = values.get("retry_backoff")
-        if backoff is not None and (not takes(backoff, 1) or is_coroutine_function(backoff)):
-            reason = "a plain function of the retry's number that returns a delay"
-            raise ConfigError(reason, key="retry_backoff")
-        if handler is not None and (
-            wrong := mismatch(handler, values["serializer"], is_list=values["batch"] > 1)
-        ):
-            raise ConfigError(wrong, key="handler")
-        refuse_generators(values)
-        middlewares = values.get("middlewares", ())
-        if not all(takes(each, 2) for each in middlewares):
-            reason = "a middleware takes what is sent or handled, and what to call with it"
-            raise ConfigError(reason, key="middlewares")
+        _check_functions(values)
+        topic = values.get("topic")
+        if topic is not None and not topic and not isinstance(topic, str):
+            raise ConfigError("give at least one topic", key="topic")
+        if values.get("trace") and (reason := check_topic(values["trace_topic"])):
+            raise ConfigError(reason, key="trace_topic")
         if to_s(values.get("pull_wait", 0)) >= to_s(values.get("pull_timeout", math.inf)):
             reason = "a pull must be allowed more time than the broker may hold it (pull_wait)"
             raise ConfigError(reason, key="pull_timeout")
         in_order = [name for name in ("ordered", "order_by_key") if values.get(name)]
         if len(in_order) > 1:
             raise ConfigError("choose one of ordered and order_by_key", key="ordered")
+
+
+def _check_functions(values: Mapping[str, Any]) -> None:
+    """Refuse functions that cannot be called as their options say; raises ConfigError."""
+    handler = values.get("handler")
+    if handler is not None and not takes(handler, 1, 2):
+        reason = "a handler takes a message, or a decoded body and a message"
+        raise ConfigError(reason, key="handler")
+    for name in _CALLBACKS:
+        if callable(values.get(name)):
+            check_callback(name, values[name])
+    if handler is not None and (
+        wrong := mismatch(handler, values["serializer"], is_list=values["batch"] > 1)
+    ):
+        raise ConfigError(wrong, key="handler")
+    refuse_generators(values)
+    for name in ("middlewares", "reply_middlewares"):
+        for each in values.get(name, ()):
+            check_middleware(name, each)
 
 
 def check_handler(config: "ConsumerConfig | PopConsumerConfig") -> None:
@@ -572,8 +594,5 @@ class ResponderConfig(ConsumerConfig[B_co], Generic[B_co]):
             ConfigError: one cannot be used; names the option.
         """
         ConsumerConfig.__post_init__(self)
-        if not all(takes(each, 2) for each in self.reply_middlewares):
-            reason = "a middleware takes what is sent, and what to call with it"
-            raise ConfigError(reason, key="reply_middlewares")
         if self.batch != 1:
             raise ConfigError("a responder answers one message after the other", key="batch")

@@ -198,7 +198,11 @@ class TestApp:
 
     async def __aenter__(self) -> Self:
         self._stack.enter_context(self._app.sending_through(self._producer))
-        await self._app.call_hooks("start")
+        try:
+            await self._app.call_hooks("start")
+        except BaseException:
+            self._stack.close()
+            raise
         return self
 
     async def __aexit__(

@@ -1,4 +1,4 @@
-"""Check of a handler's annotations against the arguments that consumers pass to it.
+"""Checks of the functions that users give: annotations of handlers, parameters of the others.
 
 A handler of one parameter gets the message, one of two parameters the decoded body and the message.
 An annotation that says otherwise would be wrong at every delivery, without any error.
@@ -7,11 +7,93 @@ An annotation that says otherwise would be wrong at every delivery, without any 
 import inspect
 from collections.abc import Callable
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
 
 from rocketpy.client.messages.body_types import is_typed_dict
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import PLAIN
+from rocketpy.client.options.validation import refuse_generators, takes
+from rocketpy.errors import ConfigError
+
+
+class Callback(NamedTuple):
+    """What an option's function takes.
+
+    Attributes:
+        parameters: their number.
+        words: the function in words.
+        is_awaited: whether it may be a coroutine function; of any other one the coroutine would
+            never run.
+    """
+
+    parameters: int
+    words: str
+    is_awaited: bool = True
+
+
+_QUEUES: Final = Callback(1, "a function of a list of queues")
+_CHECKER: Final = Callback(1, "a function of a message that returns a TxState")
+_HOOK: Final = Callback(0, "a function without parameters")
+_CALLBACKS: Final = {
+    "allocation": Callback(3, "a plain function of a member, queues and members", False),
+    "on_assigned": _QUEUES,
+    "on_error": Callback(2, "a function of a message and its error"),
+    "on_retry": Callback(1, "a plain function of a SendRetry", False),
+    "on_revoked": _QUEUES,
+    "on_start": _HOOK,
+    "on_stop": _HOOK,
+    "order_by_key": Callback(1, "a plain function of a message that returns its key", False),
+    "retry_backoff": Callback(
+        1, "a plain function of the retry's number that returns a delay", False
+    ),
+    "transaction_checker": _CHECKER,
+    "tx_checker": _CHECKER,
+}
+_MIDDLEWARES: Final = {
+    "middleware": "handled",
+    "middlewares": "sent or handled",
+    "reply_middlewares": "sent",
+    "send_middleware": "sent",
+}
+
+
+def check_callback(name: str, function: object) -> None:
+    """Refuse a function that cannot be called as its option says.
+
+    Args:
+        name: of the option, or of the decorator of an app.
+        function: of the user.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    refuse_generators({name: function})
+    known = _CALLBACKS[name]
+    is_usable = callable(function) and takes(function, known.parameters)
+    if not is_usable or (not known.is_awaited and _is_coroutine_function(function)):
+        raise ConfigError(f"{function!r} is not {known.words}"[:200], key=name)
+
+
+def check_middleware(name: str, middleware: object) -> None:
+    """Refuse a middleware that cannot be called, or whose result cannot be awaited.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    refuse_generators({name: middleware})
+    if not callable(middleware) or not takes(middleware, 2):
+        reason = f"a middleware takes what is {_MIDDLEWARES[name]}, and what to call with it"
+        raise ConfigError(reason, key=name)
+    # One that wraps another may return its coroutine; no other plain function has one to return.
+    is_plain = inspect.isfunction(middleware) and not hasattr(middleware, "__wrapped__")
+    if is_plain and not _is_coroutine_function(middleware):
+        raise ConfigError(f"{middleware!r} is to be a coroutine function (async def)", key=name)
+
+
+def _is_coroutine_function(function: Any) -> bool:  # noqa: ANN401 - anything that is called
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object's own
+    )
 
 
 def mismatch(handler: Callable[..., Any], serializer: object, *, is_list: bool) -> str:

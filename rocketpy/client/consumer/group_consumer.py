@@ -40,6 +40,8 @@ from rocketpy.client.options.validation import (
     checked_count,
     checked_group,
     checked_subscription,
+    checked_texts,
+    checked_timeout,
 )
 from rocketpy.errors import ClientError, ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
@@ -185,9 +187,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             ExpressionError: `sql` is no condition; says where.
             ConfigError: the name or the filter is not usable.
         """
-        for name, value in (("topic", topic), ("filter", filter), ("sql", sql)):
-            if not isinstance(value, str):
-                raise TypeError(f"subscribe() takes one text as {name}, not {value!r}"[:200])
+        checked_texts(topic, filter, sql)
         topic = wrap_namespace(self._instance.config.namespace, topic)
         version = self._instance.next_sub_version()
         before = self._subscriptions.get(topic)
@@ -456,7 +456,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
         return self._getmany(current_caller(self._loop), max_messages, timeout)
 
     async def _getmany(self, caller: Caller, max_messages: int, limit: Duration | None) -> list[M]:
-        messages = await self._take(caller, max_messages, None if limit is None else to_s(limit))
+        messages = await self._take(caller, checked_count(max_messages), checked_timeout(limit))
         if messages is None:
             raise ClosedError("the consumer was stopped or closed")
         return messages
@@ -512,7 +512,7 @@ class GroupConsumer(AsyncLifecycle, Generic[C, M]):
             self._taking = BatchIterator(self._source(), BATCH)
             self._iterators.add(self._taking)
         self._taking.redeliver_of_ended_threads()
-        return await self._taking.take(caller, checked_count(max_messages), timeout_s)
+        return await self._taking.take(caller, max_messages, timeout_s)
 
     def _redeliver_of_ended_threads(self) -> None:
         """Redeliver messages of threads that ended without `ack`; nothing reports their end."""

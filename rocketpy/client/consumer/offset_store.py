@@ -19,7 +19,7 @@ from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import StartPosition
 from rocketpy.client.consumer.queue_locks import by_broker
 from rocketpy.client.options.durations import moment_ms
-from rocketpy.client.options.validation import described, fits
+from rocketpy.client.options.validation import checked_whole, described, fits
 from rocketpy.errors import (
     BadBodyError,
     ClientError,
@@ -274,9 +274,11 @@ async def checked_offset(instance: Instance, queue: MessageQueue, offset: int) -
     """Return an offset that a queue has.
 
     Raises:
+        TypeError: it is no whole number.
         ClientError: it is outside of the queue.
         RocketPyError: the broker does not say.
     """
+    offset = checked_whole("offset", offset)
     address = read_address(instance, queue)
     low = await instance.api.min_offset(address, queue)
     high = await instance.api.max_offset(address, queue)

@@ -43,7 +43,11 @@ from rocketpy.client.options.validation import (
     BATCH,
     checked_count,
     checked_group,
+    checked_queue,
     checked_subscription,
+    checked_texts,
+    checked_timeout,
+    checked_topic,
 )
 from rocketpy.errors import (
     ClientError,
@@ -193,8 +197,13 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
     # ---- which queues
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues of a topic, none when no broker serves it."""
-        full_name = wrap_namespace(self._instance.config.namespace, topic)
+        """Return the readable queues of a topic, none when no broker serves it.
+
+        Raises:
+            TypeError: the topic is no text.
+            ConfigError: no topic can have the name.
+        """
+        full_name = wrap_namespace(self._instance.config.namespace, checked_topic(topic))
         return list(await self._instance.routes.latest_subscribe_queues(full_name))
 
     async def subscribe(
@@ -215,12 +224,14 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
             sql: instead of tags, a condition on properties.
 
         Raises:
+            TypeError: several topics, or another value that is no text.
             ExpressionError: `sql` is no condition; says where.
             ConfigError: the name or the filter cannot be used, or the consumer has no group.
             ClientError: queues were assigned already; it is one or the other.
             NoNameServerError: none responded within `start_timeout`.
             BrokerError: a broker does not take the condition.
         """
+        checked_texts(topic, filter, sql)
         topic = wrap_namespace(self._instance.config.namespace, topic)
         self._check_running()
         self._check_group()
@@ -259,10 +270,11 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         """Read exactly these queues, each from the group's offset, or where `start` says.
 
         Raises:
+            TypeError: one of them is no MessageQueue.
             ClientError: the consumer subscribes; it is one or the other.
             RocketPyError: an offset could not be learnt.
         """
-        wanted = set(queues)
+        wanted = {checked_queue(each) for each in queues}
         async with self._choosing:
             self._check_running()
             if self._subscribes:
@@ -336,6 +348,8 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
     async def _poll(
         self, caller: Caller, max_messages: int, limit: Duration | None
     ) -> list[ReceivedMessage[B_co]]:
+        # Before the messages of the last call count as handled.
+        max_messages, timeout_s = checked_count(max_messages), checked_timeout(limit)
         self._check_running()
         if self._delivered is None:
             self._delivered = BatchIterator(self._polled, BATCH)
@@ -344,8 +358,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         self._delivered.redeliver_of_ended_threads()
         self._offsets.commit_sought()
         await self._auto_commit()
-        timeout_s = None if limit is None else to_s(limit)
-        messages = await self._delivered.take(caller, checked_count(max_messages), timeout_s)
+        messages = await self._delivered.take(caller, max_messages, timeout_s)
         if messages is None:
             self._check_running()  # not closed, but stopped
             return []
@@ -413,6 +426,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         """Continue with this offset of an assigned queue.
 
         Raises:
+            TypeError: the offset is no whole number.
             ClientError: the queue is not assigned, also when it was released during the call, or
                 the offset is outside of it.
             ClosedError: the consumer is not started, or closed.
@@ -475,12 +489,13 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset of a queue, None when there is none."""
+        checked_queue(queue)
         await self._instance.routes.subscribe_queues(queue.topic)
         return await self._instance.api.query_offset(self._address(queue), self.group, queue)
 
     def position(self, queue: MessageQueue) -> int | None:
         """Return the offset after the last message handed out, None before the first."""
-        return self._polled.positions.get(queue)
+        return self._polled.positions.get(checked_queue(queue))
 
     async def _auto_commit(self) -> None:
         now = self._instance.clock.monotonic_ms()

@@ -408,6 +408,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage[B_co]]):
         """Continue to read a queue at an offset; outcomes of its messages so far no longer count.
 
         Raises:
+            TypeError: the offset is no whole number.
             ClientError: the queue is not this member's, also when it was released during the
                 call, or the offset is outside of it.
             ClosedError: the consumer was closed.

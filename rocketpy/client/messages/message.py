@@ -23,9 +23,9 @@ from rocketpy.proto.topic_names import RETRY_PREFIX
 V = TypeVar("V")
 
 CANNOT_REDELIVER = "only messages of a group consumer can be redelivered"
-ACK_TOO_LATE = (
-    "the consumer closed before the ack, so the message is delivered again: ack inside its "
-    "`with` block"
+SETTLED_TOO_LATE = (
+    "the consumer closed before, so the message is delivered again: call ack(), nack() and "
+    "in_progress() inside its `with` block"
 )
 NACKED = "the consumer called nack()"
 """Reason of a dead letter that no exception made."""
@@ -92,7 +92,7 @@ class Settlement(Protocol):
         ...
 
     def in_progress(self, message: "ReceivedMessage") -> None:
-        """Restart the consume time-out of the message."""
+        """Restart the consume time-out of the message; raises ClosedError as `ack`."""
         ...
 
 
@@ -230,7 +230,7 @@ class ReceivedMessage(Generic[B_co]):
         """Mark it as done, so that the group's offset may pass it; twice does no harm.
 
         Raises:
-            ClosedError: its group consumer closed before, so that it is delivered again.
+            ClosedError: its group consumer closed before it was settled: it is delivered again.
         """
         if self._settlement is not None:
             self._settlement.ack(self)
@@ -245,7 +245,8 @@ class ReceivedMessage(Generic[B_co]):
                 the next level, unless the consumer is ordered.
 
         Raises:
-            ClosedError: it was not received by a group consumer; no other can redeliver.
+            ClosedError: it was not received by a group consumer, no other can redeliver; or that
+                consumer closed before it was settled, and it is delivered again without the delay.
             TypeError: a level or a delay of another type.
             ClientError: a level and a delay, or a delay that is too long or less than 0.
         """
@@ -262,6 +263,9 @@ class ReceivedMessage(Generic[B_co]):
         """Restart its `consume_timeout`, because it is still being handled.
 
         Nothing happens to a message that is settled, or has no such limit.
+
+        Raises:
+            ClosedError: its group consumer closed before it was settled: it is delivered again.
         """
         if self._settlement is not None:
             self._settlement.in_progress(self)

@@ -38,7 +38,8 @@ def moment_ms(moment: Moment) -> int:
     """Return a point in time in ms since 1970; part of a ms is rounded up.
 
     Raises:
-        ValueError: a float that cannot be seconds, as `time.time() * 1000` is.
+        ValueError: a float that cannot be seconds, as `time.time() * 1000` is, or an int that
+            cannot be ms, as `time.time_ns()` is: no time after the year 9999 can be given.
 
     Example:
         >>> moment_ms(1_700_000_000.5), moment_ms(1_700_000_000_500)
@@ -47,6 +48,11 @@ def moment_ms(moment: Moment) -> int:
     if isinstance(moment, datetime):
         return -((_EPOCH - moment.astimezone(UTC)) // _MS)
     if isinstance(moment, int):
+        if not abs(moment) <= _END_S * 1_000:
+            raise ValueError(
+                f"{moment!r} is an int, so ms since 1970, and no time before the year 10000: "
+                "give seconds as a float, or divide us by 1000 and ns by 1000000"
+            )
         return moment
     if not abs(moment) <= _END_S:
         raise ValueError(

@@ -9,11 +9,14 @@ import functools
 import inspect
 import logging
 import math
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
+from rocketpy.client.options.durations import Duration, to_s
 from rocketpy.errors import ConfigError
+from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import (
     EXPRESSION_SQL92,
     EXPRESSION_TAG,
@@ -47,7 +50,8 @@ def fits(kind: Any, value: object) -> bool:  # noqa: ANN401 - an annotation
         return callable(value)
     if origin is Sequence:
         (item,) = get_args(kind)
-        if not isinstance(value, Collection) or isinstance(value, str | bytes):
+        # A mapping is refused: only its keys would be used, and its values be lost.
+        if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
             return False
         return all(fits(item, each) for each in value)
     if kind is float:
@@ -58,8 +62,16 @@ def fits(kind: Any, value: object) -> bool:  # noqa: ANN401 - an annotation
         return False
     methods = _methods(kind)
     if methods:
-        return all(callable(getattr(value, name, None)) for name in methods)
+        return all(_has_method(value, name) for name in methods)
     return isinstance(value, kind)
+
+
+def _has_method(value: object, name: str) -> bool:
+    """Return whether an object has a method; a class in the place of its instance has none."""
+    if isinstance(value, type):
+        found = inspect.getattr_static(value, name, None)
+        return isinstance(found, staticmethod | classmethod)
+    return callable(getattr(value, name, None))
 
 
 def described(kind: Any) -> str:  # noqa: ANN401
@@ -142,10 +154,61 @@ BATCH: Final = 500
 
 
 def checked_count(max_messages: int) -> int:
-    """Return how many messages are asked for; raises ValueError when that is none."""
-    if max_messages < 1:
-        raise ValueError(f"max_messages is {max_messages}, not 1 or more")
-    return max_messages
+    """Return how many messages are asked for.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: it is less than 1.
+    """
+    count = checked_whole("max_messages", max_messages)
+    if count < 1:
+        raise ValueError(f"max_messages is {count}, not 1 or more")
+    return count
+
+
+def checked_whole(name: str, value: int) -> int:
+    """Return a whole number, also one of numpy; raises TypeError for 3.0 and True."""
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass
+    raise TypeError(f"{name}: {value!r} is not a whole number")
+
+
+def checked_timeout(timeout: Duration | None) -> float | None:
+    """Return a time-out in seconds, None without a limit.
+
+    Raises:
+        TypeError: it is no duration.
+    """
+    if timeout is None or timeout == math.inf:
+        return None
+    if not fits(Duration, timeout):
+        raise TypeError(f"timeout: {timeout!r} is not {described(Duration)}")
+    return max(0.0, to_s(timeout))
+
+
+def checked_topic(topic: str) -> str:
+    """Return the name of a topic: servers close a connection on which another value comes.
+
+    Raises:
+        TypeError: it is no text.
+        ConfigError: no topic can have it.
+    """
+    if not isinstance(topic, str):
+        raise TypeError(f"topic: {topic!r} is not {described(str)}"[:200])
+    reason = check_topic(topic)
+    if reason is not None:
+        raise ConfigError(reason, key="topic")
+    return topic
+
+
+def checked_queue(queue: MessageQueue) -> MessageQueue:
+    """Return a queue; raises TypeError for another value."""
+    if not isinstance(queue, MessageQueue):
+        raise TypeError(f"{queue!r} is not a MessageQueue"[:200])
+    return queue
 
 
 def checked_group(group: str) -> str:
@@ -158,6 +221,13 @@ def checked_group(group: str) -> str:
     if reason is not None:
         raise ConfigError(reason, key="group")
     return group
+
+
+def checked_texts(topic: object, filter: object, sql: object) -> None:  # noqa: A002
+    """Raise TypeError for what `subscribe` does not take: several topics, among others."""
+    for name, value in (("topic", topic), ("filter", filter), ("sql", sql)):
+        if not isinstance(value, str):
+            raise TypeError(f"subscribe() takes one text as {name}, not {value!r}"[:200])
 
 
 def checked_subscription(topic: str, tags: str, sql: str, version: int) -> SubscriptionData:

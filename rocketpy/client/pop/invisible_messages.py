@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from rocketpy.client.cluster.instance import Instance
-from rocketpy.client.messages.message import ACK_TOO_LATE
+from rocketpy.client.messages.message import SETTLED_TOO_LATE
 from rocketpy.client.messages.outcomes import DEAD_LETTER, Backoff, Rejection
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.pop.pop_api import PoppedPlace, PopRequests, place_of
@@ -99,7 +99,7 @@ class InvisibleMessages:
         self._backoff = backoff
         # By identity: an expired message may be popped again while a handler has it.
         self._held: dict[int, Lease] = {}
-        self._too_late: dict[int, Lease] = {}  # not settled when the consumer closed
+        self._too_late: dict[int, PoppedMessage] = {}  # not settled when the consumer closed
         self._room = asyncio.Event()
         self._room.set()
         self._taken_ms = instance.clock.monotonic_ms()
@@ -177,9 +177,15 @@ class InvisibleMessages:
         for message in self.without_handler:
             self.holds(message)
 
+    def close(self) -> list[PoppedMessage]:
+        """Refuse later outcomes of messages that no handler has; return these messages."""
+        messages = self.without_handler
+        self._too_late.update((id(each), each) for each in messages)
+        return messages
+
     def drop_all(self) -> None:
         """Remove all messages: the consumer is closed."""
-        self._too_late = dict(self._held)
+        self._too_late.update((key, held.message) for key, held in self._held.items())
         self._held.clear()
         self._room.set()
 
@@ -277,6 +283,8 @@ class InvisibleMessages:
     async def change_invisible(self, message: PoppedMessage, seconds: float | None) -> None:
         """See `PopSettlement.change_invisible`."""
         held = self._held.get(id(message))
+        if held is None:
+            self._check_open(message)
         if held is None or held.is_busy:
             return
         await self._keep(held, held.invisible_ms if seconds is None else int(seconds * 1000))
@@ -363,13 +371,18 @@ class InvisibleMessages:
             ClosedError: the consumer closed before.
         """
         held = self._held.get(id(message))
-        if held is None and id(message) in self._too_late:
-            raise ClosedError(ACK_TOO_LATE)
+        if held is None:
+            self._check_open(message)
         if held is None or not self.holds(message):
             return None
         # Before the request: a second outcome must not be sent while the first is.
         self._release(held)
         return held
+
+    def _check_open(self, message: PoppedMessage) -> None:
+        """Raise ClosedError for an outcome of a message that was unsettled at the close."""
+        if id(message) in self._too_late:
+            raise ClosedError(SETTLED_TOO_LATE)
 
     def _release(self, held: Lease) -> None:
         del self._held[id(held.message)]

@@ -194,7 +194,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage[B_co]]):
 
     async def _settle_rest(self) -> None:
         """Nack messages that no handler has, and wait for requests that settle messages."""
-        for message in self._leases.without_handler:
+        for message in self._leases.close():
             self._return_soon(message)
         try:
             await self._settling.wait()

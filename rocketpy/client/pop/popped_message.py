@@ -87,6 +87,7 @@ class PoppedMessage(ReceivedMessage[B_co]):
         """Tell the broker that it is done, and wait until it knows; twice does no harm.
 
         Raises:
+            ClosedError: the consumer closed before it was settled: it is delivered again.
             ClientError: the broker did not answer in the message's time: it may come again.
             BrokerError: the broker refused it: it may come again.
         """
@@ -103,6 +104,7 @@ class PoppedMessage(ReceivedMessage[B_co]):
 
         Raises:
             TypeError: a level or time of another type.
+            ClosedError: the consumer closed before it was settled: it is delivered again at once.
             ClientError: a level and a time, or a time that cannot be; nothing was sent.
             ClientError: the broker did not answer: it comes back after its invisible time.
             BrokerError: the broker refused it: it comes back after its invisible time.
@@ -124,6 +126,7 @@ class PoppedMessage(ReceivedMessage[B_co]):
 
         Raises:
             TypeError: no duration.
+            ClosedError: the consumer closed before it was settled: it is delivered again.
             ClientError: a time that cannot be; nothing was sent.
             ClientError: the broker did not answer: the old time may still hold.
             BrokerError: the broker refused it.
@@ -134,6 +137,7 @@ class PoppedMessage(ReceivedMessage[B_co]):
         """Restart its `invisible_time`, because it is still being handled.
 
         Raises:
+            ClosedError: the consumer closed before it was settled: it is delivered again.
             ClientError: the broker did not answer: the old time may still hold.
             BrokerError: the broker refused it.
         """

@@ -5,12 +5,13 @@ import logging
 from typing import Final
 
 from rocketpy.client.cluster.instance import Instance
+from rocketpy.client.messages.outcomes import ends_task, running_task
 from rocketpy.client.messages.send_options import SendOptions
 from rocketpy.client.options.durations import to_s
 from rocketpy.client.sending.in_flight_window import InFlightWindow
 from rocketpy.client.sending.outgoing_message import Outgoing, queue_chooser
+from rocketpy.client.sending.queue_selection import checked_choice
 from rocketpy.client.sending.transport import SendTransport
-from rocketpy.errors import RocketPyError
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -45,7 +46,13 @@ class OnewaySends:
     def start(
         self, transport: SendTransport, topic: str, message: Outgoing, options: SendOptions
     ) -> None:
-        """Start a send, and count it in the window."""
+        """Start a send, and count it in the window.
+
+        Raises:
+            IllegalMessageError: the queue is another topic's.
+        """
+        if (queue := options.get("queue")) is not None:
+            checked_choice(queue, topic)
         size_bytes = len(message.body)
         self._window.enter(size_bytes)
         send = self._send(transport, topic, message, options)
@@ -58,16 +65,21 @@ class OnewaySends:
         self, transport: SendTransport, topic: str, message: Outgoing, options: SendOptions
     ) -> None:
         choose = queue_chooser(options)
+        task = running_task()
         timeout_s = to_s(options.get("timeout", self._timeout_s))
         try:
             async with asyncio.timeout(timeout_s):
                 await self._routes.publish_queues(topic)
                 route = transport.route(topic)
                 destination = (
-                    route.next() if choose is None else route.destination(choose(route.queues))
+                    route.next()
+                    if choose is None
+                    else route.destination(checked_choice(choose(route.queues), topic))
                 )
                 await transport.transmit_oneway(destination, message, int(timeout_s * 1000))
-        except (RocketPyError, TimeoutError) as error:
+        except BaseException as error:  # the user's selector may raise anything
+            if ends_task(error, task):
+                raise
             self.losses.add(topic, error)
 
 

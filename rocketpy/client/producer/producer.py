@@ -14,6 +14,7 @@ from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.messages.serializers import PLAIN
 from rocketpy.client.options.durations import Duration
+from rocketpy.client.options.validation import checked_topic
 from rocketpy.client.producer.batch import listed, partly_sent, split_batches
 from rocketpy.client.producer.pipeline import PreparedSend
 from rocketpy.client.producer.producer_base import ProducerBase
@@ -48,6 +49,8 @@ from rocketpy.proto.record.sys_flag import TRANSACTION_PREPARED
 
 async def recall_message(instance: Instance, group: str, topic: str, handle: str) -> str:
     """Ask the broker that has a delayed message to drop it; see `Producer.recall`."""
+    if handle and not isinstance(handle, str):
+        raise TypeError(f"handle: {handle!r} is not a text"[:200])
     if not handle:
         raise IllegalMessageError(
             "there is no recall handle: only a message sent with delay= or deliver_at= has one"
@@ -286,12 +289,13 @@ class Producer(ProducerBase):
             The message's id.
 
         Raises:
+            TypeError: the topic or the handle is no text.
             IllegalMessageError: the handle is none, or one of another topic.
             NoRouteError: the broker that has the message is not known.
             BrokerError: the broker refused: recalls are off, or the message is due.
         """
         self._transport()
-        topic = wrap_namespace(self._namespace, topic) if self._namespace else topic
+        topic = wrap_namespace(self._namespace, checked_topic(topic))
         return await recall_message(self._instance, self.group, topic, handle)
 
     def transaction(

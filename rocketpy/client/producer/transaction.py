@@ -19,6 +19,7 @@ from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.outcomes import TxState, ends_task, running_task
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.options.durations import Duration, to_s
+from rocketpy.client.options.validation import described, fits
 from rocketpy.client.sending.result import SendResult, SendStatus
 from rocketpy.errors import (
     ClosedError,
@@ -76,10 +77,13 @@ def half_properties(group: str, check_after: Duration | None) -> dict[str, str]:
         check_after: not to be asked about sooner; None leaves it to the broker.
 
     Raises:
+        TypeError: no duration.
         IllegalMessageError: a time that is not positive.
     """
     properties = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: group}
     if check_after is not None:
+        if not fits(Duration, check_after):
+            raise TypeError(f"check_after: {check_after!r} is not {described(Duration)}")
         check_after_s = to_s(check_after)
         if check_after_s <= 0:
             raise IllegalMessageError(f"check_after must be more than 0 s, not {check_after_s}")
@@ -294,6 +298,7 @@ class Transaction(ProcessBound):
         await self._end(state)
 
     def _check_undecided(self) -> None:
+        _ = self.half  # raises before the beginning
         if self.state is not None:
             raise ClosedError(f"the transaction has ended: {self.state.name}")
 

@@ -13,7 +13,7 @@ from rocketpy.client.messages.delivery_time import DeliveryTime, delivery_time_o
 from rocketpy.client.messages.message import Message
 from rocketpy.client.messages.send_options import SendOptions, check_options
 from rocketpy.client.messages.serializers import PLAIN
-from rocketpy.client.sending.queue_selection import queue_index_by_key
+from rocketpy.client.sending.queue_selection import checked_choice, queue_index_by_key
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.compression import deflate
@@ -77,6 +77,21 @@ def check_send_topic(topic: str) -> None:
         raise IllegalMessageError(f"sending to topic {topic} is not allowed")
     if len(_checked_topics) < 10_000:  # bounded: topics may come from a user's input
         _checked_topics.add(topic)
+
+
+def check_values(topic: str, options: SendOptions) -> None:
+    """Check the values of options before the first send with them.
+
+    Raises:
+        IllegalMessageError: one that no message can have, or two that exclude each other.
+        TypeError: one of another type.
+    """
+    moment = delivery_time_of(
+        options.get("delay"), options.get("deliver_at"), options.get("delay_level") or 0
+    )
+    _check_properties_size(_user_properties(options, moment))
+    if (queue := options.get("queue")) is not None:
+        checked_choice(queue, topic)
 
 
 _BEFORE_ID: Final = f"{PROPERTY_UNIQ_KEY}{NAME_SEPARATOR}"

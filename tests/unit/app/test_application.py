@@ -10,6 +10,7 @@ import pytest
 import rocketpy
 from rocketpy import App, Headers, ReceivedMessage, TxState
 from rocketpy.errors import ClosedError, ConfigError, NoNameServerError
+from rocketpy.testing.app import TestApp
 from tests.unit.client.sim import NAMESRV, Cluster, pass_time, run_sim
 from tests.unit.client.steps import until
 
@@ -292,3 +293,93 @@ def test_stop_ends_the_wait_for_servers() -> None:
         assert cluster.clock.monotonic_ms() - began_ms < 5_000
 
     run_sim(main)
+
+
+@pytest.mark.parametrize(
+    ("decorator", "wrong"),
+    [
+        ("on_start", 5), ("on_start", lambda message: None), ("on_stop", lambda message: None),
+        ("on_error", lambda message: None), ("on_error", "log"),
+        ("transaction_checker", lambda: None), ("middleware", lambda messages: None),
+        ("middleware", lambda messages, handle: None), ("send_middleware", 5),
+        ("send_middleware", lambda sending, proceed: None),
+    ],
+)  # fmt: skip
+def test_function_that_cannot_be_called_is_refused_at_its_decorator(
+    decorator: str, wrong: Any
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        getattr(App("a:1"), decorator)(wrong)
+    assert caught.value.key == decorator
+
+
+@pytest.mark.parametrize("wrong", [5, None, rocketpy.TypedSerializer])
+def test_serializer_that_is_none_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="serializer"):
+        App("a:1", serializer=wrong)
+
+
+def test_stop_hooks_are_all_called_and_the_first_error_is_raised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        app = App(cluster.client())
+        called: list[str] = []
+
+        @app.on_stop
+        async def first() -> None:
+            called.append("first")
+            raise KeyError("first")
+
+        @app.on_stop
+        def second() -> None:
+            called.append("second")
+            raise ValueError("second")
+
+        @app.on_stop
+        async def third() -> None:
+            called.append("third")
+            await app.producer.send("t", b"x")
+
+        with pytest.raises(KeyError, match="first"):
+            async with app:
+                pass
+        assert called == ["first", "second", "third"]
+        with pytest.raises(ClosedError):
+            await app.client.producer().send("t", b"x")
+
+    run_sim(main)
+    assert "stop hook failed" in caplog.text
+
+
+def test_app_that_runs_is_not_started_a_second_time() -> None:
+    async def main(cluster: Cluster) -> None:
+        app = App(cluster.client())
+        serving = asyncio.create_task(app.serve())
+        await pass_time(5)
+        for start in (app.serve, app.__aenter__, TestApp(app).__aenter__):
+            with pytest.raises(ClosedError, match="runs already"):
+                await start()
+        assert not serving.done()
+        app.stop()
+        await serving
+
+    run_sim(main)
+
+
+async def test_test_apps_of_one_app_are_not_nested() -> None:
+    app = App("a:1")
+    is_failing = True
+
+    @app.on_start
+    async def begin() -> None:
+        if is_failing:
+            raise KeyError("no table")
+
+    with pytest.raises(KeyError):
+        await TestApp(app).__aenter__()
+    is_failing = False
+    for _ in range(2):
+        async with TestApp(app):
+            with pytest.raises(ClosedError, match="runs already"):
+                await TestApp(app).__aenter__()

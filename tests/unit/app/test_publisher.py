@@ -202,3 +202,21 @@ def test_result_that_readers_may_get_is_not_refused(kind: Any) -> None:
     if kind != "Unknown | None":
         handle.__annotations__["return"] = kind
     app.publisher("bills")(app.subscribe("orders")(handle))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"delay": -1}, {"delay": float("nan")}, {"delay_level": 99}, {"delay_level": -1},
+        {"delay": 5, "delay_level": 3}, {"deliver_at": 2**63}, {"headers": {"KEYS": "a"}},
+        {"headers": {"a": ""}}, {"headers": {"a": 5}}, {"keys": ["a b"]}, {"keys": [5]},
+        {"tag": "a\x01"}, {"headers": {"a": "x" * 40_000}}, {"flag": 1 << 31},
+        {"queue": rocketpy.MessageQueue("other", "broker-a", 0)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_publisher_options_that_no_message_can_have_are_refused_at_the_decorator(
+    options: Any,
+) -> None:
+    with pytest.raises((IllegalMessageError, TypeError)):
+        make_app().publisher("bills", **options)

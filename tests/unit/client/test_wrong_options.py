@@ -1,5 +1,7 @@
 """Invalid options raise at the call, with the names that the caller used."""
 
+import asyncio
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -11,6 +13,7 @@ from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.options.validation import described, fits, takes
 from rocketpy.errors import (
     ClientError,
+    ClosedError,
     ConfigError,
     IllegalMessageError,
     NameServerAddressError,
@@ -22,6 +25,9 @@ from tests.unit.client.sim import BROKER_A, NAMESRV, Cluster, pass_time, run_sim
 from tests.unit.client.steps import nothing
 
 SEND, ROUTE = 310, 105
+
+
+async def coroutine_function(*arguments: Any) -> None: ...
 
 
 def in_client(work: Callable[[rocketpy.Client], None], **options: Any) -> None:
@@ -51,6 +57,9 @@ PRODUCER: list[dict[str, Any]] = [
     {"compression": b"zlib"}, {"compression": ["zlib"]}, {"serializer": "json"},
     {"serializer": None}, {"tx_checker": "commit"}, {"trace_topic": None}, {"group": 5},
     {"middlewares": None}, {"middlewares": [5]}, {"on_retry": "log"}, {"linger": None},
+    {"on_retry": coroutine_function}, {"on_retry": lambda: None}, {"tx_checker": lambda: None},
+    {"serializer": rocketpy.TypedSerializer}, {"trace": True, "trace_topic": ""},
+    {"trace": True, "trace_topic": "a b"}, {"middlewares": {coroutine_function: 1}},
 ]  # fmt: skip
 CONSUMER: list[dict[str, Any]] = [
     {"topic": 5}, {"topic": b"t"}, {"topic": ["t", 5]}, {"topic": None}, {"filter": None},
@@ -58,7 +67,14 @@ CONSUMER: list[dict[str, Any]] = [
     {"handler": lambda a, b, c: None}, {"start": "newest"}, {"start": 1e300}, {"start": None},
     {"ordered": "yes"}, {"order_by_key": "key"}, {"broadcast": 1}, {"allocation": 5},
     {"offset_dir": None}, {"concurrency": -1}, {"batch": 0}, {"concurrency": 2.5},
-    {"stop_timeout": None}, {"batch": True},
+    {"stop_timeout": None}, {"batch": True}, {"topic": {"t": "A"}}, {"topic": []},
+    {"order_by_key": coroutine_function}, {"order_by_key": lambda: None},
+    {"allocation": coroutine_function}, {"allocation": lambda queues: queues},
+    {"on_error": lambda message: None}, {"on_assigned": lambda: None},
+    {"on_revoked": lambda: None}, {"retry_backoff": coroutine_function},
+    {"serializer": rocketpy.TypedSerializer}, {"trace": True, "trace_topic": "a b"},
+    {"start": 2**63}, {"start": time.time_ns()}, {"start": time.time_ns() // 1000},
+    {"start": -(2**63)}, {"middlewares": [lambda messages, handle: None]},
 ]  # fmt: skip
 
 
@@ -86,6 +102,8 @@ def test_wrong_consumer_options_raise() -> None:
             {"handler": None},
             {"handler": lambda body, message, more: b""},
             {"reply_middlewares": [5]},
+            {"reply_middlewares": [lambda sending, proceed: None]},
+            {"reply_serializer": rocketpy.TypedSerializer},
             {"reply_serializer": "json"},
             {"batch": 8},
         ]
@@ -96,7 +114,10 @@ def test_wrong_consumer_options_raise() -> None:
 
 
 def test_wrong_pop_consumer_options_raise() -> None:
-    unknown = {"order_by_key", "broadcast", "offset_dir", "allocation"}
+    unknown = {
+        "order_by_key", "broadcast", "offset_dir", "allocation", "on_assigned", "on_revoked",
+        "trace",
+    }  # fmt: skip
     known = [options for options in CONSUMER if not options.keys() & unknown]
     own: list[dict[str, Any]] = [
         {"start": 5},
@@ -326,5 +347,186 @@ def test_levels_and_times_of_another_type_are_refused() -> None:
                 with pytest.raises(TypeError, match="delay_level"):
                     await popped.nack("3")
                 assert popping.in_hand == 1, "it is still ours"
+
+    run_sim(main)
+
+
+class StaticSerializer:
+    @staticmethod
+    def dumps(value: Any) -> bytes:
+        return bytes(value)
+
+    @classmethod
+    def loads(cls, data: bytes) -> bytes:
+        return data
+
+
+def test_class_whose_methods_need_no_instance_is_a_serializer() -> None:
+    assert fits(Serializer, StaticSerializer)
+    assert not fits(Serializer, rocketpy.TypedSerializer)
+
+
+async def refuse_topic(call: Callable[[Any], Any], key: str = "topic") -> None:
+    """A value that is no topic raises before anything is sent."""
+    for wrong in (5, True, None, float("nan"), b"x", ["t"], {"t": 1}):
+        with pytest.raises(TypeError):
+            await call(wrong)
+    for wrong in ("", "a b", "t" * 300):
+        with pytest.raises(ConfigError) as caught:
+            await call(wrong)
+        assert caught.value.key == key
+
+
+def test_value_that_is_no_topic_is_refused_before_anything_is_sent() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer()
+            async with client.pull_consumer(group="c") as pulling:
+
+                async def read(topic: Any) -> None:
+                    client.read(topic)
+
+                before = len(cluster.requests)
+                for call in (
+                    client.begin_offsets, client.end_offsets, pulling.queues, pulling.subscribe,
+                    lambda topic: producer.recall(topic, "handle"), read,
+                ):  # fmt: skip
+                    await refuse_topic(call)
+                with pytest.raises(TypeError, match="handle"):
+                    await producer.recall("t", 5)  # type: ignore[arg-type]
+                assert len(cluster.requests) == before
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "pop_consumer", "pull_consumer"])
+def test_counts_and_timeouts_of_another_type_are_refused(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            topic = () if kind == "pull_consumer" else ("t",)
+            async with getattr(client, kind)(*topic, group="c") as consumer:
+                for wrong in ("5", float("nan"), True, [1], b"x"):
+                    with pytest.raises(TypeError, match="timeout"):
+                        await consumer.getone(timeout=wrong)
+                    with pytest.raises(TypeError, match="timeout"):
+                        await consumer.getmany(timeout=wrong)
+                    with pytest.raises(TypeError, match="timeout"):
+                        await client.ready(timeout=wrong)
+                for wrong in ("5", 2.0, True, [1], None):
+                    with pytest.raises(TypeError, match="max_messages"):
+                        await consumer.getmany(wrong)
+                    with pytest.raises(TypeError, match="max_messages"):
+                        consumer.batches(wrong)
+                assert await consumer.getone(timeout=-1) is None
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "pull_consumer"])
+def test_seek_takes_whole_numbers_only(kind: str) -> None:
+    class Whole:  # as of numpy
+        def __index__(self) -> int:
+            return 1
+
+    async def main(cluster: Cluster) -> None:
+        for body in (b"0", b"1", b"2"):
+            cluster.put("t", body)
+        async with cluster.client() as client:
+            topic = () if kind == "pull_consumer" else ("t",)
+            make: Any = getattr(client, kind)
+            async with make(*topic, group="c", start="earliest") as consumer:
+                if kind == "pull_consumer":
+                    await consumer.subscribe("t")
+                [queue] = [each for each in consumer.assignment if each.topic == "t"]
+                for wrong in (2.0, 2.5, True, "1", None):
+                    with pytest.raises(TypeError, match="offset"):
+                        await consumer.seek(queue, wrong)
+                await consumer.seek(queue, Whole())
+                message = await consumer.getone(timeout=5)
+                assert message.body == b"1"
+                await consumer.ack_all() if kind == "consumer" else await consumer.commit()
+
+    run_sim(main, queues=1)
+
+
+def test_values_that_are_no_queue_are_refused() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            async with client.pull_consumer(group="c") as consumer:
+                pulling: Any = consumer
+                for wrong in (5, "t", ["t"], None):
+                    with pytest.raises(TypeError):
+                        await pulling.committed(wrong)
+                    with pytest.raises(TypeError):
+                        pulling.position(wrong)
+                for wrongs in (["t"], [5], MessageQueue("t", "broker-a", 0)):
+                    with pytest.raises(TypeError, match="not a MessageQueue"):
+                        await pulling.assign(wrongs)
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("start", None), ("start", "first"), ("start", 2**63), ("start", True), ("until", "first"),
+        ("serializer", rocketpy.TypedSerializer), ("serializer", None), ("filter", None),
+        ("sql", 5),
+    ],
+)  # fmt: skip
+def test_read_refuses_wrong_options_by_name(option: str, value: Any) -> None:
+    def work(client: Any) -> None:
+        with pytest.raises(ConfigError) as caught:
+            client.read("t", **{option: value})
+        assert caught.value.key == option
+
+    in_client(work)
+
+
+def test_oneway_send_to_a_queue_of_another_topic_is_refused() -> None:
+    async def main(cluster: Cluster) -> None:
+        other = MessageQueue("u", "broker-a", 0)
+        async with cluster.client() as client:
+            producer = client.producer()
+            with pytest.raises(IllegalMessageError, match="not a queue of topic t"):
+                producer.send_oneway("t", b"x", queue=other)
+            producer.send_oneway("t", b"x", selector=lambda _: other)
+            producer.send_oneway("t", b"x", selector=lambda _: 1 // 0)
+            await producer.flush()
+            assert producer.lost_oneway == 2
+            assert producer.in_flight == 0
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("wrong", ["5", float("nan"), True, [1]])
+def test_check_after_of_another_type_is_refused(wrong: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(group="p", tx_checker=lambda _: rocketpy.TxState.COMMIT)
+            with pytest.raises(TypeError, match="check_after"):
+                async with producer.transaction("t", b"x", check_after=wrong):
+                    pass
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("how", ["commit", "rollback", "unknown"])
+def test_transaction_that_has_not_begun_cannot_end(how: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(group="p", tx_checker=lambda _: rocketpy.TxState.COMMIT)
+            transaction = producer.transaction("t", b"x")
+
+            async def end() -> None:
+                ended = getattr(transaction, how)()
+                if asyncio.iscoroutine(ended):
+                    await ended
+
+            with pytest.raises(ClosedError, match="has not begun"):
+                await end()
+            async with transaction:
+                pass
+            assert transaction.state is rocketpy.TxState.COMMIT
 
     run_sim(main)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Literal
 
-from rocketpy.client.messages.message import ACK_TOO_LATE, CANNOT_REDELIVER, ReceivedMessage
+from rocketpy.client.messages.message import CANNOT_REDELIVER, SETTLED_TOO_LATE, ReceivedMessage
 from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
@@ -183,20 +183,30 @@ class ProcessQueue:
         Raises:
             ClosedError: its consumer closed before, so that it is delivered again.
         """
-        if self.consumer_closed and message.offset in self.messages:
-            if message.offset not in self._leaving:
-                raise ClosedError(ACK_TOO_LATE)
-        elif self._on_ack is None:
+        self._check_open(message)
+        if self.consumer_closed:
+            return
+        if self._on_ack is None:
             self.remove(message)
         elif self.holds(message):
             self._on_ack(message)
+
+    def _check_open(self, message: ReceivedMessage) -> None:
+        """Raise ClosedError for an outcome of a message that the close has left to the group."""
+        is_unsettled = message.offset in self.messages and message.offset not in self._leaving
+        if self.consumer_closed and is_unsettled:
+            raise ClosedError(SETTLED_TOO_LATE)
 
     async def nack(self, message: ReceivedMessage, rejection: Rejection) -> None:
         """Redeliver a message that its user rejected.
 
         Raises:
-            ClosedError: this consumer cannot redeliver.
+            ClosedError: this consumer cannot redeliver, or it closed before.
         """
+        self._check_open(message)
+        await self._redeliver(message, rejection)
+
+    async def _redeliver(self, message: ReceivedMessage, rejection: Rejection) -> None:
         if self._give_back is None:
             raise ClosedError(CANNOT_REDELIVER)
         await self._give_back(self, message, rejection)
@@ -262,14 +272,16 @@ class ProcessQueue:
         """See `Settlement.redeliver`."""
         self._note_consumed()
         for message in messages:
-            await self.nack(message, rejection)
+            # Not `nack`: a handler may end during the close, when no error helps its user.
+            await self._redeliver(message, rejection)
 
     def _note_consumed(self) -> None:
         if self._clock is not None:
             self.last_consume_ms = self._clock.time_ms()
 
     def in_progress(self, message: ReceivedMessage) -> None:
-        """Restart the consume time-out of the message."""
+        """Restart the consume time-out of the message; raises ClosedError after the close."""
+        self._check_open(message)
         if self._clock is not None and self._started.pop(message.offset, None) is not None:
             # Inserted at the end: `overdue` relies on the order of the times.
             self._started[message.offset] = self._clock.monotonic_ms()
