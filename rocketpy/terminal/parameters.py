@@ -1,5 +1,6 @@
 """Parameter types of commands: names and addresses that are checked before a request."""
 
+import math
 import os
 
 import click
@@ -34,6 +35,24 @@ def server_address(text: str) -> str:
 def raw_bytes(text: str) -> bytes:
     """Return the bytes that the shell passed as an argument, in any encoding."""
     return os.fsencode(text)
+
+
+class FiniteRange(click.FloatRange):
+    """Range of numbers; unlike click's, it has neither `nan` nor `inf`."""
+
+    def convert(
+        self,
+        value: float,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """Return the number; raises click.BadParameter for another text or number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(
+                f"{value!r} is not a number in the range {self._describe_range()}.", param, ctx
+            )
+        return number
 
 
 class TextCommand(click.Command):

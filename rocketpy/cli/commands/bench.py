@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
+from rocketpy.terminal.parameters import FiniteRange
 from rocketpy.terminal.render import show
 from rocketpy.testing.progress import ProgressBars
 
@@ -133,7 +134,7 @@ def send(  # noqa: PLR0913 - one argument an option
 @click.option("--group", default="ROCKETPY_BENCH", show_default=True)
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=10.0,
     show_default=True,
     help="End after this many seconds without a message.",

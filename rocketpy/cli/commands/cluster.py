@@ -10,10 +10,10 @@ from rocketpy import admin as rocketpy_admin
 from rocketpy.admin.results import Answers
 from rocketpy.client.cluster.name_servers import parse_addresses
 from rocketpy.errors import ClientError, RocketPyError, ServersFailedError
-from rocketpy.terminal.cluster_calls import ask, exit_code
+from rocketpy.terminal.cluster_calls import ask, check_cluster, exit_code
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.completion import broker_names, topic_names
-from rocketpy.terminal.parameters import server_address, topic_name
+from rocketpy.terminal.parameters import FiniteRange, server_address, topic_name
 from rocketpy.terminal.render import show
 from rocketpy.terminal.suggestions import HintingGroup, check_keys
 
@@ -41,6 +41,7 @@ def list_(*, cluster: str, namesrv: str, output: str) -> int:
     async def work(
         admin: rocketpy_admin.Admin,
     ) -> tuple[list[rocketpy_admin.BrokerStatus], list[rocketpy_admin.ReplicaStatus]]:
+        await check_cluster(admin, cluster)
         # Replicas second: a broker that does not answer is then not waited for again.
         return await admin.brokers(cluster), await admin.replicas(cluster)
 
@@ -100,7 +101,7 @@ def silent_brokers(
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=3.0,
     show_default=True,
     help="Seconds.",

@@ -30,7 +30,7 @@ from rocketpy.terminal.common import (
 )
 from rocketpy.terminal.completion import group_names, topic_names
 from rocketpy.terminal.error_exit import forget_output
-from rocketpy.terminal.parameters import TextCommand, group_name, topic_name
+from rocketpy.terminal.parameters import FiniteRange, TextCommand, group_name, topic_name
 from rocketpy.terminal.render import message_row, printable, show_line, shown_body
 from rocketpy.terminal.stdio import is_read, until_read, until_reader_is_gone
 
@@ -95,7 +95,7 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 @click.option("--max", "max_count", type=click.IntRange(1), help="Stop after this many messages.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     help="Stop after this many seconds without a message.",
 )
 @click.option("--body-only", is_flag=True, help="Print only bodies, one per line.")

@@ -13,7 +13,7 @@ from rocketpy.terminal.cluster_calls import ask, exit_code
 from rocketpy.terminal.common import CONTEXT, confirm, namesrv_option, output_option, yes_option
 from rocketpy.terminal.completion import group_names
 from rocketpy.terminal.error_exit import EXIT_FAILURE, complain
-from rocketpy.terminal.parameters import TextCommand, group_name
+from rocketpy.terminal.parameters import FiniteRange, TextCommand, group_name
 from rocketpy.terminal.render import iso, message_row, nothing_found, print_message, show
 
 _COLUMNS = ("id", "time", "topic", "retries", "exception", "reason", "original_id")
@@ -35,7 +35,7 @@ _ROWS_SHOWN = 20
 @click.option("--dry-run", is_flag=True, help="With --requeue: only show what would happen.")
 @click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     help="With --requeue: messages a second, evenly spaced.",
 )
 @click.option(

@@ -123,10 +123,10 @@ def find(  # noqa: PLR0913 - one argument an option
         raise click.UsageError("--queue and --offset exclude --key and --unique")
     if key is None and (begin is not None or end is not None):
         raise click.UsageError("--from and --until need --key")
+    begin_ms, end_ms = _time_span_ms(begin, end)
 
     async def search(admin: rocketpy_admin.Admin) -> Answers[MessageExt]:
         if key is not None:
-            begin_ms, end_ms = _time_ms(begin, 0), _time_ms(end, _LONG_MAX)
             return await admin.messages_by_key(
                 topic, key, max_count=max_count, begin_ms=begin_ms, end_ms=end_ms
             )
@@ -154,6 +154,14 @@ def find(  # noqa: PLR0913 - one argument an option
         complain("there may be more: raise --max, or narrow --from and --until, because a broker "
                  "returns 64 messages at most")  # fmt: skip
     return exit_code(found.failures)
+
+
+def _time_span_ms(begin: Position | None, end: Position | None) -> tuple[int, int]:
+    """Return two times in ms; raises click.UsageError when they are in the wrong order."""
+    begin_ms, end_ms = _time_ms(begin, 0), _time_ms(end, _LONG_MAX)
+    if begin_ms > end_ms:
+        raise click.UsageError("--from is later than --until")
+    return begin_ms, end_ms
 
 
 def _time_ms(position: Position | None, default: int) -> int:

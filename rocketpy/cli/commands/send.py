@@ -25,7 +25,7 @@ from rocketpy.terminal.common import (
 )
 from rocketpy.terminal.completion import topic_names
 from rocketpy.terminal.error_exit import complain
-from rocketpy.terminal.parameters import TextCommand, group_name, raw_bytes, topic_name
+from rocketpy.terminal.parameters import FiniteRange, TextCommand, group_name, raw_bytes, topic_name
 from rocketpy.terminal.render import show
 from rocketpy.terminal.stdio import Lines
 from rocketpy.terminal.suggestions import hint
@@ -66,13 +66,13 @@ _ROWS_KEPT: Final = 100_000
 )
 @click.option("--queue", metavar="[BROKER:]N", help="Send to this queue.")
 @click.option("--order-key", help="Messages with the same key keep their order.")
-@click.option("--delay", type=click.FloatRange(0, min_open=True), help="Deliver after N seconds.")
+@click.option("--delay", type=FiniteRange(0, min_open=True), help="Deliver after N seconds.")
 @click.option("--delay-level", type=click.IntRange(1, 18), help="Deliver after the N-th delay.")
 @click.option(
     "--group", type=group_name, metavar="TEXT", help="Producer group; one for each user by default."
 )
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=5.0, show_default=True,
     help="Time-out of each message, seconds.",
 )  # fmt: skip
 @namesrv_option
@@ -101,9 +101,9 @@ def command(  # noqa: PLR0913 - one argument an option
 
     BODY is the text to send; - reads all of standard input, which is the default if that is not a
     terminal. With --lines, empty lines are skipped and counted. With -T and -K a line is TAG, KEY
-    and body, in this order; lines without all of them are skipped and counted, with exit code 1 at
-    the end, and a line that is too long ends the command. A topic that does not exist is created,
-    if the brokers allow it, and named on standard error.
+    and body, in this order; lines without all of them, or with a tag or key that is not UTF-8, are
+    skipped and counted, with exit code 1 at the end, and a line that is too long ends the command.
+    A topic that does not exist is created, if the brokers allow it, and named on standard error.
     """
     for is_wrong, words in (
         (not lines and (key_separator or tag_separator), "-K and -T need --lines"),
@@ -202,7 +202,7 @@ class _Lines:
         ]
         self._options = options
         self._rows: list[dict[str, object]] = []
-        self._sent = self._empty = self._malformed = 0
+        self._sent = self._empty = self._malformed = self._undecoded = 0
         self._failure: BaseException | None = None
         self._input: Lines | None = None
 
@@ -238,7 +238,7 @@ class _Lines:
             new_topic.report()
         if self._failure is not None:
             raise self._failure
-        return 1 if self._malformed else 0
+        return 1 if self._malformed or self._undecoded else 0
 
     def _parsed(self, line: bytes) -> tuple[bytes, SendOptions] | None:
         if not line.strip():
@@ -250,7 +250,11 @@ class _Lines:
             if not found:
                 self._malformed += 1
                 return None
-            text = part.decode(errors="replace")
+            try:
+                text = part.decode()
+            except UnicodeDecodeError:  # another tag or key would be stored
+                self._undecoded += 1
+                return None
             options = {**options, name: [text] if name == "keys" else text}  # type: ignore[misc]
         if not line:
             self._malformed += 1
@@ -271,6 +275,7 @@ class _Lines:
         for count, why in (
             (self._empty, "empty"),
             (self._malformed, "without a separator, or without a body after it"),
+            (self._undecoded, "with a tag or key that is not UTF-8"),
         ):
             if count:
                 complain(f"skipped {count:,} lines: {why}")

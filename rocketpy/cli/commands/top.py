@@ -17,6 +17,7 @@ from rocketpy.cli.commands.cluster import silent_brokers
 from rocketpy.errors import RocketPyError
 from rocketpy.terminal.cluster_calls import exit_code
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
+from rocketpy.terminal.parameters import FiniteRange
 from rocketpy.terminal.render import iso, printable, show_line, table
 
 T = TypeVar("T")
@@ -221,7 +222,7 @@ class Screen:
 @click.option("--once", is_flag=True, help="Show one page and exit.")
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1, 3600),
+    type=FiniteRange(0.1, 3600),
     default=2.0,
     show_default=True,
     help="Seconds between pages.",

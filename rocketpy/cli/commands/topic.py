@@ -14,7 +14,7 @@ from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.perm import perm_to_string
 from rocketpy.proto.record.message import MessageExt
-from rocketpy.terminal.cluster_calls import ask, done_at, exit_code
+from rocketpy.terminal.cluster_calls import ask, check_cluster, done_at, exit_code
 from rocketpy.terminal.common import (
     CONTEXT,
     confirm,
@@ -55,6 +55,7 @@ def list_(*, every: bool, cluster: str, namesrv: str, output: str) -> int:
     """List topics, as the name servers know them; no broker is asked."""
 
     async def work(admin: rocketpy_admin.Admin) -> list[dict[str, object]]:
+        await check_cluster(admin, cluster)
         names = await admin.topics(cluster=cluster, include_system=every)
         ordered = await admin.kv_list(ORDER_TOPIC_CONFIG)
         gate = asyncio.Semaphore(_AT_ONCE)

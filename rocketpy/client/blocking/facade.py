@@ -190,7 +190,7 @@ def iterate(thread: LoopThread, items: AsyncIterator[Any]) -> Iterator[Any]:
     )
 
 
-class BlockingIterator:
+class BlockingIterator(ProcessBound):
     """Blocking form of an asynchronous iterator; several threads may share it.
 
     Args:

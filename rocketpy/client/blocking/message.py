@@ -1,5 +1,7 @@
 """Received messages whose `ack`, `nack` and `in_progress` block."""
 
+from typing import Any, SupportsIndex
+
 from rocketpy.client.blocking.facade import facade_of
 from rocketpy.client.blocking.loop_thread import LoopThread
 from rocketpy.client.messages.message import ReceivedMessage as AsyncReceivedMessage
@@ -24,6 +26,10 @@ class ReceivedMessage(AsyncReceivedMessage[B_co]):
                 setattr(self, name, getattr(wrapped, name))
         self._thread = thread
         self._wrapped = wrapped
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> Any:  # noqa: ANN401 - as object's
+        """Copy the message as the client received it; raises TypeError for one of a consumer."""
+        return self._wrapped.__reduce_ex__(protocol)
 
 
 @facade_of(AsyncPoppedMessage)

@@ -6,7 +6,7 @@ An annotation that says otherwise would be wrong at every delivery, without any 
 
 import inspect
 from collections.abc import Callable
-from types import UnionType
+from types import FunctionType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
 
 from rocketpy.client.messages.body_types import is_typed_dict
@@ -74,7 +74,7 @@ def check_callback(name: str, function: object) -> None:
         raise ConfigError(f"{function!r} is not {known.words}"[:200], key=name)
 
 
-def check_middleware(name: str, middleware: object) -> None:
+def check_middleware(name: str, middleware: Any) -> None:  # noqa: ANN401 - the user's
     """Refuse a middleware that cannot be called, or whose result cannot be awaited.
 
     Raises:
@@ -85,7 +85,7 @@ def check_middleware(name: str, middleware: object) -> None:
         reason = f"a middleware takes what is {_MIDDLEWARES[name]}, and what to call with it"
         raise ConfigError(reason, key=name)
     # One that wraps another may return its coroutine; no other plain function has one to return.
-    is_plain = inspect.isfunction(middleware) and not hasattr(middleware, "__wrapped__")
+    is_plain = isinstance(middleware, FunctionType) and not hasattr(middleware, "__wrapped__")
     if is_plain and not _is_coroutine_function(middleware):
         raise ConfigError(f"{middleware!r} is to be a coroutine function (async def)", key=name)
 

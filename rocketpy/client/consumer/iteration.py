@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
-from rocketpy.client.lifecycle import running_loop
+from rocketpy.client.lifecycle import ProcessBound, running_loop
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.errors import ClientError
 
@@ -122,7 +122,7 @@ class LeftMessages(Generic[M]):
             self._once.difference_update(messages)
 
 
-class CallerMessages(Generic[M]):
+class CallerMessages(ProcessBound, Generic[M]):
     """Delivered messages of one iterator, by the caller that received them.
 
     Args:

@@ -13,6 +13,7 @@ from rocketpy.client.cluster.instance import Instance
 from rocketpy.client.config import PullConsumerConfig, StartPosition
 from rocketpy.client.consumer.offset_store import offsets_at, start_time_ms
 from rocketpy.client.consumer.pull_consumer import PullConsumer
+from rocketpy.client.lifecycle import ProcessBound
 from rocketpy.client.messages.message import ReceivedMessage
 from rocketpy.client.messages.serializers import Serializer
 from rocketpy.client.options.validation import checked_subscription
@@ -233,7 +234,7 @@ class TopicReader(PullConsumer):
         await super()._close()
 
 
-class TopicMessages:
+class TopicMessages(ProcessBound):
     """Asynchronous iterator over the messages of a `TopicReader`, which it closes at the end.
 
     Several tasks may share it: each message goes to one of them. A loop that is left closes the

@@ -344,6 +344,8 @@ class _MsgspecCodec:
             raise ValueError(_located(str(error))) from error
         except RecursionError as error:
             raise ValueError(_TOO_DEEP) from error
+        except TypeError as error:  # a list in a set without an annotation
+            raise ValueError(f"body: {error}") from error
 
     def convert(self, value: Any) -> Any:  # noqa: ANN401
         """See `Codec`."""
@@ -353,6 +355,8 @@ class _MsgspecCodec:
             raise ValueError(_located(str(error))) from error
         except RecursionError as error:
             raise ValueError(_TOO_DEEP) from error
+        except TypeError as error:  # a list in a set without an annotation
+            raise ValueError(f"body: {error}") from error
 
 
 def _unchanged(_: type, value: Any) -> Any:  # noqa: ANN401

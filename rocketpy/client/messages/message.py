@@ -1,9 +1,20 @@
 """The messages a user sees: the one to send, and the one received."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    overload,
+)
 
 from rocketpy.client.messages.outcomes import MAX_RETRY_DELAY_S, Rejection, checked_delay
 from rocketpy.client.messages.serializers import PLAIN, B_co, Serializer
@@ -26,6 +37,10 @@ CANNOT_REDELIVER = "only messages of a group consumer can be redelivered"
 SETTLED_TOO_LATE = (
     "the consumer closed before, so the message is delivered again: call ack(), nack() and "
     "in_progress() inside its `with` block"
+)
+NOT_TO_COPY = (
+    "a {kind} cannot be pickled or copied, it belongs to a consumer of this process: pass its "
+    "body, decode(), headers or id instead"
 )
 NACKED = "the consumer called nack()"
 """Reason of a dead letter that no exception made."""
@@ -269,6 +284,21 @@ class ReceivedMessage(Generic[B_co]):
         """
         if self._settlement is not None:
             self._settlement.in_progress(self)
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> Any:  # noqa: ANN401 - as object's
+        """Raise TypeError for a message of a consumer, which belongs to this process."""
+        if self._settlement is not None:
+            raise TypeError(NOT_TO_COPY.format(kind=type(self).__name__))
+        return super().__reduce_ex__(protocol)
+
+    def __copy__(self) -> Self:
+        """Return a message with the same fields, whose `ack` and `nack` settle the same one."""
+        own = object.__new__(type(self))
+        for kind in type(self).__mro__:
+            for name in kind.__dict__.get("__slots__", ()):
+                with contextlib.suppress(AttributeError):  # one that was not set
+                    setattr(own, name, getattr(self, name))
+        return own
 
     def __repr__(self) -> str:
         """Say where it is from; the body may be large or private and is left out."""

@@ -1,10 +1,10 @@
 """Popped messages: invisible to other consumers of the group for a while."""
 
-from typing import Protocol
+from typing import NoReturn, Protocol, SupportsIndex
 
 from rocketpy.client.config import MAX_INVISIBLE_S
 from rocketpy.client.messages.delivery_time import LEVELS_MS
-from rocketpy.client.messages.message import NACKED, ReceivedMessage
+from rocketpy.client.messages.message import NACKED, NOT_TO_COPY, ReceivedMessage
 from rocketpy.client.messages.outcomes import Rejection, check_level
 from rocketpy.client.messages.serializers import B_co, Serializer
 from rocketpy.client.options.durations import Duration, to_s
@@ -82,6 +82,14 @@ class PoppedMessage(ReceivedMessage[B_co]):
     ) -> None:
         super().__init__(ext, queue, serializer=serializer, namespace=namespace)
         self._popped = settlement
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        """Raise TypeError: its consumer would not know the copy."""
+        raise TypeError(NOT_TO_COPY.format(kind=type(self).__name__))
+
+    def __copy__(self) -> NoReturn:
+        """Raise TypeError: its consumer would not know the copy."""
+        raise TypeError(NOT_TO_COPY.format(kind=type(self).__name__))
 
     async def ack(self) -> None:
         """Tell the broker that it is done, and wait until it knows; twice does no harm.

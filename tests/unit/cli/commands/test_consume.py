@@ -1,6 +1,8 @@
 """`rocketpy consume`: format of messages, and wrong options."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -82,4 +84,30 @@ async def test_reader_that_leaves_during_the_close_does_not_interrupt_it(
     monkeypatch.setattr(consume, "until_read", until_read)
     with pytest.raises(BrokenPipeError):
         await _Reader("unused:1", ["t"], "body", None).read(messages(), None, None)
+    assert ended == ["offsets stored"]
+
+
+async def test_signal_during_the_close_does_not_interrupt_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[str] = []
+
+    async def messages() -> AsyncGenerator[ReceivedMessage, None]:
+        try:
+            yield ReceivedMessage(MessageExt(topic="t", body=b"x"), MessageQueue("t", "b", 0))
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+                os.kill(os.getpid(), number)
+                for _ in range(10):
+                    await asyncio.sleep(0.001)
+            ended.append("offsets stored")
+
+    async def for_ever() -> None:
+        await asyncio.Event().wait()
+
+    async def at_once() -> None: ...
+
+    monkeypatch.setattr(consume, "until_reader_is_gone", for_ever)
+    monkeypatch.setattr(consume, "until_read", at_once)
+    assert await _Reader("unused:1", ["t"], "body", None).read(messages(), 1, None) == 1
     assert ended == ["offsets stored"]

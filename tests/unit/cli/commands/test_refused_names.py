@@ -91,3 +91,41 @@ def test_get_of_absent_message_prints_empty_array_and_fails(
     out, err = capsys.readouterr()
     assert (json.loads(out), ended.value.code) == ([], 1)
     assert words in err
+
+
+@pytest.mark.parametrize("words", ["topic list", "cluster list"])
+def test_cluster_that_does_not_exist_fails_with_a_similar_name(
+    words: str, answering: FakeRemoting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", [*words.split(), "--cluster", "c11"])
+    assert ended.value.code == 1
+    error = capsys.readouterr().err
+    assert error == ("rocketpy: cluster c11 does not exist; did you mean c1?\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "send t x --timeout nan", "send t x --timeout inf", "send t x --delay nan",
+        "consume t --timeout nan", "top --interval nan", "cluster ping --timeout nan",
+        "group dlq g --requeue --all --rate nan", "bench consume --timeout nan",
+    ],
+)  # fmt: skip
+def test_number_that_is_not_finite_is_wrong_usage(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", words.split())
+    assert ended.value.code == 2
+    assert "is not a number in the range" in capsys.readouterr().err
+
+
+def test_search_of_a_time_span_that_ends_before_it_begins_is_wrong_usage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = "message find t --key k --from 2026-01-02 --until 2026-01-01"
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, "rocketpy", words.split())
+    assert ended.value.code == 2
+    assert "--from is later than --until" in capsys.readouterr().err

@@ -27,6 +27,14 @@ def test_tag_and_key_stand_before_the_body_in_this_order() -> None:
     assert (lines._empty, lines._malformed) == (0, 3)
 
 
+def test_tag_or_key_that_is_not_utf_8_is_skipped_and_counted() -> None:
+    lines = _Lines("|", ":", {})
+    assert lines._parsed(b"p\xe9|o1:body") is None
+    assert lines._parsed(b"paid|o\xff1:body") is None
+    assert lines._parsed(b"paid|o1:b\xe9dy") == (b"b\xe9dy", {"tag": "paid", "keys": ["o1"]})
+    assert (lines._malformed, lines._undecoded) == (0, 2)
+
+
 @pytest.mark.parametrize(
     "wrong", [["t", "x", "-K", ":"], ["t", "x", "-T", "|"], ["t", "x", "--lines"],
               ["t", "--lines", "--count", "2"], ["t", "x", "--header", "none"],

@@ -1,6 +1,9 @@
 """Reading a topic without a group, up to an end."""
 
 import asyncio
+import copy
+import pickle
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -399,5 +402,16 @@ def test_reading_asks_for_the_route_again_after_queues_were_taken_away() -> None
             cluster.create_topic("t", 2)
             await pass_time(1)
             assert len(await bodies(client)) == 4
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_loops_are_not_copied(copied: Callable[[Any], Any]) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client, client.consumer("t", group="c") as consumer:
+            for loop in (client.read("t"), aiter(consumer), consumer.batches()):
+                with pytest.raises(TypeError, match="cannot be pickled or copied"):
+                    copied(loop)
 
     run_sim(main)

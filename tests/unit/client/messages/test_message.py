@@ -1,5 +1,8 @@
 """Received messages: attributes and settlement."""
 
+import copy
+import pickle
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 from rocketpy.client.messages.message import Message, ReceivedMessage
 from rocketpy.client.messages.outcomes import Rejection
 from rocketpy.client.messages.serializers import json
+from rocketpy.client.pop.popped_message import PoppedMessage
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.record.message import MessageExt
@@ -166,3 +170,21 @@ def test_name_of_another_library_is_an_error_that_names_ours(name: str, ours: st
 def test_unknown_attribute_is_a_plain_error() -> None:
     with pytest.raises(AttributeError, match=r"object has no attribute 'colour'$"):
         received(body=b"x").colour  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_message_of_a_consumer_is_not_copied_unless_the_copy_settles_it(
+    copied: Callable[[Any], Any],
+) -> None:
+    ext, queue = MessageExt(topic="t", body=b"x"), MessageQueue("t", "b", 0)
+    settlement: Any = object()
+    words = r"a (Rec|Popp)\w+ cannot be pickled or copied, it belongs to a consumer"
+    with pytest.raises(TypeError, match=words):
+        copied(PoppedMessage(ext, queue, settlement))
+    received = ReceivedMessage(ext, queue, settlement=settlement)
+    if copied is copy.copy:
+        assert copied(received)._settlement is settlement
+    else:
+        with pytest.raises(TypeError, match=words):
+            copied(received)
+    assert copied(ReceivedMessage(ext, queue))

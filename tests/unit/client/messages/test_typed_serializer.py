@@ -511,3 +511,16 @@ def test_types_of_typing_extensions_are_written_and_read(kind: Any, value: Any) 
     assert serializer.loads(serializer.dumps(value)) == value
     with pytest.raises(IllegalMessageError):
         serializer.dumps({"amount": "many"})
+
+
+@pytest.mark.parametrize("kind", [set, frozenset, dict[str, set], list[set[Any]]])  # type: ignore[type-arg]
+def test_values_that_a_reader_could_not_put_in_a_set_are_refused(kind: Any) -> None:
+    values = {dict[str, set]: {"a": {(1, 2)}}, list[set[Any]]: [{(1, 2)}]}  # type: ignore[type-arg]
+    serializer = TypedSerializer(kind)
+    with pytest.raises(IllegalMessageError, match="unhashable"):
+        serializer.dumps(values.get(kind, {(1, 2)} if kind is set else frozenset({(1, 2)})))
+    if kind in {set, frozenset}:
+        with pytest.raises(ValueError, match="unhashable"):
+            serializer.loads(b"[[1, 2]]")
+        with pytest.raises(ValueError, match="unhashable"):
+            serializer.convert([[1, 2]])
