@@ -78,19 +78,6 @@ async def unknown_name(admin: rocketpy_admin.Admin, error: BrokerError) -> Excep
     return click.ClickException(f"{kind} {name} does not exist{hint(name, known)}")
 
 
-async def check_cluster(admin: rocketpy_admin.Admin, cluster: str) -> None:
-    """Check that a cluster is registered, when a command names one.
-
-    Raises:
-        click.ClickException: it is not; suggests a similar name.
-    """
-    if not cluster:
-        return
-    known = (await admin.servers.cluster_info()).cluster_addr_table
-    if cluster not in known:
-        raise click.ClickException(f"cluster {cluster} does not exist{hint(cluster, known)}")
-
-
 async def unreadable_queues(
     admin: rocketpy_admin.Admin, status: rocketpy_admin.TopicStatus
 ) -> dict[MessageQueue, int]:

@@ -10,12 +10,12 @@ from rocketpy import admin as rocketpy_admin
 from rocketpy.admin.results import Answers
 from rocketpy.client.cluster.name_servers import parse_addresses
 from rocketpy.errors import ClientError, RocketPyError, ServersFailedError
-from rocketpy.terminal.cluster_calls import ask, check_cluster, exit_code
+from rocketpy.terminal.cluster_calls import ask, exit_code
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.completion import broker_names, topic_names
 from rocketpy.terminal.parameters import FiniteRange, server_address, topic_name
 from rocketpy.terminal.render import show
-from rocketpy.terminal.suggestions import HintingGroup, check_keys
+from rocketpy.terminal.suggestions import HintingGroup, check_keys, hint
 
 _AT_ONCE = 32
 """Limit of concurrent queries of topics."""
@@ -73,6 +73,19 @@ def list_(*, cluster: str, namesrv: str, output: str) -> int:
     table = [key for key in (rows[0] if rows else {}) if key != "disk_ratio"]
     show(rows, output, columns=table, empty="no brokers")
     return exit_code(silent_brokers(found))
+
+
+async def check_cluster(admin: rocketpy_admin.Admin, cluster: str) -> None:
+    """Check that a cluster is registered, when a command names one.
+
+    Raises:
+        click.ClickException: it is not; suggests a similar name.
+    """
+    if not cluster:
+        return
+    known = (await admin.servers.cluster_info()).cluster_addr_table
+    if cluster not in known:
+        raise click.ClickException(f"cluster {cluster} does not exist{hint(cluster, known)}")
 
 
 def silent_brokers(

@@ -9,12 +9,13 @@ import click
 from rocketpy import admin as rocketpy_admin
 from rocketpy.admin.results import Answers
 from rocketpy.admin.topics import ORDER_TOPIC_CONFIG
+from rocketpy.cli.commands.cluster import check_cluster
 from rocketpy.errors import RocketPyError, ServersFailedError, TopicNotExistError
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.perm import perm_to_string
 from rocketpy.proto.record.message import MessageExt
-from rocketpy.terminal.cluster_calls import ask, check_cluster, done_at, exit_code
+from rocketpy.terminal.cluster_calls import ask, done_at, exit_code
 from rocketpy.terminal.common import (
     CONTEXT,
     confirm,

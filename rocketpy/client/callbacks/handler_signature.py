@@ -17,7 +17,7 @@ from rocketpy.errors import ConfigError
 
 
 class Callback(NamedTuple):
-    """What an option's function takes.
+    """Signature of an option's function.
 
     Attributes:
         parameters: their number.

@@ -25,11 +25,7 @@ from rocketpy.client.consumer.offset_store import (
     checked_offset,
     read_address,
 )
-from rocketpy.client.consumer.pulling.process_queue import (
-    CacheTotal,
-    Limits,
-    ProcessQueue,
-)
+from rocketpy.client.consumer.pulling.process_queue import CacheTotal, Limits, ProcessQueue
 from rocketpy.client.consumer.pulling.pull_loop import PullSettings
 from rocketpy.client.consumer.pulling.queue_readers import QueueReaders, chosen
 from rocketpy.client.consumer.rebalance import Balance, Rebalancer, find_allocation
@@ -197,12 +193,7 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
     # ---- which queues
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues of a topic, none when no broker serves it.
-
-        Raises:
-            TypeError: the topic is no text.
-            ConfigError: no topic can have the name.
-        """
+        """Return the readable queues of a topic, none when no broker serves it."""
         full_name = wrap_namespace(self._instance.config.namespace, checked_topic(topic))
         return list(await self._instance.routes.latest_subscribe_queues(full_name))
 
@@ -270,7 +261,6 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
         """Read exactly these queues, each from the group's offset, or where `start` says.
 
         Raises:
-            TypeError: one of them is no MessageQueue.
             ClientError: the consumer subscribes; it is one or the other.
             RocketPyError: an offset could not be learnt.
         """
@@ -348,7 +338,6 @@ class PullConsumer(AsyncLifecycle, Generic[B_co]):
     async def _poll(
         self, caller: Caller, max_messages: int, limit: Duration | None
     ) -> list[ReceivedMessage[B_co]]:
-        # Before the messages of the last call count as handled.
         max_messages, timeout_s = checked_count(max_messages), checked_timeout(limit)
         self._check_running()
         if self._delivered is None:

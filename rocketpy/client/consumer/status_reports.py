@@ -106,11 +106,8 @@ async def consume_and_report(
         if ends_task(error, task):
             raise
         result, remark = CONSUME_THROW_EXCEPTION, "".join(traceback.format_exception(error))
-    return ConsumeMessageDirectlyResult(
-        consume_result=result,
-        remark=remark,
-        spent_time_mills=clock.monotonic_ms() - started_ms,
-    )
+    ms = clock.monotonic_ms() - started_ms
+    return ConsumeMessageDirectlyResult(consume_result=result, remark=remark, spent_time_mills=ms)
 
 
 def consumer_health(

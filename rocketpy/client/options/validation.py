@@ -168,11 +168,8 @@ def checked_count(max_messages: int) -> int:
 
 def checked_whole(name: str, value: int) -> int:
     """Return a whole number, also one of numpy; raises TypeError for 3.0 and True."""
-    if not isinstance(value, bool):
-        try:
-            return operator.index(value)
-        except TypeError:
-            pass
+    if hasattr(value, "__index__") and not isinstance(value, bool):
+        return operator.index(value)
     raise TypeError(f"{name}: {value!r} is not a whole number")
 
 

@@ -15,10 +15,7 @@ from rocketpy.proto.record.message import MessageExt
 
 
 def delay_of_level(delay_level: int) -> float | None:
-    """Return after how many seconds a message of that delay level comes back.
-
-    None: the time grows with each retry.
-    """
+    """Return the seconds of a delay level, None when the time grows with each retry."""
     if delay_level <= 0:
         return None
     return LEVELS_MS[min(delay_level, len(LEVELS_MS)) - 1] / 1000
@@ -88,8 +85,7 @@ class PoppedMessage(ReceivedMessage[B_co]):
         raise TypeError(NOT_TO_COPY.format(kind=type(self).__name__))
 
     def __copy__(self) -> NoReturn:
-        """Raise TypeError: its consumer would not know the copy."""
-        raise TypeError(NOT_TO_COPY.format(kind=type(self).__name__))
+        self.__reduce_ex__(4)
 
     async def ack(self) -> None:
         """Tell the broker that it is done, and wait until it knows; twice does no harm.

@@ -98,8 +98,8 @@ async def test_signal_during_the_close_does_not_interrupt_it(
         finally:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
                 os.kill(os.getpid(), number)
-                for _ in range(10):
-                    await asyncio.sleep(0.001)
+                for _ in range(100):  # the loop reads signals in a turn
+                    await asyncio.sleep(0)
             ended.append("offsets stored")
 
     async def for_ever() -> None:
