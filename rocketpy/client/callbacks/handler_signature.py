@@ -85,7 +85,8 @@ def check_middleware(name: str, middleware: Any) -> None:  # noqa: ANN401 - the 
         reason = f"a middleware takes what is {_MIDDLEWARES[name]}, and what to call with it"
         raise ConfigError(reason, key=name)
     # One that wraps another may return its coroutine; no other plain function has one to return.
-    is_plain = isinstance(middleware, FunctionType) and not hasattr(middleware, "__wrapped__")
+    function = getattr(middleware, "__func__", middleware)  # of a method
+    is_plain = isinstance(function, FunctionType) and not hasattr(function, "__wrapped__")
     if is_plain and not _is_coroutine_function(middleware):
         raise ConfigError(f"{middleware!r} is to be a coroutine function (async def)", key=name)
 

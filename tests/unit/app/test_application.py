@@ -295,6 +295,11 @@ def test_stop_ends_the_wait_for_servers() -> None:
     run_sim(main)
 
 
+class Plain:
+    def around(self, messages: object, handle: object) -> None:
+        """Not a coroutine function."""
+
+
 @pytest.mark.parametrize(
     ("decorator", "wrong"),
     [
@@ -302,7 +307,7 @@ def test_stop_ends_the_wait_for_servers() -> None:
         ("on_error", lambda message: None), ("on_error", "log"),
         ("transaction_checker", lambda: None), ("middleware", lambda messages: None),
         ("middleware", lambda messages, handle: None), ("send_middleware", 5),
-        ("send_middleware", lambda sending, proceed: None),
+        ("send_middleware", lambda sending, proceed: None), ("middleware", Plain().around),
     ],
 )  # fmt: skip
 def test_function_that_cannot_be_called_is_refused_at_its_decorator(
