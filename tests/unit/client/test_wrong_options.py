@@ -368,6 +368,7 @@ def test_class_whose_methods_need_no_instance_is_a_serializer() -> None:
 
 async def refuse_topic(call: Callable[[Any], Any], key: str = "topic") -> None:
     """A value that is no topic raises before anything is sent."""
+    wrong: Any
     for wrong in (5, True, None, float("nan"), b"x", ["t"], {"t": 1}):
         with pytest.raises(TypeError):
             await call(wrong)
@@ -404,6 +405,7 @@ def test_counts_and_timeouts_of_another_type_are_refused(kind: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             topic = () if kind == "pull_consumer" else ("t",)
+            wrong: Any
             async with getattr(client, kind)(*topic, group="c") as consumer:
                 for wrong in ("5", float("nan"), True, [1], b"x"):
                     with pytest.raises(TypeError, match="timeout"):
@@ -491,7 +493,7 @@ def test_oneway_send_to_a_queue_of_another_topic_is_refused() -> None:
             with pytest.raises(IllegalMessageError, match="not a queue of topic t"):
                 producer.send_oneway("t", b"x", queue=other)
             producer.send_oneway("t", b"x", selector=lambda _: other)
-            producer.send_oneway("t", b"x", selector=lambda _: 1 // 0)
+            producer.send_oneway("t", b"x", selector=lambda queues: queues[1 // 0])
             await producer.flush()
             assert producer.lost_oneway == 2
             assert producer.in_flight == 0
