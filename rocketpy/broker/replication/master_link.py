@@ -48,7 +48,7 @@ class _Part(Protocol):
         ...
 
     @property
-    def data(self) -> bytes:
+    def data(self) -> bytes | memoryview:
         """Bytes of the log; none: a heartbeat."""
         ...
 

@@ -88,7 +88,7 @@ class ReplicatedStore(Protocol):
         """Return the offset of the first sample that differs."""
         ...
 
-    def append_raw(self, phy_offset: int, data: bytes) -> int:
+    def append_raw(self, phy_offset: int, data: bytes | memoryview) -> int:
         """Append a part of the master's log."""
         ...
 
@@ -155,7 +155,7 @@ class LogCopy(StoreLog):
         self.reason: str = ""
         self.queued_bytes: int = 0
         self._start = 0
-        self._parts: deque[bytes] = deque()
+        self._parts: deque[bytes | memoryview] = deque()
         self._is_undispatched = False
         self._is_flush_awaited = False
 
@@ -186,7 +186,7 @@ class LogCopy(StoreLog):
         self._parts.clear()
         self.queued_bytes = 0
 
-    def receive(self, phy_offset: int, data: bytes) -> None:
+    def receive(self, phy_offset: int, data: bytes | memoryview) -> None:
         """Queue a part of the log.
 
         Raises:
@@ -218,7 +218,7 @@ class LogCopy(StoreLog):
                 self._is_undispatched = False
             left_bytes = STEP_BYTES
             while self._parts and left_bytes > 0:
-                data = self._joined(left_bytes)
+                data = self._joined(left_bytes)[:left_bytes]
                 left_bytes -= len(data)
                 self._append(data)
         except ResourceShortError as error:
@@ -228,7 +228,7 @@ class LogCopy(StoreLog):
         self.disk_state, self.reason = DiskState.WRITING, ""
         return True
 
-    def _joined(self, most_bytes: int) -> bytes:
+    def _joined(self, most_bytes: int) -> bytes | memoryview:
         """Return the first parts as one."""
         parts = self._parts
         if len(parts) > 1 and len(parts[0]) + len(parts[1]) <= most_bytes:
@@ -240,7 +240,7 @@ class LogCopy(StoreLog):
             parts.appendleft(b"".join(taken))
         return parts[0]
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytes | memoryview) -> None:
         start = self.end_phy_offset
         try:
             self._store.append_raw(start, data)
@@ -251,10 +251,10 @@ class LogCopy(StoreLog):
         finally:
             appended_bytes = max(0, self._store.write_end - start)
             self.queued_bytes -= appended_bytes
-            if appended_bytes >= len(data):
+            if appended_bytes >= len(self._parts[0]):
                 self._parts.popleft()
-            elif appended_bytes:
-                self._parts[0] = data[appended_bytes:]
+            else:
+                self._parts[0] = self._parts[0][appended_bytes:]
 
     def _stalled(self, state: DiskState, reason: str) -> bool:
         self.disk_state, self.reason = state, reason

@@ -31,7 +31,7 @@ class LogPart(NamedTuple):
     """
 
     phy_offset: int
-    data: bytes
+    data: bytes | memoryview
 
 
 def encode_report(phy_offset: int) -> bytes:
@@ -83,25 +83,25 @@ class TransferReader:
             FrameTooLongError: a part exceeds the limit.
         """
         pending = self._pending
+        view = memoryview(data)
         if pending:
             pending += data
             if len(pending) < self._needed_bytes:
                 return []
-            data = bytes(pending)
-            pending.clear()
+            view, self._pending = memoryview(pending), bytearray()
         parts: list[LogPart] = []
-        position, end = 0, len(data)
+        position, end = 0, len(view)
         self._needed_bytes = TRANSFER_HEAD_BYTES
         while end - position >= TRANSFER_HEAD_BYTES:
-            phy_offset, size_bytes = _HEAD.unpack_from(data, position)
+            phy_offset, size_bytes = _HEAD.unpack_from(view, position)
             self._check(phy_offset, size_bytes)
             following = position + TRANSFER_HEAD_BYTES + size_bytes
             if following > end:
                 self._needed_bytes = following - position
                 break
-            parts.append(LogPart(phy_offset, data[position + TRANSFER_HEAD_BYTES : following]))
+            parts.append(LogPart(phy_offset, view[position + TRANSFER_HEAD_BYTES : following]))
             position = following
-        pending += data[position:]
+        self._pending += view[position:]
         return parts
 
     def _check(self, phy_offset: int, size_bytes: int) -> None:

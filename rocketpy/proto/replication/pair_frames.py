@@ -152,7 +152,7 @@ class Data(NamedTuple):
 
     phy_offset: int
     confirmed: int
-    data: bytes
+    data: bytes | memoryview
 
 
 class Report(NamedTuple):
@@ -207,7 +207,7 @@ def _checked(head: bytes) -> bytes:
     return head + _CRC.pack(zlib.crc32(head))
 
 
-def _check(data: bytes, position: int, size_bytes: int) -> None:
+def _check(data: bytes | memoryview, position: int, size_bytes: int) -> None:
     """Compare the checksum after a head."""
     end = position + size_bytes
     if zlib.crc32(data[position:end]) != _CRC.unpack_from(data, end)[0]:
@@ -295,29 +295,30 @@ class DataReader:
             FrameTooLongError: a part exceeds the limit.
         """
         pending = self._pending
+        view = memoryview(data)
         if pending:
             pending += data
             if len(pending) < self._needed_bytes:
                 return []
-            data = bytes(pending)
-            pending.clear()
+            # Handed over, not copied: frames of a catch-up are large.
+            view, self._pending = memoryview(pending), bytearray()
         frames: list[Data] = []
-        position, end = 0, len(data)
+        position, end = 0, len(view)
         self._needed_bytes = DATA_HEAD_BYTES
         while end - position >= DATA_HEAD_BYTES:
-            _check(data, position, _DATA_HEAD.size)
-            kind, phy_offset, size_bytes, confirmed, crc = _DATA_HEAD.unpack_from(data, position)
+            _check(view, position, _DATA_HEAD.size)
+            kind, phy_offset, size_bytes, confirmed, crc = _DATA_HEAD.unpack_from(view, position)
             self._check(kind, phy_offset, size_bytes)
             following = position + DATA_HEAD_BYTES + size_bytes
             if following > end:
                 self._needed_bytes = following - position
                 break
-            part = data[position + DATA_HEAD_BYTES : following]
+            part = view[position + DATA_HEAD_BYTES : following]
             if zlib.crc32(part) != crc:
                 raise BadFrameError(f"wrong checksum of {size_bytes} bytes at {phy_offset}")
             frames.append(Data(phy_offset, confirmed, part))
             position = following
-        pending += data[position:]
+        self._pending += view[position:]
         return frames
 
     def _check(self, kind: int, phy_offset: int, size_bytes: int) -> None:

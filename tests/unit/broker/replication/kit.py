@@ -117,7 +117,7 @@ class FakeStore:
                 return offset
         return None
 
-    def append_raw(self, phy_offset: int, data: bytes) -> int:
+    def append_raw(self, phy_offset: int, data: bytes | memoryview) -> int:
         if self.error is not None:
             raise self.error
         if not self.data and phy_offset % FILE_BYTES == 0:

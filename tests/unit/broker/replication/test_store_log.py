@@ -55,6 +55,18 @@ def test_step_appends_a_bounded_part() -> None:
     assert log.queued_bytes == 2 * STEP_BYTES
 
 
+def test_large_part_is_appended_in_steps() -> None:
+    store = FakeStore()
+    log = copy(store)
+    data = bytes(range(256)) * (STEP_BYTES // 64)
+    log.receive(0, memoryview(data))
+    for count in range(1, 5):
+        log.step()
+        assert (len(store.data), log.queued_bytes) == (count * STEP_BYTES, (4 - count) * STEP_BYTES)
+
+    assert store.data == data
+
+
 @pytest.mark.parametrize(
     ("error", "state"),
     [
@@ -80,7 +92,7 @@ def test_refusing_store_is_reported_and_retried(error: Exception, state: DiskSta
 
 def test_part_that_was_appended_before_the_error_is_not_appended_again() -> None:
     class Short(FakeStore):
-        def append_raw(self, phy_offset: int, data: bytes) -> int:
+        def append_raw(self, phy_offset: int, data: bytes | memoryview) -> int:
             error, self.error = self.error, None
             end = super().append_raw(phy_offset, data[:3])
             if error is not None:
