@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.requests import build_requests
+from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import RemotingCommand
 from tests.unit.broker.fakes import FakeChannel, request
@@ -65,3 +66,10 @@ def test_slave_does_not_run_what_stores_messages() -> None:
         "TransactionCheck", "TransactionOps",
     }  # fmt: skip
     assert names - at_master == {"SlaveCommits", "TimerFollower"}
+
+
+def test_slave_names_role_and_state_in_its_runtime_information() -> None:
+    table = KVTable.decode(answer(28).body).table
+    assert table["rocketpyRole"] == "SLAVE"
+    assert table["rocketpyReplicaState"] == "NO_MASTER"
+    assert table["brokerActive"] == "false"
