@@ -141,7 +141,9 @@ class StoreParts:
             offsets=self.offsets,
             dispatchers=self.dispatchers,
             rebuilder=self.rebuilder,
-            bulk=RecordBulk(self.log, self.rebuilder, self.index, self.table.is_batch_topic),
+            bulk=RecordBulk(
+                self.log, self.rebuilder, self.index, self.table.is_batch_topic, self.delays_ms
+            ),
             delays_ms=self.delays_ms,
         )
 

@@ -21,7 +21,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from rocketpy.proto.record.record import HOST_FLAGS, MAGIC_V1
-from rocketpy.proto.record.sys_flag import TRANSACTION_MASK
+from rocketpy.proto.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 
 cdef extern from *:
@@ -59,9 +59,14 @@ cdef enum:
     MOST_RECORDS = 8192
     MOST_GROUPS = 64
     MOST_KEYS = 65536
+    MOST_DELAYS = 256
+    MOST_DIGITS = 9  # of a delay level
+    UNKNOWN_DELAY_MS = 1000
 
 cdef uint32_t magic_v1 = MAGIC_V1 & 0xFFFFFFFF
-cdef uint32_t not_plain_flags = HOST_FLAGS | TRANSACTION_MASK
+cdef uint32_t host_flags = HOST_FLAGS
+cdef uint32_t transaction_bits = TRANSACTION_MASK
+cdef uint32_t commit_bits = TRANSACTION_COMMIT
 cdef bytes schedule_name = SCHEDULE_TOPIC.encode()
 cdef Text schedule_topic = text_of(schedule_name)
 
@@ -76,7 +81,7 @@ cdef struct Group:
     Py_ssize_t count
 
 cdef struct Found:
-    Text uniq_key, keys, tags
+    Text uniq_key, keys, tags, delay
 
 
 cdef class PlainRecords:
@@ -96,6 +101,8 @@ cdef class PlainRecords:
     cdef int64_t* phy_offsets
     cdef int64_t* times_ms
     cdef Py_ssize_t group_count
+    cdef int64_t delays_ms[MOST_DELAYS]
+    cdef Py_ssize_t delay_count
     cdef readonly Py_ssize_t count, key_count, end
     cdef readonly int64_t last_ms
 
@@ -119,6 +126,17 @@ cdef class PlainRecords:
         free(self.hashes)
         free(self.phy_offsets)
         free(self.times_ms)
+
+    def know_delays(self, delays_ms):
+        """Read delayed messages as well, whose entries have the delivery time.
+
+        Args:
+            delays_ms: delay of each level, level 1 first.
+        """
+        self.delay_count = 0
+        for delay_ms in delays_ms if len(delays_ms) <= MOST_DELAYS else ():
+            self.delays_ms[self.delay_count] = delay_ms
+            self.delay_count += 1
 
     def read(
         self, view, Py_ssize_t position, Py_ssize_t end, int64_t base_offset,
@@ -152,7 +170,8 @@ cdef class PlainRecords:
     ) noexcept nogil:
         """Take one record; return its size, 0 when it is none or not plain."""
         cdef Py_ssize_t size, body_size, topic_at, topic_end
-        cdef int64_t stored_ms
+        cdef int64_t stored_ms, code
+        cdef uint32_t flags
         cdef Text topic, properties
         cdef Group* group
         cdef Found found
@@ -161,12 +180,14 @@ cdef class PlainRecords:
         size = <int32_t>get_int(p)
         body_size = <int32_t>get_int(p + BODY_SIZE_AT)
         stored_ms = get_long(p + STORED_AT)
+        flags = get_int(p + SYS_FLAG_AT)
         if (
             get_int(p + MAGIC_AT) != magic_v1
             or not HEAD_BYTES + TAIL_BYTES <= size <= left
             or not 0 <= body_size <= size - HEAD_BYTES - TAIL_BYTES
             or get_long(p + PHY_OFFSET_AT) != phy_offset
-            or get_int(p + SYS_FLAG_AT) & not_plain_flags
+            or flags & host_flags
+            or (flags & transaction_bits and flags & transaction_bits != commit_bits)
             or stored_ms < self.last_ms
         ):
             return 0
@@ -182,19 +203,38 @@ cdef class PlainRecords:
             return 0
         if check_crc and body_size and body_crc(p + HEAD_BYTES, body_size) != get_int(p + CRC_AT):
             return 0
+        find_properties(properties.at, properties.at + properties.size, &found)
+        code = tags_code_of(&found)
         if same(&topic, &schedule_topic):
-            return 0
+            if self.delay_count == 0:
+                return 0
+            code = self.delivery_time(&found, stored_ms, code)
         group = self.group_of(
             &topic, <int32_t>get_int(p + QUEUE_ID_AT), get_long(p + QUEUE_OFFSET_AT), phy_offset
         )
         if group == NULL:
             return 0
-        find_properties(properties.at, properties.at + properties.size, &found)
         if phy_offset >= index_from and not self.note_keys(group, &found, phy_offset, stored_ms):
             return 0
-        self.add_entry(group, phy_offset, size, &found)
+        self.add_entry(group, phy_offset, size, code)
         self.last_ms = stored_ms
         return size
+
+    cdef int64_t delivery_time(
+        self, Found* found, int64_t stored_ms, int64_t tags_code
+    ) noexcept nogil:
+        """Return the tags code of a delayed message: its delivery time."""
+        cdef Py_ssize_t number, level = 0
+        if found.delay.at == NULL:
+            return tags_code
+        for number in range(found.delay.size):
+            if not c"0" <= found.delay.at[number] <= c"9":
+                return tags_code
+            if number < MOST_DIGITS:
+                level = level * 10 + found.delay.at[number] - c"0"
+        if level < 1:
+            return stored_ms + UNKNOWN_DELAY_MS
+        return stored_ms + self.delays_ms[min(level, self.delay_count) - 1]
 
     cdef Group* group_of(
         self, Text* topic, int32_t queue_id, int64_t queue_offset, int64_t phy_offset
@@ -266,16 +306,13 @@ cdef class PlainRecords:
         return True
 
     cdef void add_entry(
-        self, Group* group, int64_t phy_offset, Py_ssize_t size, Found* found
+        self, Group* group, int64_t phy_offset, Py_ssize_t size, int64_t code
     ) noexcept nogil:
         cdef uint8_t* entry = self.entries + self.count * QUEUE_ENTRY_BYTES
-        cdef int32_t tags_code = 0
         cdef Py_ssize_t number = group - self.groups
-        if found.tags.at != NULL:
-            tags_code = <int32_t>string_hash(0, found.tags.at, found.tags.size)
         put_long(entry, <uint64_t>phy_offset)
         put_int(entry + 8, <uint32_t>size)
-        put_long(entry + 12, <uint64_t><int64_t>tags_code)
+        put_long(entry + 12, <uint64_t>code)
         self.owners[self.count] = <uint8_t>number
         self.count += 1
         if number == self.group_count:
@@ -380,12 +417,18 @@ cdef class PlainRecords:
         return added
 
 
+cdef int64_t tags_code_of(Found* found) noexcept nogil:
+    if found.tags.at == NULL:
+        return 0
+    return <int64_t><int32_t>string_hash(0, found.tags.at, found.tags.size)
+
+
 cdef void find_properties(Bytes p, Bytes end, Found* found) noexcept nogil:
     """Find the properties for queue and index; of several with one name the last one counts."""
     cdef Bytes pair_end
     cdef Bytes name_end
     cdef Text name, value
-    found.uniq_key.at = found.keys.at = found.tags.at = NULL
+    found.uniq_key.at = found.keys.at = found.tags.at = found.delay.at = NULL
     name.escaped = value.escaped = False
     while p < end:
         pair_end = <Bytes>memchr(p, PAIR_END, end - p)
@@ -401,6 +444,8 @@ cdef void find_properties(Bytes p, Bytes end, Found* found) noexcept nogil:
                 found.keys = value
             elif equals(&name, b"TAGS", 4):
                 found.tags = value
+            elif equals(&name, b"DELAY", 5):
+                found.delay = value
         if pair_end == end:
             break
         p = pair_end + 1

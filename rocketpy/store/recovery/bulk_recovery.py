@@ -59,6 +59,10 @@ class PlainRecords(Protocol):
     @property
     def last_ms(self) -> int: ...  # noqa: D102
 
+    def know_delays(self, delays_ms: tuple[int, ...]) -> None:
+        """Read delayed messages as well; their delays, level 1 first."""
+        ...
+
     def read(
         self,
         view: memoryview,
@@ -126,9 +130,14 @@ def compiled_records() -> Callable[[], PlainRecords] | None:
 
 
 class CompiledReader:
-    """Compiled reader of one scan, loaded on first use."""
+    """Compiled reader of one scan, loaded on first use.
 
-    def __init__(self) -> None:
+    Args:
+        delays_ms: delay levels; without any, delayed messages need the general path.
+    """
+
+    def __init__(self, delays_ms: tuple[int, ...] = ()) -> None:
+        self._delays_ms = delays_ms
         self._records: PlainRecords | None = None
         self._is_loaded = False
 
@@ -141,6 +150,8 @@ class CompiledReader:
         if not self._is_loaded:
             make = compiled_records()
             self._records = None if make is None else make()
+            if self._records is not None:
+                self._records.know_delays(self._delays_ms)
             self._is_loaded = True
         return self._records
 
@@ -160,6 +171,7 @@ class BulkRecovery:
         *,
         index_from: int,
         check_crc: bool,
+        delays_ms: tuple[int, ...] = (),
     ) -> None:
         """Prepare for a scan; the compiled reader is loaded on first use.
 
@@ -169,13 +181,14 @@ class BulkRecovery:
             index: the message index.
             index_from: physical offset before which messages are indexed.
             check_crc: whether to check bodies.
+            delays_ms: delay levels.
         """
         self._rebuilder = rebuilder
         self._is_batch_topic = is_batch_topic
         self._index = index
         self._index_from = NO_INDEX if index is None else index_from
         self._check_crc = check_crc
-        self._reader = CompiledReader()
+        self._reader = CompiledReader(delays_ms)
         self.record_count: int = 0
 
     def take(self, mapped: MappedFile, phy_offset: int, end: int) -> RunRead | None:

@@ -205,6 +205,7 @@ class Recovery:
             self._index,
             index_from=index_from,
             check_crc=self._check_crc,
+            delays_ms=self._delays_ms,
         )
         scan = LogScan(
             self._log,

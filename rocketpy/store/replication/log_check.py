@@ -43,7 +43,7 @@ class LogCheck:
             progress: called with the number of bytes checked since the last call.
         """
         self._progress = progress
-        self._reader = CompiledReader()
+        self._reader = CompiledReader((0,))  # only the records count, not their entries
         self._records = 0
         self._damaged: list[int] = []
         self._last = 0  # a byte of the last intact record

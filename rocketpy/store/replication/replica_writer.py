@@ -53,6 +53,7 @@ class RecordBulk:
         rebuilder: QueueRebuilder,
         index: IndexService | None,
         is_batch_topic: Callable[[str], bool],
+        delays_ms: tuple[int, ...],
     ) -> None:
         """Prepare; the compiled reader is loaded on first use.
 
@@ -61,13 +62,14 @@ class RecordBulk:
             rebuilder: writes queue entries.
             index: the message index.
             is_batch_topic: returns whether a topic has batch queues.
+            delays_ms: delay levels.
         """
         self._log = log
         self._rebuilder = rebuilder
         self._index = index
         self._is_batch_topic = is_batch_topic
         self._index_from = NO_INDEX if index is None else 0
-        self._reader = CompiledReader()
+        self._reader = CompiledReader(delays_ms)
         self._records: PlainRecords | None = None
         self._queues: list[QueueRun] = []
         self._last_read: tuple[int, int] = (0, 0)
