@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from rocketpy.admin.groups import create_group
@@ -17,7 +17,7 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
 from rocketpy.runtime.clock import Clock
 from rocketpy.spark.connection import Connection, with_retries
-from rocketpy.spark.offsets import StreamOffset
+from rocketpy.spark.offsets import QueueRange, StreamOffset
 from rocketpy.spark.planning import Offsets, shared_limit
 from rocketpy.spark.read_options import StreamOptions
 from rocketpy.spark.source.backlog import (
@@ -83,6 +83,7 @@ class StreamPlanner:
         self._turn = 0
         self._last_batch_ms: int | None = None
         self._has_group = False
+        self._reported: set[QueueRange] = set()
 
     def close(self) -> None:
         """Close connections."""
@@ -228,8 +229,7 @@ class StreamPlanner:
                 "slave lacks offsets of the stream, queues wait for it or its master: queues=%s",
                 waiting.lagging,
             )
-        for gone, reason in lost:
-            logger.warning("messages lost: range=%s reason=%s", gone, reason)
+        self.report_lost(lost)
         seen = seen_after(start.seen, snapshot, resumed)
         if is_limited and self._waits_for_more(waiting):
             return StreamOffset(waiting.position, seen=seen)
@@ -238,6 +238,13 @@ class StreamPlanner:
             self._turn += 1
             self._last_batch_ms = self._clock.monotonic_ms()
         return StreamOffset({**waiting.position, **ends}, seen=seen)
+
+    def report_lost(self, lost: Iterable[Loss]) -> None:
+        """Log lost ranges; those of the call before are planned again, and not logged again."""
+        for gone, reason in lost:
+            if gone not in self._reported:
+                logger.warning("messages lost: range=%s reason=%s", gone, reason)
+        self._reported = {gone for gone, _ in lost}
 
     async def _resumed(self, start: StreamOffset, snapshot: Snapshot) -> dict[MessageQueue, int]:
         """Return where queues resume that are cut or others than before.
