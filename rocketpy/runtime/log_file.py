@@ -62,7 +62,7 @@ class LogFileHandler(RotatingFileHandler):
         if sys.stderr is not None:
             sys.stderr.write(f"log file moved or removed, begun again: {self.baseFilename}\n")
         self.stream.close()
-        self.stream = None  # type: ignore[assignment]  # opened again by the base class
+        self.stream = None  # opened again by the base class
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - logging's name
         """Report a failure, unless the last line failed as well."""
