@@ -210,6 +210,8 @@ class Broker:
             await self.stop()
             raise StartError(shortage_of(error) or str(error)) from error
         await parts.name_servers.start()
+        if parts.members is not None:
+            parts.members.start()
         if parts.metadata_sync is not None and parts.master is not None:
             parts.master.on_change.append(parts.replication.master_changed)
             parts.metadata_sync.start()
@@ -295,6 +297,8 @@ class Broker:
         parts.readiness.state = ServerState.STOPPING
         if parts.metadata_sync is not None:
             await parts.metadata_sync.stop()
+        if parts.members is not None:
+            await parts.members.stop()
         await parts.name_servers.stop()
         if self._loop_services is not None:
             self._loop_services.stop()

@@ -64,6 +64,11 @@ class BrokerConfig:
             a pull of a message that the slave does not have yet waits for it.
         total_replicas: brokers of this name, the master included; an upper limit for
             inSyncReplicas, if it is larger than 1.
+        enable_slave_acting_master: the slave with the lowest id serves consumers like a master
+            while the master is away; set it at all brokers of the group, and supportActingMaster at
+            the name servers.
+        compatible_with_old_name_srv: members of the group are read from a route (105), and
+            heartbeats are data versions (322); otherwise 901 and 904 are used.
         default_topic_queue_nums: queues of TBW102, the upper limit for auto-created topics.
         auto_create_topic_enable: a send to an unknown topic may create it.
         auto_create_subscription_group: a heartbeat or pull of an unknown group creates it.
@@ -128,6 +133,8 @@ class BrokerConfig:
     slave_read_enable: bool = _live(False)
     offset_check_in_slave: bool = _live(False)
     total_replicas: int = option(1, minimum=1, maximum=64)
+    enable_slave_acting_master: bool = False
+    compatible_with_old_name_srv: bool = True
 
     broker_permission: int = _live(6)
     default_topic_queue_nums: int = 8

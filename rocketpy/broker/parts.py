@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from rocketpy.broker.acting.acting_master import ActingMaster
+from rocketpy.broker.acting.member_poll import MemberPoll
 from rocketpy.broker.clients.client_registry import ConsumerTable, ProducerTable
 from rocketpy.broker.clients.memberships import Memberships
 from rocketpy.broker.clients.queue_locks import QueueLocks
@@ -116,6 +118,8 @@ class BrokerParts:
         replication: HA port of a master, connection of a slave, and their state.
         master: address of the master, at a slave; None at a master.
         slave_commits: offsets committed here for the master, at a slave.
+        members: heartbeats and members of the group; None without `enableSlaveActingMaster`.
+        acting: at a slave with `enableSlaveActingMaster`.
         metadata_sync: fetches the master's tables, at a slave.
         start_ms: wall time of the start.
         clock: time.
@@ -204,6 +208,11 @@ class BrokerParts:
         self.slave_commits: Final = SlaveCommits(
             document("slaveCommits.json"), config.flush_consumer_offset_interval
         )
+        self.members: MemberPoll | None = self._build_members(client)
+        self.acting: ActingMaster | None = None
+        if self.members is not None and self.role.is_slave:
+            self.acting = ActingMaster(config.broker_id, clock)
+            self.members.on_members = self.acting.members
         self.replication: Replication = self._build_replication(settings, client, files)
         self._build_services(document, client, rng, files)
         self._listen()
@@ -293,14 +302,24 @@ class BrokerParts:
                 clock=self.clock,
                 timer=time.perf_counter,
                 new_nonce=settings.new_nonce,
+                refuses_early=configs.broker.enable_slave_acting_master,
             )
         )
+
+    def _build_members(self, client: RemotingClient) -> MemberPoll | None:
+        configs = self.configs
+        if not configs.broker.enable_slave_acting_master:
+            return None
+        if not configs.broker.name_server_addresses:
+            return None
+        return MemberPoll(client, configs=configs, identity=self.identity, topics=self.topics)
 
     def _build_metadata_sync(self, client: RemotingClient) -> MetadataSync | None:
         master = self.master
         if master is None:
             return None
         self.offsets.local_commits = self.slave_commits
+        acting = self.acting
         followers = [each.follow_master for each in self.features if each.follow_master]
         tables = SlaveTables(
             topics=self.topics,
@@ -315,7 +334,9 @@ class BrokerParts:
         )
         return MetadataSync(
             client,
-            lambda: master.known.address,
+            # A master that returns may lack what was changed here; it fetches that before it
+            # registers, and then this slave follows it again.
+            lambda: "" if acting is not None and acting.is_acting else master.known.address,
             tables,
             self.slave_commits,
             clock=self.clock,

@@ -69,7 +69,14 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
         feature.add_requests(table)
     master = parts.master
     if master is not None:
-        refuse_at_slave(table, lambda: master.known.address, lambda: parts.config.slave_read_enable)
+        acting = parts.acting
+        refuse_at_slave(
+            table,
+            lambda: master.known.address,
+            lambda: parts.config.slave_read_enable,
+            lambda: acting is not None and acting.is_acting,
+            parts.identity,
+        )
     return table
 
 

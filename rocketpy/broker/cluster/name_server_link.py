@@ -49,6 +49,8 @@ _START_WAIT_MS: Final = 5_000
 _CONFLICT_CHECK_MS: Final = 2_000
 _GOODBYE_MS: Final = 3_000
 _ANNOUNCE_WAIT_MS: Final = 1_000
+HEARTBEAT_TIMEOUT_MS: Final = 10_000
+"""With `enableSlaveActingMaster`, a broker that is silent for this long is dropped."""
 _ROUTE_MS: Final = 3_000
 _PERHAPS_TLS: Final = (
     "it closes the connection without an answer: if it takes TLS only "
@@ -300,7 +302,10 @@ class NameServerLink:
             cluster_name=identity.cluster_name,
             ha_server_addr=identity.ha_address,
             broker_id=identity.broker_id,
-            enable_acting_master=False,
+            enable_acting_master=config.enable_slave_acting_master,
+            heartbeat_timeout_millis=(
+                HEARTBEAT_TIMEOUT_MS if config.enable_slave_acting_master else None
+            ),
             body_crc32=body_crc(body),
         )
         request = make_request(RequestCode.REGISTER_BROKER, header.to_ext(), body)

@@ -4,6 +4,9 @@ Codes and remarks of message requests are Apache's, so that clients try another 
 topics, groups and offsets are refused, too: Apache's slave accepts them, and loses them with the
 next synchronisation.
 
+While the slave acts as master, sends are answered 14, so that producers drop its queues, and pulls
+are served, because clients see it as the master.
+
 Source: SendMessageProcessor.rejectRequest, PullMessageProcessor.rejectRequest,
 EndTransactionProcessor, RecallMessageProcessor (5.4.0).
 """
@@ -11,6 +14,7 @@ EndTransactionProcessor, RecallMessageProcessor (5.4.0).
 from collections.abc import Callable
 from typing import Final
 
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.proto.wire.codes import RequestCode, ResponseCode
 from rocketpy.proto.wire.command import RemotingCommand, make_response
@@ -22,10 +26,10 @@ _SENDS: Final = (
     RequestCode.SEND_MESSAGE,
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.SEND_BATCH_MESSAGE,
-    RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.SEND_REPLY_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2,
 )
+_SEND_BACKS: Final = (RequestCode.CONSUMER_SEND_MSG_BACK,)
 _PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _STORED_ENDS: Final = (
     RequestCode.END_TRANSACTION,
@@ -47,7 +51,11 @@ _CHANGES: Final = (
 
 
 def refuse_at_slave(
-    table: RequestTable, master: Callable[[], str], may_read: Callable[[], bool]
+    table: RequestTable,
+    master: Callable[[], str],
+    may_read: Callable[[], bool],
+    is_acting: Callable[[], bool] = lambda: False,
+    identity: BrokerIdentity | None = None,
 ) -> None:
     """Replace the processors of requests that a slave refuses.
 
@@ -55,6 +63,8 @@ def refuse_at_slave(
         table: all requests of the broker.
         master: returns the master's address; empty while it is unknown.
         may_read: returns whether pulls are served (slaveReadEnable).
+        is_acting: returns whether the slave acts as master.
+        identity: names and addresses of this broker, for the refusal of a send-back.
     """
 
     def refuse_change() -> str:
@@ -68,14 +78,31 @@ def refuse_at_slave(
     def not_stored() -> str:
         return "this broker is a slave and stores nothing: send the request to the master"
 
-    table.replace(_SENDS, lambda _: _refusing(ResponseCode.SYSTEM_BUSY, busy))
+    def no_sends() -> str:
+        return "the master is away, and the acting master stores nothing: send to another broker"
+
+    def no_master() -> str:
+        return f"no master available along with {identity.ip if identity else 'this broker'}"
+
+    def acting_or_slave(code: ResponseCode, remark: Callable[[], str]) -> Processor:
+        acting, slave = _refusing(code, remark), _refusing(ResponseCode.SYSTEM_BUSY, busy)
+
+        def refuse(channel: Channel, request: RemotingCommand) -> Response:
+            return (acting if is_acting() else slave)(channel, request)
+
+        return refuse
+
+    unavailable = acting_or_slave(ResponseCode.SERVICE_NOT_AVAILABLE, no_sends)
+    table.replace(_SENDS, lambda _: unavailable)
+    no_send_back = acting_or_slave(ResponseCode.SYSTEM_ERROR, no_master)
+    table.replace(_SEND_BACKS, lambda _: no_send_back)
     table.replace(_STORED_ENDS, lambda _: _refusing(ResponseCode.SLAVE_NOT_AVAILABLE, not_stored))
     table.replace(_CHANGES, lambda _: _refusing(ResponseCode.SYSTEM_ERROR, refuse_change))
     refused_pull = _refusing(ResponseCode.SYSTEM_BUSY, busy)
 
     def guarded(processor: Processor) -> Processor:
         def pull(channel: Channel, request: RemotingCommand) -> Response:
-            return (processor if may_read() else refused_pull)(channel, request)
+            return (processor if may_read() or is_acting() else refused_pull)(channel, request)
 
         return pull
 

@@ -180,7 +180,7 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
             ),
         ),
         **_both(
-            "duplicationEnable allAckInSyncStateSet enableSlaveActingMaster",
+            "duplicationEnable allAckInSyncStateSet",
             Refusal(_OFF, _COPIES, _COPIES_ADVICE),
         ),
         # In which cluster the broker appears.

@@ -5,7 +5,7 @@ import contextlib
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -40,30 +40,46 @@ class Pair:
         self._daemons: dict[str, Daemon] = {}
         port = free_port()
         self.namesrv = f"127.0.0.1:{port}"
-        self._daemons["namesrv"] = Daemon(
-            directory / "namesrv.log", "namesrv", "-p", str(port), "-D", "bindAddress=127.0.0.1",
-            "-D", f"dataDir={directory}/namesrv",
-        )  # fmt: skip
+        self.set_namesrv()
         secret = directory / "secret"
         secret.write_text("0123456789abcdef0123456789abcdef\n")
         self._settings: dict[str, dict[str, str]] = {}
+        self._properties = {"replicationSecretFile": str(secret), **properties}
         for name in ("master", "slave"):
-            port = free_port()
-            self._settings[name] = {
-                **SMALL_STORE,
-                "brokerName": "broker-a",
-                "brokerIP1": "127.0.0.1",
-                "bindAddress": "127.0.0.1",
-                "listenPort": str(port),
-                "haListenPort": str(free_port()),
-                "storePathRootDir": str(self.store(name)),
-                "replicationSecretFile": str(secret),
-                "slaveReadEnable": "true",
-                "flushConsumerOffsetInterval": "500",
-                **properties,
-            }
-            self.addresses[name] = f"127.0.0.1:{port}"
+            self._add(name, brokerName="broker-a")
         self.set_roles(master="master", slave="slave")
+
+    def _add(self, name: str, **properties: str) -> None:
+        port = free_port()
+        self._settings[name] = {
+            **SMALL_STORE,
+            "brokerIP1": "127.0.0.1",
+            "bindAddress": "127.0.0.1",
+            "listenPort": str(port),
+            "haListenPort": str(free_port()),
+            "storePathRootDir": str(self.store(name)),
+            "slaveReadEnable": "true",
+            "flushConsumerOffsetInterval": "500",
+            **self._properties,
+            **properties,
+        }
+        self.addresses[name] = f"127.0.0.1:{port}"
+
+    def set_namesrv(self, **properties: str) -> None:
+        """Set properties that the name server has from its next start."""
+        values = {
+            "bindAddress": "127.0.0.1",
+            "dataDir": f"{self.directory}/namesrv",
+            **properties,
+        }
+        port = self.namesrv.rpartition(":")[2]
+        log = self.directory / "namesrv.log"
+        self._daemons["namesrv"] = Daemon(log, "namesrv", "-p", port, *_words(values))
+
+    def add_group(self, name: str) -> None:
+        """Add a master of another group, before the start."""
+        self._add(name, brokerName=name)
+        self.set_roles(master=name)
 
     def set_roles(self, **roles: str) -> None:
         """Set the roles that brokers have from their next start.
@@ -76,9 +92,8 @@ class Pair:
             if role == "master":
                 kind = {"brokerId": "0", "brokerRole": "SYNC_MASTER"}
             values = {**self._settings[name], **kind}
-            settings = [word for pair in values.items() for word in ("-D", "=".join(pair))]
             log = self.directory / f"{name}.log"
-            self._daemons[name] = Daemon(log, "broker", "-n", self.namesrv, *settings)
+            self._daemons[name] = Daemon(log, "broker", "-n", self.namesrv, *_words(values))
 
     def store(self, name: str) -> Path:
         return self.directory / name
@@ -113,6 +128,10 @@ class Pair:
         """End all processes."""
         for daemon in self._daemons.values():
             daemon.end()
+
+
+def _words(properties: Mapping[str, str]) -> list[str]:
+    return [word for pair in properties.items() for word in ("-D", "=".join(pair))]
 
 
 def new_client() -> RemotingClient:

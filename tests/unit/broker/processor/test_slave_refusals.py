@@ -73,3 +73,26 @@ def test_slave_names_role_and_state_in_its_runtime_information() -> None:
     assert table["rocketpyRole"] == "SLAVE"
     assert table["rocketpyReplicaState"] == "NO_MASTER"
     assert table["brokerActive"] == "false"
+
+
+def test_acting_master_refuses_sends_so_that_producers_leave_and_serves_pulls() -> None:
+    built = parts("SLAVE", enable_slave_acting_master=True, namesrv_addr="n:1")
+    routes = build_requests(built).routes
+    acting = built.acting
+    assert acting is not None
+
+    def code_and_remark(code: int, ext: dict[str, str] | None = None) -> tuple[int, str]:
+        response = routes[code].processor(FakeChannel(), request(code, ext or {}))  # type: ignore[arg-type]
+        assert isinstance(response, RemotingCommand)
+        return response.code, response.remark or ""
+
+    assert code_and_remark(310)[0] == 2
+    assert code_and_remark(36)[0] == 2
+    acting.members({1: "127.0.0.1:10921"})
+    for code in (10, 310, 320, 324, 325):
+        assert code_and_remark(code)[0] == 14, code
+    assert code_and_remark(36) == (1, "no master available along with 127.0.0.1")
+    assert code_and_remark(37)[0] == 11
+    assert code_and_remark(11, PULL)[0] == 17, "served, and the topic is unknown"
+    acting.members({0: "127.0.0.1:10911", 1: "127.0.0.1:10921"})
+    assert code_and_remark(310)[0] == 2

@@ -44,7 +44,6 @@ DANGEROUS = [
     "enableControllerMode=true",
     "duplicationEnable=true",
     "allAckInSyncStateSet=true",
-    "enableSlaveActingMaster=true",
     "enableLmq=true",
     "enableMultiDispatch=true",
     "enableConsumeQueueExt=true",

@@ -1,0 +1,113 @@
+"""A slave that acts as master, as processes: it serves consumers, and delivers what is due."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import rocketpy
+import rocketpy.admin
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.proto.wire.command import make_request
+from tests.integration.broker.pair import Pair, Requests, new_client, until
+from tests.integration.broker.test_pair import is_streaming
+
+TOPIC, GROUP = "orders", "billing"
+LOCK = {"consumerGroup": GROUP, "clientId": "c", "mqSet": []}
+
+
+def acting_pair(directory: Path, **properties: str) -> Pair:
+    pair = Pair(directory, **{"enableSlaveActingMaster": "true", **properties})
+    pair.set_namesrv(supportActingMaster="true")
+    return pair
+
+
+async def route_of(pair: Pair, topic: str) -> dict[str, Any]:
+    """Return the route's addresses and permission of the pair."""
+    client = new_client()
+    try:
+        ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        request = make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
+        response = await client.invoke(pair.namesrv, request, 3_000)
+    finally:
+        await client.close()
+    if response.code != 0:
+        return {}
+    route: dict[str, Any] = orjson.loads(response.body)
+    brokers = {each["brokerName"]: each for each in route["brokerDatas"]}
+    queues = {each["brokerName"]: each for each in route["queueDatas"]}
+    addresses = brokers.get("broker-a", {}).get("brokerAddrs", {})
+    return {"addresses": addresses, "perm": queues.get("broker-a", {}).get("perm")}
+
+
+async def send_code(ask: Requests, name: str) -> int:
+    ext = {"a": "p", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0"}
+    return (await ask.ask(name, RequestCode.SEND_MESSAGE_V2, ext, b"x")).code
+
+
+async def knows_group(ask: Requests, name: str) -> bool:
+    """Return whether a broker has the group, which is fetched after the topics."""
+    found = await ask.ask(name, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    return f'"{GROUP}"'.encode() in found.body
+
+
+async def test_slave_of_killed_master_serves_consumers_within_seconds(tmp_path: Path) -> None:
+    pair = acting_pair(tmp_path, slaveReadEnable="false", inSyncReplicas="2")
+    async with pair.running() as ask:
+        await until(lambda: is_streaming(ask), "the slave follows")
+        async with rocketpy.admin.connect(pair.namesrv) as admin:
+            await admin.create_topic(TOPIC, queues=1)
+            await admin.create_group(GROUP)
+        async with rocketpy.connect(pair.namesrv) as client, client.producer() as producer:
+            for number in range(5):
+                await producer.send(TOPIC, b"%d" % number)
+        assert await send_code(ask, "slave") == 2
+        await until(lambda: knows_group(ask, "slave"), "the slave has the tables")
+
+        pair.kill("master")
+        began = time.monotonic()
+
+        async def acts() -> bool:
+            return await send_code(ask, "slave") == 14
+
+        await until(acts, "the slave acts as master", 10)
+        assert time.monotonic() - began < 5, "about a second; this machine may be busy"
+        route = await route_of(pair, TOPIC)
+        assert route == {"addresses": {"0": pair.addresses["slave"]}, "perm": 4}
+        assert await ask.read_queue("slave", TOPIC, GROUP, 0) == [b"%d" % each for each in range(5)]
+        assert await ask.commit("slave", TOPIC, GROUP, 5) == 0
+        locked = await ask.ask("slave", RequestCode.LOCK_BATCH_MQ, body=orjson.dumps(LOCK))
+        assert locked.code == 0
+
+        pair.start("master")
+
+        async def is_back() -> bool:
+            return bool((await route_of(pair, TOPIC)).get("perm") == 6)
+
+        await until(is_back, "the master serves again")
+
+        async def follows() -> bool:
+            return await send_code(ask, "slave") == 2
+
+        await until(follows, "the slave follows again", 10)
+
+        async def has_offset() -> bool:
+            return await ask.committed("master", TOPIC, GROUP) == 5
+
+        await until(has_offset, "the offset reaches the master")
+
+
+async def test_acting_group_without_enough_copies_refuses_sends(tmp_path: Path) -> None:
+    pair = acting_pair(tmp_path, inSyncReplicas="2")
+    async with pair.running() as ask:
+        await until(lambda: is_streaming(ask), "the slave follows")
+        async with rocketpy.admin.connect(pair.namesrv) as admin:
+            await admin.create_topic(TOPIC, queues=1)
+        assert await send_code(ask, "master") == 0
+        pair.kill("slave")
+
+        async def is_refused() -> bool:
+            return await send_code(ask, "master") == 1
+
+        await until(is_refused, "sends are refused at once")

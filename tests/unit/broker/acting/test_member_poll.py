@@ -1,0 +1,110 @@
+"""Heartbeats and members of a group, from fake name servers."""
+
+import pytest
+
+from rocketpy.broker.acting.member_poll import MemberPoll, Members
+from rocketpy.broker.cluster.broker_identity import BrokerIdentity
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.live_config import LiveBrokerConfig
+from rocketpy.broker.metadata.topics import TopicTable
+from rocketpy.errors import ConnectError
+from rocketpy.proto.bodies.route import (
+    BrokerData,
+    BrokerMemberGroup,
+    GetBrokerMemberGroupResponseBody,
+    TopicRouteData,
+)
+from rocketpy.proto.wire.command import RemotingCommand, make_response
+from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.testing.sim_clock import SimClock
+from tests.unit.broker.fakes import MemoryFile
+
+
+class NameServers:
+    """Members by address of the name server; one without members does not answer."""
+
+    def __init__(self, **known: dict[int, str]) -> None:
+        self.known = {f"{name}:1": members for name, members in known.items()}
+        self.oneway: list[tuple[str, int]] = []
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        assert timeout_ms == 1_000
+        members = self.known.get(address)
+        if members is None:
+            raise ConnectError(f"{address}: refused")
+        if not members:
+            return make_response(command, 17, "no topic route info")
+        if command.code == 901:
+            group = BrokerMemberGroup("DefaultCluster", "b", members)
+            return make_response(command, body=GetBrokerMemberGroupResponseBody(group).encode())
+        assert command.ext_fields["topic"] == "rmq_sys_SYNC_BROKER_MEMBER_b"
+        brokers = [BrokerData("DefaultCluster", "b", members), BrokerData("x", "other", {0: "o"})]
+        return make_response(command, body=TopicRouteData(broker_datas=brokers).encode())
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
+        assert timeout_ms == 1_000
+        if address not in self.known:
+            raise ConnectError(f"{address}: refused")
+        assert command.ext_fields["brokerId"] == "1"
+        self.oneway.append((address, command.code))
+
+
+def poll_of(client: NameServers, *, is_old: bool = True) -> tuple[MemberPoll, list[Members]]:
+    clock = SimClock()
+    config = BrokerConfig(
+        broker_name="b",
+        broker_id=1,
+        broker_ip1="127.0.0.1",
+        namesrv_addr="n1:1;n2:1",
+        compatible_with_old_name_srv=is_old,
+    )
+    identity = BrokerIdentity(config)
+    identity.listens_on(10911)
+    poll = MemberPoll(
+        client,  # type: ignore[arg-type]
+        configs=LiveBrokerConfig(config, MessageStoreConfig(), RemotingServerConfig(), clock),
+        identity=identity,
+        topics=TopicTable(config, MemoryFile(), clock),
+    )
+    found: list[Members] = []
+    poll.on_members = found.append
+    return poll, found
+
+
+@pytest.mark.parametrize(("is_old", "code"), [(True, 322), (False, 904)])
+async def test_poll_sends_heartbeat_and_reports_members(is_old: bool, code: int) -> None:
+    servers = NameServers(n1={0: "m", 1: "s"}, n2={0: "m", 1: "s"})
+    poll, found = poll_of(servers, is_old=is_old)
+    await poll.poll_once()
+    assert found == [{0: "m", 1: "s"}]
+    assert servers.oneway == [("n1:1", code), ("n2:1", code)]
+
+
+async def test_poll_joins_what_two_name_servers_know() -> None:
+    poll, found = poll_of(NameServers(n1={1: "s"}, n2={0: "m", 1: "s"}))
+    await poll.poll_once()
+    assert found == [{0: "m", 1: "s"}], "the master is alive for one of them"
+
+
+async def test_poll_without_answer_reports_nothing() -> None:
+    poll, found = poll_of(NameServers())
+    await poll.poll_once()
+    assert found == []
+    assert await poll.members() is None
+
+
+async def test_poll_of_unknown_group_reports_no_members() -> None:
+    poll, found = poll_of(NameServers(n1={}))
+    await poll.poll_once()
+    assert found == [{}]
+
+
+async def test_poll_of_unregistered_master_sends_no_heartbeat() -> None:
+    servers = NameServers(n1={1: "s"})
+    poll, found = poll_of(servers)
+    poll.sends_heartbeats = False
+    await poll.poll_once()
+    assert (servers.oneway, found) == ([], [{1: "s"}])
