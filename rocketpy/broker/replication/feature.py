@@ -80,7 +80,7 @@ class ReplicationNeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationSettings:
-    """What replication gets from outside the broker.
+    """Settings and network of replication, from outside the broker.
 
     Attributes:
         config: settings.

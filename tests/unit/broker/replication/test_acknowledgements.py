@@ -1,4 +1,4 @@
-"""Which copies a send waits for, and what consumers see meanwhile."""
+"""Copies that a send waits for, and messages that consumers see meanwhile."""
 
 from typing import Any
 
