@@ -344,15 +344,11 @@ class MessageStore:
             filter: selects messages; None selects all.
             may_join: adjacent records may be returned as one buffer.
         """
-        return self.reader.get(
-            topic, queue_id, queue_offset, max_count, max_bytes, filter, may_join=may_join
-        )
+        wanted = topic, queue_id, queue_offset, max_count, max_bytes
+        return self.reader.get(*wanted, filter, may_join=may_join)
 
     def look_message(self, phy_offset: int) -> memoryview | None:
-        """Return the record that starts exactly at an offset; None if there is none.
-
-        The record is checked; with SYNC_FLUSH it is on disk.
-        """
+        """Return the checked, visible record that starts exactly at an offset, or None."""
         # The offset comes from the network: only a complete, visible, intact record is returned.
         return self._log.intact_record(phy_offset, self._offsets.visible)
 
@@ -387,15 +383,11 @@ class MessageStore:
             # The index still holds entries of deleted topics.
             return not covers(topic, phy_offset) and (accept is None or accept(phy_offset))
 
-        return self._index.query(
-            topic, key, max_count, begin_ms, end_ms, index_type, accept=is_wanted
-        )
+        times = begin_ms, end_ms
+        return self._index.query(topic, key, max_count, *times, index_type, accept=is_wanted)
 
     def set_unread_by(self, unread_by: Callable[[int], Collection[str]]) -> None:
-        """Set the function that returns the groups with unread messages before an offset.
-
-        Retention calls it with the physical end of a file, before it deletes the file.
-        """
+        """Set the function that names the groups with unread messages before a file's end."""
         self._parts.clean_log.unread_by = unread_by
 
     def queue_offset_from(self, topic: str, queue_id: int, phy_offset: int) -> int:

@@ -1,4 +1,4 @@
-"""What clients of a group sent and what they were answered, and the check of both stores."""
+"""Sends of clients to a group and their answers, and the check of all stores against them."""
 
 import asyncio
 import itertools

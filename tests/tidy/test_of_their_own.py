@@ -35,8 +35,6 @@ STANDS_FOR = {
     "spark/jobs/lag.py": "integration/cli/test_spark.py",
     "spark/jobs/trace.py": "spark/test_jobs.py",
     "spark/sink/writer.py": "spark/test_sink.py",
-    "spark/source/snapshot.py": "integration/spark/test_batch_reader.py",
-    "spark/source/stream_planner.py": "integration/spark/test_stream_reader.py",
     "store/scan/by_queue.py": "unit/store/scan/test_scans.py",
     "store/scan/request.py": "unit/store/scan/test_choices.py",
     "store/interfaces.py": "unit/store/test_message_store.py",

@@ -91,7 +91,7 @@ class SlaveTables:
 
 
 class _Done(NamedTuple):
-    """What the master had done with messages when its log ended somewhere.
+    """Progress of the master with the messages of a part of its log.
 
     Attributes:
         phy_end: end of its log.

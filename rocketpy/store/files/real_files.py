@@ -546,16 +546,13 @@ class RealFiles:
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `StoreFiles.disk_usage`."""
         disk = os.statvfs(path)
-        return DiskUsage(
-            disk.f_blocks * disk.f_frsize,
-            (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
-            disk.f_bavail * disk.f_frsize,
-        )
+        used = disk.f_blocks - disk.f_bfree
+        return DiskUsage(*(disk.f_frsize * n for n in (disk.f_blocks, used, disk.f_bavail)))
 
     def boot_id(self) -> str:
         """See `StoreFiles.boot_id`."""
         path = Path("/proc/sys/kernel/random/boot_id")
-        return self.read_bytes(path).decode("ascii").strip() if path.exists() else ""
+        return self.read_bytes(path).decode().strip() if path.exists() else ""
 
     def lock(self, path: Path) -> FileLock:
         """See `StoreFiles.lock`."""
@@ -575,16 +572,11 @@ class RealFiles:
                 os.close(fd)
             with _locked_mutex:
                 _locked_here.discard(path)
-            if fd < 0:
-                raise StoreError(
-                    f"the lock file {path} cannot be opened: {error.strerror}. It must be a file "
-                    "that the user of this process may write"
-                ) from error
-            if error.errno not in {errno.EACCES, errno.EAGAIN}:
-                raise StoreError(f"the file system cannot lock {path}: {error.strerror}") from error
-            raise StoreLockedError(
-                f"another process{holder} uses the store: {path} is locked"
-            ) from error
+            if fd >= 0 and error.errno in {errno.EACCES, errno.EAGAIN}:
+                text = f"another process{holder} uses the store: {path} is locked"
+                raise StoreLockedError(text) from error
+            what = "opened; it must be a file this user may write" if fd < 0 else "locked"
+            raise StoreError(f"{path} cannot be {what}: {error.strerror}") from error
         # Apache writes the same text.
         os.pwrite(fd, b"lock", 0)
         return _RealLock(fd, path)

@@ -161,7 +161,7 @@ class PullCounter(Protocol):
 
 
 class SlaveReads(NamedTuple):
-    """What a pull depends on in a broker group with slaves.
+    """Settings of a broker group with slaves that a pull depends on.
 
     Attributes:
         is_slave: whether this broker is a slave.

@@ -27,7 +27,7 @@ def test_one_copy_is_the_master_itself(needed: int) -> None:
     assert acks(needed).confirmed == NO_BOUND
 
 
-def test_confirmed_is_what_the_slave_has() -> None:
+def test_confirmed_with_one_slave_follows_its_reports() -> None:
     found = acks()
     one = found.add("one", 0)
     found.advance(100, 0)
@@ -120,7 +120,7 @@ def test_samples_are_bounded() -> None:
 # -- needed copies and refusals ------------------------------------------------------------------
 
 
-def test_auto_needs_what_is_in_sync() -> None:
+def test_needed_copies_with_auto_follow_those_in_sync() -> None:
     found = acks(3, enable_auto_in_sync_replicas=True)
     assert (found.needed, found.confirmed) == (1, NO_BOUND)
 
