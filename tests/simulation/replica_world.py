@@ -178,7 +178,13 @@ class ReplicaWorld:
 
     def _is_equal(self) -> bool:
         end = self.master.store.max_phy_offset
-        return all(each.is_following and each.store.max_phy_offset == end for each in self.slaves)
+        # With SYNC_FLUSH, what was received is readable after its flush only.
+        return all(
+            each.is_following
+            and each.store.max_phy_offset == end
+            and not each.store.dispatch_behind_bytes
+            for each in self.slaves
+        )
 
     def _judge(self) -> None:
         for slave in self.slaves:
