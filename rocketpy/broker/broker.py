@@ -209,9 +209,10 @@ class Broker:
         except RuntimeError as error:  # the system refuses a thread
             await self.stop()
             raise StartError(shortage_of(error) or str(error)) from error
-        await parts.name_servers.start()
-        if parts.members is not None:
-            parts.members.start()
+        if parts.acting is None:
+            await parts.name_servers.start()
+        else:
+            await parts.acting.start(parts.name_servers.start)
         if parts.metadata_sync is not None and parts.master is not None:
             parts.master.on_change.append(parts.replication.master_changed)
             parts.metadata_sync.start()
@@ -297,8 +298,8 @@ class Broker:
         parts.readiness.state = ServerState.STOPPING
         if parts.metadata_sync is not None:
             await parts.metadata_sync.stop()
-        if parts.members is not None:
-            await parts.members.stop()
+        if parts.acting is not None:
+            await parts.acting.stop()
         await parts.name_servers.stop()
         if self._loop_services is not None:
             self._loop_services.stop()
@@ -349,7 +350,8 @@ class Broker:
     async def _listen(self) -> None:
         runs = self._compiled_path(self._configs.server, None)
         for feature in self._parts.features:
-            if runs is not None and feature.use_runs is not None:
+            # Due messages of a slave are not stored here.
+            if runs is not None and feature.use_runs is not None and not self._parts.role.is_slave:
                 feature.use_runs(runs)
         main = self._build_server(self._configs.server, "broker", self._pull_runs())
         self.requests.register_on(main)

@@ -67,6 +67,9 @@ class BrokerConfig:
         enable_slave_acting_master: the slave with the lowest id serves consumers like a master
             while the master is away; set it at all brokers of the group, and supportActingMaster at
             the name servers.
+        enable_remote_escape: an acting master delivers due messages to another broker group that
+            has their topic; otherwise they wait for the master.
+        skip_pre_online: a master that starts does not take the progress of its slaves first.
         compatible_with_old_name_srv: members of the group are read from a route (105), and
             heartbeats are data versions (322); otherwise 901 and 904 are used.
         default_topic_queue_nums: queues of TBW102, the upper limit for auto-created topics.
@@ -134,6 +137,8 @@ class BrokerConfig:
     offset_check_in_slave: bool = _live(False)
     total_replicas: int = option(1, minimum=1, maximum=64)
     enable_slave_acting_master: bool = False
+    enable_remote_escape: bool = option(False, only_with="enable_slave_acting_master")
+    skip_pre_online: bool = option(False, only_with="enable_slave_acting_master")
     compatible_with_old_name_srv: bool = True
 
     broker_permission: int = _live(6)

@@ -134,6 +134,7 @@ class Feature:
         follow_master: takes progress of the master, at a slave.
         masters_only: those of the services and states that store messages, or depend on that; a
             slave does not run them.
+        acting: services that a slave runs while it acts as master.
         release: closes the files that `states` opened, when a start failed.
         arrivals: listeners of system topics by topic, called with the queue of each message, on the
             thread that stored it; they may wake a service, and no more.
@@ -153,6 +154,7 @@ class Feature:
     states: tuple[PersistedState, ...] = ()
     follow_master: FollowMaster | None = None
     masters_only: tuple[object, ...] = ()
+    acting: tuple[Service, ...] = ()
     release: Callable[[], None] = _nothing_held
     arrivals: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
     listeners: tuple[ChannelListener, ...] = ()
@@ -162,12 +164,30 @@ class Feature:
     runs: BulkParticipant | None = None
     use_runs: Callable[[DueMessageWriter], None] | None = None
 
-    def of_slave(self) -> "Feature":
-        """Return the feature as a slave runs it."""
+    def gated(self, gate: Callable[[Service], Service]) -> "Feature":
+        """Return the feature with a gate around the services that store due messages."""
+        chosen = {id(each) for each in self.acting}
+        return replace(
+            self,
+            services=tuple(gate(each) if id(each) in chosen else each for each in self.services),
+            loop_services=tuple(
+                gate(each) if id(each) in chosen else each for each in self.loop_services
+            ),
+        )
+
+    def of_slave(self, gate: Callable[[Service], Service] | None = None) -> "Feature":
+        """Return the feature as a slave runs it.
+
+        Args:
+            gate: limits the services of an acting master; None: they are left out.
+        """
         left_out = {id(each) for each in self.masters_only}
         return replace(
             self,
-            services=tuple(each for each in self.services if id(each) not in left_out),
+            services=(
+                *(each for each in self.services if id(each) not in left_out),
+                *(() if gate is None else map(gate, self.acting)),
+            ),
             loop_services=tuple(each for each in self.loop_services if id(each) not in left_out),
             states=tuple(each for each in self.states if id(each) not in left_out),
         )

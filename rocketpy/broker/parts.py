@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from rocketpy.broker.acting.acting_master import ActingMaster
-from rocketpy.broker.acting.member_poll import MemberPoll
+from rocketpy.broker.acting.acting_parts import ActingParts
+from rocketpy.broker.acting.pre_online import SlaveProgress
 from rocketpy.broker.clients.client_registry import ConsumerTable, ProducerTable
 from rocketpy.broker.clients.memberships import Memberships
 from rocketpy.broker.clients.queue_locks import QueueLocks
@@ -118,8 +118,7 @@ class BrokerParts:
         replication: HA port of a master, connection of a slave, and their state.
         master: address of the master, at a slave; None at a master.
         slave_commits: offsets committed here for the master, at a slave.
-        members: heartbeats and members of the group; None without `enableSlaveActingMaster`.
-        acting: at a slave with `enableSlaveActingMaster`.
+        acting: slave acting master; None without `enableSlaveActingMaster`.
         metadata_sync: fetches the master's tables, at a slave.
         start_ms: wall time of the start.
         clock: time.
@@ -208,14 +207,9 @@ class BrokerParts:
         self.slave_commits: Final = SlaveCommits(
             document("slaveCommits.json"), config.flush_consumer_offset_interval
         )
-        self.members: MemberPoll | None = self._build_members(client)
-        self.acting: ActingMaster | None = None
-        if self.members is not None and self.role.is_slave:
-            self.acting = ActingMaster(config.broker_id, clock)
-            self.members.on_members = self.acting.members
+        self.acting: ActingParts | None = self._build_acting(client, rng)
         self.replication: Replication = self._build_replication(settings, client, files)
         self._build_services(document, client, rng, files)
-        self._listen()
 
     def _master_of(self, settings: ReplicationSettings) -> MasterAddress | None:
         configured = settings.config.ha_master_address
@@ -236,13 +230,17 @@ class BrokerParts:
         )
         self.timer_put: TimerPut = TimerPut(self.internal_put, self.postponement)
         self.features: tuple[Feature, ...] = self._build_features(document, rng, files)
-        if self.role.is_slave:
+        if self.acting is not None:
+            self.features = self.acting.limit(self.features)
+            self.acting.expect_progress(self._slave_progress())
+        elif self.role.is_slave:
             self.features = tuple(each.of_slave() for each in self.features)
         self.metadata_sync: MetadataSync | None = self._build_metadata_sync(client)
         self.sends: SendMessageProcessor
         self.sends, self._rewrites = self._build_sends(rng)
         self.pulls: PullMessageProcessor = self._build_pulls()
         self.clients: ClientManageProcessor = self._build_clients()
+        self._listen()
 
     def _listen(self) -> None:
         """Register the listeners of changed settings; the rewrite caches last."""
@@ -306,13 +304,36 @@ class BrokerParts:
             )
         )
 
-    def _build_members(self, client: RemotingClient) -> MemberPoll | None:
-        configs = self.configs
-        if not configs.broker.enable_slave_acting_master:
+    def _build_acting(self, client: RemotingClient, rng: random.Random) -> ActingParts | None:
+        config = self.configs.broker
+        if not (config.enable_slave_acting_master and config.name_server_addresses):
             return None
-        if not configs.broker.name_server_addresses:
-            return None
-        return MemberPoll(client, configs=configs, identity=self.identity, topics=self.topics)
+        return ActingParts(
+            client,
+            configs=self.configs,
+            identity=self.identity,
+            topics=self.topics,
+            name_servers=self.name_servers,
+            store=self.store,
+            clock=self.clock,
+            rng=rng,
+        )
+
+    @property
+    def _due_put(self) -> SystemWriter:
+        """Writer of due messages."""
+        escape = None if self.acting is None else self.acting.escape
+        return escape or self.internal_put
+
+    def _slave_progress(self) -> SlaveProgress:
+        followers = [each.follow_master for each in self.features if each.follow_master]
+        return SlaveProgress(
+            delays=next(each.delays for each in followers if each.delays),
+            timer=next((each.timer for each in followers if each.timer), _no_timer),
+            offsets=lambda found: self.offsets.follow(found, None, None),
+            is_streaming=self.replication.is_streaming,
+            flushed_phy_offset=lambda: self.store.flushed_phy_offset,
+        )
 
     def _build_metadata_sync(self, client: RemotingClient) -> MetadataSync | None:
         master = self.master
@@ -376,7 +397,7 @@ class BrokerParts:
                     version_step=configs.broker.delay_offset_update_version_step,
                 ),
                 store=self.store,
-                internal_put=self.internal_put,
+                internal_put=self._due_put,
                 postponement=self.postponement,
                 file=document("delayOffset.json"),
                 queue_of=topics.queue_of,
@@ -391,7 +412,7 @@ class BrokerParts:
     def _build_timer(self, counts_file: JsonFile, files: StoreFiles) -> Feature:
         needs = TimerNeeds(
             store=self.store,
-            internal_put=self.internal_put,
+            internal_put=self._due_put,
             postponement=self.postponement,
             delays_ms=self.delays_ms,
             queue_of=self.topics.queue_of,

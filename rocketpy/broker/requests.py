@@ -5,6 +5,7 @@ Source: BrokerController.registerProcessor (5.4.0).
 
 from typing import Final
 
+from rocketpy.broker.acting.hand_over import HandOver
 from rocketpy.broker.admin.client_relay import ClientRelayAdmin
 from rocketpy.broker.admin.config import ConfigAdmin
 from rocketpy.broker.admin.connections import ConnectionAdmin
@@ -70,6 +71,10 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
     master = parts.master
     if master is not None:
         acting = parts.acting
+        if acting is not None and acting.slave is not None:
+            call_master = parts.replication.master_changed
+            handover = HandOver(acting.slave, master, acting.gates, call_master=call_master)
+            table.add("query", {RequestCode.EXCHANGE_BROKER_HA_INFO: handover.process})
         refuse_at_slave(
             table,
             lambda: master.known.address,

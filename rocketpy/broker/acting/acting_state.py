@@ -6,8 +6,8 @@
 | `ACTING` | acting master | yes | a lower id: `FOLLOWING`; 906 of its master: `HANDING_OVER` |
 | `HANDING_OVER` | acting master | no | a lower id: `FOLLOWING`; 15 s without 906: `ACTING` |
 
-While a slave hands over, its master fetches what was delivered here. A slave that went on meanwhile
-would deliver messages that the master delivers again.
+While a slave hands over, its master fetches what was delivered here. If the slave
+delivered meanwhile, the master would deliver the same messages again.
 
 Source: BrokerController.onMinBrokerChange, BrokerPreOnlineService (5.4.0); `HANDING_OVER` is ours.
 """

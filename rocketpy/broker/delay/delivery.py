@@ -232,6 +232,10 @@ class DelayDelivery:
             level.is_woken = True
             self._wake()
 
+    def restart(self) -> None:
+        """Continue at the offsets of the levels, which others have changed."""
+        self._levels = None
+
     def step(self, now_ms: int) -> int:
         """Deliver due messages; see `rocketpy.runtime.service.Service.step`."""
         if self._levels is None:

@@ -105,6 +105,7 @@ def build_delay(
         arrivals={SCHEDULE_TOPIC: delivery.on_arrival},
         states=(offsets,),
         masters_only=(delivery,),
+        acting=(delivery,),
         follow_master=FollowMaster(delays=offsets.follow),
         add_requests=add_requests,
         runtime_info=runtime_info,

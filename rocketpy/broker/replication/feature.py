@@ -147,6 +147,11 @@ class Replication:
         """Why sends are refused at the moment, because too few copies are in sync."""
         return None if self.server is None else self.server.send_refusal
 
+    def is_streaming(self, broker_id: int) -> bool:
+        """Return whether a slave copies the log; slaves of Apache do not name their ids."""
+        found = [] if self.server is None else self.server.streaming
+        return any(each.broker_id in {broker_id, None} for each in found)
+
     def when_refusal_changes(self, listener: Callable[[str | None], None]) -> None:
         """Call a listener, on the loop, when sends begin or cease to be refused."""
         if self.server is not None:

@@ -61,6 +61,8 @@ class PutRetry:
         Args:
             now_ms: monotonic time.
         """
+        if not self._put.parks:
+            return False
         if self._failed_ms is None or now_ms - self._failed_ms > _FORGET_MS:
             self._since_ms = now_ms
         self._failed_ms = now_ms

@@ -101,7 +101,12 @@ class SystemWriter:
     Args:
         store: the message store.
         count: called with topic, number of messages and bytes.
+
+    Attributes:
+        parks: whether messages that cannot be stored for long may be parked; see `PutRetry`.
     """
+
+    parks: bool = True
 
     def __init__(self, store: MessageWriter, count: Callable[[str, int, int], None]) -> None:
         self._store = store

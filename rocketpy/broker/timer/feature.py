@@ -20,6 +20,7 @@ from rocketpy.broker.request_table import RequestTable
 from rocketpy.broker.stats.pending_counts import PendingCounts
 from rocketpy.broker.system_topics.put_retry import PutRetry
 from rocketpy.broker.system_topics.system_writer import SystemWriter
+from rocketpy.broker.timer.acting import ActingTimer
 from rocketpy.broker.timer.flush import TimerFlush
 from rocketpy.broker.timer.follower import TimerFollower
 from rocketpy.broker.timer.service import TimerService
@@ -173,7 +174,26 @@ def build_timer(
             runtime_info=lambda: _NO_TIMER,
         )
     if store_config.is_slave:
-        return _follower(Path(store_config.store_path_root_dir), needs.files, processor, configure)
+        return _follower(store_config, needs, processor, configure)
+    counts, state, timer, flush = _build_service(store_config, needs)
+    timer_put.timer = timer
+    return Feature(
+        name="timer",
+        services=(timer, flush, counts),
+        arrivals={TIMER_TOPIC: timer.on_arrival},
+        states=(counts, timer),
+        acting=(timer,),
+        follow_master=FollowMaster(timer=timer.take_delivered),
+        release=state.close,
+        add_requests=partial(_add_requests, processor, state, counts),
+        configure=configure,
+        runtime_info=_TimerFigures(timer, state, needs.clock).runtime_info,
+    )
+
+
+def _build_service(
+    store_config: MessageStoreConfig, needs: TimerNeeds
+) -> tuple[PendingCounts, TimerState, TimerService, TimerFlush]:
     counts = PendingCounts(
         "TimerCounts",
         "timingCount",
@@ -188,7 +208,7 @@ def build_timer(
         files=needs.files,
         clock=needs.clock,
     )
-    timer = timer_put.timer = TimerService(
+    timer = TimerService(
         needs.store,
         needs.internal_put,
         state,
@@ -199,27 +219,23 @@ def build_timer(
         clock=needs.clock,
     )
     flush = TimerFlush(timer, state, needs.store, store_config.timer_flush_interval_ms)
-
-    return Feature(
-        name="timer",
-        services=(timer, flush, counts),
-        arrivals={TIMER_TOPIC: timer.on_arrival},
-        states=(counts, timer),
-        release=state.close,
-        add_requests=partial(_add_requests, processor, state, counts),
-        configure=configure,
-        runtime_info=_TimerFigures(timer, state, needs.clock).runtime_info,
-    )
+    return counts, state, timer, flush
 
 
 def _follower(
-    root: Path,
-    files: StoreFiles,
+    store_config: MessageStoreConfig,
+    needs: TimerNeeds,
     processor: RecallMessageProcessor,
     configure: Callable[[BrokerConfig], None],
 ) -> Feature:
     """Build the feature of a slave, which keeps the checkpoint of the master's timer."""
-    follower = TimerFollower(root, files)
+    follower = TimerFollower(Path(store_config.store_path_root_dir), needs.files)
+
+    def make() -> tuple[TimerService, TimerFlush]:
+        _, _, timer, flush = _build_service(store_config, needs)
+        return timer, flush
+
+    acting = ActingTimer(follower, make)
 
     def checkpoint(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_TIMER_CHECK_POINT (60): the master's checkpoint."""
@@ -238,7 +254,8 @@ def _follower(
     return Feature(
         name="timer",
         services=(follower,),
-        states=(follower,),
+        states=(follower, acting),
+        acting=(acting,),
         follow_master=FollowMaster(timer=follower.follow),
         add_requests=add_requests,
         configure=configure,

@@ -48,6 +48,7 @@ from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import no_wake
 from rocketpy.store.results import PutMessage, PutMessageStatus
+from rocketpy.store.timer.checkpoint import TimerMarks
 from rocketpy.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerUnit
 from rocketpy.store.timer.state import TimerState
 
@@ -118,6 +119,7 @@ class TimerService:
         self._done: deque[int] = deque()
         self._redo_before = 0
         self._redo_ms = 0
+        self._delivered_at_slave = TimerMarks()
         self._quiet_until_ms = 0
         self._skipped = SkippedMessages("timed message skipped", clock)
         self._enqueued_ms = 0
@@ -169,6 +171,24 @@ class TimerService:
     def progress(self) -> tuple[int, int]:
         """Return the first undelivered slot and the queue offset, both as far as is on disk."""
         return self._slots.durable, self._offsets.durable
+
+    def take_delivered(self, marks: TimerMarks) -> None:
+        """Take the checkpoint of a slave that acted as master; before the first step.
+
+        Messages that it covers were delivered there. Others of the same slots are delivered here:
+        the slave may not have had them.
+        """
+        with self._state.lock:
+            if marks.read_ms > self._delivered_at_slave.read_ms:
+                self._delivered_at_slave = marks
+
+    def _was_delivered(self, stored: MessageExt) -> bool:
+        """Return whether a slave delivered a message while this master was away."""
+        marks = self._delivered_at_slave
+        if stored.queue_offset >= marks.queue_offset:
+            return False
+        out_ms = decimal(stored.properties.get(PROPERTY_TIMER_OUT_MS))
+        return out_ms is not None and out_ms < marks.read_ms
 
     # -- state for other parts -------------------------------------------------------------
 
@@ -281,6 +301,8 @@ class TimerService:
         write_ms = wall_ms // precision_ms * precision_ms
         if stored.queue_offset < self._redo_before and out_ms < self._redo_ms:
             return 0  # it was delivered before the timer log was lost
+        if self._was_delivered(stored):
+            return 0
         if self._state.was_logged(stored.phy_offset, stored.queue_offset):
             return 0  # it has a unit; its slot delivers it, even if that is in the past
         if out_ms < write_ms:
@@ -413,6 +435,8 @@ class TimerService:
         phy_end: int | None = 0
         if stored is None:
             self._skipped.report(due.unit.phy_offset, dict, "it is missing from the log")
+        elif self._was_delivered(stored):
+            pass
         elif due.unit.is_rolled or not reader.is_recalled(stored):
             phy_end = self._deliver(stored, due.unit.write_ms, now_ms, is_rolled=due.unit.is_rolled)
         if phy_end is None:

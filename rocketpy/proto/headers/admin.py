@@ -49,6 +49,15 @@ class QueryConsumeQueueRequestHeader(Header):
 
 
 @header
+class ExchangeHAInfoRequestHeader(Header):
+    """Request 906, EXCHANGE_BROKER_HA_INFO, of a master that returns, to its slaves."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: Int64 | None = None
+    master_address: str | None = None
+
+
+@header
 class ResetMasterFlushOffsetHeader(Header):
     """Request 908, RESET_MASTER_FLUSH_OFFSET."""
 

@@ -160,9 +160,6 @@ REFUSALS: Final[Mapping[str, Refusal]] = MappingProxyType(
         "clearRetryTopicWhenDeleteTopic": Refusal(
             _ON, "the retry topics of pop are always deleted with their topic", _REMOVE
         ),
-        "enableRemoteEscape": Refusal(
-            _OFF, "RocketPy never stores a message at another broker", _REMOVE
-        ),
         # How many copies there are.
         "enableDLegerCommitLog": Refusal(
             _OFF,

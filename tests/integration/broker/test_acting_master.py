@@ -10,6 +10,7 @@ import rocketpy
 import rocketpy.admin
 from rocketpy.proto.wire.codes import RequestCode
 from rocketpy.proto.wire.command import make_request
+from rocketpy.runtime.clock import SystemClock
 from tests.integration.broker.pair import Pair, Requests, new_client, until
 from tests.integration.broker.test_pair import is_streaming
 
@@ -111,3 +112,73 @@ async def test_acting_group_without_enough_copies_refuses_sends(tmp_path: Path) 
             return await send_code(ask, "master") == 1
 
         await until(is_refused, "sends are refused at once")
+
+
+async def timed_messages(ask: Requests, name: str) -> list[bytes]:
+    """Return the bodies of a topic of one queue at a broker."""
+    return sorted(await ask.read_queue(name, TOPIC, "reader", 0))
+
+
+async def send_later(ask: Requests, body: bytes, properties: str) -> None:
+    ext = {
+        "a": "p", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "0", "h": "0",
+        "i": properties,
+    }  # fmt: skip
+    response = await ask.ask("master", RequestCode.SEND_MESSAGE_V2, ext, body)
+    assert response.code == 0, response.remark
+
+
+def deliver_at(seconds: int) -> str:
+    return f"TIMER_DELIVER_MS\x01{SystemClock().time_ms() + seconds * 1_000}\x02"
+
+
+async def test_due_messages_of_lost_master_arrive_through_another_group_once(
+    tmp_path: Path,
+) -> None:
+    pair = acting_pair(tmp_path, enableRemoteEscape="true")
+    pair.add_group("broker-b")
+    async with pair.running() as ask:
+        await until(lambda: is_streaming(ask), "the slave follows")
+
+        async def is_registered() -> bool:
+            return bool(await route_of(pair, "broker-b"))
+
+        await until(is_registered, "the other group is registered")
+        async with rocketpy.admin.connect(pair.namesrv) as admin:
+            await admin.create_topic(TOPIC, queues=1)
+            await admin.create_group(GROUP)
+        await until(lambda: knows_group(ask, "slave"), "the slave has the tables")
+
+        await send_later(ask, b"level 3", "DELAY\x013\x02")
+        await send_later(ask, b"timed soon", deliver_at(12))
+        await send_later(ask, b"timed later", deliver_at(45))
+        await send_later(ask, b"level 5", "DELAY\x015\x02")
+        end = orjson.loads((await ask.ask("master", 907)).body)["masterCommitLogMaxOffset"]
+
+        async def is_copied() -> bool:
+            found = orjson.loads((await ask.ask("slave", 907)).body)
+            return bool(found["haClientRuntimeInfo"]["maxOffset"] >= end)
+
+        await until(is_copied, "the slave has all messages")
+        pair.kill("master")
+        escaped = [b"level 3", b"timed soon"]
+
+        async def has_escaped() -> bool:
+            return await timed_messages(ask, "broker-b") == escaped
+
+        await until(has_escaped, "due messages are at the other group", 40)
+
+        pair.start("master")
+
+        async def is_back() -> bool:
+            return bool((await route_of(pair, TOPIC)).get("perm") == 6)
+
+        await until(is_back, "the master serves again", 40)
+        rest = [b"level 5", b"timed later"]
+
+        async def has_rest() -> bool:
+            return len(await timed_messages(ask, "master")) >= 2
+
+        await until(has_rest, "the master delivers the rest", 80)
+        assert await timed_messages(ask, "master") == rest, "none that had escaped"
+        assert await timed_messages(ask, "broker-b") == escaped

@@ -1,4 +1,4 @@
-"""Who acts as master, and when."""
+"""Slaves that act as master."""
 
 import pytest
 

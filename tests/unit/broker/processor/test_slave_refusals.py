@@ -78,7 +78,8 @@ def test_slave_names_role_and_state_in_its_runtime_information() -> None:
 def test_acting_master_refuses_sends_so_that_producers_leave_and_serves_pulls() -> None:
     built = parts("SLAVE", enable_slave_acting_master=True, namesrv_addr="n:1")
     routes = build_requests(built).routes
-    acting = built.acting
+    assert built.acting is not None
+    acting = built.acting.slave
     assert acting is not None
 
     def code_and_remark(code: int, ext: dict[str, str] | None = None) -> tuple[int, str]:

@@ -55,6 +55,12 @@ class Kit:
         self.start()
 
     def start(self) -> None:
+        self.open()
+        self.timer.load()
+        self._flush_ms = self.clock.monotonic_ms()
+
+    def open(self) -> None:
+        """Open the store, and build a timer that has loaded nothing."""
         self.store = self.disk.open()
         self.picky = PickyStore(self.store)
         put = SystemWriter(self.picky, lambda _topic, _count, _size: None)
@@ -89,8 +95,6 @@ class Kit:
         self.timer.use_wake(self.woken)
         self.store.on_arrival = self.arrived
         self.flush = TimerFlush(self.timer, self.state, self.store, 1_000)
-        self.timer.load()
-        self._flush_ms = self.clock.monotonic_ms()
 
     def woken(self) -> None:
         self.wakes += 1
