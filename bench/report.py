@@ -336,5 +336,6 @@ def from_data(data: Mapping[str, Any]) -> Run:
         data["rss_after_mib"],
         data["options"],
         data["sends"],
+        data.get("catch_ups", []),
         data["about"],
     )

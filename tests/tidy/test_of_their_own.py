@@ -17,6 +17,7 @@ STANDS_FOR = {
     "cli/commands/server_config.py": COMMANDS,
     "cli/commands/store.py": "integration/cli/test_store.py",
     "cli/commands/topic.py": COMMANDS,
+    "broker/acting/acting_parts.py": "integration/broker/test_acting_master.py",
     "client/consumer/dispatch/polled_messages.py": "unit/client/consumer/test_shared_consumer.py",
     "client/messages/body_types.py": "unit/client/messages/test_typed_serializer.py",
     "client/messages/serializers.py": "unit/client/messages/test_typed_serializer.py",

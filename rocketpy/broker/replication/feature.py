@@ -161,7 +161,7 @@ class Replication:
         """Return the requests of replication."""
 
         def add_requests(table: RequestTable) -> None:
-            table.add("query", {RequestCode.GET_BROKER_HA_STATUS: self.status.process})
+            table.add("adminBroker", {RequestCode.GET_BROKER_HA_STATUS: self.status.process})
 
         def runtime_info() -> dict[str, str]:
             client = self.client

@@ -269,6 +269,10 @@ class Kit:
         return self.parts.store.max_offset("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0) > 0
 
     @property
+    def pulls(self) -> Any:
+        return self.parts.pulls.operation._config
+
+    @property
     def policy(self) -> Any:
         return self.parts.store._parts.clean_log.policy
 
@@ -323,6 +327,8 @@ CASES: list[Case] = [
     ("popCkMaxBufferSize", lambda kit: kit.keeps_check_point(), True, 0, False),
     ("popCkOffsetMaxQueueSize", lambda kit: kit.keeps_check_point(), True, 0, False),
     ("recallMessageEnable", lambda kit: kit.recall(), 16, "true", 604),
+    ("slaveReadEnable", lambda kit: kit.pulls.slave_read_enable, False, "true", True),
+    ("offsetCheckInSlave", lambda kit: kit.pulls.offset_check_in_slave, False, "true", True),
     ("deleteWhen", lambda kit: kit.policy.delete_hours, {4}, "2;16", {2, 16}),
     ("fileReservedTime", lambda kit: kit.policy.file_reserved_ms, 259_200_000, 1, 3_600_000),
     ("diskMaxUsedSpaceRatio", lambda kit: kit.policy.max_used_ratio, 0.75, 50, 0.5),
@@ -397,7 +403,7 @@ def test_live_setting_not_persisted_does_not_change(monkeypatch: pytest.MonkeyPa
         {"deleteWhen": "25"},
         {"consumerOffsetUpdateVersionStep": "0"},
         {"maxHeldPulls": "-1"},
-        {"slaveReadEnable": "true"},
+        {"traceTopicEnable": "true"},
         {"transactionCheckMax": "0"},
     ],
     ids=str,
