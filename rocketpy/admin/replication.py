@@ -86,6 +86,8 @@ def _described(
             lag_bytes=0,
             in_sync=True,
             copies_in_sync=answer.in_sync_slave_nums + 1,
+            copies_needed=answer.needed_replicas or 0,
+            send_refusal=answer.send_refusal or "",
         )
     client: Mapping[str, Any] = answer.ha_client_runtime_info
     end = _number(client.get("maxOffset"))

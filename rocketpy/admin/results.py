@@ -78,6 +78,9 @@ class ReplicaStatus:
         lag_bytes: bytes that it is behind the master; below 0 when unknown.
         in_sync: whether the master counts it as in sync.
         copies_in_sync: number of copies in sync, of a master; its own included.
+        copies_needed: number of copies that a send to a master waits for, its own included; 0 when
+            unknown, as of a broker of Apache.
+        send_refusal: why a master refuses sends, or an empty string.
         error: why it did not answer, or an empty string.
     """
 
@@ -92,6 +95,8 @@ class ReplicaStatus:
     lag_bytes: int = -1
     in_sync: bool = False
     copies_in_sync: int = 0
+    copies_needed: int = 0
+    send_refusal: str = ""
     error: str = ""
 
 

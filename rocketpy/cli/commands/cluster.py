@@ -36,7 +36,10 @@ def command() -> None:
 @namesrv_option
 @output_option
 def list_(*, cluster: str, namesrv: str, output: str) -> int:
-    """List brokers with role, state and lag of the log, version and load."""
+    """List brokers with role, state and lag of the log, version and load.
+
+    The reason says why a slave follows no master, or a master refuses or does not confirm sends.
+    """
 
     async def work(
         admin: rocketpy_admin.Admin,
@@ -55,6 +58,7 @@ def list_(*, cluster: str, namesrv: str, output: str) -> int:
             "id": each.broker_id,
             "role": (replica := replica_of.get(each.address, none)).role,
             "state": replica.state,
+            "reason": replica.reason or _send_problem(replica),
             "lag_bytes": replica.lag_bytes if replica.lag_bytes >= 0 else None,
             "in_sync": replica.in_sync,
             "address": each.address,
@@ -298,9 +302,9 @@ def replication(
     Prints a row for each problem. The exit code is 0 if there is none, else 1; also when the
     name servers do not answer.
 
-    A broker name is a problem if its master is not registered or has fewer copies in sync than
-    --min-in-sync; a broker, if it does not answer, is a slave that follows no master, or lags more
-    than --max-lag-bytes.
+    A broker name is a problem if its master is not registered, refuses sends, or has fewer copies
+    in sync than --min-in-sync or than its sends wait for (inSyncReplicas); a broker, if it does
+    not answer, is a slave that follows no master, or lags more than --max-lag-bytes.
     """
     found = ask(namesrv, lambda admin: admin.replicas(cluster))
     problems = problems_of(found, min_in_sync, max_lag_bytes)
@@ -325,6 +329,8 @@ def problems_of(
         problem = ""
         if master is None:
             problem = "no master is registered"
+        elif not master.error and (found := _send_problem(master)):
+            problem = found
         elif not master.error and master.copies_in_sync < min_in_sync:
             problem = f"{master.copies_in_sync} of {min_in_sync} copies in sync"
         if problem:
@@ -334,6 +340,16 @@ def problems_of(
         if problem:
             rows.append(_problem_row(each.cluster, each.broker, str(each.broker_id), problem))
     return rows
+
+
+def _send_problem(master: rocketpy_admin.ReplicaStatus) -> str:
+    """Return why a master refuses or does not confirm sends, or an empty string."""
+    if master.send_refusal:
+        return f"sends are refused: {master.send_refusal} ({master.copies_in_sync} in sync)"
+    if master.copies_in_sync < master.copies_needed:
+        copies = f"{master.copies_in_sync} of {master.copies_needed} copies in sync"
+        return f"sends are not confirmed: {copies}"
+    return ""
 
 
 def _problem_of(replica: rocketpy_admin.ReplicaStatus, max_lag_bytes: int | None) -> str:

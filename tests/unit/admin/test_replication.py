@@ -93,3 +93,23 @@ def test_check_replication_names_each_problem() -> None:
     assert problems(replica(0), replica(1, lag_bytes=9), lag=8) == ["lag 9 bytes, allowed 8"]
     assert problems(replica(0), replica(1, lag_bytes=-1), lag=8) == ["lag unknown, allowed 8"]
     assert problems(replica(0, error="no answer"), replica(1)) == ["no answer"]
+
+
+def test_check_replication_names_a_master_whose_sends_fail() -> None:
+    refuses = replica(0, copies_in_sync=1, copies_needed=2, send_refusal="not enough")
+    assert problems(refuses, copies=2) == ["sends are refused: not enough (1 in sync)"]
+    waits = replica(0, copies_in_sync=1, copies_needed=3)
+    assert problems(waits) == ["sends are not confirmed: 1 of 3 copies in sync"]
+    assert problems(replica(0, copies_needed=2), copies=2) == []
+    assert problems(replica(0, copies_in_sync=1), copies=1) == [], "a broker of Apache"
+
+
+async def test_replicas_master_says_what_its_sends_wait_for(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    set_up(remoting, {"maxOffset": 900, "state": "STREAMING"}, in_sync=False)
+    status = {"master": True, "neededReplicas": 2, "sendRefusal": "not enough"}
+    remoting.response(CODE, body=json.dumps(status).encode(), at=MASTER)
+    master, slave, _ = await admin.replicas()
+    assert (master.copies_in_sync, master.copies_needed) == (1, 2)
+    assert (master.send_refusal, slave.send_refusal) == ("not enough", "")
