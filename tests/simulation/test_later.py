@@ -264,7 +264,7 @@ def test_seeds_that_found_something(seed: int) -> None:
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_or_early_when_hosts_are_parted() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(6):
+    for seed in range(7):
         counts += _world_of(seed, _PARTED).counts
     assert counts["part"] >= 6
     assert counts["failed"] > 0

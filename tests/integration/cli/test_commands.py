@@ -422,7 +422,7 @@ def test_broker_with_a_host_name_that_cannot_be_says_so(tmp_path: Path) -> None:
         timeout=100,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("rocketpy: brokerIP1: the host name 'no..host' cannot be resolv")
     assert done.stderr.count("\n") == 1
 

@@ -14,7 +14,6 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 import rocketpy.admin
 from rocketpy.arrow import row_schema
 from rocketpy.errors import (
-    BrokerError,
     ConfigError,
     DataLossError,
     NoNameServerError,
@@ -179,7 +178,7 @@ def test_batch_read_offsets_out_of_range_are_narrowed_with_skip(cluster: Cluster
 def test_batch_read_invalid_filter_fails_on_the_driver(cluster: ClusterThread) -> None:
     options = {"expressionType": "SQL92", "subExpression": "a > > 5"}
 
-    with pytest.raises(BrokerError, match="subExpression"):
+    with pytest.raises(ConfigError, match="subExpression"):
         read_batch(cluster, subscribe="T", **options)
 
 

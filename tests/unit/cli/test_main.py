@@ -63,7 +63,8 @@ def test_wrong_usage_is_exit_code_2_and_one_sentence() -> None:
     bad_value = run("namesrv", "-D", "listenPort=x")
     assert bad_value.returncode == 2
     assert bad_value.stderr == (
-        "rocketpy: -D: listenPort: 'x' is not allowed here; expected a whole number\n"
+        "rocketpy: -D: listenPort: 'x' is not allowed here; "
+        "expected a whole number from 0 to 65535\n"
     )
     missing = run("namesrv", "-c", "/none.conf")
     assert missing.returncode == 2
