@@ -350,6 +350,7 @@ class BrokerParts:
             follow_delays=next(each.delays for each in followers if each.delays),
             follow_timer=next((each.timer for each in followers if each.timer), _no_timer),
             drop_topic=self._drop_topic,
+            max_offset=self.store.max_offset,
             max_phy_offset=lambda: self.store.max_phy_offset,
             flushed_phy_offset=lambda: self.store.flushed_phy_offset,
         )

@@ -20,6 +20,7 @@ import structlog
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.metadata.json_document import DataVersion, JsonDocument, as_int, as_table
 from rocketpy.errors import DiskFullError, StoreError
+from rocketpy.proto.topic_names import SYSTEM_GROUP_PREFIX
 from rocketpy.runtime.clock import Clock
 
 _log = structlog.get_logger(__name__)
@@ -253,24 +254,29 @@ class ConsumerOffsets:
         master: Mapping[tuple[str, str], Mapping[int, int]],
         before: Mapping[tuple[str, str], Mapping[int, int]] | None,
         commits: LocalCommits | None,
+        max_offset: Callable[[str, int], int] | None = None,
     ) -> None:
         """Take the offsets of the master, at a slave.
 
-        An offset moves backwards only if a master that has run since the last call moved it back (a
-        reset), and no client committed it here since. A master that was killed has lost its last
-        commits: then the larger offset stays.
+        An offset moves backwards (or is removed) only if a master that has run since the last call
+        moved it back (a reset) or removed it (a deletion), and no client committed it here since. A
+        master that was killed has lost its last commits: then the larger offset stays, unless it is
+        beyond the end of its queue: the topic was created again.
 
         Args:
-            master: its offsets.
+            master: its offsets, without those of the broker's own groups.
             before: those that it had at the last call; None if it was started since.
             commits: offsets that were committed here; None: offsets only move forward.
+            max_offset: returns the end of a queue by topic and queue id; None: not compared.
         """
         for key, queues in master.items():
             if self.topic_exists(key[0]):
                 was = None if before is None else before.get(key, {})
                 with self._lock:  # not for the whole table: clients commit meanwhile
                     for queue_id, offset in queues.items():
-                        self._follow(key, queue_id, offset, was, commits)
+                        self._follow(key, queue_id, offset, was, commits, max_offset)
+        if commits is not None:
+            self._follow_removed(master, {} if before is None else before, commits, max_offset)
 
     def _follow(
         self,
@@ -279,18 +285,44 @@ class ConsumerOffsets:
         offset: int,
         was: Mapping[int, int] | None,
         commits: LocalCommits | None,
+        max_offset: Callable[[str, int], int] | None,
     ) -> None:
         known = self._table.get(key, queue_id)
         if offset < 0 or offset == known:
             return
         if known is not None and offset < known:
             is_committed_here = commits is None or commits.get(key, queue_id) is not None
-            if is_committed_here or was is None or was.get(queue_id, -1) <= offset:
+            is_moved_back = was is not None and was.get(queue_id, NO_OFFSET) > offset
+            is_beyond = max_offset is not None and known > max_offset(key[0], queue_id)
+            if is_committed_here or not (is_moved_back or is_beyond):
                 return
         elif commits is not None:
             commits.drop(key, queue_id, offset)
         if self._table.put(key, queue_id, offset):
             self._dirty = True
+
+    def _follow_removed(
+        self,
+        master: Mapping[tuple[str, str], Mapping[int, int]],
+        before: Mapping[tuple[str, str], Mapping[int, int]],
+        commits: LocalCommits,
+        max_offset: Callable[[str, int], int] | None,
+    ) -> None:
+        with self._lock:
+            pairs = list(self._table.queues.items())
+        for key, queues in pairs:
+            if key[1].startswith(SYSTEM_GROUP_PREFIX):
+                continue
+            had, has = before.get(key, {}), master.get(key, {})
+            for queue_id in [each for each in list(queues) if each not in has]:
+                with self._lock:  # a commit until here is in `commits`
+                    known = self._table.get(key, queue_id)
+                    if known is None or commits.get(key, queue_id) is not None:
+                        continue
+                    is_beyond = max_offset is not None and known > max_offset(key[0], queue_id)
+                    if queue_id in had or is_beyond:
+                        self._table.pop(key, queue_id)
+                        self._dirty = True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the committed (or just reset) offset; `NO_OFFSET` when there is none."""

@@ -75,6 +75,7 @@ class SlaveTables:
         follow_delays: takes the offsets of the delay levels.
         follow_timer: takes the checkpoint of the timer.
         drop_topic: deletes the data of a topic, but messages from a physical offset on.
+        max_offset: returns the end of a queue by topic and queue id.
         max_phy_offset: returns the end of this log.
         flushed_phy_offset: returns the end of this log on disk.
     """
@@ -86,6 +87,7 @@ class SlaveTables:
     follow_delays: Callable[[Mapping[int, int]], None]
     follow_timer: Callable[[TimerMarks], None]
     drop_topic: Callable[[str, int], None]
+    max_offset: Callable[[str, int], int]
     max_phy_offset: Callable[[], int]
     flushed_phy_offset: Callable[[], int]
 
@@ -140,7 +142,6 @@ class MetadataSync:
         self._topics_version: DataVersion | None = None
         self._groups_version: DataVersion | None = None
         self._before: GroupOffsets | None = None
-        self._boot = ""
         self._held: _Done | None = None
         self._failure = ""
         self._refused: set[int] = set()
@@ -263,15 +264,19 @@ class MetadataSync:
     # -- offsets ---------------------------------------------------------------------------
 
     async def _follow_offsets(self) -> None:
-        master = await self._fetch_offsets()
-        before = self._before
-        if before is None or _moves_back(before, master):
+        offsets, before = self._tables.offsets, self._before
+        found = await self._fetch_offsets()
+        master = {key: each for key, each in found.items() if not _is_own_group(key[1])}
+        # Asked each time: the file must not name an older process when this one is stopped.
+        boot = await self._boot_time()
+        if boot != self._commits.master_boot:
             # A master that was killed has lost the commits of some seconds: these are no resets.
-            boot = await self._boot_time()
-            if boot != self._boot:
-                self._boot, before = boot, None
-        clients = {key: each for key, each in master.items() if not _is_own_group(key[1])}
-        self._tables.offsets.follow(clients, before, self._commits)
+            before = None
+        elif before is None and boot:
+            # The first round: what was not committed here is what this process had before.
+            before = offsets_of(offsets.to_json())
+        offsets.follow(master, before, self._commits, self._tables.max_offset)
+        self._commits.note_master(boot)
         self._before = master
         if len(self._commits):
             await self._handback.send(self._call, master)
@@ -281,7 +286,7 @@ class MetadataSync:
         return offsets_of(as_table(fastjson.loads(response.body)))
 
     async def _boot_time(self) -> str:
-        """Return when the master started; it is asked only when that matters."""
+        """Return when the master started; empty when it does not answer that."""
         try:
             response = await self._ask(RequestCode.GET_BROKER_RUNTIME_INFO)
         except BrokerError:
@@ -406,15 +411,6 @@ def _as_text(version: DataVersion | None) -> str:
 
 def _is_own_group(group: str) -> bool:
     return group.startswith(SYSTEM_GROUP_PREFIX)
-
-
-def _moves_back(before: GroupOffsets, now: GroupOffsets) -> bool:
-    """Return whether an offset is smaller than before, or missing."""
-    return any(
-        now.get(key, {}).get(queue_id, -1) < offset
-        for key, queues in before.items()
-        for queue_id, offset in queues.items()
-    )
 
 
 def _numbers(value: object) -> dict[int, int]:

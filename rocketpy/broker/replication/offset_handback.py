@@ -6,6 +6,10 @@ return, for it still has the offsets from before: its consumers would get the me
 restarts, and sends each one to the master that is larger than the master's (15
 UPDATE_CONSUMER_OFFSET).
 
+The file also names the process of the master whose offsets were followed last (its boot time). An
+offset that was not committed here is then the master's, also after a restart of the slave, so that
+a reset or deletion that the same process made meanwhile is recognized.
+
 The file is written with the interval of consumerOffset.json: a slave that is killed loses the
 commits of the last `flushConsumerOffsetInterval` in both.
 """
@@ -51,6 +55,7 @@ class SlaveCommits:
         self._interval_ms = interval_ms
         self._lock = threading.Lock()
         self._table = OffsetTable(MAX_OFFSETS)
+        self._master_boot = ""
         self._dirty = False
 
     def __len__(self) -> int:
@@ -60,8 +65,11 @@ class SlaveCommits:
     def load(self) -> None:
         """Read the file."""
         with self._lock:
-            for key, offsets in offsets_of(as_table(self._file.load())).items():
+            document = as_table(self._file.load())
+            for key, offsets in offsets_of(document).items():
                 self._table.load(key, dict(offsets))
+            boot = document.get("masterBootTimestamp")
+            self._master_boot = boot if isinstance(boot, str) else ""
 
     def persist(self) -> None:
         """Write the file, also an empty one: it marks the directory as a slave's.
@@ -72,8 +80,10 @@ class SlaveCommits:
         with self._lock:
             self._dirty = False
             content = {key: dict(offsets) for key, offsets in self._table.queues.items()}
+            boot = self._master_boot
         document: dict[str, Any] = {
-            "offsetTable": {f"{topic}@{group}": each for (topic, group), each in content.items()}
+            "masterBootTimestamp": boot,
+            "offsetTable": {f"{topic}@{group}": each for (topic, group), each in content.items()},
         }
         try:
             self._file.save(document)
@@ -89,6 +99,18 @@ class SlaveCommits:
             except (StoreError, OSError) as error:
                 _log.warning("slave commits not written", error=str(error))
         return now_ms + self._interval_ms
+
+    @property
+    def master_boot(self) -> str:
+        """Boot time of the master that was followed last; empty if it is unknown."""
+        return self._master_boot
+
+    def note_master(self, boot: str) -> None:
+        """Keep the boot time of the master whose offsets are followed."""
+        with self._lock:
+            if boot != self._master_boot:
+                self._master_boot = boot
+                self._dirty = True
 
     def note(self, key: tuple[str, str], queue_id: int, offset: int) -> None:
         """Keep an offset for the master.

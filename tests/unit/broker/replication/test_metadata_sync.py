@@ -1,4 +1,4 @@
-"""Tables of the master at a slave: only differences are written, offsets never move back."""
+"""Tables of the master at a slave: only differences are written, resets move offsets back."""
 
 import struct
 from dataclasses import replace
@@ -15,7 +15,7 @@ from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.wire import fastjson
 from rocketpy.proto.wire.command import RemotingCommand, make_request, make_response
 from rocketpy.store.results import PutMessage
-from tests.unit.broker.replication.slave_kit import Pair
+from tests.unit.broker.replication.slave_kit import Pair, parts
 
 NOT_SUPPORTED = 3
 
@@ -28,6 +28,39 @@ def copy_log(pair: Pair) -> None:
         if record is not None and phy_offset == slave.max_phy_offset:
             slave.append_raw(phy_offset, bytes(record))
     slave.flush_log()
+
+
+def store_messages(pair: Pair, count: int) -> None:
+    """Store messages of topic T at both brokers."""
+    for _ in range(count):
+        pair.master.parts.store.put_message(PutMessage("T", 0, b"body"))
+    copy_log(pair)
+
+
+def started_again(pair: Pair) -> None:
+    """Let the master answer as another process."""
+    pair.master.parts.start_ms += 1
+    pair.master.table = build_requests(pair.master.parts)
+
+
+def restart_slave(pair: Pair) -> None:
+    """Stop the slave, which writes its tables, and start it again."""
+    slave = pair.slave
+    for table in (slave.topics, slave.groups, slave.offsets, slave.slave_commits):
+        table.persist()
+    slave.store.close()
+    pair.slave = parts("SLAVE", pair.files)
+    pair.sync = pair.following(pair.slave)
+
+
+async def pair_with_offset(offset: int) -> Pair:
+    """Return a pair with ten messages of topic T and an offset of group g."""
+    pair = Pair()
+    pair.master.parts.topics.put(TopicConfig("T", 1, 1, 6))
+    pair.master.parts.offsets.commit("g", "T", 0, offset)
+    await pair.sync.follow_once()
+    store_messages(pair, 10)
+    return pair
 
 
 async def test_slave_new_one_gets_topics_groups_offsets_and_modes() -> None:
@@ -103,9 +136,9 @@ async def test_slave_offsets_move_back_only_after_a_reset_of_a_running_master() 
     master.offsets.commit("g", "T", 0, 20)
     await pair.sync.follow_once()
     # Killed: it comes back with the offsets of some seconds ago.
+    store_messages(pair, 20)
     master.offsets.commit("g", "T", 0, 12)
-    master.start_ms += 1
-    pair.master.table = build_requests(master)
+    started_again(pair)
     await pair.sync.follow_once()
     assert slave.offsets.query("g", "T", 0) == 20
     assert len(slave.slave_commits) == 0, "it is the master that decides what was committed there"
@@ -262,3 +295,98 @@ async def test_slave_deleted_topic_that_was_created_again_keeps_its_new_messages
     assert slave.topics.get("T") is not None
     (record,) = slave.store.get_message("T", 0, 0, 32, 1 << 20).buffers
     assert b"new" in bytes(record)
+
+
+async def test_slave_reset_while_it_was_stopped_is_followed() -> None:
+    pair = await pair_with_offset(10)
+    restart_slave(pair)
+    pair.master.parts.offsets.commit("g", "T", 0, 2)
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("g", "T", 0) == 2
+    await pair.sync.follow_once()
+    assert pair.master.parts.offsets.query("g", "T", 0) == 2, "nothing was handed back"
+
+
+async def test_slave_reset_after_a_planned_restart_of_the_master_is_followed() -> None:
+    pair = await pair_with_offset(10)
+    started_again(pair)
+    await pair.sync.follow_once()
+    restart_slave(pair)
+    pair.master.parts.offsets.commit("g", "T", 0, 2)
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("g", "T", 0) == 2
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_slave_topic_created_again_takes_the_offsets_of_the_new_one(restarts: bool) -> None:
+    pair = await pair_with_offset(10)
+    master = pair.master.parts
+    if restarts:
+        restart_slave(pair)
+    # The entry in the table of topics is the same, so only the offsets differ.
+    master.offsets.remove_topic("T")
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("g", "T", 0) == -1
+    master.offsets.commit("g", "T", 0, 1)
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("g", "T", 0) == 1
+    assert len(pair.slave.slave_commits) == 0
+
+
+async def test_slave_group_deleted_while_it_was_stopped_loses_its_offsets() -> None:
+    pair = await pair_with_offset(10)
+    master = pair.master.parts
+    master.offsets.commit("other", "T", 0, 7)
+    await pair.sync.follow_once()
+    restart_slave(pair)
+    master.offsets.remove_group("g")
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("g", "T", 0) == -1
+    assert pair.slave.offsets.query("other", "T", 0) == 7
+
+
+async def test_slave_commit_made_here_survives_its_restart_and_a_reset() -> None:
+    pair = await pair_with_offset(5)
+    pair.slave.offsets.commit("g", "T", 0, 9)
+    pair.slave.offsets.commit("new", "T", 0, 8)
+    pair.master.parts.groups.put(SubscriptionGroupConfig("new"))
+    restart_slave(pair)
+    pair.master.parts.offsets.commit("g", "T", 0, 2)
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("g", "T", 0) == 9
+    assert pair.slave.offsets.query("new", "T", 0) == 8
+
+
+async def test_slave_master_killed_while_it_was_stopped_keeps_the_larger_offset() -> None:
+    pair = await pair_with_offset(10)
+    restart_slave(pair)
+    pair.master.parts.offsets.commit("g", "T", 0, 6)
+    started_again(pair)
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("g", "T", 0) == 10
+    pair.master.parts.offsets.remove_topic("T")
+    started_again(pair)
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("g", "T", 0) == 10
+
+
+@pytest.mark.parametrize("has_offset", [False, True])
+async def test_slave_offset_beyond_its_queue_is_not_kept_after_a_restart_of_the_master(
+    has_offset: bool,
+) -> None:
+    pair = await pair_with_offset(12)
+    restart_slave(pair)
+    pair.master.parts.offsets.remove_topic("T")
+    if has_offset:
+        pair.master.parts.offsets.commit("g", "T", 0, 1)
+    started_again(pair)
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("g", "T", 0) == (1 if has_offset else -1)
+
+
+async def test_slave_progress_of_system_groups_is_not_removed() -> None:
+    pair = await pair_with_offset(10)
+    pair.slave.offsets.follow({("T", "CID_RMQ_SYS_TRANS"): {0: 99}}, None, None)
+    restart_slave(pair)
+    await pair.sync.follow_once()
+    assert pair.slave.offsets.query("CID_RMQ_SYS_TRANS", "T", 0) == 99
