@@ -32,6 +32,11 @@ async def is_streaming(ask: Requests) -> bool:
     return await slave_state(ask) == "STREAMING"
 
 
+async def can_read(ask: Requests) -> bool:
+    response, _ = await ask.pull("slave", TOPIC, GROUP, 0, 0)
+    return response.code == 0
+
+
 def command(pair: Pair, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "rocketpy", *arguments],
@@ -69,12 +74,7 @@ async def test_pair_master_that_is_killed_loses_nothing_and_gets_the_commits(
             sent = [b"message %d" % number for number in range(200)]
             for body in sent[:-1]:
                 await producer.send(TOPIC, body)
-
-            async def has_topic() -> bool:
-                response, _ = await ask.pull("slave", TOPIC, GROUP, 0, 0)
-                return response.code == 0
-
-            await until(has_topic, "the slave has topic and group")
+            await until(lambda: can_read(ask), "the slave has topic and group")
             # Pulls at the slave wait for the log: at the end of the queue, and beyond it.
             waits = [
                 asyncio.create_task(ask.pull("slave", TOPIC, GROUP, 0, offset, 20_000))
