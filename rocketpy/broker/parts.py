@@ -556,6 +556,7 @@ class BrokerParts:
             slave_reads=SlaveReads(
                 self.role.is_slave,
                 total_memory_bytes() * self.configs.store.access_message_in_memory_max_ratio // 100,
+                self.replication.slave_has,
             ),
         )
         self.store.on_arrival = arrival_listener(self.features, pulls.on_arrival)

@@ -152,6 +152,27 @@ class Replication:
         found = [] if self.server is None else self.server.streaming
         return any(each.broker_id in {broker_id, None} for each in found)
 
+    def slave_has(self, broker_id: int, phy_offset: int) -> bool:
+        """Return whether a connected slave is in sync and has received a message; on any thread.
+
+        Args:
+            broker_id: id of the slave; slaves of Apache do not name theirs, and any of them counts.
+            phy_offset: physical offset of the message.
+        """
+        server = self.server
+        if server is None:
+            return False
+        streams = [
+            each.stream
+            for each in server.streaming
+            if each.broker_id in {broker_id, None} and each.stream is not None
+        ]
+        return any(
+            each.progress.received > phy_offset
+            and server.acknowledgements.is_in_sync(each.progress)
+            for each in streams
+        )
+
     def when_refusal_changes(self, listener: Callable[[str | None], None]) -> None:
         """Call a listener, on the loop, when sends begin or cease to be refused."""
         if self.server is not None:

@@ -160,6 +160,10 @@ class PullCounter(Protocol):
         ...
 
 
+def _no_slave_has(_broker_id: int, _phy_offset: int) -> bool:
+    return False
+
+
 class SlaveReads(NamedTuple):
     """Settings of a broker group with slaves that a pull depends on.
 
@@ -167,10 +171,13 @@ class SlaveReads(NamedTuple):
         is_slave: whether this broker is a slave.
         recent_bytes: size of the newest part of the log that is assumed to be in memory; a
             consumer that reads before it is sent to a slave.
+        slave_has: returns whether the slave of a broker id is connected, is in sync, and has
+            received the message at a physical offset.
     """
 
     is_slave: bool = False
     recent_bytes: int = 0
+    slave_has: Callable[[int, int], bool] = _no_slave_has
 
 
 _MASTER_ONLY: Final = SlaveReads()
@@ -419,15 +426,20 @@ class PullOperation:
     def suggested_broker_id(self, group: SubscriptionGroupConfig, phy_offset: int) -> int:
         """Return the broker that a group should pull from next; a slave suggests the master.
 
+        A slave that is away or behind is not suggested: consumers would wait for it.
+
         Args:
             group: the group.
             phy_offset: physical offset of a message that was just read.
         """
         if not self._config.slave_read_enable or self._slave_reads.is_slave:
             return MASTER_ID
+        suggested = group.broker_id
         if self._store.max_phy_offset - phy_offset > self._slave_reads.recent_bytes:
-            return group.which_broker_when_consume_slowly
-        return group.broker_id
+            suggested = group.which_broker_when_consume_slowly
+        if suggested != MASTER_ID and not self._slave_reads.slave_has(suggested, phy_offset):
+            return MASTER_ID
+        return suggested
 
     def wait_plain(
         self,

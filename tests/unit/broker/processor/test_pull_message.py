@@ -395,6 +395,7 @@ def at(phy_offset: int) -> GetMessageResult:
     [
         (10, False, True, "1"),
         (950, False, True, "0"),
+        (600, False, True, "0"),  # the slave is away, or has not received it
         (10, False, False, "0"),
         (10, True, True, "0"),
     ],
@@ -402,7 +403,8 @@ def at(phy_offset: int) -> GetMessageResult:
 def test_pull_message_reader_that_is_far_behind_is_sent_to_a_slave(
     phy_offset: int, is_slave: bool, may_read: bool, suggested: str, serialize_type: int
 ) -> None:
-    kit = Kit(slave_reads=SlaveReads(is_slave, 100), slave_read_enable=may_read)
+    reads = SlaveReads(is_slave, 100, lambda broker_id, end: broker_id == 1 and end < 500)
+    kit = Kit(slave_reads=reads, slave_read_enable=may_read)
     kit.subscribe()
     kit.store.max_phy_offset = 1_000
     kit.store.results.append(at(phy_offset))
@@ -413,7 +415,7 @@ def test_pull_message_reader_that_is_far_behind_is_sent_to_a_slave(
 
 
 def test_pull_message_group_names_the_brokers_that_are_suggested() -> None:
-    kit = Kit(slave_reads=SlaveReads(False, 100), slave_read_enable=True)
+    kit = Kit(slave_reads=SlaveReads(False, 100, lambda *_: True), slave_read_enable=True)
     kit.subscribe()
     kit.groups.put(SubscriptionGroupConfig("g", broker_id=3, which_broker_when_consume_slowly=2))
     kit.store.max_phy_offset = 1_000

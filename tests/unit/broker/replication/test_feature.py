@@ -91,12 +91,18 @@ def test_pair_copies_and_says_so() -> None:
         assert (row.slave_ack_offset, row.diff, row.in_sync) == (3, 0, True)
         assert (row.broker_id, row.state, row.protocol) == (1, "STREAMING", "pair")
 
+        assert master.slave_has(1, 2)
+        assert not master.slave_has(1, 3), "beyond what the slave received"
+        assert not master.slave_has(2, 2), "no such slave"
+        assert not slave.slave_has(1, 0)
+
         status = HARuntimeInfo.decode(slave.status.read().encode())
         found = HAClientInfo.from_json(status.ha_client_runtime_info)
         assert not status.master
         assert (found.master_addr, found.max_offset) == (f"{MASTER}:10912", 3)
         assert (found.state, found.protocol, found.is_activated) == ("STREAMING", "pair", True)
         await slave.stop()
+        await world.until(lambda: not master.slave_has(1, 2))
         await master.stop()
 
     run(case)
