@@ -1,7 +1,8 @@
 """A broker: builds its parts, and starts and stops them in order.
 
 The order of a start is store, tables, port, name servers. A stop reverses it: unregister at the
-name servers, close the port, finish requests in progress, write the tables, close the store.
+name servers, close the port, finish requests in progress, write the tables, let slaves receive the
+end of the log, close the store.
 
 Source: BrokerController.java (5.4.0).
 """
@@ -306,12 +307,15 @@ class Broker:
             self._loop_services = None
         parts.suspended_pulls.release_all()
         await self._stop_servers()
-        # After the requests in progress, which may wait for slaves.
-        await parts.replication.stop()
+        if parts.role.is_slave:
+            await parts.replication.stop()
         for runner in self._background:
             await self._call(runner.stop)
         self._background.clear()
         self._persist_tables()
+        # After the requests in progress, which may wait for slaves, and after the services and the
+        # tables, which append messages as well: slaves get the log to its last byte.
+        await parts.replication.stop()
         await self._call(parts.store.close)
         logger.info("broker stopped", broker_name=parts.identity.broker_name)
 

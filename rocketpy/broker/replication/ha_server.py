@@ -36,6 +36,8 @@ _POLL_MS: Final = 10
 _WOKEN_POLL_MS: Final = 50
 """The same where senders wait, which wakes the port; it sends the messages of the others."""
 _IDLE_MS: Final = 100
+_SEND_REST_MS: Final = 3_000
+"""How long a stop waits for slaves; short enough for a supervisor that kills after 10 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +143,34 @@ class HaServer(Acceptor[ReplicaConnection]):
         self._schedule_tick()
 
     async def stop(self, grace_ms: int = 1_000) -> None:
-        """Close the port and all connections; idempotent."""
+        """Close the port and all connections; idempotent.
+
+        First it waits, for at most 3 s, until the slaves that are in sync have the whole log. The
+        caller stores nothing more, so that one of them can take over with the same log.
+        """
         listening, self._listening = self._listening, None
         if listening is not None:
             listening.stop_accepting()
+            await self._send_rest()
             await listening.drain(grace_ms)
         if self._tick_timer is not None:
             self._tick_timer.cancel()
             self._tick_timer = None
+
+    async def _send_rest(self) -> None:
+        end = self.log.end_phy_offset
+        last_ms = self.now_ms() + _SEND_REST_MS
+        while any(
+            each.stream is not None
+            and each.stream.progress.received < end
+            and self.acknowledgements.is_in_sync(each.stream.progress)
+            for each in self.streaming
+        ):
+            if self.now_ms() >= last_ms:
+                logger.warning("slaves lack the end of the log", end=end)
+                return
+            self._send_all()
+            await asyncio.sleep(_POLL_MS / 1_000)
 
     # -- Acceptor ----------------------------------------------------------------------------
 

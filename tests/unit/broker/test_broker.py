@@ -219,6 +219,29 @@ async def test_broker_without_its_tables_warns_about_topics_with_messages() -> N
         assert [(each["count"], each["topics"]) for each in found] == [(1, "T")] * is_lost
 
 
+async def test_broker_stop_ends_replication_after_its_tables_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Kit().broker()
+    await broker.start()
+    order: list[str] = []
+    stop_replication = broker.parts.replication.stop
+
+    async def stop() -> None:
+        order.append("replication")
+        await stop_replication()
+
+    monkeypatch.setattr(broker.parts.replication, "stop", stop)
+    # Pop consumption stores its checkpoints as messages when it is written.
+    for feature in broker.parts.features:
+        for state in feature.states:
+            monkeypatch.setattr(state, "persist", lambda: order.append("table"))
+    await broker.stop()
+    assert order.count("table") > 0
+    assert order[-1] == "replication"
+    assert order.count("replication") == 1
+
+
 async def test_broker_services_run_on_its_loop() -> None:
     broker = Kit().broker()
     await broker.start()

@@ -6,7 +6,7 @@ from rocketpy.broker.replication.acknowledgements import NOT_ENOUGH
 from rocketpy.errors import StartError
 from rocketpy.proto.replication.pair_frames import Refusal, Refuse
 from rocketpy.testing.sim_loop import pass_time
-from tests.unit.broker.replication.kit import SLAVE, FakeStore, World, is_streaming, run
+from tests.unit.broker.replication.kit import MASTER, SLAVE, FakeStore, World, is_streaming, run
 
 
 def test_port_that_is_taken_is_an_error() -> None:
@@ -131,6 +131,34 @@ def test_refusals_are_bounded_and_replaced() -> None:
             server.refused(connection, refusal)
             server.connections.remove(connection)
         assert len(server.refusals) == 64
+
+    run(case)
+
+
+def test_stop_waits_until_slaves_have_the_whole_log() -> None:
+    async def case(world: World) -> None:
+        log, copy = FakeStore(identity="x"), FakeStore()
+        server = await world.master(log)
+        client = world.slave(copy)
+        await world.until(lambda: is_streaming(client))
+        log.data += b"the end"  # as a service that stops stores it: nothing wakes the port
+        await server.stop()
+        assert copy.data == b"the end"
+
+    run(case)
+
+
+def test_stop_waits_briefly_for_a_slave_that_does_not_answer() -> None:
+    async def case(world: World) -> None:
+        log = FakeStore(identity="x")
+        server = await world.master(log)
+        client = world.slave(FakeStore())
+        await world.until(lambda: is_streaming(client))
+        world.network.partition([MASTER], [SLAVE])
+        log.data += b"the end"
+        began_s = world.loop.time()
+        await server.stop()
+        assert world.loop.time() - began_s == pytest.approx(3, abs=0.1)
 
     run(case)
 
