@@ -351,7 +351,8 @@ class ConfigSet:
             if not found:
                 raise ConfigError("no such key" + suggestion(key, self.as_dict()), key=key)
             if live_only and not any(each.live for _, each in found):
-                raise ConfigError("cannot be changed while running", key=key)
+                reason = "cannot be changed while running: change the file and restart the server"
+                raise ConfigError(reason, key=key)
             if len(text) > _MAX_REMOTE_VALUE_CHARS or not (text.isprintable() or not text):
                 raise ConfigError("the value is too long or not printable", key=key)
             for owner, each in found:
