@@ -266,13 +266,16 @@ class MessageStore:
             The offset of the next part.
 
         Raises:
-            StoreReadOnlyError: the store is not writable.
-            LogGapError: the offset is not the end of the log.
-            StoreFormatError: the bytes are not records.
-            DiskFullError: no space.
-            ResourceShortError: the queues hold too many unflushed bytes; see `replica`.
+            StoreReadOnlyError, LogGapError, StoreFormatError, DiskFullError, ResourceShortError:
+                see `replica`.
         """
         return self._parts.replica.append_raw(phy_offset, data)
+
+    def drop_incomplete(self) -> None:
+        """Remove the appended bytes behind the last record: the rest may come from another log."""
+        if self._parts.replica.drop_incomplete():
+            # Before new records overwrite a part of them.
+            self.flush_log()
 
     @property
     def write_end(self) -> int:

@@ -33,8 +33,6 @@ from rocketpy.proto.replication.pair_frames import (
 _MASTER: Final = b"rocketpy-ha-1 master"
 _SLAVE: Final = b"rocketpy-ha-1 slave"
 _SAMPLE_BYTES: Final = 4 << 10
-_LARGEST_RECORD_BYTES: Final = 5 << 20
-"""Samples cover complete records; a shorter common range may have none."""
 
 Sample: TypeAlias = tuple[int, int, int]
 """Offset, length and CRC-32 of a part of the log."""
@@ -55,7 +53,7 @@ class ComparedLog(Protocol):
 
     @property
     def end_phy_offset(self) -> int:
-        """End of its bytes, an incomplete record at the end included."""
+        """End of its complete records."""
         ...
 
     @property
@@ -241,19 +239,31 @@ class MasterHandshake:
     def _compare_range(self, hello: Hello, samples: list[Sample]) -> Refuse | None:
         log = self._log
         start, end = log.min_phy_offset, log.end_phy_offset
-        if hello.end < start:
+        # At `start` itself no byte is left by which the logs could be compared.
+        if hello.end <= start:
             text = f"the slave ends at {hello.end}, the master deleted everything before {start}"
             return _refuse(Refusal.BEHIND_RANGE, text, start)
         if hello.end > end:
             text = f"the slave ends at {hello.end}, beyond the master's end {end}"
             return _refuse(Refusal.BEYOND_END, text, end)
-        if not samples and hello.end - max(hello.min, start) > _LARGEST_RECORD_BYTES:
-            raise BadFrameError("PROOF lacks samples of the slave's log")
         different = log.first_difference(samples)
+        if different is None:
+            different = self._not_compared_from(samples, hello.end)
         if different is not None:
             text = f"the logs differ from offset {different} on, or before"
             return _refuse(Refusal.DIFFERENT_LOG, text, different)
         return None
+
+    def _not_compared_from(self, samples: list[Sample], end: int) -> int | None:
+        """Return the offset from which equal samples prove nothing; None if they reach the end.
+
+        Two logs differ up to their end, so the last sample must end there. It is checked after
+        the comparison, which ignores samples outside the log: retention may delete meanwhile.
+        """
+        start = self._log.min_phy_offset
+        offset, length, _ = samples[-1] if samples else (start, 0, 0)
+        reaches_end = offset >= start and length > 0 and offset + length == end
+        return None if reaches_end else max(offset, start)
 
 
 def _refuse(code: Refusal, text: str, offset: int = -1) -> Refuse:

@@ -127,7 +127,11 @@ class MasterLink(asyncio.Protocol):
         if self.ended.done():  # the slave stopped meanwhile
             transport.abort()
             return
-        self._copy.begin()
+        try:
+            self._copy.begin()
+        except (RocketPyError, OSError) as error:
+            self._end(LinkEnd(str(error)))
+            return
         self._tick_timer = self._loop.call_later(_TICK_S, self._tick)
         if not self.is_pair:
             self._feed = classic_frames.TransferReader().feed
@@ -318,7 +322,12 @@ class MasterLink(asyncio.Protocol):
         if silent_ms >= self._config.ha_housekeeping_interval and not self._is_paused:
             self._end(LinkEnd("the master is silent (haHousekeepingInterval)"))
             return
-        if self._step_timer is None and not self._copy.queued_bytes and not self._copy.check():
+        try:
+            can_write = self._step_timer or self._copy.queued_bytes or self._copy.check()
+        except (RocketPyError, OSError) as error:
+            self._end(LinkEnd(str(error)))
+            return
+        if not can_write:
             self._stall()
             self._step_timer = self._loop.call_later(_RETRY_S, self._step_again)
         is_due = now_ms - self._wrote_at_ms >= self._config.ha_send_heartbeat_interval

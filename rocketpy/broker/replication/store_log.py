@@ -92,6 +92,10 @@ class ReplicatedStore(Protocol):
         """Append a part of the master's log."""
         ...
 
+    def drop_incomplete(self) -> None:
+        """Remove the appended bytes behind the complete records."""
+        ...
+
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
         """Call back when the log is flushed up to an offset."""
         ...
@@ -161,15 +165,16 @@ class LogCopy(StoreLog):
 
     @property
     def end_phy_offset(self) -> int:
-        """End of its bytes, an incomplete record at the end included."""
+        """End of its bytes; after `begin` that is the end of its complete records."""
         return max(self._start, self._store.write_end)
 
     @property
     def report(self) -> Report:
         """Progress, as the master is informed of it."""
-        end = self.end_phy_offset
-        confirmed = min(end, self._store.flushed_phy_offset) if self.confirms_disk else end
-        return Report(end, confirmed, self.disk_state)
+        end, store = self.end_phy_offset, self._store
+        # Bytes in which no complete record was found are no copy of a message.
+        confirmed = store.flushed_phy_offset if self.confirms_disk else store.max_phy_offset
+        return Report(end, min(end, confirmed), self.disk_state)
 
     def adopt(self, identity: str) -> None:
         """Take the identity of the master's log, if this one has another or none.
@@ -182,9 +187,17 @@ class LogCopy(StoreLog):
             self._store.adopt_log_identity(identity)
 
     def begin(self) -> None:
-        """Drop what an earlier connection has received and not appended."""
+        """Drop what an earlier connection has received in part.
+
+        The samples of the handshake cover complete records. A part of a record would be continued
+        without having been compared, perhaps with the rest of another record.
+
+        Raises:
+            OSError: the disk failed.
+        """
         self._parts.clear()
-        self.queued_bytes = 0
+        self.queued_bytes = self._start = 0
+        self._store.drop_incomplete()
 
     def receive(self, phy_offset: int, data: bytes | memoryview) -> None:
         """Queue a part of the log.

@@ -182,8 +182,16 @@ def encode_body(message: Message) -> bytes:
 
 
 def without_proof(body: bytes) -> bytes:
-    """Return the map of a CHALLENGE with an empty proof, fields of later versions included."""
-    fields = msgspec.msgpack.decode(body, type=dict[str, object])
+    """Return the map of a CHALLENGE with an empty proof, fields of later versions included.
+
+    Raises:
+        BadFrameError: it cannot be decoded.
+    """
+    try:
+        # Raw: the sender has not proven itself yet, and a field of it may hold anything.
+        fields = msgspec.msgpack.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadFrameError(f"Challenge cannot be decoded: {error}") from error
     return msgspec.msgpack.encode({**fields, "proof": b""})
 
 

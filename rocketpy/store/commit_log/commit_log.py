@@ -358,6 +358,20 @@ class CommitLog:
             rest = rest[len(piece) :]
         return self.write_end
 
+    def drop_incomplete(self) -> None:
+        """Erase the written bytes behind the last record, while others read and flush."""
+        end = self.offsets.appended
+        with self._roll_mutex:
+            while (last := self.queue.last) is not None and last.base_offset > end:
+                spare, self._spare = self._spare, None
+                if spare is not None:  # it would follow the removed file
+                    spare.close()
+                    self._files.remove(spare.path)
+                self.queue.remove_last()
+            self.queue.erase_tail(end)
+            self.file = self.queue.last
+            self.limit = 0
+
     def whole_records(self, start: int, end: int) -> Iterator[tuple[int, RecordCheck]]:
         """Yield the records and blanks that lie completely between two offsets, bodies checked.
 

@@ -288,6 +288,19 @@ class MappedFileQueue:
                 # Before new records overwrite a part of the old ones.
                 last.region.flush()
 
+    def erase_tail(self, offset: int) -> None:
+        """Make an offset in the last file the write position, and zero the bytes written after it.
+
+        Unlike `truncate`, for an open queue: the files before keep what is known of their flushes.
+        """
+        # A flush that runs meanwhile would note the old write position as flushed.
+        with self._flush_mutex:
+            last = self.files[-1]
+            position = offset - last.base_offset
+            last.region.erase(position, last.write_position)
+            last.write_position = position
+            last.flushed = 0
+
     def flush(self) -> None:
         """Flush everything written before the call to disk.
 

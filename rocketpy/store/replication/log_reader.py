@@ -18,7 +18,9 @@ from rocketpy.store.commit_log.prefetch import RECENT_BYTES
 from rocketpy.store.files.mapped_file import MappedFile
 from rocketpy.store.store_offsets import StoreOffsets
 
-END_SAMPLE_BYTES: Final = 64 << 10
+# More than the largest record by default. A message that was sent again is stored with the same
+# body; only the head of its record differs.
+END_SAMPLE_BYTES: Final = 5 << 20
 """Size of the sample that ends at the end of the log."""
 _PIECE_BYTES: Final = 1 << 20
 # One for each slave that catches up, as a rule.

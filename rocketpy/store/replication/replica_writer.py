@@ -135,6 +135,10 @@ class RecordBulk:
         self._queues = [QueueRun(*each) for each in records.queues()]
         return records
 
+    def forget(self) -> None:
+        """Forget the records that were read last: their bytes are removed."""
+        self._records = None
+
     def _follows(self, run: QueueRun) -> bool:
         """Return whether the entries continue their queue."""
         return (
@@ -210,6 +214,21 @@ class ReplicaWriter:
         if shortage is not None:
             raise shortage
         return end
+
+    def drop_incomplete(self) -> bool:
+        """Remove the bytes behind the last dispatched record; return whether there were any.
+
+        A crash at any time is harmless: recovery removes them, too.
+
+        Raises:
+            OSError: a file cannot be removed or erased.
+        """
+        with self._append_lock:
+            if not self._gate.is_open or self._log.write_end <= self._offsets.appended:
+                return False
+            self._bulk.forget()
+            self._log.drop_incomplete()
+            return True
 
     def _dispatch_bulk(self, end: int, arrivals: list[Arrival]) -> bool:
         """Advance `appended` over eligible records, and dispatch them; return if there were any."""

@@ -53,10 +53,11 @@ class FakeReplicas:
 
 
 class FakeStore:
-    """Log in memory; every byte counts as a complete record.
+    """Log in memory; every byte counts as a complete record, except the last `incomplete_bytes`.
 
     Attributes:
         data: bytes from `min_phy_offset` on.
+        incomplete_bytes: bytes at the end in which there is no complete record.
         error: raised by the next appends.
         flushed: end of the part on disk; None: everything.
     """
@@ -66,6 +67,7 @@ class FakeStore:
         self.log_identity = identity
         self.min_phy_offset = start
         self.data = bytearray(data)
+        self.incomplete_bytes = 0
         self.error: Exception | None = None
         self.flushed: int | None = None
         self.fails_flushes = False
@@ -74,11 +76,11 @@ class FakeStore:
 
     @property
     def max_phy_offset(self) -> int:
-        return self.min_phy_offset + len(self.data)
+        return self.write_end - self.incomplete_bytes
 
     @property
     def write_end(self) -> int:
-        return self.max_phy_offset
+        return self.min_phy_offset + len(self.data)
 
     @property
     def flushed_phy_offset(self) -> int:
@@ -122,12 +124,16 @@ class FakeStore:
             raise self.error
         if not self.data and phy_offset % FILE_BYTES == 0:
             self.min_phy_offset = phy_offset
-        if phy_offset != self.max_phy_offset:
-            raise LogGapError(expected=self.max_phy_offset, got=phy_offset)
+        if phy_offset != self.write_end:
+            raise LogGapError(expected=self.write_end, got=phy_offset)
         if data:
             self.appends.append(len(data))
         self.data += data
-        return self.max_phy_offset
+        return self.write_end
+
+    def drop_incomplete(self) -> None:
+        del self.data[len(self.data) - self.incomplete_bytes :]
+        self.incomplete_bytes = 0
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
         if phy_end <= self.flushed_phy_offset or self.fails_flushes:

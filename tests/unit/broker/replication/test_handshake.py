@@ -1,5 +1,6 @@
 """Handshake of the pair protocol: proofs, comparison of the logs, and what is refused."""
 
+import zlib
 from typing import Any
 
 import msgspec
@@ -223,17 +224,52 @@ def test_messages_out_of_order_are_refused_by_both() -> None:
         slave(FakeStore()).feed(encode_handshake(refuse))
 
 
-def test_slave_without_samples_is_refused() -> None:
-    """A proven slave of a later version must not skip the comparison by sending nothing."""
-    data = bytes(6 << 20)
-    one, other = master(FakeStore(data, identity="x")), slave(FakeStore(data))
+@pytest.mark.parametrize(
+    ("samples", "offset"),
+    [
+        ([], 0),
+        ([(0, 900, 0)], 0),
+        ([(400, 0, 0)], 400),
+        ([(0, 1_001, 0)], 0),
+        ([(2_000, 5, 0)], 2_000),
+    ],
+    ids=["none", "short", "empty", "beyond", "outside"],
+)
+def test_slave_whose_samples_do_not_reach_its_end_is_refused(
+    samples: list[tuple[int, int, int]], offset: int
+) -> None:
+    """A proven slave of a later version must not skip the comparison by sending less."""
+    one, other = master(FakeStore(TEXT, identity="x")), slave(FakeStore(TEXT))
     reader = HandshakeReader()
     reader.feed(other.feed(one.feed(other.start()[8:])))
     received = reader.next()
     assert received is not None
     assert isinstance(received.message, Proof)
-    with pytest.raises(BadFrameError, match="lacks samples"):
-        one.feed(encode_handshake(msgspec.structs.replace(received.message, samples=[])))
+    samples = [(at, size, zlib.crc32(TEXT[at : at + size])) for at, size, _ in samples]
+    one.feed(encode_handshake(msgspec.structs.replace(received.message, samples=samples)))
+
+    assert refusal(one.result) is Refusal.DIFFERENT_LOG
+    assert isinstance(one.result, Refused)
+    assert one.result.refusal.offset == offset
+
+
+def test_sample_that_retention_deleted_meanwhile_proves_nothing() -> None:
+    store = FakeStore(bytes(FILE_BYTES) + TEXT, identity="x")
+    one, other = master(store), slave(FakeStore(bytes(FILE_BYTES) + TEXT[:20]))
+    proof = other.feed(one.feed(other.start()[8:]))
+    del store.data[:FILE_BYTES]
+    store.min_phy_offset = FILE_BYTES
+    one.feed(proof)
+
+    assert refusal(one.result) is Refusal.DIFFERENT_LOG
+
+
+def test_slave_that_ends_at_the_oldest_byte_of_the_master_is_behind() -> None:
+    result = shake(
+        master(FakeStore(TEXT, start=FILE_BYTES, identity="x")), slave(FakeStore(bytes(FILE_BYTES)))
+    )
+
+    assert refusal(result) is Refusal.BEHIND_RANGE
 
 
 def test_wrong_start_is_refused_by_the_slave() -> None:

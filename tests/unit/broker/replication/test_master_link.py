@@ -10,6 +10,7 @@ from rocketpy.broker.replication.ha_client import HaClient
 from rocketpy.broker.replication.handshake import MasterHandshake, PairIdentity
 from rocketpy.broker.replication.replica_state import State
 from rocketpy.broker.replication.store_log import StoreLog
+from rocketpy.errors import LogGapError, StoreFormatError
 from rocketpy.proto.replication import classic_frames, pair_frames
 from rocketpy.proto.replication.pair_frames import DiskState, Report
 from rocketpy.remoting.network.admission import Admission
@@ -129,6 +130,37 @@ def test_wrong_frame_ends_the_connection_and_appends_nothing(data: bytes) -> Non
         assert not peer.is_open
         assert store.data == b"ab"
         assert client.state.state is State.CONNECTING
+
+    with_slave(case, store, protocol=1)
+
+
+@pytest.mark.parametrize("error", [StoreFormatError("no record"), LogGapError(expected=2, got=3)])
+def test_log_error_found_while_idle_ends_the_connection(error: Exception) -> None:
+    store = FakeStore(b"ab")
+
+    async def case(world: World, client: HaClient, peer: Peer) -> None:
+        await pass_time(0.1)
+        store.error = error
+        await pass_time(1.0)
+        assert not peer.is_open
+        assert client.state.state is State.CONNECTING
+        assert client.state.reason == str(error)
+
+    with_slave(case, store, protocol=1)
+
+
+def test_disk_error_at_the_start_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FakeStore(b"ab")
+
+    def fail() -> None:
+        raise OSError("bad disk")
+
+    async def case(world: World, client: HaClient, peer: Peer) -> None:
+        monkeypatch.setattr(store, "drop_incomplete", fail)
+        peer.transport.abort()
+        await pass_time(2.0)
+        assert client.state.state is State.CONNECTING
+        assert client.state.reason == "bad disk"
 
     with_slave(case, store, protocol=1)
 

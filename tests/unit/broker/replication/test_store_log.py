@@ -1,11 +1,21 @@
 """Copy of a master's log: order of parts, steps, and what happens when the store refuses."""
 
+import random
+
 import pytest
 
-from rocketpy.broker.replication.store_log import STEP_BYTES, LogCopy
+from rocketpy.broker.replication.handshake import (
+    Accepted,
+    MasterHandshake,
+    PairIdentity,
+    SlaveHandshake,
+)
+from rocketpy.broker.replication.store_log import STEP_BYTES, LogCopy, StoreLog
 from rocketpy.errors import BadFrameError, DiskFullError, ResourceShortError, StoreReadOnlyError
 from rocketpy.proto.replication.pair_frames import DiskState
-from tests.unit.broker.replication.kit import FILE_BYTES, FakeStore
+from tests.unit.broker.replication.kit import FILE_BYTES, SECRET, FakeStore
+from tests.unit.broker.replication.test_handshake import shake
+from tests.unit.store.store_kit import Kit, bodies, message, put_many
 
 
 def copy(store: FakeStore, *, sync: bool = False) -> LogCopy:
@@ -154,3 +164,78 @@ def test_identity_is_adopted_when_it_differs() -> None:
     assert store.log_identity == "x"
     log.adopt("y")
     assert store.log_identity == "y"
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_part_of_a_record_is_received_and_not_confirmed(sync: bool) -> None:
+    store = FakeStore(b"ab")
+    log = copy(store, sync=sync)
+    log.receive(2, b"cd")
+    log.step()
+    store.incomplete_bytes = 2
+
+    assert log.report == (4, 2, DiskState.WRITING)
+
+
+def test_new_connection_drops_a_part_of_a_record() -> None:
+    store = FakeStore(b"abcd")
+    store.incomplete_bytes = 1
+    log = copy(store)
+    log.begin()
+
+    assert (bytes(store.data), log.report.received) == (b"abc", 3)
+
+
+def test_new_connection_of_an_empty_log_may_start_at_another_file() -> None:
+    store = FakeStore()
+    log = copy(store)
+    log.receive(FILE_BYTES, b"x")
+    log.begin()
+    assert log.end_phy_offset == 0
+    log.receive(2 * FILE_BYTES, b"y")
+    log.step()
+
+    assert (store.min_phy_offset, bytes(store.data)) == (2 * FILE_BYTES, b"y")
+
+
+@pytest.mark.parametrize("body", [b"another", b"lost" * 2_000], ids=["another", "same"])
+def test_record_that_the_master_lost_is_not_continued_with_another(body: bytes) -> None:
+    """The master's computer fails while it sends a record; it stores another one there."""
+    kit, slave = Kit(), Kit(broker_role="SLAVE").open()
+    master = kit.open()
+    put_many(master, 5)
+    master.flush_log()
+    end = master.max_phy_offset
+    master.put_message(message(b"lost" * 2_000))
+    log = copy(slave)  # type: ignore[arg-type]
+    log.receive(0, bytes(master.log_part(0, end + 5_000) or b""))
+    assert log.step()
+    assert log.report == (end + 5_000, end, DiskState.WRITING)
+
+    kit.files.power_cut(random.Random(1))
+    kit.files.start_process()
+    kit.clock.advance(5)
+    master = kit.open()
+    assert master.max_phy_offset == end
+    master.put_message(message(body))
+    put_many(master, 5)
+    log.begin()
+    result = shake(
+        MasterHandshake(
+            PairIdentity(cluster="c", name="b", broker_id=0, secret=SECRET),
+            StoreLog(master, FILE_BYTES),
+            nonce=bytes(32),
+            is_taken=lambda _: False,
+        ),
+        SlaveHandshake(
+            PairIdentity(cluster="c", name="b", broker_id=1, secret=SECRET), log, nonce=bytes(32)
+        ),
+    )
+    assert isinstance(result, Accepted)
+    assert result.start == end
+    log.receive(end, bytes(master.log_part(end, 1 << 20) or b""))
+    assert log.step()
+    assert log.report.confirmed == slave.max_phy_offset == master.max_phy_offset
+    assert bodies(slave) == bodies(master)
+    assert slave.damaged_phy_offsets == []
+    assert slave.first_difference(master.log_samples(64, 4_096)) is None

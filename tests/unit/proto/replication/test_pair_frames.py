@@ -94,6 +94,23 @@ def test_challenge_without_proof_keeps_unknown_fields() -> None:
     assert without_proof(body) == msgspec.msgpack.encode({"later": 1, "proof": b""})
 
 
+@pytest.mark.parametrize(
+    "value", [b"\xa2\xff\xfe", b"\xd7\xff" + b"\xff" * 8], ids=["UTF-8", "timestamp"]
+)
+def test_challenge_with_a_malformed_unknown_field_is_kept_as_it_is(value: bytes) -> None:
+    proof = msgspec.msgpack.encode("proof")
+
+    assert without_proof(b"\x82\xa1z" + value + proof + b"\xa1x") == (
+        b"\x82\xa1z" + value + proof + b"\xc4\x00"
+    )
+
+
+@pytest.mark.parametrize("body", [b"\x81\xa2\xff\xfe\x01", b"\x81\xd7\xff" + b"\xff" * 9, b"\x82"])
+def test_malformed_challenge_without_proof_is_refused(body: bytes) -> None:
+    with pytest.raises(BadFrameError):
+        without_proof(body)
+
+
 @pytest.mark.parametrize(("length", "kind"), [(0, 1), (-1, 1), (5, 0), (5, 6), (5, 255)])
 def test_impossible_length_or_type_is_refused(length: int, kind: int) -> None:
     with pytest.raises(BadFrameError):

@@ -48,7 +48,8 @@ def test_log_part_old_bytes_are_read_by_system_call(monkeypatch: pytest.MonkeyPa
     assert cold.obj is not hot.obj
 
 
-def test_log_samples_cover_range_and_end() -> None:
+def test_log_samples_cover_range_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "END_SAMPLE_BYTES", 64 << 10)
     kit = Kit()
     store = kit.open()
     put_many(store, 700)

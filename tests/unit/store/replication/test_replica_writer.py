@@ -231,3 +231,67 @@ def test_record_damaged_on_the_master_is_reported_and_skipped(mode: str) -> None
     assert slave.damaged_phy_offsets == [source.queue_entry(TOPIC, 0, 3)[0]]  # type: ignore[index]
     assert bodies(slave) == sent[:3] + sent[4:]
     assert slave.max_phy_offset == source.max_phy_offset
+
+
+@pytest.mark.parametrize("kept", [1, 7, 50, 150])
+@pytest.mark.parametrize("is_first_in_file", [False, True])
+def test_incomplete_record_is_dropped_and_another_one_takes_its_place(
+    kept: int, is_first_in_file: bool
+) -> None:
+    source, other = Kit().open(), Kit().open()
+    put_many(source, 20)
+    put_many(other, 20)
+    end = source.max_phy_offset
+    put_many(source, 1)
+    while is_first_in_file and source.max_phy_offset < 16_384:
+        put_many(other, 1)
+        put_many(source, 1)
+        end = 16_384
+    other.put_message(message(b"another" * 30))
+    kit = Kit()
+    slave = kit.open()
+    slave.append_raw(0, raw_log(source)[: end + kept])
+    to_disk(slave)
+    slave.flush_log()
+    assert slave.write_end == end + kept
+    slave.drop_incomplete()
+    assert (slave.write_end, slave.max_phy_offset) == (end, end)
+    assert not any(slave._log.files[-1].view[end % 16_384 :])
+
+    slave.append_raw(end, raw_log(other, end))
+    assert slave.flush_log()
+    kit.files.power_cut(random.Random(kept))
+    kit.files.start_process()
+    again = kit.open()
+    assert raw_log(again) == raw_log(other)
+    assert bodies(again) == bodies(other)
+
+
+def test_bytes_that_are_no_record_are_dropped_with_their_files() -> None:
+    source = Kit().open()
+    put_many(source, 20)
+    end = source.max_phy_offset
+    kit = Kit()
+    slave = kit.open()
+    slave.append_raw(0, raw_log(source))
+    with pytest.raises(StoreFormatError):
+        slave.append_raw(end, b"\xff" * 40_000)
+    slave.drop_incomplete()
+    assert (slave.write_end, len(slave._log.files)) == (end, 1)
+
+    put_many(source, 300)
+    slave.append_raw(end, raw_log(source, end))
+    assert bodies(slave) == bodies(source)
+
+
+def test_complete_log_and_closed_store_keep_everything_when_the_incomplete_is_dropped() -> None:
+    source = Kit().open()
+    put_many(source, 20)
+    slave = Kit().open()
+    slave.drop_incomplete()
+    slave.append_raw(0, raw_log(source)[:-1])
+    slave.drop_incomplete()
+    slave.drop_incomplete()
+    assert len(bodies(slave)) == 19
+    slave.close()
+    slave.drop_incomplete()
