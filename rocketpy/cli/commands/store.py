@@ -16,6 +16,7 @@ from rocketpy.proto.wire.command import make_request
 from rocketpy.store.files.real_files import RealFiles
 from rocketpy.store.replication import backup as backups
 from rocketpy.store.replication.resync import LocalLog, cut, equal_end, forget_identity, local_log
+from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.terminal.common import CONTEXT, confirm, output_option, run, yes_option
 from rocketpy.terminal.render import show
 from rocketpy.terminal.suggestions import HintingGroup
@@ -111,14 +112,21 @@ def resync(
 ) -> int:
     """Cut the log of a stopped slave where it differs from its master's.
 
-    With --master the command finds the end of the equal part. It shows what would be cut off, and
+    Each record of the slave is checked. With --master the command finds the end of the intact part
+    that equals the master's log. It shows what would be cut off, and
     asks before it does so. The bytes are kept in DIR/cut. If no part is known to be equal, the
     whole store is moved there, and the slave copies everything again.
     """
     if (master is None) == (at is None):
         raise click.UsageError("give either --master or --at")
+    StoreDirectory(directory, commit_log)  # before the lock, which creates a file
     with closing(RealFiles().lock(directory / "lock")):
-        log = local_log(directory, commit_log)
+        with _Progress("checked") as progress:
+            log = local_log(directory, commit_log, progress)
+        if at is not None and not log.begin <= at <= log.end:
+            raise click.BadParameter(
+                f"{at} is outside the log, which has {log.begin} to {log.end}", param_hint="--at"
+            )
         end = at if at is not None else run(_equal_end(log, str(master)))
         row: dict[str, Any] = {
             "directory": str(directory),

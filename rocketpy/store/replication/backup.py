@@ -31,7 +31,9 @@ _PIECE_BYTES: Final = 1 << 20
 _TABLES: Final = ("checkpoint", "config")
 # In the order of the copy, before all others; what an entry of a later one needs is in the log.
 _FIRST: Final = ("checkpoint", "config", "timercheck", "timerwheel", "timerlog", "consumequeue")
-_NOT_COPIED: Final = frozenset({"lock", "abort", MANIFEST, "cut"})
+_UNFINISHED: Final = ".rocketpy-restore"
+"""File in a directory of an unfinished restore, which another restore may delete."""
+_NOT_COPIED: Final = frozenset({"lock", "abort", MANIFEST, "cut", _UNFINISHED})
 _NOT_COPIED_SUFFIXES: Final = (".tmp", ".damaged")
 _ABORT: Final = b"0\nbackup"
 _LOG: Final = "commitlog"
@@ -169,21 +171,28 @@ def restore(backup: Path, target: Path, progress: Progress = lambda _: None) -> 
         progress: see `Progress`; each byte is counted when it is checked and when it is copied.
 
     Raises:
-        StoreFormatError: not a complete, intact backup; a target that holds something.
+        StoreFormatError: not a complete, intact backup; a target that holds something, or
+            `<target>.restoring` is not of an interrupted restore.
         OSError: a file cannot be read or written.
     """
     _refuse_content(target)
-    found = check_backup(backup, progress)
     partial = target.with_name(target.name + ".restoring")
-    if partial.exists():  # of an interrupted restore
+    is_unfinished = (partial / _UNFINISHED).is_file()
+    if not is_unfinished:
+        _refuse_content(partial)
+    found = check_backup(backup, progress)
+    if is_unfinished:
         shutil.rmtree(partial)
-    partial.mkdir(parents=True)
+    _claim(partial)
+    (partial / _UNFINISHED).touch()
     for name in _names(backup):
         _copy(backup / name, partial / name, progress)
     (partial / "abort").write_bytes(_ABORT)
     _sync_tree(partial)
     # The name appears with the complete content only.
     partial.rename(target)
+    (target / _UNFINISHED).unlink()
+    _sync(target)
     _sync(target.parent)
     return found
 

@@ -6,7 +6,8 @@ directory.
 
 The search compares single records: two logs that differ somewhere differ from there on, so a
 bisection finds the end of the equal part. It asks for records by physical offset, which every
-master answers on its ordinary port.
+master answers on its ordinary port. A damaged record differs alone, which a bisection can miss, so
+the search ends before the first one.
 
 Crash safety: what is cut off is on disk under `cut/` first. Then an abort file and a checkpoint
 that covers nothing behind the cut are written, so that the next start recovers queues and index.
@@ -17,7 +18,7 @@ import contextlib
 import mmap
 import os
 from array import array
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -63,7 +64,8 @@ class LocalLog(NamedTuple):
         root: the store directory.
         files: files of the log, ascending.
         begin: physical offset of the oldest byte.
-        end: physical offset after the last complete record.
+        end: physical offset after the last record, intact or not.
+        intact_end: physical offset of the first damaged record; `end` without one.
     """
 
     root: Path
@@ -71,20 +73,40 @@ class LocalLog(NamedTuple):
     files: Sequence[LogFile]
     begin: int
     end: int
+    intact_end: int
 
 
-def local_log(root: Path, commit_log: str = "") -> LocalLog:
-    """Find the range of a log.
+def local_log(
+    root: Path, commit_log: str = "", progress: Callable[[int], None] = lambda _: None
+) -> LocalLog:
+    """Check every record of a log, and find its range.
 
     Args:
         root: the store directory, locked by the caller.
         commit_log: `storePathCommitLog`, where that is not `<root>/commitlog`.
+        progress: called with the number of bytes checked since the last call.
     """
     directory = Path(commit_log) if commit_log else root / "commitlog"
     files = offset_files(directory)
-    checked = LogCheck().run(files[-2:])
-    begin = files[0].base if files else 0
-    return LocalLog(root, directory, files, begin, max(begin, checked.end))
+    checked = LogCheck(progress).run(files)
+    # Recovery may keep what follows the last intact record, so it belongs to the log.
+    end = max(checked.end, _written_end(files, checked.end))
+    intact_end = min(checked.damaged[:1] or [checked.end])
+    return LocalLog(root, directory, files, checked.begin, end, intact_end)
+
+
+def _written_end(files: Sequence[LogFile], begin: int) -> int:
+    """Return the physical offset after the last byte that is not zero; `begin` without one."""
+    for file in reversed(files):
+        end = file.base + file.size_bytes
+        with Path(file.path).open("rb") as opened:
+            while end > max(begin, file.base):
+                start = max(begin, file.base, end - _PIECE_BYTES)
+                piece = os.pread(opened.fileno(), end - start, start - file.base).rstrip(b"\0")
+                if piece:
+                    return start + len(piece)
+                end = start
+    return begin
 
 
 def equal_end(log: LocalLog, master_begin: int) -> Probe:
@@ -95,10 +117,10 @@ def equal_end(log: LocalLog, master_begin: int) -> Probe:
         master_begin: physical offset of the master's oldest byte.
 
     Returns:
-        The physical offset of the first record that the master does not have; the begin of the log
-        if nothing is known to be equal.
+        The physical offset of the first record that is damaged or that the master does not have;
+        the begin of the log if nothing is known to be equal.
     """
-    files = [each for each in log.files if each.base < log.end and each.base >= master_begin]
+    files = [each for each in log.files if master_begin <= each.base < log.intact_end]
     low, high = (
         0,
         len(files),
@@ -112,7 +134,7 @@ def equal_end(log: LocalLog, master_begin: int) -> Probe:
     if not low:
         return log.begin
     file = files[low - 1]
-    positions = record_positions(file, log.end)
+    positions = record_positions(file, log.intact_end)
     low, high = 1, len(positions) - 1  # the last position is the end of the last record
     while low < high:
         middle = (low + high) // 2
@@ -120,7 +142,7 @@ def equal_end(log: LocalLog, master_begin: int) -> Probe:
             low = middle + 1
         else:
             high = middle
-    return min(log.end, file.base + positions[low])
+    return min(log.intact_end, file.base + positions[low])
 
 
 def _has(file: LogFile, position: int) -> Generator[tuple[int, int, bytes], bool, bool]:
@@ -178,12 +200,13 @@ def cut(log: LocalLog, at: int) -> Path:
         raise StoreFormatError(
             f"{at} is outside the log of {log.root}, which has {log.begin} to {log.end}"
         )
+    if at != log.begin:
+        _check_start(log, at)
     aside = log.root / CUT_DIRECTORY / f"{at:020d}-{log.end:020d}"
     aside.mkdir(parents=True, exist_ok=True)
     if at == log.begin:
         _move_all(log, aside)
     else:
-        _check_start(log, at)
         _keep(log, at, aside)
         _distrust(log, at)
         _cut_files(log, at)

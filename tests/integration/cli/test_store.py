@@ -72,6 +72,9 @@ def test_store_resync_cuts_what_the_master_does_not_have(
     alone.open()
     assert alone.max_phy_offset == made["end"]
     alone.close()
+    beyond = str(made["end"] + 1)
+    cli("store", "resync", str(slave), "--at", beyond, "--yes", code=2)
+    assert f"{beyond} is outside the log" in cli.err
     (at,) = cli.json("store", "resync", str(slave), "--at", str(made["begin"]), "--yes")
     assert at["cut_at"] == made["begin"]
     assert not (slave / "commitlog").exists()
@@ -82,3 +85,14 @@ def test_store_resync_wrong_options_are_usage_errors(cli: Cli, tmp_path: Path) -
     cli("store", "resync", str(tmp_path / "store"), code=2)
     assert "give either --master or --at" in cli.err
     cli("store", "resync", str(tmp_path / "nothing"), "--at", "0", code=2)
+    cli("store", "resync", str(tmp_path / "store"), "--at", "-1", code=2)
+
+
+def test_store_resync_of_other_directory_is_refused_and_leaves_no_file(
+    cli: Cli, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    cli("store", "resync", str(other), "--at", "0", "--yes", code=1)
+    assert "is not a store directory" in cli.err
+    assert list(other.iterdir()) == []

@@ -164,15 +164,39 @@ def test_restore_refuses_backup_that_was_damaged(tmp_path: Path, what: str) -> N
     assert not (tmp_path / "again").exists()
 
 
-def test_restore_after_interrupted_one_starts_again(tmp_path: Path) -> None:
+def test_restore_after_interrupted_one_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = real_store(tmp_path / "store")
+    put_many(store, 5)
+    back_up(tmp_path / "store", tmp_path / "copy")
+    with monkeypatch.context() as patch:
+        patch.setattr(backups, "_sync_tree", interrupted)
+        with pytest.raises(InterruptedError):
+            restore(tmp_path / "copy", tmp_path / "again")
+    (tmp_path / "again.restoring/stale").touch()
+    restore(tmp_path / "copy", tmp_path / "again")
+    assert not (tmp_path / "again/stale").exists()
+    assert not (tmp_path / "again.restoring").exists()
+    assert not list((tmp_path / "again").glob(".*"))
+    assert json.loads((tmp_path / "copy/backup.json").read_bytes())["records"] == 5
+    store.close()
+
+
+def interrupted(_path: Path) -> None:
+    raise InterruptedError
+
+
+def test_restore_beside_directory_of_another_program_is_refused(tmp_path: Path) -> None:
     store = real_store(tmp_path / "store")
     put_many(store, 5)
     back_up(tmp_path / "store", tmp_path / "copy")
     (tmp_path / "again.restoring").mkdir()
-    (tmp_path / "again.restoring/stale").touch()
-    restore(tmp_path / "copy", tmp_path / "again")
-    assert not (tmp_path / "again/stale").exists()
-    assert json.loads((tmp_path / "copy/backup.json").read_bytes())["records"] == 5
+    (tmp_path / "again.restoring/precious").touch()
+    with pytest.raises(StoreFormatError, match=r"again\.restoring exists and is not an empty"):
+        restore(tmp_path / "copy", tmp_path / "again")
+    assert (tmp_path / "again.restoring/precious").exists()
+    assert not (tmp_path / "again").exists()
     store.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 from rocketpy.errors import StoreFormatError
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.replication import resync
-from rocketpy.store.replication.resync import cut, equal_end, local_log
+from rocketpy.store.replication.resync import cut, equal_end, local_log, record_positions
 from tests.unit.store.replication.real_kit import real_store, step
 from tests.unit.store.store_kit import TOPIC, bodies, put_many
 
@@ -98,6 +98,46 @@ def test_resync_at_offset_within_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreFormatError, match="outside the log"):
         cut(log, log.end + 1)
     assert local_log(tmp_path / "slave") == log
+    assert not (tmp_path / "slave/cut").exists()
+    master.close()
+
+
+def damage(slave: Path, position: int) -> None:
+    """Flip a bit of the log of a closed store."""
+    for each in local_log(slave).files:
+        if each.base <= position < each.base + each.size_bytes:
+            with Path(each.path).open("r+b") as opened:
+                opened.seek(position - each.base)
+                byte = opened.read(1)[0]
+                opened.seek(position - each.base)
+                opened.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("part", ["body", "size", "magic"])
+@pytest.mark.parametrize("number", [0, 1, 40, 98, 99])
+def test_resync_of_damaged_record_cuts_before_it(tmp_path: Path, number: int, part: str) -> None:
+    master = diverged(tmp_path, 100, 10, 0)
+    slave = tmp_path / "slave"
+    starts = [
+        each.base + position
+        for each in local_log(slave).files
+        for position in record_positions(each, local_log(slave).end)[:-1]
+    ]
+    assert len(starts) == 100
+    before = local_log(slave)
+    assert before.intact_end == before.end
+    damage(slave, starts[number] + {"size": 1, "magic": 4, "body": 90}[part])
+    log = local_log(slave)
+    assert (log.end, log.intact_end) == (before.end, starts[number])
+    at = search(slave, master)
+    assert at == starts[number]
+    cut(log, at)
+    again = real_store(slave, broker_role="SLAVE")
+    assert (again.max_phy_offset, len(bodies(again))) == (at, number)
+    while (part_bytes := master.log_part(again.write_end, 1 << 16)) is not None:
+        again.append_raw(again.write_end, part_bytes)
+    assert bodies(again) == bodies(master)
+    again.close()
     master.close()
 
 
