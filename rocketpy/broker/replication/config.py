@@ -21,6 +21,7 @@ from rocketpy.store.files.store_files import StoreFiles
 Networks: TypeAlias = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 
 _PEERS = "replicationSecretFile, haTlsEnable or haAllowedPeers"
+_MAX_PORT = 65_535
 LEAST_SECRET_BYTES = 16
 """Shorter secrets can be guessed from one recorded handshake."""
 
@@ -41,6 +42,7 @@ class ReplicationConfig:
         ha_flow_control_enable: whether `max_ha_transfer_byte_in_second` limits each slave.
         max_ha_transfer_byte_in_second: bytes per second and slave.
         ha_master_address: `host:port` of the master's HA port; empty: as the name servers say.
+            While these name no master, the slave asks the port before this one for its protocol.
         ha_allowed_peers: addresses or networks of peers that speak the classic protocol.
         replication_secret_file: file with the secret of the pair protocol.
         ha_tls_enable: both sides present a TLS certificate.
@@ -71,8 +73,10 @@ class ReplicationConfig:
         """
         _ = self.allowed_networks
         host, _, port = self.ha_master_address.rpartition(":")
-        if self.ha_master_address and not (host and port.isascii() and port.isdecimal()):
-            raise ConfigError("must be host:port of the master's HA port", key="haMasterAddress")
+        is_port = port.isascii() and port.isdecimal() and 0 < int(port) <= _MAX_PORT
+        if self.ha_master_address and not (host and is_port):
+            reason = f"must be host:port of the master's HA port, from 1 to {_MAX_PORT}"
+            raise ConfigError(reason, key="haMasterAddress")
         if self.ha_housekeeping_interval < 2 * self.ha_send_heartbeat_interval:
             raise ConfigError(
                 "must be at least twice haSendHeartbeatInterval, or idle connections are closed",
@@ -103,6 +107,15 @@ class ReplicationConfig:
         # An IPv4 peer of an IPv6 socket is listed by its IPv4 address.
         mapped = getattr(address, "ipv4_mapped", None) or address
         return any(mapped in network for network in self.allowed_networks)
+
+    @property
+    def needed_copies(self) -> dict[str, int]:
+        """Values, by key, of the settings that need more copies than the master's."""
+        found = {
+            "inSyncReplicas": self.in_sync_replicas,
+            "minInSyncReplicas": self.min_in_sync_replicas,
+        }
+        return {key: copies for key, copies in found.items() if copies > 1}
 
     @property
     def allows_slaves(self) -> bool:
@@ -180,14 +193,14 @@ def check_replication(
         ConfigError: two settings contradict each other; the key is named.
     """
     role = role_of(config, store)
-    copies = replication.in_sync_replicas
     if role.is_slave and not replication.allows_slaves:
         reason = f"SLAVE needs {_PEERS}, by which the master and the slave know each other"
         raise ConfigError(reason, key="brokerRole")
-    if role is BrokerRole.SYNC_MASTER and copies > 1 and not replication.allows_slaves:
-        reason = f"{copies} copies need slaves, and none may connect: set {_PEERS}"
-        raise ConfigError(reason, key="inSyncReplicas")
-    if 1 < config.total_replicas < copies:
-        reason = f"must not exceed totalReplicas ({config.total_replicas})"
-        raise ConfigError(reason, key="inSyncReplicas")
+    for key, copies in replication.needed_copies.items():
+        if role is BrokerRole.SYNC_MASTER and not replication.allows_slaves:
+            reason = f"{copies} copies need slaves, and none may connect: set {_PEERS}"
+            raise ConfigError(reason, key=key)
+        if 1 < config.total_replicas < copies:
+            reason = f"must not exceed totalReplicas ({config.total_replicas})"
+            raise ConfigError(reason, key=key)
     return role

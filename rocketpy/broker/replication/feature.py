@@ -197,9 +197,10 @@ class Replication:
             StartError: the HA port is taken.
         """
         needs = self._needs
-        copies, role = needs.config.in_sync_replicas, needs.store_config.broker_role
-        if copies > 1 and role != _SYNC_MASTER:
-            logger.warning("inSyncReplicas has no effect", brokerRole=role, inSyncReplicas=copies)
+        role = needs.store_config.broker_role
+        if role != _SYNC_MASTER:
+            for key, copies in needs.config.needed_copies.items():
+                logger.warning("setting has no effect", key=key, value=copies, brokerRole=role)
         if self.client is not None:
             self.client.start()
         elif self.server is not None:
@@ -227,6 +228,7 @@ class Replication:
             backlog=64,
             tls=self._tls[0],
             plain_allowed=not config.ha_tls_enable or bool(config.allowed_networks),
+            plain_forbidden_by="haTlsEnable is true",
             first_bytes_timeout_ms=5_000,
         )
 

@@ -7,6 +7,7 @@ Source: DefaultHAService, GroupTransferService (5.4.0).
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,6 +32,7 @@ _MAX_CONNECTIONS: Final = 64
 _MAX_PER_IP: Final = 16
 _MAX_UNPROVEN: Final = 16
 _MAX_REFUSALS: Final = 64
+_MAX_KNOWN: Final = 64
 _POLL_MS: Final = 10
 """Pause after which messages are sent that no sender waits for (ASYNC_MASTER)."""
 _WOKEN_POLL_MS: Final = 50
@@ -108,6 +110,9 @@ class HaServer(Acceptor[ReplicaConnection]):
         self._replicas = replicas
         self._admission = Admission(_MAX_CONNECTIONS, _MAX_PER_IP, clock)
         self._listening: Listening | None = None
+        # Addresses of slaves that were served, the latest last.
+        self._known: dict[str, None] = {}
+        self._evicted: set[ReplicaConnection] = set()
         self._opening: dict[ReplicaConnection, asyncio.Future[None]] = {}
         self._tick_timer: asyncio.TimerHandle | None = None
         self._thread_id = 0
@@ -182,27 +187,39 @@ class HaServer(Acceptor[ReplicaConnection]):
     def new_connection(self, ip: str, *, is_crowded: bool = False) -> ReplicaConnection:
         """Return the protocol of an admitted connection.
 
-        Without room for one more peer that has not proven itself, the oldest of these is closed.
+        Without room for one more peer that has not proven itself, one of these is closed: the
+        oldest of the address with the most of them. Addresses of slaves that were served before
+        or are in `haAllowedPeers` come last.
 
         Raises:
             ConnectionRefusedError: there is no room.
         """
-        unproven = [each for each in self.connections if not each.is_streaming]
+        # A connection that is being closed stays in the list until the loop reports its end.
+        unproven = [
+            each for each in self.connections if not each.is_streaming and each not in self._evicted
+        ]
         if is_crowded or self._admission.is_over or len(unproven) >= _MAX_UNPROVEN:
             if not unproven:
                 self._admission.refuse(ip)
                 raise ConnectionRefusedError("no room for one more connection")
-            self._make_room(unproven[0])
+            self._make_room(unproven)
         connection = ReplicaConnection(self, ip)
         self.connections.append(connection)
         return connection
 
-    def _make_room(self, oldest: ReplicaConnection) -> None:
-        opening = self._opening.get(oldest)
-        if opening is not None and not oldest.is_attached:
+    def _make_room(self, unproven: list[ReplicaConnection]) -> None:
+        counts = Counter(each.ip for each in unproven)
+        # Of several with the same key `max` returns the first, which is the oldest.
+        chosen = max(unproven, key=lambda each: (not self._is_known(each.ip), counts[each.ip]))
+        self._evicted.add(chosen)
+        opening = self._opening.get(chosen)
+        if opening is not None and not chosen.is_attached:
             opening.cancel()
         else:
-            oldest.abort("too many connections have not proven themselves")
+            chosen.abort("too many connections have not proven themselves")
+
+    def _is_known(self, ip: str) -> bool:
+        return ip in self._known or self.config.allows_classic(ip)
 
     def open(
         self, connection: ReplicaConnection, coroutine: Awaitable[None]
@@ -239,6 +256,10 @@ class HaServer(Acceptor[ReplicaConnection]):
     def accepted(self, connection: ReplicaConnection) -> None:
         """Note that a slave is served."""
         self.refusals.pop((connection.ip, connection.broker_id), None)
+        self._known.pop(connection.ip, None)
+        self._known[connection.ip] = None
+        if len(self._known) > _MAX_KNOWN:
+            del self._known[next(iter(self._known))]
         self._schedule_tick()
 
     def refused(self, connection: ReplicaConnection, refusal: Refuse) -> None:
@@ -264,6 +285,7 @@ class HaServer(Acceptor[ReplicaConnection]):
 
     def closed(self, connection: ReplicaConnection) -> None:
         """Forget a connection."""
+        self._evicted.discard(connection)
         if connection in self.connections:
             self.connections.remove(connection)
             self._admission.release(connection.ip)

@@ -30,6 +30,7 @@ class ListenEndpoint:
         receive_buffer_bytes: SO_RCVBUF of accepted connections; 0 leaves it to the kernel.
         tls: context for peers that speak TLS; None refuses them.
         plain_allowed: whether peers may go without TLS.
+        plain_forbidden_by: the setting that forbids it, for the log.
         proxy_protocol: whether a PROXY header may come first and name the client.
         first_bytes_timeout_ms: how long a peer may take to say what it speaks, and for the TLS
             handshake, where one of these three is in force; 0 is no limit.
@@ -43,6 +44,7 @@ class ListenEndpoint:
     receive_buffer_bytes: int = 0
     tls: ssl.SSLContext | None = None
     plain_allowed: bool = True
+    plain_forbidden_by: str = "tls.server.mode is enforcing"
     proxy_protocol: bool = False
     first_bytes_timeout_ms: int = 0
 

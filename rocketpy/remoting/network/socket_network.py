@@ -210,7 +210,7 @@ def _context(endpoint: ListenEndpoint, *, is_tls: bool) -> ssl.SSLContext | None
     if is_tls and endpoint.tls is None:
         raise ProtocolError("TLS is disabled")
     if not is_tls and not endpoint.plain_allowed:
-        raise ProtocolError("plain text is refused: tls.server.mode is enforcing")
+        raise ProtocolError(f"plain text is refused: {endpoint.plain_forbidden_by}")
     return endpoint.tls if is_tls else None
 
 

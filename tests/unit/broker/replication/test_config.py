@@ -50,6 +50,8 @@ def test_allowed_peers_are_addresses_and_networks(ip: str, is_allowed: bool) -> 
     [
         {"ha_allowed_peers": "broker-a"},
         {"ha_master_address": "10.0.0.1"},
+        {"ha_master_address": "10.0.0.1:0"},
+        {"ha_master_address": "10.0.0.1:65536"},
         {"ha_housekeeping_interval": 5_000},
     ],
     ids=str,

@@ -2,19 +2,22 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.replication.config import ReplicationConfig
 from rocketpy.broker.replication.feature import Replication, ReplicationNeeds
-from rocketpy.errors import ConfigError
+from rocketpy.errors import ConfigError, ProtocolError
 from rocketpy.proto.bodies.stats import HAClientInfo, HAConnectionInfo, HARuntimeInfo
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, TlsClientConfig, TlsServerConfig
+from rocketpy.remoting.network.socket_network import _context
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.testing.sim_files import SimFiles
 from tests.unit.broker.replication.kit import (
@@ -125,6 +128,30 @@ def test_refused_slave_is_in_the_status_of_both() -> None:
             lambda: slave.status.read().ha_client_runtime_info["state"] == "BEYOND_END"
         )
         assert slave.status.read().ha_client_runtime_info["reason"] == row.reason
+
+    run(case)
+
+
+@pytest.mark.parametrize("key", ["inSyncReplicas", "minInSyncReplicas"])
+def test_copies_that_async_master_does_not_wait_for_are_warned_of(key: str) -> None:
+    async def case(world: World) -> None:
+        name = {"inSyncReplicas": "in_sync_replicas", "minInSyncReplicas": "min_in_sync_replicas"}
+        found = build(world, FakeStore(identity="x"), "ASYNC_MASTER", host=MASTER, **{name[key]: 2})
+        with capture_logs() as logs:
+            await found.start()
+        (line,) = [each for each in logs if each["event"] == "setting has no effect"]
+        assert (line["key"], line["value"], line["log_level"]) == (key, 2, "warning")
+        await found.stop()
+
+    run(case)
+
+
+def test_ha_port_names_the_setting_that_forbids_plain_text() -> None:
+    async def case(world: World) -> None:
+        master = build(world, FakeStore(identity="x"), "SYNC_MASTER", host=MASTER, **PAIR)
+        endpoint = replace(master._endpoint(), plain_allowed=False)
+        with pytest.raises(ProtocolError, match="plain text is refused: haTlsEnable is true"):
+            _context(endpoint, is_tls=False)
 
     run(case)
 

@@ -1,5 +1,7 @@
 """HA port of a master: bounds of connections, publication of progress, refusal of sends."""
 
+import asyncio
+
 import pytest
 
 from rocketpy.broker.replication.acknowledgements import NOT_ENOUGH
@@ -28,6 +30,59 @@ def test_flood_of_strangers_does_not_keep_slaves_out() -> None:
         client = world.slave(FakeStore())
         await world.until(lambda: is_streaming(client), limit_s=2)
         assert len(server.connections) <= 17
+
+    run(case)
+
+
+def test_flood_from_many_addresses_spares_slave_that_was_served_before() -> None:
+    async def case(world: World) -> None:
+        server = await world.master(FakeStore(b"one", identity="x"))
+        client = world.slave(FakeStore())
+        await world.until(lambda: is_streaming(client))
+        await client.stop()
+        await pass_time(0.1)
+        again = await world.connect(SLAVE)
+        for number in range(100):
+            await world.connect(f"10.1.0.{number}")
+        await pass_time(0.1)
+        assert again.is_open
+        assert len(server.connections) <= 16
+
+    run(case)
+
+
+def test_full_port_closes_oldest_of_address_with_most_connections() -> None:
+    async def case(world: World) -> None:
+        await world.master(FakeStore(identity="x"))
+        first = await world.connect("10.1.0.1")
+        many = [await world.connect("10.1.0.2") for _ in range(15)]
+        listed = await world.connect("10.1.0.3")
+        await pass_time(0.1)
+        assert [first.is_open, listed.is_open] == [True, True]
+        assert [each.is_open for each in many] == [False, *[True] * 14]
+
+    run(case)
+
+
+def test_full_port_spares_listed_address() -> None:
+    async def case(world: World) -> None:
+        await world.master(FakeStore(identity="x"), ha_allowed_peers="10.1.0.1")
+        listed = [await world.connect("10.1.0.1") for _ in range(5)]
+        others = [await world.connect(f"10.2.0.{number}") for number in range(30)]
+        await pass_time(0.1)
+        assert all(each.is_open for each in listed)
+        assert sum(each.is_open for each in others) == 11
+
+    run(case)
+
+
+def test_connections_of_one_moment_are_bounded() -> None:
+    async def case(world: World) -> None:
+        server = await world.master(FakeStore(identity="x"))
+        made = [world.connect(f"10.1.0.{number}") for number in range(60)]
+        await asyncio.gather(*made, return_exceptions=True)
+        await pass_time(0.1)
+        assert len(server.connections) == 16
 
     run(case)
 

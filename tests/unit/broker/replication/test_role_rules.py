@@ -30,6 +30,11 @@ def test_role_rules_valid_roles_are_returned() -> None:
     assert checked("ASYNC_MASTER") is BrokerRole.ASYNC_MASTER
     assert checked("SYNC_MASTER") is BrokerRole.SYNC_MASTER
     assert checked("SYNC_MASTER", None, {**SECRET, "in_sync_replicas": 2}).value == "SYNC_MASTER"
+    assert (
+        checked("SYNC_MASTER", None, {**SECRET, "min_in_sync_replicas": 2})
+        is BrokerRole.SYNC_MASTER
+    )
+    assert checked("ASYNC_MASTER", None, {"min_in_sync_replicas": 2}) is BrokerRole.ASYNC_MASTER
     assert checked("SLAVE", {"broker_id": 1}, SECRET).is_slave
     assert checked("SLAVE", {"broker_id": 7}, {"ha_allowed_peers": "10.0.0.1"}).is_slave
 
@@ -43,6 +48,13 @@ def test_role_rules_valid_roles_are_returned() -> None:
         ("SLAVE", {"broker_id": 1}, {}, "brokerRole"),
         ("SYNC_MASTER", {}, {"in_sync_replicas": 2}, "inSyncReplicas"),
         ("SYNC_MASTER", {"total_replicas": 2}, {**SECRET, "in_sync_replicas": 3}, "inSyncReplicas"),
+        ("SYNC_MASTER", {}, {"min_in_sync_replicas": 2}, "minInSyncReplicas"),
+        (
+            "SYNC_MASTER",
+            {"total_replicas": 2},
+            {**SECRET, "min_in_sync_replicas": 3},
+            "minInSyncReplicas",
+        ),
     ],
 )
 def test_role_rules_contradiction_is_refused_by_key(
