@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from rocketpy.errors import ProtocolError
 from rocketpy.proto.replication import classic_frames, pair_frames
-from rocketpy.proto.replication.pair_frames import DiskState, Report
+from rocketpy.proto.replication.pair_frames import DiskState, FrameTags, Report
 
+KEYS = st.sampled_from([b"", b"k" * 32])
 OFFSETS = st.integers(0, (1 << 63) - 1)
 PARTS = st.lists(st.tuples(OFFSETS, st.binary(max_size=200)), max_size=6)
 
@@ -45,14 +46,19 @@ def test_classic_reports_survive_any_split(offsets: list[int], data: Any) -> Non
     assert [each for piece in split(stream, data) for each in reader.feed(piece)] == offsets
 
 
-@given(PARTS, OFFSETS, st.data())
+def tags_of(key: bytes) -> FrameTags | None:
+    return FrameTags(key) if key else None
+
+
+@given(PARTS, OFFSETS, KEYS, st.data())
 def test_pair_frames_survive_any_split(
-    parts: list[tuple[int, bytes]], confirmed: int, data: Any
+    parts: list[tuple[int, bytes]], confirmed: int, key: bytes, data: Any
 ) -> None:
+    tags = tags_of(key)
     stream = b"".join(
-        pair_frames.encode_data_head(offset, part, confirmed) + part for offset, part in parts
+        pair_frames.encode_data_head(offset, part, confirmed, tags) + part for offset, part in parts
     )
-    reader = pair_frames.DataReader()
+    reader = pair_frames.DataReader(tags_of(key))
 
     found = [frame for piece in split(stream, data) for frame in reader.feed(piece)]
 
@@ -60,10 +66,11 @@ def test_pair_frames_survive_any_split(
     assert all(each.confirmed == confirmed for each in found)
 
 
-@given(st.lists(reports(), max_size=6), st.data())
-def test_pair_reports_survive_any_split(sent: list[Report], data: Any) -> None:
-    stream = b"".join(map(pair_frames.encode_report, sent))
-    reader = pair_frames.ReportReader()
+@given(st.lists(reports(), max_size=6), KEYS, st.data())
+def test_pair_reports_survive_any_split(sent: list[Report], key: bytes, data: Any) -> None:
+    tags = tags_of(key)
+    stream = b"".join(pair_frames.encode_report(each, tags) for each in sent)
+    reader = pair_frames.ReportReader(tags_of(key))
 
     assert [each for piece in split(stream, data) for each in reader.feed(piece)] == sent
 
@@ -81,6 +88,8 @@ def test_garbage_raises_protocol_errors_only(data: bytes) -> None:
         classic_frames.ReportReader().feed,
         pair_frames.DataReader().feed,
         pair_frames.ReportReader().feed,
+        pair_frames.DataReader(FrameTags(b"k")).feed,
+        pair_frames.ReportReader(FrameTags(b"k")).feed,
         next_message,
     )
     for read in readers:

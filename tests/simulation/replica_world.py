@@ -21,6 +21,7 @@ from rocketpy.errors import ConnectError
 from rocketpy.proto.replication.classic_frames import encode_report
 from rocketpy.proto.replication.pair_frames import (
     PREAMBLE,
+    TAG_BYTES,
     DiskState,
     Hello,
     Proof,
@@ -449,7 +450,8 @@ class Stranger(asyncio.Protocol):
             self._transport.write(encode_handshake(Proof(proof=bytes(32), samples=samples)))
             return
         end = world.master.store.max_phy_offset
-        self._transport.write(encode_pair_report(Report(end, end, DiskState.WRITING)))
+        report = encode_pair_report(Report(end, end, DiskState.WRITING))
+        self._transport.write(report + bytes(TAG_BYTES))
 
 
 def run_seed(seed: int, rules: Rules | None = None) -> Counter[str]:

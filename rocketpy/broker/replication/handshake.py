@@ -2,6 +2,8 @@
 
 Each side proves that it knows the secret, by a keyed hash over the other's random bytes, before it
 says anything about its log. The master then compares the logs; docs/replication.md has the rules.
+The frames that follow have tags, with keys derived from the same bytes: otherwise a relay could
+forward the handshake, and then invent frames.
 """
 
 import hashlib
@@ -18,6 +20,7 @@ from rocketpy.proto.replication.pair_frames import (
     PREAMBLE,
     Accept,
     Challenge,
+    FrameTags,
     Handshake,
     HandshakeReader,
     Hello,
@@ -95,11 +98,16 @@ class PairIdentity:
     reports_disk: bool = False
 
 
-def _proof(secret: bytes, side: bytes, hello: bytes, challenge: bytes) -> bytes:
+def _proof(secret: bytes, label: bytes, *bodies: bytes) -> bytes:
     if not secret:
         return b""
-    digests = hashlib.sha256(hello).digest() + hashlib.sha256(challenge).digest()
-    return hmac.digest(secret, side + digests, "sha256")
+    digests = b"".join(hashlib.sha256(body).digest() for body in bodies)
+    return hmac.digest(secret, label + digests, "sha256")
+
+
+def _frame_tags(secret: bytes, side: bytes, hello: bytes, challenge: bytes) -> FrameTags | None:
+    key = _proof(secret, side + b" key", hello, challenge)
+    return FrameTags(key) if key else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,8 @@ class MasterHandshake:
 
     Attributes:
         result: how the handshake ended; None before.
+        master_tags: tags of the frames to the slave; None without a secret.
+        slave_tags: tags of the slave's frames.
     """
 
     def __init__(
@@ -156,6 +166,8 @@ class MasterHandshake:
         self._reader = HandshakeReader()
         self._hello: tuple[Hello, bytes] | None = None
         self._challenge = b""
+        self.master_tags: FrameTags | None = None
+        self.slave_tags: FrameTags | None = None
         self.result: Accepted | Refused | None = None
 
     def feed(self, data: bytes) -> bytes:
@@ -180,7 +192,7 @@ class MasterHandshake:
             self._hello = message, received.body
             return self._challenge_for(received.body)
         if isinstance(message, Proof) and self._hello is not None:
-            return self._judge(message, *self._hello)
+            return self._tagged(self._judge(message, received.body, *self._hello))
         raise BadFrameError(f"{type(message).__name__} is out of order in the handshake")
 
     def _challenge_for(self, hello: bytes) -> Message:
@@ -197,9 +209,19 @@ class MasterHandshake:
         proof = _proof(self._identity.secret, _MASTER, hello, self._challenge)
         return msgspec.structs.replace(challenge, proof=proof)
 
-    def _judge(self, message: Proof, hello: Hello, hello_body: bytes) -> Message:
-        secret = self._identity.secret
-        wanted = _proof(secret, _SLAVE, hello_body, self._challenge)
+    def _tagged(self, message: Accept | Refuse) -> Message:
+        if self.master_tags is None:
+            return message
+        proof = self.master_tags.next(encode_body(message))
+        return msgspec.structs.replace(message, proof=proof)
+
+    def _judge(
+        self, message: Proof, body: bytes, hello: Hello, hello_body: bytes
+    ) -> Accept | Refuse:
+        secret, challenge = self._identity.secret, self._challenge
+        self.master_tags = _frame_tags(secret, _MASTER, hello_body, challenge)
+        self.slave_tags = _frame_tags(secret, _SLAVE, hello_body, challenge)
+        wanted = _proof(secret, _SLAVE, hello_body, challenge, without_proof(body))
         if not (secret or self._is_certified) or not hmac.compare_digest(wanted, message.proof):
             refusal = Refuse(
                 code=Refusal.NOT_PROVEN, offset=-1, text="the secrets of the brokers differ"
@@ -282,6 +304,8 @@ class SlaveHandshake:
     Attributes:
         result: how the handshake ended; None before.
         challenge: of the master, once it has proven itself.
+        master_tags: tags of the master's frames; None without a secret.
+        slave_tags: tags of the frames to the master.
     """
 
     def __init__(
@@ -308,6 +332,8 @@ class SlaveHandshake:
             disk=identity.reports_disk,
         )
         self.challenge: Challenge | None = None
+        self.master_tags: FrameTags | None = None
+        self.slave_tags: FrameTags | None = None
         self.result: Accepted | Refused | None = None
 
     def start(self) -> bytes:
@@ -334,11 +360,13 @@ class SlaveHandshake:
         message = received.message
         if isinstance(message, Challenge) and self.challenge is None:
             return self._prove(message, received.body)
-        if isinstance(message, Accept) and self.challenge is not None:
-            self._accept(message)
-            return b""
-        if isinstance(message, Refuse) and self.challenge is not None:
-            self.result = Refused(message, self._hello)
+        if isinstance(message, Accept | Refuse) and self.challenge is not None:
+            if self.master_tags is not None:
+                self.master_tags.check(message.proof, without_proof(received.body))
+            if isinstance(message, Accept):
+                self._accept(message)
+            else:
+                self.result = Refused(message, self._hello)
             return b""
         raise BadFrameError(f"{type(message).__name__} is out of order in the handshake")
 
@@ -354,8 +382,11 @@ class SlaveHandshake:
         self.challenge = challenge
         start = max(self._hello.min, challenge.min)
         samples = self._log.samples(start, MAX_SAMPLES, _SAMPLE_BYTES)
-        proof = _proof(secret, _SLAVE, hello, signed)
-        return encode_handshake(Proof(proof=proof, samples=list(samples)))
+        self.master_tags = _frame_tags(secret, _MASTER, hello, signed)
+        self.slave_tags = _frame_tags(secret, _SLAVE, hello, signed)
+        answer = Proof(proof=b"", samples=list(samples))
+        proof = _proof(secret, _SLAVE, hello, signed, encode_body(answer))
+        return encode_handshake(msgspec.structs.replace(answer, proof=proof))
 
     def _accept(self, message: Accept) -> None:
         hello, file_bytes = self._hello, self._log.file_bytes

@@ -200,7 +200,7 @@ class MasterLink(asyncio.Protocol):
             assert handshake.challenge is not None
             # Before the first byte of the master's log: an empty log takes the identity with it.
             self._copy.adopt(handshake.challenge.log)
-            self._feed = pair_frames.DataReader().feed
+            self._feed = pair_frames.DataReader(handshake.master_tags).feed
             self._on_event(Event.ACCEPTED, "")
             self._is_streaming = True
             self._send_report(must=True)
@@ -303,8 +303,8 @@ class MasterLink(asyncio.Protocol):
             return
         self._last = report
         self._wrote_at_ms, self.written_ms = self._clock.monotonic_ms(), self._clock.time_ms()
-        if self.is_pair:
-            self._transport.write(pair_frames.encode_report(report))
+        if self._handshake is not None:
+            self._transport.write(pair_frames.encode_report(report, self._handshake.slave_tags))
         else:
             # A classic master begins at the first report, so that is the end of the log.
             offset = report.confirmed if self._has_data else report.received

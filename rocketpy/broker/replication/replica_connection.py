@@ -30,7 +30,7 @@ from rocketpy.broker.replication.handshake import (
 from rocketpy.broker.replication.transfer import AppendRate, TransferPace
 from rocketpy.errors import BadFrameError, ProtocolError, ResourceShortError
 from rocketpy.proto.replication import classic_frames, pair_frames
-from rocketpy.proto.replication.pair_frames import DiskState, Refusal, Refuse
+from rocketpy.proto.replication.pair_frames import DiskState, FrameTags, Refusal, Refuse
 from rocketpy.remoting.network.acceptor import AcceptedProtocol
 
 logger: Any = structlog.get_logger(__name__)
@@ -273,12 +273,13 @@ class ReplicaConnection(AcceptedProtocol):
             self._refuse(result.refusal, is_known=result.is_proven)
         elif isinstance(result, Accepted):
             self.broker_id = result.hello.id
-            reader = pair_frames.ReportReader()
+            reader = pair_frames.ReportReader(handshake.slave_tags)
+            tags = handshake.master_tags
             self._start(
                 ("pair", result.hello.id),
                 start=result.start,
                 max_frame_bytes=pair_frames.MAX_PART_BYTES,
-                head=self._pair_head,
+                head=lambda offset, part: self._pair_head(offset, part, tags),
                 read=lambda more: self._pair_reports(reader.feed(more)),
             )
             self._reported(result.hello.end, 0, DiskState.WRITING)
@@ -471,9 +472,10 @@ class ReplicaConnection(AcceptedProtocol):
 
         reading.add_done_callback(was_read)
 
-    def _pair_head(self, phy_offset: int, data: bytes) -> bytes:
+    def _pair_head(self, phy_offset: int, data: bytes, tags: FrameTags | None) -> bytes:
+        # Tags number the frames: each head that is made must be sent, in this order.
         confirmed = self._owner.acknowledgements.confirmed_end
-        return pair_frames.encode_data_head(phy_offset, data, confirmed)
+        return pair_frames.encode_data_head(phy_offset, data, confirmed, tags)
 
     # -- time --------------------------------------------------------------------------------
 

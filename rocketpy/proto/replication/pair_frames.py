@@ -5,14 +5,17 @@ messages follow in both directions, then DATA from the master and REPORT from th
 integers are big-endian::
 
     handshake    | length: i32 | type: u8 | MessagePack map |    length: of type and map
-    DATA         | 16: u8 | offset: i64 | n: i32 | confirmed: i64 | CRC-32: u32 | head: u32 | data |
-    REPORT       | 17: u8 | received: i64 | confirmed: i64 | state: u8 | head: u32 |
+    DATA         | 16: u8 | offset: i64 | n: i32 | confirmed: i64 | CRC-32: u32 | head: u32 |
+                   tag | data |
+    REPORT       | 17: u8 | received: i64 | confirmed: i64 | state: u8 | head: u32 | tag |
 
 `head` is the CRC-32 of the bytes before it: a wrong length must be found before its bytes arrive.
+`tag` has 16 bytes with a secret, and is absent without one; see `FrameTags`.
 
 Source: ours; docs/replication.md has the rules.
 """
 
+import hmac
 import struct
 import zlib
 from enum import IntEnum
@@ -34,6 +37,8 @@ MAX_PART_BYTES: Final = 4 << 20
 
 DATA_HEAD_BYTES: Final = 29
 REPORT_BYTES: Final = 22
+TAG_BYTES: Final = 16
+"""Bytes that a secret adds to `DATA_HEAD_BYTES` and `REPORT_BYTES`."""
 
 _DATA: Final = 16
 _REPORT: Final = 17
@@ -42,6 +47,7 @@ _LENGTH_BYTES: Final = 4
 _DATA_HEAD: Final = struct.Struct(">BqiqI")
 _REPORT_FRAME: Final = struct.Struct(">BqqB")
 _CRC: Final = struct.Struct(">I")
+_NUMBER: Final = struct.Struct(">Q")
 
 _Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
@@ -120,6 +126,7 @@ class Accept(msgspec.Struct, frozen=True, kw_only=True):
     """Acceptance of a slave; `start` is the first offset that will be sent."""
 
     start: _Offset
+    proof: _Proof = b""
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +135,7 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     code: Refusal
     offset: Annotated[int, msgspec.Meta(ge=-1, le=(1 << 63) - 1)]
     text: Annotated[str, msgspec.Meta(max_length=4_096)]
+    proof: _Proof = b""
 
 
 Message: TypeAlias = Hello | Challenge | Proof | Accept | Refuse
@@ -147,7 +155,7 @@ class Data(NamedTuple):
     Attributes:
         phy_offset: physical offset of its first byte, or of the next part after a heartbeat.
         confirmed: end of the log that enough replicas have, as the master knows.
-        data: bytes of the log; their checksum was verified.
+        data: bytes of the log; their checksum or tag was verified.
     """
 
     phy_offset: int
@@ -182,7 +190,7 @@ def encode_body(message: Message) -> bytes:
 
 
 def without_proof(body: bytes) -> bytes:
-    """Return the map of a CHALLENGE with an empty proof, fields of later versions included.
+    """Return a message's map with an empty proof, fields of later versions included.
 
     Raises:
         BadFrameError: it cannot be decoded.
@@ -191,7 +199,7 @@ def without_proof(body: bytes) -> bytes:
         # Raw: the sender has not proven itself yet, and a field of it may hold anything.
         fields = msgspec.msgpack.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise BadFrameError(f"Challenge cannot be decoded: {error}") from error
+        raise BadFrameError(f"Message cannot be decoded: {error}") from error
     return msgspec.msgpack.encode({**fields, "proof": b""})
 
 
@@ -201,14 +209,55 @@ def encode_handshake(message: Message) -> bytes:
     return _LENGTH_AND_TYPE.pack(len(body) + 1, _NUMBERS[type(message)]) + body
 
 
-def encode_data_head(phy_offset: int, data: bytes, confirmed: int) -> bytes:
+class FrameTags:
+    """Tags of one direction: HMAC-SHA256 over the number of the frame and its bytes.
+
+    Both sides count the frames, from 0 on; the number is not sent. A peer without the key
+    therefore cannot change, invent, omit, repeat or reorder frames.
+
+    Args:
+        key: key of this direction of the connection.
+    """
+
+    __slots__ = ("_keyed", "_number")
+
+    def __init__(self, key: bytes) -> None:
+        self._keyed = hmac.new(key, digestmod="sha256")
+        self._number = 0
+
+    def next(self, *parts: bytes | memoryview) -> bytes:
+        """Return the tag of the next frame."""
+        digest = self._keyed.copy()
+        digest.update(_NUMBER.pack(self._number))
+        for part in parts:
+            digest.update(part)
+        self._number += 1
+        return digest.digest()[:TAG_BYTES]
+
+    def check(self, tag: bytes | memoryview, *parts: bytes | memoryview) -> None:
+        """Compare the tag of the next frame, in constant time.
+
+        Raises:
+            BadFrameError: the tag is wrong.
+        """
+        if not hmac.compare_digest(self.next(*parts), tag):
+            raise BadFrameError("wrong tag of a frame: the peer does not have the secret")
+
+
+def encode_data_head(
+    phy_offset: int, data: bytes, confirmed: int, tags: FrameTags | None = None
+) -> bytes:
     """Return the bytes before a part of the log; a heartbeat has no more than these."""
-    return _checked(_DATA_HEAD.pack(_DATA, phy_offset, len(data), confirmed, zlib.crc32(data)))
+    # A tag covers the data: computing a CRC-32, too, would only cost time.
+    crc = zlib.crc32(data) if tags is None else 0
+    head = _checked(_DATA_HEAD.pack(_DATA, phy_offset, len(data), confirmed, crc))
+    return head if tags is None else head + tags.next(head, data)
 
 
-def encode_report(report: Report) -> bytes:
+def encode_report(report: Report, tags: FrameTags | None = None) -> bytes:
     """Return a report frame."""
-    return _checked(_REPORT_FRAME.pack(_REPORT, *report))
+    frame = _checked(_REPORT_FRAME.pack(_REPORT, *report))
+    return frame if tags is None else frame + tags.next(frame)
 
 
 def _checked(head: bytes) -> bytes:
@@ -282,24 +331,29 @@ class DataReader:
     """Decoder of a master's frames; holds at most one of them.
 
     Args:
+        tags: of the master's frames; None without a secret.
         max_part_bytes: limit of the log bytes of one frame.
     """
 
-    __slots__ = ("_max_part_bytes", "_needed_bytes", "_pending")
+    __slots__ = ("_head_bytes", "_max_part_bytes", "_needed_bytes", "_pending", "_tags")
 
-    def __init__(self, max_part_bytes: int = MAX_PART_BYTES) -> None:
+    def __init__(
+        self, tags: FrameTags | None = None, *, max_part_bytes: int = MAX_PART_BYTES
+    ) -> None:
+        self._tags = tags
+        self._head_bytes = DATA_HEAD_BYTES + (0 if tags is None else TAG_BYTES)
         self._max_part_bytes = max_part_bytes
         self._pending = bytearray()
-        self._needed_bytes = DATA_HEAD_BYTES
+        self._needed_bytes = self._head_bytes
 
     def feed(self, data: bytes) -> list[Data]:
-        """Add received bytes, and return the complete frames with a correct checksum.
+        """Add received bytes, and return the complete frames with a correct checksum or tag.
 
         Frames before a wrong one are lost with it: the caller closes the connection, and the
         master sends them again.
 
         Raises:
-            BadFrameError: another type, a negative number, or a wrong checksum.
+            BadFrameError: another type, a negative number, or a wrong checksum or tag.
             FrameTooLongError: a part exceeds the limit.
         """
         pending = self._pending
@@ -312,17 +366,21 @@ class DataReader:
             view, self._pending = memoryview(pending), bytearray()
         frames: list[Data] = []
         position, end = 0, len(view)
-        self._needed_bytes = DATA_HEAD_BYTES
-        while end - position >= DATA_HEAD_BYTES:
+        head_bytes = self._needed_bytes = self._head_bytes
+        while end - position >= head_bytes:
             _check(view, position, _DATA_HEAD.size)
             kind, phy_offset, size_bytes, confirmed, crc = _DATA_HEAD.unpack_from(view, position)
             self._check(kind, phy_offset, size_bytes)
-            following = position + DATA_HEAD_BYTES + size_bytes
+            following = position + head_bytes + size_bytes
             if following > end:
                 self._needed_bytes = following - position
                 break
-            part = view[position + DATA_HEAD_BYTES : following]
-            if zlib.crc32(part) != crc:
+            part = view[position + head_bytes : following]
+            if self._tags is not None:
+                tag_at = position + DATA_HEAD_BYTES
+                head, tag = view[position:tag_at], view[tag_at : position + head_bytes]
+                self._tags.check(tag, head, part)
+            elif zlib.crc32(part) != crc:
                 raise BadFrameError(f"wrong checksum of {size_bytes} bytes at {phy_offset}")
             frames.append(Data(phy_offset, confirmed, part))
             position = following
@@ -339,25 +397,35 @@ class DataReader:
 
 
 class ReportReader:
-    """Decoder of a slave's frames; holds less than one of them."""
+    """Decoder of a slave's frames; holds less than one of them.
 
-    __slots__ = ("_pending",)
+    Args:
+        tags: of the slave's frames; None without a secret.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_frame_bytes", "_pending", "_tags")
+
+    def __init__(self, tags: FrameTags | None = None) -> None:
+        self._tags = tags
+        self._frame_bytes = REPORT_BYTES + (0 if tags is None else TAG_BYTES)
         self._pending = b""
 
     def feed(self, data: bytes) -> list[Report]:
         """Add received bytes, and return the complete reports.
 
         Raises:
-            BadFrameError: another type, a negative offset, or an unknown state.
+            BadFrameError: another type, a negative offset, an unknown state, or a wrong
+                checksum or tag.
         """
-        data = self._pending + data
-        whole = len(data) - len(data) % REPORT_BYTES
+        data, frame_bytes = self._pending + data, self._frame_bytes
+        whole = len(data) - len(data) % frame_bytes
         self._pending = data[whole:]
         reports: list[Report] = []
-        for position in range(0, whole, REPORT_BYTES):
+        for position in range(0, whole, frame_bytes):
             _check(data, position, _REPORT_FRAME.size)
+            if self._tags is not None:
+                tag_at = position + REPORT_BYTES
+                self._tags.check(data[tag_at : position + frame_bytes], data[position:tag_at])
             reports.append(_report(*_REPORT_FRAME.unpack_from(data, position)))
         return reports
 

@@ -14,6 +14,7 @@ from rocketpy.broker.replication.handshake import PairIdentity, Sample
 from rocketpy.broker.replication.replica_state import State
 from rocketpy.broker.replication.store_log import LogCopy, StoreLog
 from rocketpy.errors import LogGapError
+from rocketpy.proto.replication.pair_frames import FrameTags
 from rocketpy.remoting.network.network import ListenEndpoint
 from rocketpy.testing.sim_loop import LoopClock, SimLoop, pass_time
 from rocketpy.testing.sim_network import SimHost, SimNetwork
@@ -250,11 +251,18 @@ class World:
 
 
 class Peer(asyncio.Protocol):
-    """Peer that writes what a test says."""
+    """Peer that writes what a test says.
+
+    Attributes:
+        master_tags: tags of the master's frames, after a handshake.
+        slave_tags: tags of the slave's frames.
+    """
 
     def __init__(self) -> None:
         self.data = b""
         self.is_open = True
+        self.master_tags: FrameTags | None = None
+        self.slave_tags: FrameTags | None = None
         self.transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -239,14 +239,11 @@ def test_slave_whose_samples_do_not_reach_its_end_is_refused(
     samples: list[tuple[int, int, int]], offset: int
 ) -> None:
     """A proven slave of a later version must not skip the comparison by sending less."""
-    one, other = master(FakeStore(TEXT, identity="x")), slave(FakeStore(TEXT))
-    reader = HandshakeReader()
-    reader.feed(other.feed(one.feed(other.start()[8:])))
-    received = reader.next()
-    assert received is not None
-    assert isinstance(received.message, Proof)
-    samples = [(at, size, zlib.crc32(TEXT[at : at + size])) for at, size, _ in samples]
-    one.feed(encode_handshake(msgspec.structs.replace(received.message, samples=samples)))
+    copy = FakeStore(TEXT)
+    sent = [(at, size, zlib.crc32(TEXT[at : at + size])) for at, size, _ in samples]
+    copy.log_samples = lambda *_, **__: sent  # type: ignore[method-assign]  # a later version
+    one, other = master(FakeStore(TEXT, identity="x")), slave(copy)
+    one.feed(other.feed(one.feed(other.start()[8:])))
 
     assert refusal(one.result) is Refusal.DIFFERENT_LOG
     assert isinstance(one.result, Refused)
@@ -272,12 +269,59 @@ def test_slave_that_ends_at_the_oldest_byte_of_the_master_is_behind() -> None:
     assert refusal(result) is Refusal.BEHIND_RANGE
 
 
+def test_samples_changed_on_the_way_are_not_proven() -> None:
+    one, other = master(FakeStore(TEXT, identity="x")), slave(FakeStore(b"!" * 50))
+    reader = HandshakeReader()
+    reader.feed(other.feed(one.feed(other.start()[8:])))
+    received = reader.next()
+    assert received is not None
+    assert isinstance(received.message, Proof)
+    one.feed(encode_handshake(msgspec.structs.replace(received.message, samples=[])))
+
+    assert refusal(one.result) is Refusal.NOT_PROVEN
+
+
 def test_wrong_start_is_refused_by_the_slave() -> None:
-    one, other = master(FakeStore(TEXT, identity="x")), slave(FakeStore(TEXT[:50]))
+    identities = [
+        PairIdentity(cluster="c", name="b", broker_id=number, secret=b"") for number in (0, 1)
+    ]
+    one = master(FakeStore(TEXT, identity="x"), identities[0], is_certified=True)
+    other = slave(FakeStore(TEXT[:50]), identities[1], is_certified=True)
     other.feed(one.feed(other.start()[8:]))
 
     with pytest.raises(BadFrameError, match="ends at 50"):
         other.feed(encode_handshake(Accept(start=51)))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Accept(start=50),
+        Accept(start=50, proof=b"?" * 16),
+        Refuse(code=Refusal.BEYOND_END, offset=-1, text=""),
+    ],
+    ids=["accept", "accept with a guess", "refuse"],
+)
+def test_result_that_a_relay_invents_is_refused_by_the_slave(message: Accept | Refuse) -> None:
+    one, other = master(FakeStore(TEXT, identity="x")), slave(FakeStore(TEXT[:50]))
+    other.feed(one.feed(other.start()[8:]))
+
+    with pytest.raises(BadFrameError, match="wrong tag"):
+        other.feed(encode_handshake(message))
+    assert other.result is None
+
+
+def test_both_sides_derive_the_same_keys_of_one_direction_each() -> None:
+    one, other = master(FakeStore(TEXT, identity="x")), slave(FakeStore())
+    shake(one, other)
+    assert one.master_tags is not None
+    assert one.slave_tags is not None
+    assert other.master_tags is not None
+    assert other.slave_tags is not None
+
+    tag = one.master_tags.next(b"frame")
+    assert other.master_tags.next(b"frame") == tag
+    assert one.slave_tags.next(b"frame") == other.slave_tags.next(b"frame") != tag
 
 
 def test_frames_behind_the_handshake_are_kept() -> None:

@@ -12,7 +12,7 @@ from rocketpy.broker.replication.replica_state import State
 from rocketpy.broker.replication.store_log import StoreLog
 from rocketpy.errors import LogGapError, StoreFormatError
 from rocketpy.proto.replication import classic_frames, pair_frames
-from rocketpy.proto.replication.pair_frames import DiskState, Report
+from rocketpy.proto.replication.pair_frames import DiskState, FrameTags, Report
 from rocketpy.remoting.network.admission import Admission
 from rocketpy.remoting.network.network import ListenEndpoint
 from rocketpy.testing.sim_loop import pass_time
@@ -77,25 +77,26 @@ async def accept(peer: Peer) -> None:
         await pass_time(0.02)
         data, peer.data = peer.data, b""
     peer.data = master.rest() + data
+    peer.master_tags, peer.slave_tags = master.master_tags, master.slave_tags
 
 
-def frame(phy_offset: int, data: bytes) -> bytes:
-    return pair_frames.encode_data_head(phy_offset, data, 0) + data
+def frame(tags: FrameTags | None, phy_offset: int, data: bytes) -> bytes:
+    return pair_frames.encode_data_head(phy_offset, data, 0, tags) + data
 
 
 def reports(peer: Peer) -> list[Report]:
     data, peer.data = peer.data, b""
-    return pair_frames.ReportReader().feed(data)
+    return pair_frames.ReportReader(peer.slave_tags).feed(data)
 
 
 def test_slave_reports_at_once_and_answers_heartbeats() -> None:
     async def case(world: World, client: HaClient, peer: Peer) -> None:
         await pass_time(0.1)
         assert reports(peer) == [Report(2, 2, DiskState.WRITING)]
-        peer.write(frame(2, b""))
+        peer.write(frame(peer.master_tags, 2, b""))
         await pass_time(0.1)
         assert reports(peer) == [Report(2, 2, DiskState.WRITING)]
-        peer.write(frame(2, b"cd") + frame(4, b"ef"))
+        peer.write(frame(peer.master_tags, 2, b"cd") + frame(peer.master_tags, 4, b"ef"))
         await pass_time(0.1)
         assert reports(peer) == [Report(6, 6, DiskState.WRITING)]
         assert client.link is not None
@@ -117,15 +118,23 @@ def test_idle_slave_reports_every_five_seconds_until_the_master_is_silent() -> N
 
 
 @pytest.mark.parametrize(
-    "data",
-    [frame(3, b"x"), frame(0, b"x"), frame(2, b"x")[:-1] + b"y", b"\0" * 40],
-    ids=["gap", "overlap", "checksum", "zeros"],
+    "wrong",
+    [
+        lambda tags: frame(tags, 3, b"x"),
+        lambda tags: frame(tags, 0, b"x"),
+        lambda tags: frame(tags, 2, b"x")[:-1] + b"y",
+        lambda _: frame(None, 2, b"x") + bytes(16),
+        lambda _: b"\0" * 50,
+    ],
+    ids=["gap", "overlap", "tag", "no tag", "zeros"],
 )
-def test_wrong_frame_ends_the_connection_and_appends_nothing(data: bytes) -> None:
+def test_wrong_frame_ends_the_connection_and_appends_nothing(
+    wrong: Callable[[FrameTags | None], bytes],
+) -> None:
     store = FakeStore(b"ab")
 
     async def case(world: World, client: HaClient, peer: Peer) -> None:
-        peer.write(data)
+        peer.write(wrong(peer.master_tags))
         await pass_time(0.1)
         assert not peer.is_open
         assert store.data == b"ab"

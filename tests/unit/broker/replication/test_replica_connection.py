@@ -44,11 +44,13 @@ async def pair(world: World, log: FakeStore, copy: FakeStore | None = None) -> P
         data, peer.data = peer.data, b""
         peer.write(slave.feed(data))
     peer.data = slave.rest()
+    peer.master_tags, peer.slave_tags = slave.master_tags, slave.slave_tags
     return peer
 
 
-def report(received: int, confirmed: int, state: DiskState = DiskState.WRITING) -> bytes:
-    return pair_frames.encode_report(Report(received, confirmed, state))
+def report(peer: Peer, received: int, confirmed: int) -> bytes:
+    progress = Report(received, confirmed, DiskState.WRITING)
+    return pair_frames.encode_report(progress, peer.slave_tags)
 
 
 # -- strangers -----------------------------------------------------------------------------------
@@ -198,7 +200,7 @@ def test_pair_reports_confirm_after_the_handshake() -> None:
         log = FakeStore(TEXT, identity="x")
         peer = await pair(world, log)
         await pass_time(0.1)
-        peer.write(report(len(TEXT), 700))
+        peer.write(report(peer, len(TEXT), 700))
         await pass_time(0.1)
         assert log.replicas.confirmed == 700
 
@@ -208,21 +210,22 @@ def test_pair_reports_confirm_after_the_handshake() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: report(LIE, 0),
-        lambda: report(400, 400),
-        lambda: report(600, 400),
-        lambda: bytes(22),
+        lambda peer: report(peer, LIE, 0),
+        lambda peer: report(peer, 400, 400),
+        lambda peer: report(peer, 600, 400),
+        lambda _: bytes(38),
+        lambda _: pair_frames.encode_report(Report(600, 600, DiskState.WRITING)) + bytes(16),
     ],
-    ids=["beyond", "received back", "confirmed back", "zeros"],
+    ids=["beyond", "received back", "confirmed back", "zeros", "no tag"],
 )
-def test_pair_report_that_cannot_be_true_closes(wrong: Callable[[], bytes]) -> None:
+def test_pair_report_that_cannot_be_true_closes(wrong: Callable[[Peer], bytes]) -> None:
     async def case(world: World) -> None:
         log = FakeStore(TEXT, identity="x")
         peer = await pair(world, log)
         await pass_time(0.1)
-        peer.write(report(500, 500))
+        peer.write(report(peer, 500, 500))
         await pass_time(0.1)
-        peer.write(wrong())
+        peer.write(wrong(peer))
         await pass_time(0.1)
         assert not peer.is_open
         assert log.replicas.confirmed == 500
@@ -238,7 +241,7 @@ def test_idle_master_sends_heartbeats_and_drops_a_silent_slave() -> None:
         log = FakeStore(TEXT, identity="x")
         peer = await pair(world, log, FakeStore(TEXT))
         await pass_time(16)
-        frames = pair_frames.DataReader().feed(peer.data)
+        frames = pair_frames.DataReader(peer.master_tags).feed(peer.data)
         assert [(each.phy_offset, each.data) for each in frames] == [(len(TEXT), b"")] * 3
         assert peer.is_open
         await pass_time(5)

@@ -1,5 +1,6 @@
 """Handshake messages and frames of the pair protocol."""
 
+import hmac
 import zlib
 
 import msgspec
@@ -13,11 +14,13 @@ from rocketpy.proto.replication.pair_frames import (
     NONCE_BYTES,
     PREAMBLE,
     REPORT_BYTES,
+    TAG_BYTES,
     Accept,
     Challenge,
     Data,
     DataReader,
     DiskState,
+    FrameTags,
     HandshakeReader,
     Hello,
     Message,
@@ -169,9 +172,69 @@ def data_frame(phy_offset: int, part: bytes, confirmed: int = 0) -> bytes:
     return encode_data_head(phy_offset, part, confirmed) + part
 
 
+KEY = b"k" * 32
+REPORT = Report(7, 5, DiskState.WRITING)
+
+
+def tagged_stream() -> list[bytes]:
+    tags = FrameTags(KEY)
+    parts = (5, b"abc"), (8, b""), (8, b"d")
+    return [encode_data_head(offset, part, 3, tags) + part for offset, part in parts]
+
+
 def test_frames_have_their_layout() -> None:
+    tags = FrameTags(KEY)
     assert len(encode_data_head(0, b"", 0)) == DATA_HEAD_BYTES
-    assert len(encode_report(Report(0, 0, DiskState.WRITING))) == REPORT_BYTES
+    assert len(encode_data_head(0, b"", 0, tags)) == DATA_HEAD_BYTES + TAG_BYTES
+    assert len(encode_report(REPORT)) == REPORT_BYTES
+    assert len(encode_report(REPORT, tags)) == REPORT_BYTES + TAG_BYTES
+
+
+def test_tag_is_a_keyed_hash_of_number_head_and_data() -> None:
+    frames = tagged_stream()
+    for number, frame in enumerate(frames):
+        head, tag, part = frame[:29], frame[29:45], frame[45:]
+        wanted = hmac.digest(KEY, number.to_bytes(8, "big") + head + part, "sha256")
+        assert tag == wanted[:16]
+        assert head[21:25] == bytes(4)  # no CRC-32 of the data
+
+
+def test_tagged_frames_are_read_in_their_order() -> None:
+    reader, tags = ReportReader(FrameTags(KEY)), FrameTags(KEY)
+
+    assert DataReader(FrameTags(KEY)).feed(b"".join(tagged_stream())) == [
+        Data(5, 3, b"abc"),
+        Data(8, 3, b""),
+        Data(8, 3, b"d"),
+    ]
+    assert reader.feed(encode_report(REPORT, tags) + encode_report(REPORT, tags)) == [REPORT] * 2
+
+
+@pytest.mark.parametrize("order", [(1,), (0, 2), (0, 0), (0, 1, 1)], ids=str)
+def test_tagged_frame_left_out_or_repeated_is_refused(order: tuple[int, ...]) -> None:
+    frames = tagged_stream()
+    reader = DataReader(FrameTags(KEY))
+
+    with pytest.raises(BadFrameError, match="wrong tag"):
+        reader.feed(b"".join(frames[number] for number in order))
+
+
+@pytest.mark.parametrize("bit", range(8 * (DATA_HEAD_BYTES + TAG_BYTES + 3)))
+def test_changed_bit_of_tagged_data_is_refused(bit: int) -> None:
+    stream = bytearray(tagged_stream()[0])
+    stream[bit // 8] ^= 1 << bit % 8
+
+    with pytest.raises(BadFrameError, match=r"wrong (tag|checksum)"):
+        DataReader(FrameTags(KEY)).feed(bytes(stream))
+
+
+def test_frames_with_another_key_or_none_are_refused() -> None:
+    other = FrameTags(b"o" * 32)
+    for tags in (other, None):
+        with pytest.raises(BadFrameError, match="wrong tag"):
+            DataReader(FrameTags(KEY)).feed(encode_data_head(5, b"abc", 3, tags) + bytes(19))
+        with pytest.raises(BadFrameError, match="wrong tag"):
+            ReportReader(FrameTags(KEY)).feed(encode_report(REPORT, tags) + bytes(TAG_BYTES))
 
 
 def test_data_is_read_with_its_checksum() -> None:
