@@ -226,8 +226,18 @@ class HaServer(Acceptor[ReplicaConnection]):
     ) -> "asyncio.Future[None]":
         """Run the coroutine that gives a connection its transport."""
         task = self._opening[connection] = asyncio.ensure_future(coroutine, loop=self.loop)
-        task.add_done_callback(lambda _: self._opening.pop(connection, None))
+        task.add_done_callback(lambda ended: self._opened(connection, ended))
         return task
+
+    def _opened(self, connection: ReplicaConnection, task: "asyncio.Future[None]") -> None:
+        del self._opening[connection]
+        if task.cancelled():
+            # uvloop reports no end of a transport that it made while the task was cancelled.
+            self.loop.call_soon(self._end_cancelled, connection)
+
+    def _end_cancelled(self, connection: ReplicaConnection) -> None:
+        if connection in self.connections:
+            connection.connection_lost(None)
 
     async def drain(self, grace_ms: int) -> None:
         """Close all connections within a time."""

@@ -76,6 +76,26 @@ def test_full_port_spares_listed_address() -> None:
     run(case)
 
 
+def test_connection_cancelled_while_it_gets_its_transport_is_forgotten() -> None:
+    async def case(world: World) -> None:
+        server = await world.master(FakeStore(identity="x"))
+        assert server._admission.admit("10.1.0.1")
+        connection = server.new_connection("10.1.0.1")
+
+        async def opening() -> None:
+            connection.is_attached = True  # its transport is closed without a report
+            await pass_time(9)
+
+        task = server.open(connection, opening())
+        await pass_time(0.1)
+        task.cancel()
+        await pass_time(0.1)
+        assert server.connections == []
+        assert server._admission.count == 0
+
+    run(case)
+
+
 def test_connections_of_one_moment_are_bounded() -> None:
     async def case(world: World) -> None:
         server = await world.master(FakeStore(identity="x"))
