@@ -4,6 +4,7 @@ import pytest
 
 from rocketpy.broker.fast_path.compiled_path import is_compiled
 from rocketpy.broker.fast_path.pull_service import FastPullService, PullPlan
+from rocketpy.broker.replication.feature import Replication
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketpy.proto.record.message import decode_messages
@@ -143,6 +144,7 @@ def test_pull_plan_change_between_pulls_invalidates_it(
 def test_pull_plan_that_suggests_another_broker_takes_the_general_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(Replication, "slave_has", lambda *_: True)
     pulls = [pull(n + 1, n) for n in range(6)]
     change = [settings("slaveReadEnable=true\n"), group(broker_id=3)]
     pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, *pulls], [pulls[0], *change], pulls])
