@@ -6,7 +6,7 @@ The Apache side has a second name server, which is idle: its start script knows 
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -51,11 +51,7 @@ PAIRS = (
 """Workloads of a master with one slave; processor time is that of both brokers."""
 
 
-def _never() -> Side:
-    raise NotImplementedError
-
-
-@dataclass
+@dataclass(kw_only=True)
 class Pair(Side):
     """Running master and slave; the processor time is that of both.
 
@@ -65,9 +61,9 @@ class Pair(Side):
         slave_store: store directory of the slave.
     """
 
-    parts: list[Side] = field(default_factory=list)
-    start_slave: Callable[[], Side] = _never
-    slave_store: Path = Path()
+    parts: list[Side]
+    start_slave: Callable[[], Side]
+    slave_store: Path
 
     def stop(self) -> None:
         """Stop both, the slave first."""
@@ -130,13 +126,12 @@ def _pair(master: Side, start_slave: Callable[[], Side], slave_store: Path) -> P
         master.ready_s,
         {**master.idle_rss_mib, "broker-slave": slave.idle_rss_mib["broker"]},
         master.home,
-        None,
-        master.sends,
-        master.broker,
-        master.ready_at_s,
-        [master, slave],
-        start_slave,
-        slave_store,
+        sends=master.sends,
+        broker=master.broker,
+        ready_at_s=master.ready_at_s,
+        parts=[master, slave],
+        start_slave=start_slave,
+        slave_store=slave_store,
     )
     try:
         _wait_for_slave(pair)

@@ -325,11 +325,19 @@ class BrokerParts:
         escape = None if self.acting is None else self.acting.escape
         return escape or self.internal_put
 
-    def _slave_progress(self) -> SlaveProgress:
+    def _followers(
+        self,
+    ) -> tuple[Callable[[Mapping[int, int]], None], Callable[[TimerMarks], None]]:
+        """Return what takes the progress of another broker: of the delay levels, of the timer."""
         followers = [each.follow_master for each in self.features if each.follow_master]
+        delays = next(each.delays for each in followers if each.delays)
+        return delays, next((each.timer for each in followers if each.timer), _no_timer)
+
+    def _slave_progress(self) -> SlaveProgress:
+        follow_delays, follow_timer = self._followers()
         return SlaveProgress(
-            delays=next(each.delays for each in followers if each.delays),
-            timer=next((each.timer for each in followers if each.timer), _no_timer),
+            delays=follow_delays,
+            timer=follow_timer,
             offsets=lambda found: self.offsets.follow(found, None, None),
             is_streaming=self.replication.is_streaming,
             flushed_phy_offset=lambda: self.store.flushed_phy_offset,
@@ -341,14 +349,14 @@ class BrokerParts:
             return None
         self.offsets.local_commits = self.slave_commits
         acting = self.acting
-        followers = [each.follow_master for each in self.features if each.follow_master]
+        follow_delays, follow_timer = self._followers()
         tables = SlaveTables(
             topics=self.topics,
             groups=self.groups,
             offsets=self.offsets,
             modes=self.modes,
-            follow_delays=next(each.delays for each in followers if each.delays),
-            follow_timer=next((each.timer for each in followers if each.timer), _no_timer),
+            follow_delays=follow_delays,
+            follow_timer=follow_timer,
             drop_topic=self._drop_topic,
             max_offset=self.store.max_offset,
             max_phy_offset=lambda: self.store.max_phy_offset,

@@ -19,7 +19,7 @@ from rocketpy.broker.acting.member_poll import MemberPoll
 from rocketpy.broker.cluster.broker_identity import BrokerIdentity
 from rocketpy.broker.config import MASTER_ID
 from rocketpy.broker.metadata.consumer_offsets import offsets_of
-from rocketpy.broker.metadata.json_document import as_int, as_table
+from rocketpy.broker.metadata.json_document import as_numbers, as_table
 from rocketpy.errors import BrokerError, RocketPyError
 from rocketpy.proto.headers.admin import ExchangeHAInfoRequestHeader
 from rocketpy.proto.wire import fastjson
@@ -161,8 +161,7 @@ class PreOnline:
         timer = await self._client.invoke(
             address, make_request(RequestCode.GET_TIMER_CHECK_POINT), _CALL_MS
         )
-        levels = as_table(as_table(fastjson.loads(delays.body)).get("offsetTable"))
-        progress.delays({as_int(key, 0): as_int(each, -1) for key, each in levels.items()})
+        progress.delays(as_numbers(as_table(fastjson.loads(delays.body)).get("offsetTable")))
         progress.offsets(offsets_of(as_table(fastjson.loads(offsets.body))))
         marks = TimerMarks.decode(timer.body) if timer.code == ResponseCode.SUCCESS else None
         if marks is not None:

@@ -65,6 +65,11 @@ def as_table(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def as_numbers(value: object) -> dict[int, int]:
+    """Return a table of numbers, such as offsets by queue; -1 for what is no number."""
+    return {as_int(key, 0): as_int(each, -1) for key, each in as_table(value).items()}
+
+
 def as_int(value: object, default: int) -> int:
     """Return a JSON number (or digits in a string) that fits in 64 bits, or the default."""
     if isinstance(value, str):

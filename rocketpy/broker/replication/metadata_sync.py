@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import structlog
 
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets, offsets_of
-from rocketpy.broker.metadata.json_document import as_int, as_table
+from rocketpy.broker.metadata.json_document import as_int, as_numbers, as_table
 from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
 from rocketpy.broker.metadata.persistent_table import PersistentTable
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
@@ -328,7 +328,7 @@ class MetadataSync:
         phy_end = HARuntimeInfo.decode(status.body).master_commit_log_max_offset
         own = {key: each for key, each in offsets.items() if _is_own_group(key[1])}
         levels = {} if delays is None else as_table(fastjson.loads(delays.body)).get("offsetTable")
-        return _Done(phy_end, _numbers(levels), _timer_marks(timer), own)
+        return _Done(phy_end, as_numbers(levels), _timer_marks(timer), own)
 
     # -- requests --------------------------------------------------------------------------
 
@@ -411,10 +411,6 @@ def _as_text(version: DataVersion | None) -> str:
 
 def _is_own_group(group: str) -> bool:
     return group.startswith(SYSTEM_GROUP_PREFIX)
-
-
-def _numbers(value: object) -> dict[int, int]:
-    return {as_int(key, 0): as_int(each, -1) for key, each in as_table(value).items()}
 
 
 def _timer_marks(response: RemotingCommand | None) -> TimerMarks | None:

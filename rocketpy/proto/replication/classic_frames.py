@@ -11,7 +11,8 @@ Source: DefaultHAConnection, DefaultHAClient (5.4.0).
 import struct
 from typing import Final, NamedTuple
 
-from rocketpy.errors import BadFrameError, FrameTooLongError
+from rocketpy.errors import BadFrameError
+from rocketpy.proto.replication.part_reader import PartReader
 
 REPORT_BYTES: Final = 8
 TRANSFER_HEAD_BYTES: Final = 12
@@ -61,51 +62,24 @@ class ReportReader:
         return offsets
 
 
-class TransferReader:
+class TransferReader(PartReader[LogPart]):
     """Decoder of a master's stream; holds at most one frame.
 
     Args:
         max_part_bytes: limit of the log bytes of one frame.
     """
 
-    __slots__ = ("_max_part_bytes", "_needed_bytes", "_pending")
+    __slots__ = ()
 
     def __init__(self, max_part_bytes: int = MAX_TRANSFER_BYTES) -> None:
-        self._max_part_bytes = max_part_bytes
-        self._pending = bytearray()
-        self._needed_bytes = TRANSFER_HEAD_BYTES
+        super().__init__(TRANSFER_HEAD_BYTES, max_part_bytes)
 
-    def feed(self, data: bytes) -> list[LogPart]:
-        """Add received bytes, and return the complete parts.
-
-        Raises:
-            BadFrameError: a negative offset or length.
-            FrameTooLongError: a part exceeds the limit.
-        """
-        pending = self._pending
-        view = memoryview(data)
-        if pending:
-            pending += data
-            if len(pending) < self._needed_bytes:
-                return []
-            view, self._pending = memoryview(pending), bytearray()
-        parts: list[LogPart] = []
-        position, end = 0, len(view)
-        self._needed_bytes = TRANSFER_HEAD_BYTES
-        while end - position >= TRANSFER_HEAD_BYTES:
-            phy_offset, size_bytes = _HEAD.unpack_from(view, position)
-            self._check(phy_offset, size_bytes)
-            following = position + TRANSFER_HEAD_BYTES + size_bytes
-            if following > end:
-                self._needed_bytes = following - position
-                break
-            parts.append(LogPart(phy_offset, view[position + TRANSFER_HEAD_BYTES : following]))
-            position = following
-        self._pending += view[position:]
-        return parts
-
-    def _check(self, phy_offset: int, size_bytes: int) -> None:
+    def _size_of(self, view: memoryview, position: int) -> int:
+        phy_offset, size_bytes = _HEAD.unpack_from(view, position)
         if phy_offset < 0 or size_bytes < 0:
             raise BadFrameError(f"part of the log at {phy_offset} with {size_bytes} bytes")
-        if size_bytes > self._max_part_bytes:
-            raise FrameTooLongError(size_bytes, self._max_part_bytes)
+        return int(size_bytes)
+
+    def _frame(self, frame: memoryview) -> LogPart:
+        phy_offset, _ = _HEAD.unpack_from(frame)
+        return LogPart(phy_offset, frame[TRANSFER_HEAD_BYTES:])

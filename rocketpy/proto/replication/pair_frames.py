@@ -24,6 +24,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 import msgspec
 
 from rocketpy.errors import BadFrameError, FrameTooLongError
+from rocketpy.proto.replication.part_reader import PartReader
 
 PREAMBLE: Final = b"\xffROCKPY\x01"
 VERSION: Final = 1
@@ -327,73 +328,40 @@ def _decode(body: bytes, kind: type[Message]) -> Message:
         raise BadFrameError(f"{kind.__name__} cannot be decoded: {error}") from error
 
 
-class DataReader:
-    """Decoder of a master's frames; holds at most one of them.
+class DataReader(PartReader[Data]):
+    """Decoder of a master's frames; returns those with a correct checksum or tag.
 
     Args:
         tags: of the master's frames; None without a secret.
         max_part_bytes: limit of the log bytes of one frame.
     """
 
-    __slots__ = ("_head_bytes", "_max_part_bytes", "_needed_bytes", "_pending", "_tags")
+    __slots__ = ("_tags",)
 
     def __init__(
         self, tags: FrameTags | None = None, *, max_part_bytes: int = MAX_PART_BYTES
     ) -> None:
+        super().__init__(DATA_HEAD_BYTES + (0 if tags is None else TAG_BYTES), max_part_bytes)
         self._tags = tags
-        self._head_bytes = DATA_HEAD_BYTES + (0 if tags is None else TAG_BYTES)
-        self._max_part_bytes = max_part_bytes
-        self._pending = bytearray()
-        self._needed_bytes = self._head_bytes
 
-    def feed(self, data: bytes) -> list[Data]:
-        """Add received bytes, and return the complete frames with a correct checksum or tag.
-
-        Frames before a wrong one are lost with it: the caller closes the connection, and the
-        master sends them again.
-
-        Raises:
-            BadFrameError: another type, a negative number, or a wrong checksum or tag.
-            FrameTooLongError: a part exceeds the limit.
-        """
-        pending = self._pending
-        view = memoryview(data)
-        if pending:
-            pending += data
-            if len(pending) < self._needed_bytes:
-                return []
-            # Handed over, not copied: frames of a catch-up are large.
-            view, self._pending = memoryview(pending), bytearray()
-        frames: list[Data] = []
-        position, end = 0, len(view)
-        head_bytes = self._needed_bytes = self._head_bytes
-        while end - position >= head_bytes:
-            _check(view, position, _DATA_HEAD.size)
-            kind, phy_offset, size_bytes, confirmed, crc = _DATA_HEAD.unpack_from(view, position)
-            self._check(kind, phy_offset, size_bytes)
-            following = position + head_bytes + size_bytes
-            if following > end:
-                self._needed_bytes = following - position
-                break
-            part = view[position + head_bytes : following]
-            if self._tags is not None:
-                tag_at = position + DATA_HEAD_BYTES
-                head, tag = view[position:tag_at], view[tag_at : position + head_bytes]
-                self._tags.check(tag, head, part)
-            elif zlib.crc32(part) != crc:
-                raise BadFrameError(f"wrong checksum of {size_bytes} bytes at {phy_offset}")
-            frames.append(Data(phy_offset, confirmed, part))
-            position = following
-        self._pending += view[position:]
-        return frames
-
-    def _check(self, kind: int, phy_offset: int, size_bytes: int) -> None:
+    def _size_of(self, view: memoryview, position: int) -> int:
+        _check(view, position, _DATA_HEAD.size)
+        kind, phy_offset, size_bytes, _, _ = _DATA_HEAD.unpack_from(view, position)
         if kind != _DATA or phy_offset < 0 or size_bytes < 0:
             raise BadFrameError(
                 f"frame of type {kind} at offset {phy_offset} with {size_bytes} bytes"
             )
-        if size_bytes > self._max_part_bytes:
-            raise FrameTooLongError(size_bytes, self._max_part_bytes)
+        return int(size_bytes)
+
+    def _frame(self, frame: memoryview) -> Data:
+        _, phy_offset, size_bytes, confirmed, crc = _DATA_HEAD.unpack_from(frame)
+        part = frame[self._head_bytes :]
+        if self._tags is not None:
+            head, tag = frame[:DATA_HEAD_BYTES], frame[DATA_HEAD_BYTES : self._head_bytes]
+            self._tags.check(tag, head, part)
+        elif zlib.crc32(part) != crc:
+            raise BadFrameError(f"wrong checksum of {size_bytes} bytes at {phy_offset}")
+        return Data(phy_offset, confirmed, part)
 
 
 class ReportReader:

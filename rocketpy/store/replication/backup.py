@@ -192,8 +192,8 @@ def restore(backup: Path, target: Path, progress: Progress = lambda _: None) -> 
     # The name appears with the complete content only.
     partial.rename(target)
     (target / _UNFINISHED).unlink()
-    _sync(target)
-    _sync(target.parent)
+    sync_path(target)
+    sync_path(target.parent)
     return found
 
 
@@ -316,21 +316,22 @@ def _write_manifest(target: Path, backup: Backup) -> None:
     }
     temporary = target / f"{MANIFEST}.tmp"
     temporary.write_text(json.dumps(content, indent=1) + "\n")
-    _sync(temporary)
+    sync_path(temporary)
     temporary.rename(target / MANIFEST)
-    _sync(target)
+    sync_path(target)
 
 
 def _sync_tree(root: Path) -> None:
     """Flush the names in a directory and in those below it; files are flushed when copied."""
     for directory, _, names in os.walk(root):
         if "abort" in names:
-            _sync(Path(directory) / "abort")
-        _sync(Path(directory))
-    _sync(root.parent)
+            sync_path(Path(directory) / "abort")
+        sync_path(Path(directory))
+    sync_path(root.parent)
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Flush a file, or the names in a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -31,6 +31,7 @@ from rocketpy.proto.record.record import (
 from rocketpy.proto.record.record_check import RecordState, check_record
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.files.real_files import RealFiles
+from rocketpy.store.replication.backup import sync_path
 from rocketpy.store.replication.log_check import LogCheck
 from rocketpy.store.replication.log_identity import IDENTITY_FILE
 from rocketpy.store.scan.directory import LogFile, offset_files
@@ -121,10 +122,8 @@ def equal_end(log: LocalLog, master_begin: int) -> Probe:
         the begin of the log if nothing is known to be equal.
     """
     files = [each for each in log.files if master_begin <= each.base < log.intact_end]
-    low, high = (
-        0,
-        len(files),
-    )  # the first record of files[low - 1] is equal, that of files[high] not
+    # The first record of files[low - 1] is equal, that of files[high] is not.
+    low, high = 0, len(files)
     while low < high:
         middle = (low + high) // 2
         if (yield from _has(files[middle], 0)):
@@ -135,7 +134,8 @@ def equal_end(log: LocalLog, master_begin: int) -> Probe:
         return log.begin
     file = files[low - 1]
     positions = record_positions(file, log.intact_end)
-    low, high = 1, len(positions) - 1  # the last position is the end of the last record
+    # The last position is the end of the last record.
+    low, high = 1, len(positions) - 1
     while low < high:
         middle = (low + high) // 2
         if (yield from _has(file, positions[middle])):
@@ -210,8 +210,8 @@ def cut(log: LocalLog, at: int) -> Path:
         _keep(log, at, aside)
         _distrust(log, at)
         _cut_files(log, at)
-    _sync(aside.parent)
-    _sync(log.root)
+    sync_path(aside.parent)
+    sync_path(log.root)
     return aside
 
 
@@ -234,12 +234,12 @@ def _check_start(log: LocalLog, at: int) -> None:
 def _move_all(log: LocalLog, aside: Path) -> None:
     if log.directory.exists():
         log.directory.rename(aside / "commitlog")
-        _sync(aside)
+        sync_path(aside)
     for name in _PARTS:
         if (log.root / name).exists():
             (aside / name).parent.mkdir(exist_ok=True)
             (log.root / name).rename(aside / name)
-    _sync(aside)
+    sync_path(aside)
 
 
 def _keep(log: LocalLog, at: int, aside: Path) -> None:
@@ -254,9 +254,9 @@ def _keep(log: LocalLog, at: int, aside: Path) -> None:
                     position += size_bytes
         writer.flush()
         os.fsync(writer.fileno())
-    _sync(aside)
-    _sync(aside.parent)
-    _sync(log.root)
+    sync_path(aside)
+    sync_path(aside.parent)
+    sync_path(log.root)
 
 
 def _distrust(log: LocalLog, at: int) -> None:
@@ -287,7 +287,7 @@ def _cut_files(log: LocalLog, at: int) -> None:
         path = Path(file.path)
         if file.base >= at:
             path.unlink()
-            _sync(log.directory)
+            sync_path(log.directory)
         elif file.base + file.size_bytes > at:
             with Path(path).open("r+b") as opened:
                 position = at - file.base
@@ -298,12 +298,4 @@ def _cut_files(log: LocalLog, at: int) -> None:
                         os.pwrite(opened.fileno(), zeros, position)
                     position += size_bytes
                 os.fsync(opened.fileno())
-    _sync(log.directory)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_path(log.directory)

@@ -170,7 +170,7 @@ def test_resync_that_ends_at_any_step_is_repeated(
     slave = tmp_path / "slave"
     log = local_log(slave)
     at = search(slave, master)
-    sync, left = resync._sync, [step_count]
+    sync, left = resync.sync_path, [step_count]
 
     def ending(path: Path) -> None:
         if not left[0]:
@@ -179,7 +179,7 @@ def test_resync_that_ends_at_any_step_is_repeated(
         sync(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(resync, "_sync", ending)
+        patch.setattr(resync, "sync_path", ending)
         with contextlib.suppress(InterruptedError):
             cut(log, at)
     again = local_log(slave)
