@@ -8,6 +8,7 @@ import pytest
 from rocketpy.errors import StoreFormatError
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.replication import resync
+from rocketpy.store.replication.backup import sync_path
 from rocketpy.store.replication.resync import cut, equal_end, local_log, record_positions
 from tests.unit.store.replication.real_kit import real_store, step
 from tests.unit.store.store_kit import TOPIC, bodies, put_many
@@ -170,7 +171,7 @@ def test_resync_that_ends_at_any_step_is_repeated(
     slave = tmp_path / "slave"
     log = local_log(slave)
     at = search(slave, master)
-    sync, left = resync.sync_path, [step_count]
+    sync, left = sync_path, [step_count]
 
     def ending(path: Path) -> None:
         if not left[0]:
