@@ -62,7 +62,8 @@ class LogFileHandler(RotatingFileHandler):
         if sys.stderr is not None:
             sys.stderr.write(f"log file moved or removed, begun again: {self.baseFilename}\n")
         self.stream.close()
-        self.stream = None  # opened again by the base class
+        # The base class opens it again. An assignment would redefine the type of its attribute.
+        vars(self)["stream"] = None
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - logging's name
         """Report a failure, unless the last line failed as well."""

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 from rocketpy.client.callbacks.hooks import RetryReporter
 from rocketpy.client.cluster.instance import Instance
-from rocketpy.client.config import ProducerConfig
+from rocketpy.client.config import FlowControlRetry, ProducerConfig
 from rocketpy.client.messages.delivery_time import V5_0_0
 from rocketpy.client.options.durations import to_ms
 from rocketpy.client.sending.attempt import AttemptTimeouts, SendAttempt
@@ -83,8 +83,8 @@ class SendTransport:
         )
         self.tracks_latency: bool = self._faults is not None
         self.attempt_timeout_ms: int = to_ms(config.attempt_timeout)
-        self.flow_control_retry = config.flow_control_retry
-        self.retry_when_not_ok = config.retry_when_not_ok
+        self.flow_control_retry: FlowControlRetry = config.flow_control_retry
+        self.retry_when_not_ok: bool = config.retry_when_not_ok
         self.retries: RetryReporter = RetryReporter(config.on_retry)
         self.watch: AttemptTimeouts = AttemptTimeouts(self.loop, instance.clock)
         self._instance = instance
