@@ -23,6 +23,7 @@ class Link:
         self._delay_s = 0.0
         self._bytes_per_s = 0.0
         self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -31,8 +32,10 @@ class Link:
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
 
     def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        self._loop.close()
 
     def cut(self) -> None:
         """Close all connections, and accept none until `heal`."""
@@ -52,7 +55,15 @@ class Link:
             writer.transport.abort()
 
     async def _listen(self) -> None:
-        await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+
+    async def _close(self) -> None:
+        self._server.close()
+        self._cut()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_cut:
