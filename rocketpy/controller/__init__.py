@@ -1,0 +1,1 @@
+"""Controller: names the master of each broker group (docs/failover.md)."""

@@ -1,0 +1,271 @@
+"""Composition of a controller: state, heartbeats, elections, processors, connections.
+
+Source: ControllerManager, ControllerRequestProcessor (5.4.0)
+"""
+
+import random
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from rocketpy.controller.config import ControllerConfig, Peer
+from rocketpy.controller.context import ControllerContext
+from rocketpy.controller.election_service import ElectionService
+from rocketpy.controller.elections import Elections
+from rocketpy.controller.events import (
+    AnyEvent,
+    GroupRemoved,
+    MasterElected,
+    MasterLost,
+    ReplicaRemoved,
+    SetAltered,
+)
+from rocketpy.controller.group_store import GroupStore
+from rocketpy.controller.liveness import Liveness, ReplicaKey
+from rocketpy.controller.processor.elections import ElectionProcessor
+from rocketpy.controller.processor.heartbeats import HeartbeatProcessor
+from rocketpy.controller.processor.metadata import MetadataProcessor
+from rocketpy.controller.processor.registration import RegistrationProcessor
+from rocketpy.controller.role_notifier import RoleNotifier
+from rocketpy.controller.state_log import LocalStateLog
+from rocketpy.errors import ClosedError
+from rocketpy.proto.wire.codes import RequestCode
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.remoting.connection.channel import Channel, format_address
+from rocketpy.remoting.connection.dispatch import Processor
+from rocketpy.remoting.network.network import Network
+from rocketpy.remoting.server import RemotingServer
+from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.config.live_config import LiveConfig, LiveSettings
+from rocketpy.runtime.readiness import NotReady, ServerState, state_reasons
+from rocketpy.runtime.service import LoopServices, run_services_on_loop
+from rocketpy.store.files.real_files import RealFiles
+from rocketpy.store.files.store_files import StoreFiles
+
+_logger = structlog.get_logger(__name__)
+
+_WILDCARDS: Final = {"", "0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
+_SOMEWHERE: Final = ("192.0.2.1", 9)
+"""Unassigned address (RFC 5737): connecting a UDP socket selects a route and sends nothing."""
+_DEFAULT_ID: Final = "n0"
+
+
+class Controller:
+    """Controller of broker groups; the only one, and so the leader.
+
+    Args:
+        config: its settings.
+        clock: for heartbeats and leases.
+        files: the file system; None: that of the machine.
+        rng: spreads the pauses between connection attempts to brokers.
+        network: for listening and connecting; None: sockets of the machine.
+    """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        *,
+        clock: Clock,
+        files: StoreFiles | None = None,
+        rng: random.Random | None = None,
+        network: Network | None = None,
+    ) -> None:
+        self._clock = clock
+        self._rng = rng or random.Random()  # noqa: S311 - spreads pauses, no secret
+        self._network = network
+        self.settings: LiveConfig[ControllerConfig] = LiveConfig(
+            config, live=LiveSettings(config.live_settings_file)
+        )
+        store = GroupStore(LocalStateLog(config.store_directory, files or RealFiles()))
+        store.add_listener(self._on_events)
+        self._remoting = RemotingServer(
+            config.remoting, clock=clock, name="controller", network=network
+        )
+        self._remoting.add_listener(self)
+        self._context = self._make_context(store)
+        self._services: LoopServices | None = None
+        self._state = ServerState.STARTING
+        self._register_processors()
+        self._apply(config)
+        self.settings.add_listener(self._apply)
+
+    def _make_context(self, store: GroupStore) -> ControllerContext:
+        liveness = Liveness()
+        decisions = Elections(liveness, lambda: self._current.enable_elect_unclean_master)
+        elections = ElectionService(
+            store,
+            liveness,
+            decisions,
+            self._clock,
+            lambda: self._current.scan_not_active_broker_interval,
+        )
+        return ControllerContext(
+            settings=self.settings,
+            store=store,
+            liveness=liveness,
+            decisions=decisions,
+            elections=elections,
+            notifier=RoleNotifier(self._make_client),
+            clock=self._clock,
+        )
+
+    @property
+    def _current(self) -> ControllerConfig:
+        return self.settings.current
+
+    def _apply(self, config: ControllerConfig) -> None:
+        self._remoting.slow_requests.limit_ms = config.operation.slow_request_millis
+
+    def _make_client(self) -> RemotingClient:
+        return RemotingClient(
+            RemotingClientConfig(), clock=self._clock, rng=self._rng, network=self._network
+        )
+
+    def _register_processors(self) -> None:
+        context = self._context
+        registration = RegistrationProcessor(context)
+        elections = ElectionProcessor(context)
+        heartbeats = HeartbeatProcessor(context)
+        metadata = MetadataProcessor(self.settings, self._itself)
+        code = RequestCode
+        processors: Mapping[RequestCode, Processor] = {
+            code.CONTROLLER_ALTER_SYNC_STATE_SET: elections.alter_set,
+            code.CONTROLLER_ELECT_MASTER: elections.elect,
+            code.CONTROLLER_REGISTER_BROKER: registration.register,
+            code.CONTROLLER_GET_REPLICA_INFO: elections.replica_info,
+            code.CONTROLLER_GET_METADATA_INFO: metadata.metadata,
+            code.CONTROLLER_GET_SYNC_STATE_DATA: elections.sync_state_data,
+            code.UPDATE_CONTROLLER_CONFIG: metadata.update_config,
+            code.GET_CONTROLLER_CONFIG: metadata.get_config,
+            code.CLEAN_BROKER_DATA: registration.clean,
+            code.CONTROLLER_GET_NEXT_BROKER_ID: registration.next_id,
+            code.CONTROLLER_APPLY_BROKER_ID: registration.apply_id,
+            code.BROKER_HEARTBEAT: heartbeats.heartbeat,
+        }
+        for each, processor in processors.items():
+            self._remoting.register([each], processor)
+
+    @property
+    def port(self) -> int:
+        """Port it listens on, after `start`."""
+        return self._remoting.port
+
+    @property
+    def address(self) -> str:
+        """`host:port` for brokers and tools, after `start`."""
+        return self._itself().address
+
+    def _itself(self) -> Peer:
+        peer = self._current.peer
+        if peer is not None:
+            return peer
+        host = self._current.server.bind_address
+        if host in _WILDCARDS:
+            host = _route_address()
+        identifier = self._current.controller_dleger_self_id or _DEFAULT_ID
+        return Peer(identifier, format_address(host, self.port))
+
+    def not_ready(self) -> list[NotReady]:
+        """Return why brokers are not served; empty if they are."""
+        reasons = state_reasons(self._state)
+        if self._context.store.is_read_only:
+            message = "a write of the state has failed: restart the controller"
+            reasons.append(NotReady("read_only", message))
+        return reasons
+
+    async def start(self) -> None:
+        """Load the state and listen.
+
+        Raises:
+            StartError: the port is taken.
+            StoreError: the state cannot be used.
+        """
+        if self._services is not None:
+            raise ClosedError("the controller has already been started")
+        context = self._context
+        await context.store.load()
+        context.decisions.start(self._clock.monotonic_ms())
+        try:
+            await self._remoting.start()
+        except BaseException:
+            await context.store.close()
+            raise
+        self._services = run_services_on_loop([context.elections], self._clock)
+        # Groups whose replicas all stay away are checked, too.
+        context.elections.suspect([group.name for group in context.groups])
+        self._state = ServerState.SERVING
+        _logger.info("controller started", groups=len(context.groups), address=self.address)
+
+    async def stop(self) -> None:
+        """Stop listening and close every connection; idempotent, also before `start`."""
+        if self._services is None or self._state is ServerState.STOPPING:
+            return
+        self._state = ServerState.STOPPING
+        context = self._context
+        await context.elections.stop()
+        self._services.stop()
+        await self._remoting.stop()
+        await context.notifier.stop()
+        await context.store.close()
+
+    def _on_events(self, events: Sequence[AnyEvent]) -> None:
+        """Follow changes of the state."""
+        context = self._context
+        for event in events:
+            group = context.groups.get(event.group)
+            match event:
+                case MasterElected() if group is not None:
+                    _logger.warning(
+                        "master elected",
+                        broker=group.name,
+                        id=group.master_id,
+                        address=group.master_address,
+                        epoch=group.master_epoch,
+                    )
+                    if self._current.notify_broker_role_changed:
+                        context.notifier.notify(group)
+                case MasterLost():
+                    _logger.warning("master started again", broker=event.group)
+                case SetAltered():
+                    _logger.info(
+                        "sync-state set altered",
+                        broker=event.group,
+                        members=event.members,
+                        epoch=event.set_epoch,
+                    )
+                case ReplicaRemoved():
+                    context.liveness.forget(ReplicaKey(event.group, event.replica_id))
+                case GroupRemoved():
+                    context.liveness.forget_group(event.group)
+                case _:
+                    continue
+
+    # ---- ChannelListener
+
+    def on_open(self, channel: Channel) -> None:
+        """Do nothing: a connection has no replica until a heartbeat comes."""
+
+    def on_idle(self, channel: Channel) -> None:
+        """Do nothing: the server closes the connection, and `on_close` follows."""
+
+    def on_close(self, channel: Channel) -> None:
+        """Take the replicas of a connection for dead at once."""
+        keys = self._context.liveness.close(channel)
+        for key in keys:
+            _logger.warning("replica connection closed", broker=key.group, id=key.replica_id)
+        if self._state is ServerState.SERVING:
+            self._context.elections.suspect([key.group for key in keys])
+
+
+def _route_address() -> str:
+    """Return this machine's address on its default route; 127.0.0.1 without a route."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_SOMEWHERE)
+        except OSError:
+            return "127.0.0.1"
+        address: str = probe.getsockname()[0]
+    return address

@@ -1,0 +1,147 @@
+"""Decisions about elections, from the stored state and the heartbeats; pure.
+
+Three waits come before an election:
+    - after its own start the controller elects no master for one heartbeat timeout, because it has
+      heard no replica yet, and masters may hold leases of its predecessor; unless it has heard
+      every replica of the set;
+    - a master whose acknowledgements need not be confirmed by the whole set keeps its place until
+      its lease has ended;
+    - an unclean election waits until every member of the set has been silent for its timeout.
+
+Source: ControllerManager.onBrokerInactive, DefaultElectPolicy (5.4.0); leases and waits are ours.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpy.controller.liveness import LEASE_MS, Liveness, ReplicaKey
+from rocketpy.controller.replica_groups import ReplicaGroup
+from rocketpy.controller.rules import Verdict, elect, elected, refused
+from rocketpy.proto.wire.codes import ResponseCode
+
+START_WAIT_MS: Final = LEASE_MS
+"""Wait after the start; a lease of before must have ended by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionRequest:
+    """Request for an election (1002).
+
+    Attributes:
+        asker: the replica that asks; None: an operator.
+        designated: elect this one or none.
+        hand_over: the master asks for a successor; it acknowledges nothing any more.
+    """
+
+    asker: int | None = None
+    designated: int | None = None
+    hand_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Decision about a group without a request.
+
+    Attributes:
+        verdict: with the event of an election, or a refusal; None: no election is needed.
+        retry_ms: monotonic time at which the answer may be another one; None: only a heartbeat
+            or a closed connection changes it.
+    """
+
+    verdict: Verdict | None = None
+    retry_ms: int | None = None
+
+
+class Elections:
+    """Decisions about elections.
+
+    Args:
+        liveness: the heartbeats.
+        is_unclean: whether elections outside the sync-state set are allowed now.
+    """
+
+    def __init__(self, liveness: Liveness, is_unclean: Callable[[], bool]) -> None:
+        self._liveness = liveness
+        self._start_wait_end_ms = 0
+        self._is_unclean = is_unclean
+
+    def start(self, now_ms: int) -> None:
+        """Begin to lead: the wait after the start begins."""
+        self._start_wait_end_ms = now_ms + START_WAIT_MS
+
+    def decide(self, group: ReplicaGroup, now_ms: int) -> Decision:
+        """Decide whether a group gets another master without being asked."""
+        if group.is_new or self._is_master_alive(group, now_ms):
+            return Decision()
+        wait_ms = self._wait_end_ms(group, now_ms)
+        if wait_ms > now_ms:
+            return Decision(retry_ms=wait_ms)
+        verdict = elect(
+            group,
+            self._liveness.standings(group.name, now_ms),
+            unclean=self._may_be_unclean(group, now_ms),
+        )
+        return Decision(verdict)
+
+    def answer(self, group: ReplicaGroup, request: ElectionRequest, now_ms: int) -> Verdict:
+        """Decide about a request for an election.
+
+        Args:
+            group: the group.
+            request: the request, whose replicas need not be registered.
+            now_ms: monotonic time.
+        """
+        failed = ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+        if group.is_new:
+            return self._first(group, request)
+        if request.hand_over and request.asker != group.master_id:
+            return refused(ResponseCode.CONTROLLER_INVALID_MASTER, f"{request.asker} is no master")
+        if not request.hand_over:
+            wait_ms = self._wait_end_ms(group, now_ms)
+            is_settled = request.designated in {None, group.master_id}
+            if wait_ms > now_ms and not (is_settled and self._is_master_alive(group, now_ms)):
+                remark = f"no election for {wait_ms - now_ms} ms: a master may still hold a lease"
+                return refused(failed, remark)
+        return elect(
+            group,
+            self._liveness.standings(group.name, now_ms),
+            designated=request.designated,
+            replaced=request.hand_over,
+            unclean=not request.hand_over and self._may_be_unclean(group, now_ms),
+        )
+
+    def may_hold_lease(self, group: ReplicaGroup, replica_id: int, now_ms: int) -> bool:
+        """Return whether a replica is the master and may acknowledge by its lease."""
+        if replica_id != group.master_id:
+            return False
+        end_ms = self._liveness.lease_end_ms(ReplicaKey(group.name, replica_id))
+        return end_ms is not None and now_ms < end_ms
+
+    def _first(self, group: ReplicaGroup, request: ElectionRequest) -> Verdict:
+        first = request.asker if request.designated is None else request.designated
+        if first is None or first not in group.replicas:
+            remark = f"the first master of {group.name} must be one of its replicas"
+            return refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
+        return Verdict(events=[elected(group, first)])
+
+    def _is_master_alive(self, group: ReplicaGroup, now_ms: int) -> bool:
+        master_id = group.master_id
+        return master_id is not None and self._liveness.is_alive(
+            ReplicaKey(group.name, master_id), now_ms
+        )
+
+    def _wait_end_ms(self, group: ReplicaGroup, now_ms: int) -> int:
+        """Return until when no other master may be elected."""
+        heard = [self._liveness.get(ReplicaKey(group.name, each)) for each in group.members]
+        wait_ms = 0 if group.members and all(heard) else self._start_wait_end_ms
+        if group.master_id is not None:
+            end_ms = self._liveness.lease_end_ms(ReplicaKey(group.name, group.master_id))
+            wait_ms = max(wait_ms, end_ms or 0)
+        return max(wait_ms, now_ms)
+
+    def _may_be_unclean(self, group: ReplicaGroup, now_ms: int) -> bool:
+        return self._is_unclean() and all(
+            self._liveness.is_overdue(ReplicaKey(group.name, each), now_ms)
+            for each in group.members
+        )

@@ -1,0 +1,161 @@
+"""Heartbeats of replicas: which ones are alive, and until when a master holds its lease.
+
+Kept in memory only; a restarted controller knows nothing until it has heard the replicas again.
+All times are monotonic and come from outside. A replica is dead when the connection of its last
+heartbeat has closed, or its timeout has passed.
+
+Source: DefaultBrokerHeartbeatManager, BrokerLiveInfo (5.4.0)
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from rocketpy.controller.rules import Standing
+
+LEASE_MS: Final = 10_000
+"""Length of a master's lease.
+
+Not a setting: after a restart the controller waits as long, for leases that it gave before.
+"""
+DEFAULT_TIMEOUT_MS: Final = 10_000
+_MIN_TIMEOUT_MS: Final = 1_000
+_MAX_TIMEOUT_MS: Final = 60_000
+
+
+class ReplicaKey(NamedTuple):
+    """Name of a group, and the id of a replica."""
+
+    group: str
+    replica_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Last heartbeat of a replica.
+
+    Attributes:
+        received_ms: monotonic time.
+        timeout_ms: time after which the replica is dead without another one.
+        standing: end and epoch of its log.
+        confirm_offset: end of what is confirmed, for display.
+        needs_all: every member of the sync-state set confirms a message before this master
+            acknowledges it; None: not reported (Apache's brokers).
+        connection: it came from there.
+        is_closed: whether that connection has closed.
+    """
+
+    received_ms: int
+    timeout_ms: int
+    standing: Standing
+    confirm_offset: int = 0
+    needs_all: bool | None = None
+    connection: Hashable = None
+    is_closed: bool = False
+
+    @property
+    def deadline_ms(self) -> int:
+        """Time from which the replica is overdue."""
+        return self.received_ms + self.timeout_ms
+
+
+class Liveness:
+    """Last heartbeats of the registered replicas; the caller removes those of replicas that end."""
+
+    def __init__(self) -> None:
+        self._heartbeats: dict[ReplicaKey, Heartbeat] = {}
+        self._by_group: dict[str, set[int]] = {}
+        # A connection has one replica as a rule; a container of brokers has some.
+        self._by_connection: dict[Hashable, set[ReplicaKey]] = {}
+
+    def __len__(self) -> int:
+        return len(self._heartbeats)
+
+    def take(self, key: ReplicaKey, heartbeat: Heartbeat) -> None:
+        """Replace the last heartbeat of a replica."""
+        old = self._heartbeats.get(key)
+        if old is not None and old.connection != heartbeat.connection:
+            self._forget_connection(old.connection, key)
+        self._heartbeats[key] = heartbeat
+        self._by_group.setdefault(key.group, set()).add(key.replica_id)
+        if heartbeat.connection is not None:
+            self._by_connection.setdefault(heartbeat.connection, set()).add(key)
+
+    def close(self, connection: Hashable) -> list[ReplicaKey]:
+        """Note that a connection has closed; return its replicas, which are dead now."""
+        keys = sorted(self._by_connection.pop(connection, ()))
+        for key in keys:
+            self._heartbeats[key] = replace(self._heartbeats[key], is_closed=True, connection=None)
+        return keys
+
+    def forget(self, key: ReplicaKey) -> None:
+        """Remove a replica that has started again, or was removed."""
+        old = self._heartbeats.pop(key, None)
+        if old is None:
+            return
+        self._forget_connection(old.connection, key)
+        ids = self._by_group[key.group]
+        ids.discard(key.replica_id)
+        if not ids:
+            del self._by_group[key.group]
+
+    def forget_group(self, group: str) -> None:
+        """Remove all replicas of a group."""
+        for number in sorted(self._by_group.get(group, ())):
+            self.forget(ReplicaKey(group, number))
+
+    def get(self, key: ReplicaKey) -> Heartbeat | None:
+        """Return the last heartbeat of a replica, or None."""
+        return self._heartbeats.get(key)
+
+    def is_alive(self, key: ReplicaKey, now_ms: int) -> bool:
+        """Return whether a replica is alive."""
+        last = self._heartbeats.get(key)
+        return last is not None and not last.is_closed and now_ms < last.deadline_ms
+
+    def is_overdue(self, key: ReplicaKey, now_ms: int) -> bool:
+        """Return whether a replica has been silent for its timeout; True if it was never heard."""
+        last = self._heartbeats.get(key)
+        return last is None or now_ms >= last.deadline_ms
+
+    def standings(self, group: str, now_ms: int) -> dict[int, Standing]:
+        """Return the standings of the alive replicas of a group, by id."""
+        return {
+            number: self._heartbeats[key].standing
+            for number in self._by_group.get(group, ())
+            if self.is_alive(key := ReplicaKey(group, number), now_ms)
+        }
+
+    def lease_end_ms(self, key: ReplicaKey) -> int | None:
+        """Return when the lease of a master ends; None if it needs none.
+
+        It needs none if all members of its sync-state set confirm each message: a successor is one
+        of them. Apache's brokers know no leases.
+        """
+        last = self._heartbeats.get(key)
+        return None if last is None or last.needs_all is not False else last.received_ms + LEASE_MS
+
+    def overdue_groups(self, now_ms: int) -> set[str]:
+        """Return the groups with a replica that is overdue."""
+        return {key.group for key, last in self._heartbeats.items() if now_ms >= last.deadline_ms}
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """Return when the next alive replica will be overdue without another heartbeat."""
+        return min(self._future_deadlines(now_ms), default=None)
+
+    def _future_deadlines(self, now_ms: int) -> Iterator[int]:
+        for last in self._heartbeats.values():
+            if now_ms < last.deadline_ms:
+                yield last.deadline_ms
+
+    def _forget_connection(self, connection: Hashable, key: ReplicaKey) -> None:
+        keys = self._by_connection.get(connection)
+        if keys is not None:
+            keys.discard(key)
+            if not keys:
+                del self._by_connection[connection]
+
+
+def bounded_timeout_ms(asked_ms: int | None) -> int:
+    """Return the timeout of a replica that asks for one, within sensible limits."""
+    return max(_MIN_TIMEOUT_MS, min(asked_ms or DEFAULT_TIMEOUT_MS, _MAX_TIMEOUT_MS))

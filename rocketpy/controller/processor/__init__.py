@@ -1,0 +1,1 @@
+"""Request processors, one module for each concern; `controller.py` assigns the request codes."""

@@ -1,0 +1,319 @@
+"""Rules by which a controller answers requests: state and liveness in, events or refusal out.
+
+All functions are pure. The caller stores and applies the events of a verdict before it answers.
+
+Source: ReplicasInfoManager, DefaultElectPolicy (5.4.0); differences are in docs/failover.md.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpy.controller.events import (
+    MAX_ID,
+    AddressChanged,
+    AnyEvent,
+    GroupRemoved,
+    IdApplied,
+    MasterElected,
+    MasterLost,
+    ReplicaRemoved,
+    SetAltered,
+)
+from rocketpy.controller.replica_groups import ReplicaGroup, ReplicaGroups
+from rocketpy.proto.wire.codes import ResponseCode
+
+MAX_REPLICAS: Final = 64
+"""Replicas of one group; a real one has a handful."""
+MAX_NAME_CHARS: Final = 255
+_MAX_CHECK_CODE_CHARS: Final = 512
+_MAX_ADDRESS_CHARS: Final = 261
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Answer to a request, and the events to store first.
+
+    Attributes:
+        code: SUCCESS, or why it was refused.
+        remark: text of a refusal.
+        events: empty for a refusal, and for a request that changes nothing.
+    """
+
+    code: ResponseCode = ResponseCode.SUCCESS
+    remark: str = ""
+    events: Sequence[AnyEvent] = ()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the request succeeds."""
+        return self.code is ResponseCode.SUCCESS
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Log of an alive replica, as its last heartbeat reported it.
+
+    Attributes:
+        epoch: of the master that it follows, or was.
+        end_offset: end of its commit log.
+        priority: `brokerElectionPriority`; a lower number is preferred.
+    """
+
+    epoch: int
+    end_offset: int
+    priority: int
+
+
+ACCEPTED: Final = Verdict()
+
+
+def refused(code: ResponseCode, remark: str) -> Verdict:
+    """Return a refusal."""
+    return Verdict(code, remark)
+
+
+def next_id(group: ReplicaGroup | None) -> int:
+    """Return the id that the next new replica of a group may apply for."""
+    return 1 if group is None else group.last_id + 1
+
+
+def apply_id(
+    groups: ReplicaGroups,
+    cluster: str,
+    name: str,
+    replica_id: int,
+    check_code: str,
+    max_groups: int,
+) -> Verdict:
+    """Give an id to a replica (1013); a repeated request succeeds.
+
+    Args:
+        groups: all groups.
+        cluster: cluster name.
+        name: broker name.
+        replica_id: as `next_id` returned it.
+        check_code: `address;time`, chosen by the replica.
+        max_groups: limit of groups.
+    """
+    group = groups.get(name)
+    problem = _name_problem(group, cluster, name)
+    if problem is not None:
+        return problem
+    known = None if group is None else group.replicas.get(replica_id)
+    if known is not None and known.check_code == check_code:
+        return ACCEPTED
+    if replica_id != next_id(group) or replica_id > MAX_ID:
+        return refused(
+            ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+            f"broker id {replica_id} of {name} is taken or not the next one: "
+            f"ask for the next id, which is {next_id(group)} now",
+        )
+    address = check_code.partition(";")[0]
+    if len(check_code) > _MAX_CHECK_CODE_CHARS or not is_address(address):
+        return refused(
+            ResponseCode.CONTROLLER_INVALID_REQUEST, "registerCheckCode is not address;time"
+        )
+    if group is None and len(groups) >= max_groups:
+        return refused(
+            ResponseCode.CONTROLLER_INVALID_REQUEST,
+            f"the controller has {max_groups} broker groups: raise maxBrokerGroups",
+        )
+    if group is not None and len(group.replicas) >= MAX_REPLICAS:
+        return refused(
+            ResponseCode.CONTROLLER_INVALID_REQUEST,
+            f"{name} has {MAX_REPLICAS} replicas: remove those that are gone",
+        )
+    applied = IdApplied(name, cluster, replica_id, address, check_code)
+    return Verdict(events=[applied])
+
+
+def register(
+    group: ReplicaGroup | None, cluster: str, name: str, replica_id: int, address: str
+) -> Verdict:
+    """Take the address of a replica that has started (1003).
+
+    A master that registers is a new process, whose log may have lost its end in a power cut. It
+    must not continue its epoch, under which other replicas may have stored that end. So its
+    mastership ends here, and the next election compares the logs.
+
+    Args:
+        group: the group, or None.
+        cluster: cluster name.
+        name: broker name.
+        replica_id: the replica.
+        address: its address.
+    """
+    problem = _name_problem(group, cluster, name)
+    if problem is not None:
+        return problem
+    if group is None or replica_id not in group.replicas:
+        return refused(
+            ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+            f"broker id {replica_id} of {name} is unknown here: it must apply for an id first",
+        )
+    if not is_address(address):
+        return refused(ResponseCode.CONTROLLER_INVALID_REQUEST, "brokerAddress is not host:port")
+    events: list[AnyEvent] = []
+    if group.replicas[replica_id].address != address:
+        events.append(AddressChanged(name, replica_id, address))
+    if group.master_id == replica_id:
+        events.append(MasterLost(name))
+    return Verdict(events=events)
+
+
+def alter_set(
+    group: ReplicaGroup | None,
+    master_id: int,
+    master_epoch: int,
+    members: Collection[int],
+    set_epoch: int,
+    is_alive: Callable[[int], bool],
+) -> Verdict:
+    """Change the sync-state set as its master asks (1001).
+
+    Args:
+        group: the group, or None.
+        master_id: the asker.
+        master_epoch: epoch of the asker.
+        members: the wanted set.
+        set_epoch: epoch of the set that the asker knows.
+        is_alive: whether a replica sends heartbeats.
+    """
+    code = ResponseCode
+    if group is None:
+        return refused(code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "the broker group is unknown")
+    wanted = frozenset(members)
+    if master_id != group.master_id:
+        remark = f"the master is {group.master_id}, not {master_id}"
+        return refused(code.CONTROLLER_INVALID_MASTER, remark)
+    if master_epoch != group.master_epoch:
+        remark = f"the master epoch is {group.master_epoch}, not {master_epoch}"
+        return refused(code.CONTROLLER_FENCED_MASTER_EPOCH, remark)
+    if set_epoch != group.set_epoch:
+        remark = f"the epoch of the sync-state set is {group.set_epoch}, not {set_epoch}"
+        return refused(code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, remark)
+    if unknown := sorted(wanted - group.replicas.keys()):
+        remark = f"replica {unknown[0]} is unknown"
+        return refused(code.CONTROLLER_INVALID_REPLICAS, remark)
+    for added in sorted(wanted - group.members):
+        if not is_alive(added):
+            remark = f"replica {added} sends no heartbeats"
+            return refused(code.CONTROLLER_BROKER_NOT_ALIVE, remark)
+    if group.master_id not in wanted:
+        remark = "the sync-state set must contain the master"
+        return refused(code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, remark)
+    if wanted == group.members:
+        remark = "the sync-state set is the same"
+        return refused(code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, remark)
+    return Verdict(events=[SetAltered(group.name, tuple(sorted(wanted)), group.set_epoch + 1)])
+
+
+def elect(
+    group: ReplicaGroup,
+    alive: Mapping[int, Standing],
+    *,
+    designated: int | None = None,
+    replaced: bool = False,
+    unclean: bool = False,
+) -> Verdict:
+    """Elect a master among the alive members of the stored set.
+
+    Args:
+        group: the group, which has had a master.
+        alive: standings of the replicas that send heartbeats.
+        designated: elect this one or none.
+        replaced: elect another one although the master is alive.
+        unclean: elect outside the set if no member of it is alive; this loses messages.
+    """
+    candidates = set(group.members & alive.keys())
+    if unclean and not candidates:
+        candidates = set(group.replicas.keys() & alive.keys())
+    master_id = group.master_id
+    if master_id in candidates and not replaced and designated in {None, master_id}:
+        remark = f"the master {master_id} is alive"
+        return refused(ResponseCode.CONTROLLER_MASTER_STILL_EXIST, remark)
+    if replaced:
+        candidates -= {master_id}
+    if designated is not None:
+        candidates &= {designated}
+    if not candidates:
+        listed = ", ".join(map(str, sorted(group.members)))
+        remark = f"no alive candidate in the sync-state set [{listed}]"
+        if designated is not None:
+            remark = f"replica {designated} is not an alive member of the set [{listed}]"
+        return refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
+    best = min(candidates, key=lambda number: _rank(number, alive[number]))
+    return Verdict(events=[elected(group, best)])
+
+
+def elected(group: ReplicaGroup, replica_id: int) -> MasterElected:
+    """Return the event that makes a replica the master."""
+    return MasterElected(group.name, replica_id, group.master_epoch + 1, group.set_epoch + 1)
+
+
+def _rank(replica_id: int, standing: Standing) -> tuple[int, int, int, int]:
+    return (-standing.epoch, -standing.end_offset, standing.priority, replica_id)
+
+
+def clean(
+    group: ReplicaGroup | None,
+    replica_ids: Collection[int],
+    is_alive: Callable[[int], bool],
+    *,
+    living: bool,
+) -> Verdict:
+    """Remove replicas that are gone for good, or the whole group (1011).
+
+    Args:
+        group: the group, or None.
+        replica_ids: replicas to remove; empty for all.
+        is_alive: whether a replica sends heartbeats, or holds the lease of a master.
+        living: also remove alive replicas.
+    """
+    code = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    if group is None:
+        return refused(code, "the broker group is unknown")
+    ids = frozenset(replica_ids) or frozenset(group.replicas)
+    if unknown := sorted(ids - group.replicas.keys()):
+        return refused(code, f"replica {unknown[0]} is unknown")
+    if not living and (alive := sorted(filter(is_alive, ids))):
+        return refused(code, f"replica {alive[0]} is alive: stop it first")
+    if ids == group.replicas.keys():
+        return Verdict(events=[GroupRemoved(group.name)])
+    if group.master_id is not None and group.master_id in ids and is_alive(group.master_id):
+        return refused(code, f"replica {group.master_id} is the master: elect another one first")
+    if group.members and group.members <= ids:
+        return refused(
+            code,
+            "no replica of the sync-state set would be left, so none could be elected: "
+            "remove the whole group, or elect another master first",
+        )
+    return Verdict(events=[ReplicaRemoved(group.name, number) for number in sorted(ids)])
+
+
+def _name_problem(group: ReplicaGroup | None, cluster: str, name: str) -> Verdict | None:
+    code = ResponseCode.CONTROLLER_INVALID_REQUEST
+    if not is_name(name) or not is_name(cluster):
+        remark = "cluster or broker name is empty, too long, or has blanks or unprintable parts"
+        return refused(code, remark)
+    if group is not None and group.cluster != cluster:
+        return refused(
+            code,
+            f"{name} is a broker group of cluster {group.cluster}: broker names are unique in a "
+            "controller, choose another brokerName",
+        )
+    return None
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text can be a cluster or broker name."""
+    return 0 < len(text) <= MAX_NAME_CHARS and text.isprintable() and " " not in text
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is `host:port`; an IPv6 host may have brackets."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not is_name(host) or len(text) > _MAX_ADDRESS_CHARS or "," in host:
+        return False
+    return port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) <= 65_535

@@ -1,0 +1,228 @@
+"""Rules of requests: codes of refusals, and the elected replica."""
+
+from dataclasses import replace
+
+import pytest
+
+from rocketpy.controller.events import (
+    MAX_ID,
+    AddressChanged,
+    GroupRemoved,
+    IdApplied,
+    MasterElected,
+    MasterLost,
+    ReplicaRemoved,
+    SetAltered,
+)
+from rocketpy.controller.replica_groups import ReplicaGroups
+from rocketpy.controller.rules import (
+    MAX_REPLICAS,
+    Standing,
+    alter_set,
+    apply_id,
+    clean,
+    elect,
+    next_id,
+    register,
+)
+from rocketpy.proto.wire.codes import ResponseCode
+from tests.unit.controller.group_kit import (
+    CLUSTER,
+    NAME,
+    address,
+    applied,
+    code_of,
+    group_with,
+    groups_of,
+    only,
+    standing,
+)
+
+Code = ResponseCode
+
+
+def apply(groups: ReplicaGroups, number: int, check_code: str = "h:1;1", cluster: str = CLUSTER):
+    return apply_id(groups, cluster, NAME, number, check_code, 2)
+
+
+def test_apply_id_next_one_is_given_and_a_repeat_succeeds() -> None:
+    groups = ReplicaGroups()
+    assert next_id(None) == 1
+    verdict = apply(groups, 1)
+    assert verdict.events == [IdApplied(NAME, CLUSTER, 1, "h:1", "h:1;1")]
+    groups.apply(verdict.events)
+    repeated = apply(groups, 1)
+    assert repeated.is_accepted
+    assert not repeated.events
+
+
+@pytest.mark.parametrize("number", [-1, 0, 1, 2, 4, MAX_ID + 1])
+def test_apply_id_taken_or_not_next_is_refused(number: int) -> None:
+    groups = groups_of(*applied(1, 2))
+    assert code_of(apply(groups, number)) is Code.CONTROLLER_BROKER_ID_INVALID
+
+
+def test_apply_id_of_a_removed_replica_is_refused() -> None:
+    groups = groups_of(*applied(1, 2), ReplicaRemoved(NAME, 2))
+    assert code_of(apply(groups, 2, f"{address(2)};1")) is Code.CONTROLLER_BROKER_ID_INVALID
+    assert apply(groups, 3).is_accepted
+
+
+@pytest.mark.parametrize("check_code", ["", ";1", "h;1", "h:0;1", "h:70000;1", "h:1;" + "1" * 999])
+def test_apply_id_malformed_check_code_is_refused(check_code: str) -> None:
+    assert code_of(apply(ReplicaGroups(), 1, check_code)) is Code.CONTROLLER_INVALID_REQUEST
+
+
+def test_apply_id_beyond_the_limits_is_refused() -> None:
+    groups = groups_of(*applied(1, name="x"), *applied(1, name="y"))
+    assert code_of(apply(groups, 1)) is Code.CONTROLLER_INVALID_REQUEST
+    groups = groups_of(*applied(*range(1, MAX_REPLICAS + 1)))
+    assert code_of(apply(groups, MAX_REPLICAS + 1)) is Code.CONTROLLER_INVALID_REQUEST
+
+
+def test_apply_id_in_another_cluster_is_refused() -> None:
+    verdict = apply(groups_of(*applied(1)), 2, cluster="c2")
+    assert code_of(verdict) is Code.CONTROLLER_INVALID_REQUEST
+    assert "cluster c1" in verdict.remark
+    assert code_of(apply(ReplicaGroups(), 1, cluster="a b")) is Code.CONTROLLER_INVALID_REQUEST
+
+
+def test_register_unknown_id_is_refused() -> None:
+    group = group_with([1])
+    code = Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    assert code_of(register(group, CLUSTER, NAME, 2, "h:1")) is code
+    assert code_of(register(None, CLUSTER, NAME, 1, "h:1")) is code
+    malformed = register(group, CLUSTER, NAME, 1, "h")
+    assert code_of(malformed) is Code.CONTROLLER_INVALID_REQUEST
+
+
+def test_register_another_address_is_stored() -> None:
+    group = group_with([1, 2], master=1)
+    assert register(group, CLUSTER, NAME, 2, address(2)).events == []
+    changed = register(group, CLUSTER, NAME, 2, "h:9")
+    assert changed.events == [AddressChanged(NAME, 2, "h:9")]
+
+
+def test_register_of_the_master_ends_its_mastership() -> None:
+    group = group_with([1, 2], master=1)
+    assert register(group, CLUSTER, NAME, 1, address(1)).events == [MasterLost(NAME)]
+
+
+def alter(members: set[int], **changes: int):
+    group = group_with([1, 2, 3], master=1, members=[2])
+    asked = {"master_id": 1, "master_epoch": 1, "set_epoch": 1} | changes
+    return alter_set(
+        group,
+        asked["master_id"],
+        asked["master_epoch"],
+        members,
+        asked["set_epoch"],
+        lambda number: number == 1,
+    )
+
+
+def test_alter_set_smaller_set_needs_no_liveness() -> None:
+    assert alter({1}).events == [SetAltered(NAME, (1,), 2)]
+
+
+def test_alter_set_dead_member_that_stays_is_accepted() -> None:
+    group = group_with([1, 2, 3], master=1, members=[2])
+    verdict = alter_set(group, 1, 1, [1, 2, 3], 1, lambda number: number == 3)
+    assert verdict.events == [SetAltered(NAME, (1, 2, 3), 2)]
+
+
+@pytest.mark.parametrize(
+    ("members", "changes", "code"),
+    [
+        ({1}, {"master_id": 2}, Code.CONTROLLER_INVALID_MASTER),
+        ({1}, {"master_epoch": 0}, Code.CONTROLLER_FENCED_MASTER_EPOCH),
+        ({1}, {"set_epoch": 0}, Code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH),
+        ({1, 4}, {}, Code.CONTROLLER_INVALID_REPLICAS),
+        ({1, 3}, {}, Code.CONTROLLER_BROKER_NOT_ALIVE),
+        ({2}, {}, Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
+        (set(), {}, Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
+        ({1, 2}, {}, Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
+    ],
+)
+def test_alter_set_refusals_have_codes(
+    members: set[int], changes: dict[str, int], code: ResponseCode
+) -> None:
+    assert code_of(alter(members, **changes)) is code
+
+
+def test_alter_set_of_an_unknown_group_is_refused() -> None:
+    verdict = alter_set(None, 1, 1, [1], 1, lambda _: True)
+    assert code_of(verdict) is Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+
+
+THREE = group_with([1, 2, 3, 4], master=1, members=[2, 3])
+
+
+@pytest.mark.parametrize(
+    ("alive", "elected"),
+    [
+        ({2: standing(1, 5), 3: standing(1, 4)}, 2),
+        ({2: standing(1, 5), 3: standing(2, 4)}, 3),
+        ({2: standing(1, 5, 8), 3: standing(1, 5, 7)}, 3),
+        ({2: standing(1, 5), 3: standing(1, 5)}, 2),
+        ({2: standing(1, 0), 3: standing(1, 1 << 62)}, 3),  # gaps beyond 2 GiB keep the order
+        ({2: standing(), 4: standing(9, 9)}, 2),
+    ],
+)
+def test_elect_takes_the_longest_log_of_the_set(alive: dict[int, Standing], elected: int) -> None:
+    assert elect(THREE, alive).events == [MasterElected(NAME, elected, 2, 2)]
+
+
+def test_elect_with_an_alive_master_is_refused_unless_it_is_replaced() -> None:
+    alive = {1: standing(1, 9), 2: standing(1, 8), 4: standing()}
+    assert code_of(elect(THREE, alive)) is Code.CONTROLLER_MASTER_STILL_EXIST
+    assert code_of(elect(THREE, alive, designated=1)) is Code.CONTROLLER_MASTER_STILL_EXIST
+    assert elect(THREE, alive, designated=2).events == [MasterElected(NAME, 2, 2, 2)]
+    assert elect(THREE, alive, replaced=True).events == [MasterElected(NAME, 2, 2, 2)]
+    alone = {1: standing(), 4: standing()}
+    assert code_of(elect(THREE, alone, replaced=True)) is Code.CONTROLLER_ELECT_MASTER_FAILED
+
+
+@pytest.mark.parametrize("designated", [3, 4, 5, -1])
+def test_elect_designated_that_is_no_alive_member_is_refused(designated: int) -> None:
+    alive = {2: standing(), 4: standing()}
+    verdict = elect(THREE, alive, designated=designated)
+    assert code_of(verdict) is Code.CONTROLLER_ELECT_MASTER_FAILED
+    assert str(designated) in verdict.remark
+
+
+def test_elect_outside_the_set_needs_unclean_elections() -> None:
+    alive = {4: standing()}
+    assert code_of(elect(THREE, alive)) is Code.CONTROLLER_ELECT_MASTER_FAILED
+    assert elect(THREE, alive, unclean=True).events == [MasterElected(NAME, 4, 2, 2)]
+    member = {2: standing(), 4: standing(9)}
+    assert elect(THREE, member, unclean=True).events == [MasterElected(NAME, 2, 2, 2)]
+
+
+def test_clean_alive_replica_needs_permission() -> None:
+    code = Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    assert code_of(clean(THREE, [4], lambda _: True, living=False)) is code
+    assert clean(THREE, [4], lambda _: True, living=True).events == [ReplicaRemoved(NAME, 4)]
+    dead = clean(THREE, [1, 4], lambda _: False, living=False)
+    assert dead.events == [ReplicaRemoved(NAME, 1), ReplicaRemoved(NAME, 4)]
+
+
+def test_clean_alive_master_or_last_member_is_refused() -> None:
+    code = Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    assert code_of(clean(THREE, [1], lambda _: True, living=True)) is code
+    assert code_of(clean(THREE, [1, 2, 3], lambda _: False, living=True)) is code
+    assert code_of(clean(THREE, [5], lambda _: False, living=True)) is code
+    assert code_of(clean(None, [], lambda _: False, living=True)) is code
+
+
+def test_clean_without_ids_removes_the_group() -> None:
+    assert clean(THREE, [], lambda _: False, living=False).events == [GroupRemoved(NAME)]
+    assert clean(THREE, [], lambda _: True, living=True).events == [GroupRemoved(NAME)]
+    code = Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    assert code_of(clean(THREE, [], lambda each: each == 1, living=False)) is code
+
+
+def test_clean_of_a_group_without_master_keeps_a_member() -> None:
+    group = replace(only(groups_of(*applied(1, 2))), master_id=None)
+    verdict = clean(group, [1], lambda _: False, living=False)
+    assert verdict.events == [ReplicaRemoved(NAME, 1)]
