@@ -23,7 +23,7 @@ __all__ = ["DOCUMENTS", "blocks", "draw", "kind_of", "write"]
 DOCUMENTS: Final = (ROOT / "docs" / "performance.md", ROOT / "README.md")
 _END: Final = "<!-- end of bench -->"
 _BLOCK: Final = re.compile(rf"<!-- bench: (\S+)((?: \S+)*) -->\n(.*?){_END}", re.DOTALL)
-_KINDS: Final = ("features", "ceiling", "further", "sdk")
+_KINDS: Final = ("features", "ceiling", "further", "pairs", "sdk")
 _SHORT: Final = "short"
 
 
