@@ -185,6 +185,7 @@ class Broker:
             self._check_tables_can_be_written()
             for table in (parts.topics, parts.groups, parts.offsets, parts.modes):
                 table.load()
+            self._create_found_topics()
             stored = set(parts.store.topics())
             self._report_unknown_topics(stored)
             parts.offsets.keep_topics(lambda name: name in stored or bool(parts.topics.get(name)))
@@ -272,6 +273,12 @@ class Broker:
                 count=len(unknown),
                 topics=";".join(unknown[:10]),
             )
+
+    def _create_found_topics(self) -> None:
+        """Create the topics that this slave, a master now, did not receive before it stopped."""
+        if self._was_slave:
+            self._parts.slave_commits.load()
+            self._parts.found_topics.create()
 
     def _take_role(self) -> None:
         """Load, or delete, what only a slave needs."""

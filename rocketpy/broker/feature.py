@@ -7,9 +7,9 @@ them (`rocketpy.broker.parts`).
 The protocols below connect features with the compiled path that stores messages in bulk.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.send.put_transforms import PutTransform
@@ -18,6 +18,9 @@ from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.connection.channel import ChannelListener
 from rocketpy.runtime.service import Service
 from rocketpy.store.timer.checkpoint import TimerMarks
+
+ArrivalListener: TypeAlias = Callable[[str, int, int, int], None]
+"""Called with topic, queue id, next queue offset and tags code of a new message."""
 
 
 class BulkParticipant(Protocol):
@@ -191,3 +194,35 @@ class Feature:
             loop_services=tuple(each for each in self.loop_services if id(each) not in left_out),
             states=tuple(each for each in self.states if id(each) not in left_out),
         )
+
+
+def arrival_listener(
+    features: Iterable[Feature],
+    pulls: ArrivalListener,
+    notice: Callable[[str], None] | None = None,
+) -> ArrivalListener:
+    """Return the listener of the store, which notifies features of their topics, and pulls.
+
+    It is called for each stored message, so it costs no more than a dictionary lookup.
+
+    Args:
+        features: features with `Feature.arrivals`.
+        pulls: called for all messages.
+        notice: called with the topics of all messages, at a slave.
+    """
+    listeners = {topic: each for one in features for topic, each in one.arrivals.items()}
+
+    def on_arrival(topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
+        # The feature first: if the other listener raises, the feature's service is still woken.
+        if topic in listeners:
+            listeners[topic](queue_id)
+        pulls(topic, queue_id, next_offset, tags_code)
+
+    if notice is None:
+        return on_arrival
+
+    def on_arrival_at_slave(topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
+        notice(topic)
+        on_arrival(topic, queue_id, next_offset, tags_code)
+
+    return on_arrival_at_slave

@@ -6,7 +6,7 @@ Source: BrokerController.initialize (5.4.0).
 import random
 import time
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +21,12 @@ from rocketpy.broker.cluster.name_server_link import NameServerLink
 from rocketpy.broker.cluster.readiness import BrokerReadiness
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.delay.feature import DelaySettings, build_delay
-from rocketpy.broker.feature import Feature
+from rocketpy.broker.feature import Feature, arrival_listener
 from rocketpy.broker.filters.consumer_filters import ConsumerFilters
 from rocketpy.broker.live_config import LiveBrokerConfig
 from rocketpy.broker.long_polling.suspended_requests import SuspendedRequests
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.metadata.found_topics import FoundTopics
 from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
 from rocketpy.broker.metadata.persistent_table import TableWriter
 from rocketpy.broker.metadata.subscription_groups import SubscriptionGroupTable
@@ -75,26 +76,6 @@ from rocketpy.store.message_store import MessageStore
 from rocketpy.store.timer.checkpoint import TimerMarks
 
 
-def arrival_listener(features: Iterable[Feature], pulls: Listener) -> Listener:
-    """Return the listener of the store, which notifies features of their topics, and pulls.
-
-    It is called for each stored message, so it costs no more than a dictionary lookup.
-
-    Args:
-        features: features with `Feature.arrivals`.
-        pulls: called for all messages.
-    """
-    listeners = {topic: each for one in features for topic, each in one.arrivals.items()}
-
-    def on_arrival(topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
-        # The feature first: if the other listener raises, the feature's service is still woken.
-        if topic in listeners:
-            listeners[topic](queue_id)
-        pulls(topic, queue_id, next_offset, tags_code)
-
-    return on_arrival
-
-
 def _no_timer(_marks: TimerMarks) -> None:
     """Ignore the checkpoint of the master's timer: this broker has none (timerWheelEnable)."""
 
@@ -118,6 +99,7 @@ class BrokerParts:
         replication: HA port of a master, connection of a slave, and their state.
         master: address of the master, at a slave; None at a master.
         slave_commits: offsets committed here for the master, at a slave.
+        found_topics: topics of the log that the topic table lacks.
         acting: slave acting master; None without `enableSlaveActingMaster`.
         metadata_sync: fetches the master's tables, at a slave.
         start_ms: wall time of the start.
@@ -206,6 +188,12 @@ class BrokerParts:
         )
         self.slave_commits: Final = SlaveCommits(
             document("slaveCommits.json"), config.flush_consumer_offset_interval
+        )
+        self.found_topics: Final = FoundTopics(
+            self.store,
+            self.topics,
+            lambda: self.slave_commits.tables_end,
+            lambda: configs.broker.default_topic_queue_nums,
         )
         self.acting: ActingParts | None = self._build_acting(client, rng)
         self.replication: Replication = self._build_replication(settings, client, files)
@@ -355,6 +343,7 @@ class BrokerParts:
             groups=self.groups,
             offsets=self.offsets,
             modes=self.modes,
+            found=self.found_topics,
             follow_delays=follow_delays,
             follow_timer=follow_timer,
             drop_topic=self._drop_topic,
@@ -567,7 +556,9 @@ class BrokerParts:
                 self.replication.slave_has,
             ),
         )
-        self.store.on_arrival = arrival_listener(self.features, pulls.on_arrival)
+        sync = self.metadata_sync
+        notice = None if sync is None else sync.notice
+        self.store.on_arrival = arrival_listener(self.features, pulls.on_arrival, notice)
         self.offsets.on_reset.append(pulls.offset_reset)
         self.configs.add_listener(pulls.configure)
         store = self.store

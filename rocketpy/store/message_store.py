@@ -74,6 +74,9 @@ class MessageStore:
         self.log_part: Final = parts.log_reader.part
         self.log_samples: Final = parts.log_reader.samples
         self.first_difference: Final = parts.log_reader.first_difference
+        self.topics: Final = parts.table.topics
+        self.is_batch_topic: Final = parts.table.is_batch_topic
+        self.queue_count_from: Final = parts.table.queue_count_from
         self._identity = LogIdentity(self._root, self._files, new_log_id)
         self._lock: FileLock | None = None
         self._threads: list[ServiceRunner] = []
@@ -581,14 +584,6 @@ class MessageStore:
     def damaged_phy_offsets(self) -> list[int]:
         """Physical offsets of damaged records found so far."""
         return sorted(self._log.damaged)
-
-    def topics(self) -> list[str]:
-        """Names of the topics that have queues."""
-        return self._table.topics()
-
-    def is_batch_topic(self, topic: str) -> bool:
-        """Return whether a topic has batch queues, which the store keeps but does not serve."""
-        return self._table.is_batch_topic(topic)
 
     def runtime_info(self) -> dict[str, str]:
         """Return the store's part of the broker's runtime table."""

@@ -272,7 +272,7 @@ class TopicTable(PersistentTable[TopicConfig]):
         perm: int = PERM_READ | PERM_WRITE,
         topic_sys_flag: int = 0,
     ) -> TopicConfig:
-        """Create a retry or dead-letter topic unless it exists.
+        """Create a retry or dead-letter topic, or one found in the log, unless it exists.
 
         It is written like any change inside `write_soon`; inside `one_write` it is on disk when
         that block ends.

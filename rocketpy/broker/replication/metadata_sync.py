@@ -1,5 +1,8 @@
 """Tables of the master, fetched by a slave every 3 s; see docs/replication.md.
 
+Topics and groups are fetched at once, too, when the log has a message of a topic that is unknown
+here. While no master answers, such topics are created from the log.
+
 Only differences are written. Topics and groups are fetched when their data version differs from
 the one fetched last. What the master has already done with messages (the progress of the delay
 levels, of the timer, and of the broker's own groups) is applied only when this log contains the
@@ -19,6 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import structlog
 
 from rocketpy.broker.metadata.consumer_offsets import ConsumerOffsets, offsets_of
+from rocketpy.broker.metadata.found_topics import FoundTopics
 from rocketpy.broker.metadata.json_document import as_int, as_numbers, as_table
 from rocketpy.broker.metadata.message_request_modes import MessageRequestModes
 from rocketpy.broker.metadata.persistent_table import PersistentTable
@@ -45,6 +49,11 @@ _log = structlog.get_logger(__name__)
 
 INTERVAL_MS: Final = 3_000
 _LONGEST_MS: Final = 30_000
+_FIRST_ASK_MS: Final = 100
+"""Pause between a message of an unknown topic and the request of the table; doubled each time.
+
+The master writes its table meanwhile, and topics that are created together need one request.
+"""
 _CALL_MS: Final = 3_000
 _PAGE_MS: Final = 30_000
 _PAGE: Final = 2_000
@@ -74,6 +83,7 @@ class SlaveTables:
         modes: message request modes.
         follow_delays: takes the offsets of the delay levels.
         follow_timer: takes the checkpoint of the timer.
+        found: topics of the log that the topic table lacks.
         drop_topic: deletes the data of a topic, but messages from a physical offset on.
         max_offset: returns the end of a queue by topic and queue id.
         max_phy_offset: returns the end of this log.
@@ -84,6 +94,7 @@ class SlaveTables:
     groups: SubscriptionGroupTable
     offsets: ConsumerOffsets
     modes: MessageRequestModes
+    found: FoundTopics
     follow_delays: Callable[[Mapping[int, int]], None]
     follow_timer: Callable[[TimerMarks], None]
     drop_topic: Callable[[str, int], None]
@@ -138,6 +149,9 @@ class MetadataSync:
         self._clock = clock
         self._lost = lost
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._noticed = asyncio.Event()
+        self._is_noticed = False
         self._address = ""
         self._topics_version: DataVersion | None = None
         self._groups_version: DataVersion | None = None
@@ -149,7 +163,8 @@ class MetadataSync:
 
     def start(self) -> None:
         """Begin to follow the master."""
-        self._task = asyncio.get_running_loop().create_task(self._keep_following())
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._keep_following())
 
     async def stop(self) -> None:
         """Stop following."""
@@ -166,20 +181,69 @@ class MetadataSync:
     async def _keep_following(self) -> None:
         while True:
             began_ms = self._clock.monotonic_ms()
-            if self._master():
-                await self.follow_once()
+            await self.follow_once()
             took_ms = self._clock.monotonic_ms() - began_ms
             # Large tables take long to read: no more than half of the time.
-            await asyncio.sleep(max(INTERVAL_MS, min(took_ms, _LONGEST_MS)) / 1_000)
+            await self._pause(max(INTERVAL_MS, min(took_ms, _LONGEST_MS)))
+
+    async def _pause(self, pause_ms: int) -> None:
+        """Wait for the next round; meanwhile fetch topics when the log has an unknown one."""
+        end_ms, ask_ms = self._clock.monotonic_ms() + pause_ms, _FIRST_ASK_MS
+        while (left_ms := end_ms - self._clock.monotonic_ms()) > 0:
+            try:
+                async with asyncio.timeout(left_ms / 1_000):
+                    await self._noticed.wait()
+                    await asyncio.sleep(ask_ms / 1_000)
+            except TimeoutError:
+                return
+            ask_ms *= 2
+            await self.follow_names_once()
+
+    def notice(self, topic: str) -> None:
+        """Note a new message of a topic, which may be unknown; on any thread, and cheap."""
+        if self._is_noticed or self._loop is None or not self._tables.found.is_new(topic):
+            return
+        self._is_noticed = True
+        try:
+            self._loop.call_soon_threadsafe(self._noticed.set)
+        except RuntimeError:
+            _log.debug("loop closed, unknown topic not fetched", topic=topic)
 
     async def follow_once(self) -> bool:
-        """Fetch all tables once; returns whether the master answered."""
+        """Fetch all tables once; returns whether the master answered.
+
+        If it does not, or is unknown, topics are created from the log.
+        """
+        return await self._attempt(self._round)
+
+    async def follow_names_once(self) -> bool:
+        """Fetch topics and groups once, like `follow_once`."""
+
+        async def follow_names() -> None:
+            await self._follow_topics()
+            await self._follow_groups()
+
+        return await self._attempt(follow_names)
+
+    async def _attempt(self, follow: Callable[[], Awaitable[None]]) -> bool:
+        # First: topics that are noticed from here on need another request.
+        self._noticed.clear()
+        self._is_noticed = False
+        is_followed = await self._try(follow)
+        if not is_followed and self._tables.found.create():
+            # The master's table decides, also if it has not changed meanwhile.
+            self._topics_version = None
+        return is_followed
+
+    async def _try(self, follow: Callable[[], Awaitable[None]]) -> bool:
         address = self._master()
+        if not address:
+            return False
         if address != self._address:
             self._address = address
             self._forget()
         try:
-            await self._round()
+            await follow()
         except (RocketPyError, OSError) as error:
             self._interrupted(str(error))
             return False
@@ -234,9 +298,13 @@ class MetadataSync:
         end = self._tables.max_phy_offset()
         found = await _fetch(fetch, self._topics_version)
         if found is not None:
+            # Asked after the table: topics whose messages all precede it are in the table, or
+            # were deleted.
+            master_end = await self._master_end()
             for topic in table.follow(found.entries):
                 self._commits.drop_topic(topic)
                 self._tables.drop_topic(topic, end)
+            self._commits.note_tables(master_end)
             self._topics_version = found.version
 
     async def _follow_groups(self) -> None:
@@ -322,13 +390,19 @@ class MetadataSync:
         timer = await self._optional(RequestCode.GET_TIMER_CHECK_POINT)
         offsets = await self._fetch_offsets()
         # Last, so that the log ends behind everything that was stored before the answers above.
-        status = await self._optional(RequestCode.GET_BROKER_HA_STATUS)
-        if status is None:
+        phy_end = await self._master_end()
+        if phy_end is None:
             return None
-        phy_end = HARuntimeInfo.decode(status.body).master_commit_log_max_offset
         own = {key: each for key, each in offsets.items() if _is_own_group(key[1])}
         levels = {} if delays is None else as_table(fastjson.loads(delays.body)).get("offsetTable")
         return _Done(phy_end, as_numbers(levels), _timer_marks(timer), own)
+
+    async def _master_end(self) -> int | None:
+        """Return the end of the master's log; None when it does not name it."""
+        status = await self._optional(RequestCode.GET_BROKER_HA_STATUS)
+        if status is None:
+            return None
+        return HARuntimeInfo.decode(status.body).master_commit_log_max_offset
 
     # -- requests --------------------------------------------------------------------------
 

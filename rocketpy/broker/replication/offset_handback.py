@@ -10,8 +10,11 @@ The file also names the process of the master whose offsets were followed last (
 offset that was not committed here is then the master's, also after a restart of the slave, so that
 a reset or deletion that the same process made meanwhile is recognized.
 
+It also names the end of the master's log when the master's topic table was read last, which a slave
+without its master needs to tell new topics from deleted ones (`metadata.found_topics`).
+
 The file is written with the interval of consumerOffset.json: a slave that is killed loses the
-commits of the last `flushConsumerOffsetInterval` in both.
+commits of the last `flushConsumerOffsetInterval` in both. That end is written at once.
 """
 
 import threading
@@ -56,6 +59,8 @@ class SlaveCommits:
         self._lock = threading.Lock()
         self._table = OffsetTable(MAX_OFFSETS)
         self._master_boot = ""
+        self._tables_end: int | None = None
+        self._wake: Callable[[], None] = _nothing
         self._dirty = False
 
     def __len__(self) -> int:
@@ -70,6 +75,8 @@ class SlaveCommits:
                 self._table.load(key, dict(offsets))
             boot = document.get("masterBootTimestamp")
             self._master_boot = boot if isinstance(boot, str) else ""
+            end = document.get("masterTablesEnd")
+            self._tables_end = end if isinstance(end, int) and end >= 0 else None
 
     def persist(self) -> None:
         """Write the file, also an empty one: it marks the directory as a slave's.
@@ -80,16 +87,22 @@ class SlaveCommits:
         with self._lock:
             self._dirty = False
             content = {key: dict(offsets) for key, offsets in self._table.queues.items()}
-            boot = self._master_boot
+            boot, end = self._master_boot, self._tables_end
         document: dict[str, Any] = {
             "masterBootTimestamp": boot,
             "offsetTable": {f"{topic}@{group}": each for (topic, group), each in content.items()},
         }
+        if end is not None:
+            document["masterTablesEnd"] = end
         try:
             self._file.save(document)
         except BaseException:
             self._dirty = True
             raise
+
+    def use_wake(self, wake: Callable[[], None]) -> None:
+        """See `rocketpy.runtime.service.WokenService.use_wake`."""
+        self._wake = wake
 
     def step(self, now_ms: int) -> int:
         """Write the file if an offset changed; see `rocketpy.runtime.service.Service.step`."""
@@ -111,6 +124,21 @@ class SlaveCommits:
             if boot != self._master_boot:
                 self._master_boot = boot
                 self._dirty = True
+
+    @property
+    def tables_end(self) -> int | None:
+        """End of the master's log when its topic table was read last; None if it is unknown."""
+        return self._tables_end
+
+    def note_tables(self, phy_end: int | None) -> None:
+        """Keep where the master's log ended when its topic table was read; None: not known."""
+        with self._lock:
+            if phy_end == self._tables_end:
+                return
+            self._tables_end = phy_end
+            self._dirty = True
+        # A topic that was deleted since an older end could come back after a kill.
+        self._wake()
 
     def note(self, key: tuple[str, str], queue_id: int, offset: int) -> None:
         """Keep an offset for the master.
@@ -163,6 +191,10 @@ class SlaveCommits:
             for key, queues in self._table.queues.items():
                 for queue_id, offset in queues.items():
                     yield key, queue_id, offset
+
+
+def _nothing() -> None:
+    """Wake nothing: no service runs yet."""
 
 
 AskMaster: TypeAlias = Callable[[RemotingCommand], Awaitable[RemotingCommand]]

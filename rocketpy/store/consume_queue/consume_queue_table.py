@@ -76,7 +76,7 @@ class ConsumeQueueTable:
         return self._batch.get(topic, {}).get(queue_id)
 
     def is_batch_topic(self, topic: str) -> bool:
-        """Return whether a topic's queues are batch queues."""
+        """Return whether a topic has batch queues, which the store keeps but does not serve."""
         return topic in self._batch
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -163,6 +163,16 @@ class ConsumeQueueTable:
         queues = list(self._topics[topic].values())
         last = [queue.entry(queue.max_offset - 1) for queue in queues]
         return all(entry is None or entry[0] < phy_offset for entry in last)
+
+    def queue_count_from(self, topic: str, phy_offset: int) -> int:
+        """Return how many queues a topic needs that has messages from a physical offset on.
+
+        Returns:
+            Its largest queue id, plus 1; 0 if all its messages are older, and for batch queues.
+        """
+        if topic in self._batch or self.ends_before(topic, phy_offset):
+            return 0
+        return max(list(self._topics.get(topic, ())), default=-1) + 1
 
     @property
     def file_creation_lock(self) -> threading.Lock:

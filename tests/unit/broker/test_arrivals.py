@@ -2,8 +2,7 @@
 
 import pytest
 
-from rocketpy.broker.feature import Feature
-from rocketpy.broker.parts import arrival_listener
+from rocketpy.broker.feature import Feature, arrival_listener
 
 
 def test_arrival_listener_notifies_feature_before_pulls() -> None:
